@@ -1,0 +1,52 @@
+# Everything from a fresh machine with Python 3.11 and make; `make` lists the targets.
+PYTHON ?= python3
+JOBS ?= 2
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo check check-lit check-python bench lint format wheel clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+venv: $(READY) ## the Python environment, in .venv
+
+# The stamp makes the environment once, and again when the dependencies change.
+$(READY): pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet torch==2.13.0
+	$(PY) -m pip install --quiet --editable '.[torch,test,dev]'
+	touch $@
+
+demo: $(READY) ## compile and run a small model, with its report
+	$(PY) -m spyre_mlir.tools.demo
+
+check: check-lit check-python ## all tests
+
+check-lit: $(READY)
+	$(VENV)/bin/lit -sv -j$(JOBS) test
+
+check-python: $(READY)
+	$(PY) -m pytest -q test/python
+
+bench: $(READY) ## all benchmarks
+	$(PY) -m benchmarks --all
+
+lint: $(READY) ## ruff and pyright
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m pyright
+
+format: $(READY) ## format and sort imports
+	$(PY) -m ruff check --fix-only --quiet .
+	$(PY) -m ruff format .
+
+wheel: $(READY) ## a wheel, in dist/
+	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean: ## remove what was made, the environment too
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+	find test -name Output -prune -exec rm -rf {} +

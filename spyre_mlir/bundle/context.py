@@ -1,0 +1,213 @@
+"""What the rules ask about a bundle, computed once: its executes, their loops, the value of every symbol."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.model import (
+    Add,
+    Allocate,
+    Apply,
+    Argument,
+    Buffer,
+    Bundle,
+    Design,
+    Execute,
+    Extract,
+    IndexConstant,
+    Loop,
+    Statement,
+)
+
+Complaint = tuple[str, str]  # a whole sentence, and the file or place it is about
+
+
+@dataclass(frozen=True)
+class Range:
+    """The values of one loop's induction variable; ``atom`` names it in a ``Linear``."""
+
+    atom: str
+    lower: int
+    upper: int
+    step: int
+
+    @property
+    def count(self) -> int:
+        return max(0, -(-(self.upper - self.lower) // self.step))
+
+    @property
+    def last(self) -> int:
+        return self.lower + (self.count - 1) * self.step
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A value of the program: ``offset`` + the sum of coefficient * atom.
+
+    Atoms are parameters, allocations and induction variables; ``terms`` are sorted and not zero.
+    """
+
+    offset: int = 0
+    terms: tuple[tuple[str, int], ...] = ()
+
+    def plus(self, other: Linear, factor: int = 1) -> Linear:
+        offset = self.offset + factor * other.offset
+        if not other.terms:
+            return Linear(offset, self.terms)
+        terms = dict(self.terms)
+        for atom, coefficient in other.terms:
+            terms[atom] = terms.get(atom, 0) + factor * coefficient
+        return Linear(offset, tuple(sorted((atom, value) for atom, value in terms.items() if value)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One execute: its place in program order and the loops around it, outermost first."""
+
+    position: int
+    execute: Execute
+    design: Design
+    loops: tuple[Range, ...]
+    values: dict[int, Linear]  # by symbol id
+
+    @property
+    def where(self) -> str:
+        return f"bundle.mlir, execute {self.position} of {name(self.design)}"
+
+
+#: The program as a tree of steps: a loop is its range with the steps of its body.
+Tree = list["Step | tuple[Range, Tree]"]
+
+
+def name(design: Design) -> str:
+    """How messages call a design."""
+    return f"{design.filename} ({design.opcode})"
+
+
+def statements_in_order(statements: tuple[Statement, ...]) -> Iterator[Statement]:
+    """All statements, each loop before those of its body."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from statements_in_order(statement.body)
+
+
+def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], Iterator[Complaint]]:
+    """A rule on one design as a rule on the bundle."""
+
+    def check(context: Context) -> Iterator[Complaint]:
+        for design in context.bundle.designs.values():
+            for sentence in rule(design):
+                yield sentence, name(design)
+
+    return check
+
+
+class Context:
+    """A bundle with lookups. Steps and values may be asked for only once the structure rules hold."""
+
+    def __init__(self, bundle: Bundle, usable_lx_bytes: int) -> None:
+        self.bundle = bundle
+        self.usable_lx_bytes = usable_lx_bytes
+
+    @functools.cached_property
+    def executes(self) -> list[Execute]:
+        """The executes in program order; one in a loop counts once."""
+        return [each for each in statements_in_order(self.bundle.statements) if isinstance(each, Execute)]
+
+    @functools.cached_property
+    def buffers(self) -> dict[str, Buffer]:
+        return {buffer.name: buffer for buffer in self.bundle.manifest.buffers}
+
+    @functools.cached_property
+    def arguments(self) -> dict[str, Argument]:
+        """The kernel arguments by the name of their parameter."""
+        return {argument.parameter: argument for argument in self.bundle.manifest.arguments}
+
+    @functools.cached_property
+    def allocations(self) -> dict[str, int]:
+        """Bytes of each device_mem_allocate."""
+        statements = self.bundle.statements
+        return {each.result: each.bytes for each in statements if isinstance(each, Allocate)}
+
+    @functools.cached_property
+    def bases(self) -> set[str]:
+        """The atoms that stand for an address."""
+        return {parameter.name for parameter in self.bundle.parameters} | self.allocations.keys()
+
+    @functools.cached_property
+    def tree(self) -> Tree:
+        return _TreeBuilder(self.bundle.designs).build(self.bundle.statements, (), {})
+
+    @functools.cached_property
+    def steps(self) -> list[Step]:
+        """The executes with their loops and values, in program order."""
+        return list(_flatten(self.tree))
+
+    def uses(self, step: Step) -> tuple[str, ...]:
+        """The buffer of each operand of an execute."""
+        return self.bundle.manifest.uses[step.position]
+
+
+def _flatten(tree: Tree) -> Iterator[Step]:
+    for node in tree:
+        if isinstance(node, Step):
+            yield node
+        else:
+            yield from _flatten(node[1])
+
+
+class _TreeBuilder:
+    """Evaluates the program symbolically, statement by statement."""
+
+    def __init__(self, designs: dict[str, Design]) -> None:
+        self.designs = designs
+        self.positions = 0
+        self.loops = 0
+
+    def build(
+        self, statements: tuple[Statement, ...], loops: tuple[Range, ...], outer: dict[str, Linear]
+    ) -> Tree:
+        values, tree = dict(outer), []
+        for statement in statements:
+            if isinstance(statement, Loop):
+                tree.append(self.loop(statement, loops, values))
+            elif isinstance(statement, Execute):
+                tree.append(self.step(statement, loops, values))
+            else:
+                values[statement.result] = _evaluate(statement, values)
+        return tree
+
+    def loop(self, loop: Loop, loops: tuple[Range, ...], values: dict[str, Linear]) -> tuple[Range, Tree]:
+        lower, upper, step = (values[each].offset for each in (loop.lower, loop.upper, loop.step))
+        # Loops side by side may use one name; the number keeps their variables apart.
+        self.loops += 1
+        range_ = Range(f"%{loop.induction} of loop {self.loops}", lower, upper, step)
+        inner = {**values, loop.induction: Linear(0, ((range_.atom, 1),))}
+        return range_, self.build(loop.body, (*loops, range_), inner)
+
+    def step(self, execute: Execute, loops: tuple[Range, ...], values: dict[str, Linear]) -> Step:
+        operands = (values[operand] for operand in execute.operands)
+        symbols = dict(zip(execute.symbol_ids, operands, strict=True))
+        self.positions += 1
+        return Step(self.positions - 1, execute, self.designs[execute.filename], loops, symbols)
+
+
+def _evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:
+    match statement:
+        case IndexConstant(_, value):
+            return Linear(value)
+        case Add(_, left, right):
+            return values[left].plus(values[right])
+        case Apply(_, dims, symbols, coefficients, offset):
+            total = Linear(offset)
+            for operand, coefficient in zip((*dims, *symbols), coefficients, strict=True):
+                total = total.plus(values[operand], coefficient)
+            return total
+        case Extract(_, parameter, "value"):
+            return Linear(0, ((parameter, 1),))
+        case Extract(result) | Allocate(result):
+            return Linear(0, ((result, 1),))
+    raise AssertionError(statement)

@@ -1,0 +1,374 @@
+"""A design as the JSON of `sdsc_<i>.json`, and back.
+
+The format says many things more than once (tensor names, folds, core lists). Writing derives all of them
+from the ``Design``; reading takes each fact from one place and then requires that the rest of the file is
+exactly what writing that design gives, so a file with a contradiction in it is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+from spyre_mlir.bundle.json_fields import Field, require_same
+from spyre_mlir.bundle.model import Constant, DebugHandle, Design, Operand
+from spyre_mlir.errors import CompileError
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import find_format
+
+Json = dict[str, Any]
+
+
+def to_json(design: Design) -> Json:
+    """The JSON object of a design. Operands of one role must share their layout."""
+    cores = range(design.cores)
+    return {
+        f"{design.index}_{design.opcode}": {
+            "coreFoldProp_": _fold("core", design.cores),
+            "coreletFoldProp_": _fold("corelet", device().emitted_corelets),
+            "numCoresUsed_": design.cores,
+            "coreIdToDsc_": {str(core): 0 for core in cores},
+            "numWkSlicesPerDim_": dict(design.slices),
+            "coreIdToWkSlice_": {str(core): dict(design.core_slices[core]) for core in cores},
+            "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in cores},
+            "debug_handle_": _debug_to_json(design.debug),
+            "dscs_": [{design.opcode: _configuration(design)}],
+        }
+    }
+
+
+def from_json(value: Json, filename: str) -> Design:
+    """The design of a JSON object; anything missing or odd is a CompileError with file and field."""
+    root = Field(value, filename)
+    key, body = root.only_member()
+    index, _, opcode = key.partition("_")
+    if not (index.isdecimal() and opcode):
+        root.fail(f"must have a member named <index>_<opcode> but has {key!r}")
+    name, dsc = _only_item(body["dscs_"]).only_member()
+    if name != opcode:
+        dsc.fail(f"must be named {opcode!r}")
+    design = _read_design(int(index), opcode, body, dsc)
+    try:
+        expected = to_json(design)
+    except CompileError as error:
+        raise CompileError(error.message, filename) from None
+    require_same(root, expected)
+    return design
+
+
+# Writing
+
+
+def _fold(label: str, factor: int) -> Json:
+    return {"factor_": factor, "label_": label}
+
+
+def _dims(sizes: dict[str, int]) -> Json:
+    return {f"{dim}_": size for dim, size in sizes.items()}
+
+
+def _configuration(design: Design) -> Json:
+    last = {
+        dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()
+    }
+    stage = {"name_": "core", "ss_": _dims(design.shares), "el_": _dims(last)}
+    return {
+        "numCoresUsed_": design.cores,
+        "numCoreletsUsed_": device().emitted_corelets,
+        "coreIdsUsed_": list(range(design.cores)),
+        "N_": {"name_": "n", **_dims(design.sizes), **_padding(design)},
+        "coordinateMasking_": {dim: [list(mask)] for dim, mask in design.masks.items()},
+        "maskingConstId_": design.mask_constant,
+        "dataStageParam_": {"0": stage},
+        "primaryDsInfo_": _layouts(design),
+        "scheduleTree_": [_allocation(design, i) for i in range(len(design.operands))],
+        "labeledDs_": [_labeled(i, operand) for i, operand in enumerate(design.operands)],
+        "constantInfo_": _constants_to_json(design),
+        "computeOp_": [_compute(design)],
+    }
+
+
+def _padding(design: Design) -> Json:
+    if not design.padding:
+        return {}
+    sizes = {
+        dim: {"padBack_": pad, "totalSize_": design.sizes[dim]} for dim, pad in design.padding.items()
+    }
+    return {"paddingSizes_": sizes}
+
+
+def _layouts(design: Design) -> Json:
+    layouts: Json = {}
+    for i, operand in enumerate(design.operands):
+        layout = {
+            "layoutDimOrder_": list(operand.dim_order),
+            "stickDimOrder_": [operand.stick_dim],
+            "stickSize_": [operand.stick_elements],
+        }
+        if layouts.setdefault(operand.role, layout) != layout:
+            raise CompileError(
+                f"Tensor{i} of {design.opcode} has the role {operand.role} but not the layout of the other "
+                f"tensor with that role; every role has one layout, so give it another role.",
+                design.filename,
+            )
+    return layouts
+
+
+def _allocation(design: Design, index: int) -> Json:
+    operand = design.operands[index]
+    node: Json = {
+        "nodeType_": "allocate",
+        "name_": f"allocate-Tensor{index}_{operand.memory}",
+        "ldsIdx_": index,
+        "component_": operand.memory,
+        "layoutDimOrder_": list(operand.dim_order),
+        "maxDimSizes_": [-1] * len(operand.dim_order),
+    }
+    if operand.memory == "hbm":
+        node["isStartAddrSymbolic_"] = 1
+    node["startAddressCoreCorelet_"] = _per_core(
+        ["Map", "Const", "Const"],
+        design.cores,
+        {f"[{core}, 0, 0]": str(start) for core, start in enumerate(operand.start)},
+    )
+    if operand.gap:
+        keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
+        node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
+    coordinates = {dim: _coordinate(design, operand, dim) for dim in operand.dim_order}
+    node["coordinates_"] = {"coordInfo": coordinates}
+    return node
+
+
+def _per_core(functions: list[str], cores: int, data: Json) -> Json:
+    return {
+        "dim_prop_func": [{function: {}} for function in functions],
+        "dim_prop_attr": [_fold("core", cores), _fold("corelet", 1), _fold("time", 1)],
+        "data_": data,
+    }
+
+
+def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
+    """How a core's coordinates of one dim unfold: the core's slice, then sticks, then elements."""
+    present, stick = operand.scale[dim] == 1, dim == operand.stick_dim
+    share, lanes = design.shares[dim], operand.stick_elements
+    folds = [("core_fold", design.slices[dim] if present else 1, share if present else 0)]
+    folds += [("corelet_fold", 1, 0), ("row_fold", 1, 0)]
+    if stick:
+        folds.append(("elem_arr_1", -(-share // lanes) if present else 1, lanes))
+    folds.append(("elem_arr_0", (lanes if stick else share) if present else 1, 1))
+    return {
+        "spatial": 3,
+        "temporal": 0,
+        "elemArr": 2 if stick else 1,
+        "padding": "nopad",
+        "folds": {
+            "dim_prop_func": [{"Affine": {"alpha_": alpha, "beta_": 0}} for _, _, alpha in folds],
+            "dim_prop_attr": [_fold(label, factor) for label, factor, _ in folds],
+        },
+    }
+
+
+def _labeled(index: int, operand: Operand) -> Json:
+    memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
+    return {
+        "ldsIdx_": index,
+        "dsName_": f"Tensor{index}",
+        "dsType_": operand.role,
+        "scale_": [operand.scale[dim] for dim in operand.dim_order],
+        "wordLength": find_format(operand.data_format).bytes,
+        "dataFormat_": operand.data_format,
+        "memOrg_": {memory: {"isPresent": 1} for memory in memories},
+    }
+
+
+def _constants_to_json(design: Design) -> Json | str:
+    if not design.constants:
+        return "{}"
+    return {
+        str(i): {
+            "name_": constant.name,
+            "dataFormat_": constant.data_format,
+            "data_": _per_core(["Const", "Const", "Map"], design.cores, {"[0, 0, 0]": [constant.bits]}),
+        }
+        for i, constant in enumerate(design.constants)
+    }
+
+
+def _compute(design: Design) -> Json:
+    labels = [f"Tensor{i}-idx{i}" for i in range(len(design.operands))]
+    return {
+        "exUnit": design.unit,
+        "opFuncName": design.opcode,
+        "attributes_": {"dataFormat_": design.data_format, "fidelity_": "regular"},
+        "location": "Inner",
+        "inputLabeledDs": labels[:-1],
+        "outputLabeledDs": labels[-1:],
+    }
+
+
+def _debug_to_json(debug: DebugHandle | None) -> Json | None:
+    if debug is None:
+        return None
+    start = {"start_line": debug.line, "start_col": debug.column}
+    return {
+        "id": debug.id,
+        "source": debug.file and {"file": debug.file, **start, "end_line": None, "end_col": None},
+        "aten_op": debug.aten_op,
+        "ir_chain": list(debug.ir_chain),
+        "fused_from": [],
+        "transform_history": [
+            dict(zip(("kind", "pass_name", "reason"), step, strict=True)) for step in debug.transforms
+        ],
+    }
+
+
+# Reading
+
+
+def _only_item(field: Field) -> Field:
+    items = field.items()
+    if len(items) != 1:
+        field.fail(f"must have exactly one item but has {len(items)}")
+    return items[0]
+
+
+def _read_design(index: int, opcode: str, body: Field, dsc: Field) -> Design:
+    compute = _only_item(dsc["computeOp_"])
+    padding, sizes = _read_sizes(dsc["N_"])
+    _require_declared(padding, sizes, dsc["N_"])
+    shares = dsc["dataStageParam_"]["0"]["ss_"]
+    _require_declared(sizes, _read_sizes(shares)[1], shares)
+    return Design(
+        index=index,
+        opcode=opcode,
+        unit=compute["exUnit"].text(),
+        data_format=compute["attributes_"]["dataFormat_"].text(),
+        sizes=sizes,
+        slices=_over_dims(body["numWkSlicesPerDim_"], sizes),
+        shares=_read_sizes(shares)[1],
+        core_slices=_in_order(body["coreIdToWkSlice_"], sizes),
+        operands=_read_operands(dsc, sizes),
+        padding=padding,
+        masks={dim: _read_mask(mask) for dim, mask in dsc["coordinateMasking_"].members()},
+        mask_constant=dsc["maskingConstId_"].integer(),
+        constants=_read_constants(dsc["constantInfo_"]),
+        debug=_read_debug(body["debug_handle_"]),
+    )
+
+
+def _read_sizes(field: Field) -> tuple[dict[str, int], dict[str, int]]:
+    """Padding and sizes by dim of one set of dims."""
+    padding, sizes = {}, {}
+    for key, member in field.members():
+        if key == "paddingSizes_":
+            padding = {dim: pad["padBack_"].integer() for dim, pad in member.members()}
+        elif key != "name_":
+            sizes[key.removesuffix("_")] = member.integer()
+    return padding, sizes
+
+
+def _require_declared(dims: Iterable[str], sizes: dict[str, int], field: Field) -> None:
+    for dim in dims:
+        if dim not in sizes:
+            field.fail(f"uses the dim {dim!r}, which is not declared there or in N_")
+
+
+def _over_dims(field: Field, sizes: dict[str, int]) -> dict[str, int]:
+    values = field.integers_by_key()
+    if values.keys() != sizes.keys():
+        field.fail(f"must name the dims of N_, {', '.join(sizes)}, but names {', '.join(values) or 'none'}")
+    return values
+
+
+def _in_order(field: Field, sizes: dict[str, int]) -> tuple[dict[str, int], ...]:
+    members = list(field.members())
+    for core, (key, _) in enumerate(members):
+        if key != str(core):
+            field.fail(f"must number its cores from 0 without holes but has {key!r} in place of {core}")
+    return tuple(_over_dims(member, sizes) for _, member in members)
+
+
+def _read_mask(field: Field) -> tuple[int, int]:
+    values = _only_item(field).integers()
+    if len(values) != 2:
+        field.fail("must hold a start and a length")
+    return values[0], values[1]
+
+
+def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
+    nodes, labeled = dsc["scheduleTree_"].items(), dsc["labeledDs_"].items()
+    if len(nodes) != len(labeled):
+        dsc.fail(f"has {len(nodes)} nodes in scheduleTree_ for {len(labeled)} tensors in labeledDs_")
+    layouts = dsc["primaryDsInfo_"]
+    for _, layout in layouts.members():
+        _require_declared(layout["layoutDimOrder_"].texts(), sizes, layout["layoutDimOrder_"])
+    return tuple(_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True))
+
+
+def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
+    role = label["dsType_"].text()
+    layout = layouts[role]
+    order, scale = layout["layoutDimOrder_"].texts(), label["scale_"].integers()
+    if len(scale) != len(order):
+        label["scale_"].fail(f"must have one entry for each of the {len(order)} dims of its layout")
+    return Operand(
+        role=role,
+        data_format=label["dataFormat_"].text(),
+        memory=node["component_"].text(),
+        dim_order=order,
+        stick_dim=_only_item(layout["stickDimOrder_"]).text(),
+        stick_elements=_only_item(layout["stickSize_"]).integer(),
+        scale=dict(zip(order, scale, strict=True)),
+        start=_read_starts(node["startAddressCoreCorelet_"]["data_"]),
+        gap=_read_gaps(node["backGapCore_"]) if "backGapCore_" in node else {},
+    )
+
+
+def _read_starts(data: Field) -> tuple[int, ...]:
+    members = list(data.members())
+    for core, (key, _) in enumerate(members):
+        if key != f"[{core}, 0, 0]":
+            data.fail(f"must list its cores in order but has {key!r} in place of '[{core}, 0, 0]'")
+    return tuple(member.integer_text() for _, member in members)
+
+
+def _read_gaps(field: Field) -> dict[str, int]:
+    gaps = {}
+    for dim, per_core in field.members():
+        values = [member.integer_text() for _, member in per_core.members()]
+        if not values or any(a != b for a, b in pairwise(values)):
+            per_core.fail("must hold the same gap for every core")
+        gaps[dim] = values[0]
+    return gaps
+
+
+def _read_constants(field: Field) -> tuple[Constant, ...]:
+    if field.value == "{}":
+        return ()
+    return tuple(
+        Constant(
+            name=constant["name_"].text(),
+            data_format=constant["dataFormat_"].text(),
+            bits=_only_item(constant["data_"]["data_"]["[0, 0, 0]"]).integer(),
+        )
+        for _, constant in field.members()
+    )
+
+
+def _read_debug(field: Field) -> DebugHandle | None:
+    if field.value is None:
+        return None
+    source = field["source"] if field["source"].value is not None else None
+    return DebugHandle(
+        id=field["id"].text(),
+        file=source and source["file"].text(),
+        line=source["start_line"].integer() if source else 0,
+        column=source["start_col"].integer() if source else 0,
+        aten_op=field["aten_op"].optional_text(),
+        ir_chain=field["ir_chain"].texts(),
+        transforms=tuple(
+            (step["kind"].text(), step["pass_name"].text(), step["reason"].text())
+            for step in field["transform_history"].items()
+        ),
+    )

@@ -1,0 +1,126 @@
+"""A bundle as a folder on disk: written whole or not at all, and the same bytes every time.
+
+The folder holds `bundle.mlir`, one `sdsc_<i>.json` per design, `manifest.json`, and `constants.npz` with the
+host values of constant and parameter arguments when they were given.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spyre_mlir.bundle.design_json import from_json, to_json
+from spyre_mlir.bundle.json_fields import load, read_text
+from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
+from spyre_mlir.bundle.model import Bundle, Execute, Loop, Statement
+from spyre_mlir.bundle.program_parser import parse_program
+from spyre_mlir.bundle.program_text import print_program
+from spyre_mlir.errors import CompileError
+
+PROGRAM, MANIFEST, ARRAYS = "bundle.mlir", "manifest.json", "constants.npz"
+
+# The earliest time that a zip file can hold; the time of writing would make equal bundles differ.
+_NO_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def write_bundle(bundle: Bundle, folder: str | Path, arrays: dict[str, np.ndarray] | None = None) -> None:
+    """Write the bundle as a folder, in place of a bundle that is there already.
+
+    ``arrays`` are host values by argument name. A folder with anything but a bundle in it is an error.
+    """
+    folder = Path(folder)
+    _require_replaceable(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as work:
+            fresh = Path(work) / "fresh"
+            fresh.mkdir()
+            _write_files(bundle, fresh, arrays)
+            if folder.exists():
+                folder.rename(Path(work) / "old")
+            fresh.rename(folder)
+    except OSError as error:
+        raise CompileError(f"The bundle cannot be written: {error}.", str(folder)) from None
+
+
+def _require_replaceable(folder: Path) -> None:
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise CompileError("A bundle is a folder, but there is a file with this name.", str(folder))
+    if any(folder.iterdir()) and not (folder / PROGRAM).is_file():
+        raise CompileError(
+            "The folder is not empty and holds no bundle, so it is left alone; name another folder.",
+            str(folder),
+        )
+
+
+def _write_files(bundle: Bundle, folder: Path, arrays: dict[str, np.ndarray] | None) -> None:
+    (folder / PROGRAM).write_text(print_program(bundle.parameters, bundle.statements), encoding="utf-8")
+    for filename, design in bundle.designs.items():
+        _write_json(folder / filename, to_json(design))
+    _write_json(folder / MANIFEST, manifest_to_json(bundle.manifest))
+    if arrays:
+        _write_arrays(folder / ARRAYS, arrays)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(arrays):
+            entry = zipfile.ZipInfo(f"{name}.npy", _NO_TIME)
+            with archive.open(entry, "w", force_zip64=True) as stream:
+                np.lib.format.write_array(stream, np.asanyarray(arrays[name]), allow_pickle=False)
+
+
+def read_bundle(folder: str | Path) -> Bundle:
+    """The bundle in a folder; a missing or damaged file is a CompileError that names it."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CompileError("There is no bundle folder with this name.", str(folder))
+    program = folder / PROGRAM
+    parameters, statements = parse_program(read_text(program), str(program))
+    present = sorted((path.name for path in folder.glob("sdsc_*.json")), key=_by_number)
+    # A file that no execute names is read too, so that the validator can report it.
+    filenames = dict.fromkeys([*executed_files(statements), *present])
+    designs = {}
+    for filename in sorted(filenames, key=_by_number):
+        designs[filename] = from_json(load(folder / filename).value, str(folder / filename))
+    manifest = manifest_from_json(load(folder / MANIFEST).value, str(folder / MANIFEST))
+    return Bundle(parameters, statements, designs, manifest)
+
+
+def _by_number(filename: str) -> tuple[int, str]:
+    return len(filename), filename
+
+
+def executed_files(statements: Iterable[Statement]) -> list[str]:
+    """The file of each execute in program order."""
+    filenames: list[str] = []
+    for statement in statements:
+        if isinstance(statement, Execute):
+            filenames.append(statement.filename)
+        elif isinstance(statement, Loop):
+            filenames += executed_files(statement.body)
+    return filenames
+
+
+def read_arrays(folder: str | Path) -> dict[str, np.ndarray]:
+    """The host values that the bundle carries, by argument name; none if it has no such file."""
+    path = Path(folder) / ARRAYS
+    if not path.exists():
+        return {}
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise CompileError(f"The file is not an archive of numpy arrays: {error}.", str(path)) from None

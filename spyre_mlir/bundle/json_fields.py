@@ -1,0 +1,132 @@
+"""Strict reading of JSON: every error names the file and the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from spyre_mlir.errors import CompileError
+
+
+class Field:
+    """A JSON value with the file it comes from and its path there, read as a value of one type."""
+
+    __slots__ = ("filename", "path", "value")
+
+    def __init__(self, value: Any, filename: str, path: str = "") -> None:
+        self.value = value
+        self.filename = filename
+        self.path = path
+
+    def fail(self, message: str) -> NoReturn:
+        raise CompileError(f"The field {self.path or 'at the root'} {message}.", self.filename)
+
+    def _typed(self, kind: type | tuple[type, ...], noun: str) -> Any:
+        # bool is an int in Python, but true is not a number in JSON.
+        if not isinstance(self.value, kind) or isinstance(self.value, bool):
+            self.fail(f"must be {noun} but is {shorten(self.value)}")
+        return self.value
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._typed(dict, "an object")
+
+    def __getitem__(self, key: str) -> Field:
+        members = self._typed(dict, "an object")
+        if key not in members:
+            self.fail(f"has no member {key!r}")
+        return Field(members[key], self.filename, f"{self.path}.{key}" if self.path else key)
+
+    def members(self) -> Iterator[tuple[str, Field]]:
+        for key in self._typed(dict, "an object"):
+            yield key, self[key]
+
+    def only_member(self) -> tuple[str, Field]:
+        members = list(self.members())
+        if len(members) != 1:
+            self.fail(f"must have exactly one member but has {len(members)}")
+        return members[0]
+
+    def items(self) -> list[Field]:
+        values = self._typed(list, "a list")
+        return [Field(value, self.filename, f"{self.path}[{i}]") for i, value in enumerate(values)]
+
+    def text(self) -> str:
+        return self._typed(str, "a string")
+
+    def integer(self) -> int:
+        return self._typed(int, "an integer")
+
+    def number(self) -> float:
+        return float(self._typed((int, float), "a number"))
+
+    def integer_text(self) -> int:
+        """An integer that the format writes as a string."""
+        try:
+            return int(self.text())
+        except ValueError:
+            self.fail(f"must be an integer written as a string but is {shorten(self.value)}")
+
+    def optional_text(self) -> str | None:
+        return None if self.value is None else self.text()
+
+    def optional_integer(self) -> int | None:
+        return None if self.value is None else self.integer()
+
+    def integers(self) -> tuple[int, ...]:
+        return tuple(item.integer() for item in self.items())
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(item.text() for item in self.items())
+
+    def integers_by_key(self) -> dict[str, int]:
+        return {key: member.integer() for key, member in self.members()}
+
+
+def shorten(value: Any) -> str:
+    """A JSON value as it stands in a message."""
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def require_same(found: Field, expected: Any) -> None:
+    """Fail at the first place where ``found`` is not exactly ``expected``."""
+    if type(found.value) is not type(expected):
+        found.fail(f"must be {shorten(expected)} but is {shorten(found.value)}")
+    if isinstance(expected, dict):
+        for key in expected:
+            require_same(found[key], expected[key])
+        for key, member in found.members():
+            if key not in expected:
+                member.fail("is not part of the format")
+        return
+    if isinstance(expected, list):
+        items = found.items()
+        if len(items) != len(expected):
+            found.fail(f"must have {len(expected)} items but has {len(items)}")
+        for item, value in zip(items, expected, strict=True):
+            require_same(item, value)
+        return
+    if found.value != expected:
+        found.fail(f"must be {shorten(expected)} but is {shorten(found.value)}")
+
+
+def load(path: Path) -> Field:
+    """The JSON value in a file; an unreadable or damaged file is a CompileError that names it."""
+    text = read_text(path)
+    try:
+        return Field(json.loads(text), str(path))
+    except json.JSONDecodeError as error:
+        location = f"{path}:{error.lineno}:{error.colno}"
+        raise CompileError(f"The file is not valid JSON: {error.msg}.", location) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file of the bundle."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise CompileError("The file is missing from the bundle.", str(path)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CompileError(f"The file cannot be read: {error}.", str(path)) from None

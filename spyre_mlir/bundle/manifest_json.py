@@ -1,0 +1,100 @@
+"""`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names.
+
+A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from spyre_mlir.bundle.json_fields import Field
+from spyre_mlir.bundle.model import Argument, Buffer, Manifest, Transfer
+
+VERSION = 1
+
+
+def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
+    """The JSON object of a manifest."""
+    return {
+        "version": manifest.version,
+        "arguments": [_argument_to_json(argument) for argument in manifest.arguments],
+        "buffers": [dataclasses.asdict(buffer) for buffer in manifest.buffers],
+        "uses": [list(names) for names in manifest.uses],
+    }
+
+
+def _argument_to_json(argument: Argument) -> dict[str, Any]:
+    value = dataclasses.asdict(argument)
+    value["fill"] = argument.fill if math.isfinite(argument.fill) else str(argument.fill)
+    return value
+
+
+def manifest_from_json(value: Any, filename: str) -> Manifest:
+    """The manifest of a JSON object; anything missing or odd is a CompileError with file and field."""
+    root = Field(value, filename)
+    _require_fields(root, Manifest)
+    if root["version"].integer() != VERSION:
+        root["version"].fail(f"must be {VERSION}, the only version that this tool reads")
+    return Manifest(
+        arguments=tuple(_read_argument(item) for item in root["arguments"].items()),
+        buffers=tuple(_read_buffer(item) for item in root["buffers"].items()),
+        uses=tuple(item.texts() for item in root["uses"].items()),
+    )
+
+
+def _require_fields(field: Field, kind: type) -> None:
+    names = {each.name for each in dataclasses.fields(kind)}
+    for key, member in field.members():
+        if key not in names:
+            member.fail("is not part of the format")
+
+
+def _read_argument(field: Field) -> Argument:
+    _require_fields(field, Argument)
+    return Argument(
+        name=field["name"].text(),
+        kind=field["kind"].text(),
+        parameter=field["parameter"].text(),
+        host_dtype=field["host_dtype"].text(),
+        host_shape=field["host_shape"].integers(),
+        data_format=field["data_format"].text(),
+        device_size=field["device_size"].integers(),
+        bytes=field["bytes"].integer(),
+        transfer=_read_transfer(field["transfer"]),
+        fill=_read_fill(field["fill"]),
+    )
+
+
+def _read_fill(field: Field) -> float:
+    if field.value in ("inf", "-inf", "nan"):
+        return float(field.value)
+    return field.number()
+
+
+def _read_transfer(field: Field) -> Transfer:
+    _require_fields(field, Transfer)
+    return Transfer(
+        ranges=field["ranges"].integers(),
+        host_strides=field["host_strides"].integers(),
+        device_strides=field["device_strides"].integers(),
+        bounds=tuple(_read_bound(item) for item in field["bounds"].items()),
+    )
+
+
+def _read_bound(field: Field) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    parts = field.items()
+    if len(parts) != 3:
+        field.fail("must hold the loops, their weights and the size")
+    return parts[0].integers(), parts[1].integers(), parts[2].integer()
+
+
+def _read_buffer(field: Field) -> Buffer:
+    _require_fields(field, Buffer)
+    return Buffer(
+        name=field["name"].text(),
+        base=field["base"].text(),
+        offset=field["offset"].integer(),
+        bytes=field["bytes"].integer(),
+    )

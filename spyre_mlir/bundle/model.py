@@ -1,0 +1,243 @@
+"""A SuperDSC bundle as values: what `bundle.mlir`, the `sdsc_<i>.json` files and `manifest.json` say.
+
+The writer prints these values, the reader gives them back, the validator checks them, the simulator runs
+them. Nothing here knows of MLIR.
+
+Geometry of an operand. A design iterates over named dims with the sizes of ``Design.sizes`` (padded:
+whole sticks wherever the dim is a stick of any operand); the last ``Design.padding[dim]`` positions of a
+dim are padding. An operand lists its dims innermost first in ``dim_order``; in memory the position inside
+the stick is innermost, then follow the dims in this order, the stick dim counted in sticks. The memory
+extent of a dim is ``size + gap`` (elements) for scale 1, and 1 for scale -1 (broadcast or reduced) and
+-2 (the same for the stick dim: one stick, whose lane 0 alone holds a value). So, with E the elements per
+stick, the stride in elements of the first dim is E, and that of each next dim is the stride of the dim
+before it times its memory extent (for the stick dim: its extent / E).
+
+In LX an operand holds only this core's slice, so sizes there are the per-core sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One tensor of a design: where each core finds it and how it is laid out.
+
+    ``start`` has one entry per core in use: a symbol id (negative) for HBM, a byte address for LX.
+    ``stick_elements`` is the number of elements in a stick of ``data_format``.
+    """
+
+    role: str
+    data_format: str
+    memory: str
+    dim_order: tuple[str, ...]
+    stick_dim: str
+    stick_elements: int
+    scale: dict[str, int]
+    start: tuple[int, ...]
+    gap: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A named constant of an operation, as the bits of its format."""
+
+    name: str
+    data_format: str
+    bits: int
+
+
+@dataclass(frozen=True)
+class DebugHandle:
+    """Where a design comes from: the user's source line, the ATen op, the chain of rewrites."""
+
+    id: str
+    file: str | None = None
+    line: int = 0
+    column: int = 0
+    aten_op: str | None = None
+    ir_chain: tuple[str, ...] = ()
+    transforms: tuple[tuple[str, str, str], ...] = ()  # (kind, pass, reason)
+
+
+@dataclass(frozen=True)
+class Design:
+    """One `sdsc_<i>.json`: one device operation on all its cores.
+
+    ``sizes``/``padding``/``slices`` are keyed by dim label; ``core_slices[c][dim]`` is the slice of core
+    ``c``; slice ``s`` of a dim covers ``[s * share, min((s + 1) * share, size))`` with
+    ``share = shares[dim]`` (elements). ``masks[dim] = (start, length)`` are coordinates that read as
+    ``constants[mask_constant]``. The last operand is the output.
+    """
+
+    index: int
+    opcode: str
+    unit: str
+    data_format: str
+    sizes: dict[str, int]
+    slices: dict[str, int]
+    shares: dict[str, int]
+    core_slices: tuple[dict[str, int], ...]
+    operands: tuple[Operand, ...]
+    padding: dict[str, int] = field(default_factory=dict)
+    masks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    mask_constant: int = -1
+    constants: tuple[Constant, ...] = ()
+    debug: DebugHandle | None = None
+
+    @property
+    def cores(self) -> int:
+        return len(self.core_slices)
+
+    @property
+    def filename(self) -> str:
+        return f"sdsc_{self.index}.json"
+
+
+# The statements of bundle.mlir. A value is named by a string without the leading percent sign.
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A run-time parameter, `!sdscbundle.input_arg<index[, granularity=N][, max_value=N]>`."""
+
+    name: str
+    granularity: int | None = None
+    max_value: int | None = None
+
+
+@dataclass(frozen=True)
+class Extract:
+    """`%result = sdscbundle.input_arg_extract <what> from %parameter`."""
+
+    result: str
+    parameter: str
+    what: str = "value"
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """`%result = sdscbundle.device_mem_allocate <bytes> bytes : index`."""
+
+    result: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class IndexConstant:
+    result: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Add:
+    result: str
+    left: str
+    right: str
+
+
+@dataclass(frozen=True)
+class Apply:
+    """`%result = affine.apply #map(%dims)[%symbols]`: offset + sum of coefficient * value.
+
+    ``coefficients`` has one entry per dim and then one per symbol.
+    """
+
+    result: str
+    dims: tuple[str, ...]
+    symbols: tuple[str, ...]
+    coefficients: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Execute:
+    """`sdscbundle.sdsc_execute (%operands) {sdsc_filename=..., symbol_ids=[...]}`."""
+
+    filename: str
+    operands: tuple[str, ...]
+    symbol_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`scf.for %iv = %lower to %upper step %step`, without carried values."""
+
+    induction: str
+    lower: str
+    upper: str
+    step: str
+    body: tuple[Statement, ...]
+
+
+Statement = Extract | Allocate | IndexConstant | Add | Apply | Execute | Loop
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """How one tensor goes between host and device: the loop nest of the tiled-tensor RFC, in elements.
+
+    Device position ``sum(i_k * device_strides[k])`` holds host element ``sum(i_k * host_strides[k])``
+    for all ``0 <= i_k < ranges[k]``. A host dim fed by several loops is bounded: with ``bounds`` a list of
+    ``(loops, weights, size)``, the position is padding unless ``sum(i_loop * weight) < size`` for each.
+    """
+
+    ranges: tuple[int, ...]
+    host_strides: tuple[int, ...]
+    device_strides: tuple[int, ...]
+    bounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One kernel argument as the host sees it. ``kind``: input, parameter, constant or result.
+
+    ``host_dtype`` is a numpy name or "bfloat16"; ``fill`` is what the host writes into padding.
+    """
+
+    name: str
+    kind: str
+    parameter: str
+    host_dtype: str
+    host_shape: tuple[int, ...]
+    data_format: str
+    device_size: tuple[int, ...]
+    bytes: int
+    transfer: Transfer
+    fill: float = 0.0
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An allocation that operands refer to: ``base`` is a parameter's or allocation's value name, or "lx"."""
+
+    name: str
+    base: str
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the public format leaves to the runtime: host arguments, allocations, who uses which.
+
+    ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand.
+    """
+
+    arguments: tuple[Argument, ...]
+    buffers: tuple[Buffer, ...]
+    uses: tuple[tuple[str, ...], ...]
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A whole bundle folder."""
+
+    parameters: tuple[Parameter, ...]
+    statements: tuple[Statement, ...]
+    designs: dict[str, Design]
+    manifest: Manifest

@@ -1,0 +1,223 @@
+"""Rules on bytes over time, checked by walking the program with a map of who wrote each stick.
+
+Every base (parameter, allocation, LX of a core) has one array with the number of the buffer that last wrote
+each stick. What a core touches is a strided view of it, so reading is a comparison and writing a fill.
+
+Loops are walked iteration by iteration. A program of more than ``WALKED_EXECUTES`` executions takes the
+iterations of every loop at once, as one more dim of the view: that accepts a read of what only a later
+iteration writes, and the simulator, which runs everything, finds that case.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, Tree
+from spyre_mlir.bundle.geometry import Region, core_region
+from spyre_mlir.bundle.model import Argument, Operand
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import FORMATS
+
+WALKED_EXECUTES = 4096
+
+NOBODY, HOST, FIRST_BUFFER = 0, 1, 2
+
+# The ranges that the induction variables run through: one value each where a loop is walked.
+Iterations = dict[str, Range]
+
+
+def write_conflicts(context: Context) -> Iterator[Complaint]:
+    """Different cores write different sticks, except for partial sums of one result.
+
+    Cores that differ only in their slice of a reduced dim write parts of one sum to one address: that is how
+    a division declares partial sums.
+    """
+    for step in context.steps:
+        output = step.design.operands[-1]
+        if output.memory != "hbm":
+            continue
+        iterations = {loop.atom: Range(loop.atom, loop.lower, loop.lower + 1, 1) for loop in step.loops}
+        core = _conflicting_core(step, output, iterations)
+        if core is not None:
+            tensor = len(step.design.operands) - 1
+            yield f"Core {core} writes bytes of Tensor{tensor} that another core writes too.", step.where
+
+
+def _conflicting_core(step: Step, output: Operand, iterations: Iterations) -> int | None:
+    parts: dict[tuple, tuple[int, int, Region]] = {}
+    for core, symbol in enumerate(output.start):
+        start = _sticks(step.values[symbol], iterations)
+        kept = [step.design.core_slices[core][dim] for dim in output.dim_order if output.scale[dim] == 1]
+        parts.setdefault((start, *kept), (core, start, core_region(step.design, output, core)))
+    lowest = min(start for _, start, _ in parts.values())
+    end = max(start + region.span_sticks for _, start, region in parts.values())
+    taken = np.zeros(end - lowest, np.bool_)
+    for core, start, region in parts.values():
+        view = _view(taken, start - lowest, region)
+        if view.any():
+            return core
+        view[...] = True
+    return None
+
+
+def _sticks(value: Linear, iterations: Iterations) -> int:
+    """Sticks from the base to the address in the first of the iterations."""
+    bytes_ = value.offset
+    for atom, factor in value.terms:
+        if atom in iterations:
+            bytes_ += factor * iterations[atom].lower
+    return bytes_ // device().stick_bytes
+
+
+def _view(array: NDArray, start: int, region: Region) -> NDArray:
+    strides = tuple(stride * array.itemsize for stride in region.strides)
+    return np.ndarray(region.counts, array.dtype, array, start * array.itemsize, strides)
+
+
+def initialised(context: Context) -> Iterator[Complaint]:
+    """Everything that is read was written through the same buffer before, and not overwritten since."""
+    memory = _Memory(context)
+    executions = sum(prod(loop.count for loop in step.loops) for step in context.steps)
+    reported: set[tuple[int, int]] = set()
+    for step, iterations in _walk(context.tree, {}, executions > WALKED_EXECUTES):
+        for index, problem in memory.execute(step, iterations):
+            # One sentence per tensor, whatever the number of cores and iterations.
+            if (step.position, index) not in reported:
+                reported.add((step.position, index))
+                yield problem, step.where
+    for argument in context.bundle.manifest.arguments:
+        if argument.kind == "result" and not memory.is_written(argument):
+            yield f"The host reads sticks of {argument.name} that nothing wrote.", "manifest.json"
+
+
+def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[Step, Iterations]]:
+    for node in tree:
+        if isinstance(node, Step):
+            yield node, outer
+            continue
+        loop, body = node
+        if at_once:
+            yield from _walk(body, {**outer, loop.atom: loop}, at_once)
+            continue
+        for value in range(loop.lower, loop.upper, loop.step):
+            yield from _walk(body, {**outer, loop.atom: Range(loop.atom, value, value + 1, 1)}, at_once)
+
+
+@dataclass(frozen=True)
+class _Touch:
+    """One rectangle of an operand, and the first core that touches it; in LX each core has its own."""
+
+    core: int
+    address: Linear
+    region: Region
+
+
+class _Memory:
+    """The writer of every stick of every base."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.numbers = {buffer: i for i, buffer in enumerate(context.buffers, FIRST_BUFFER)}
+        self.names = {number: f"the buffer {buffer}" for buffer, number in self.numbers.items()}
+        self.lx_sticks = -(-context.usable_lx_bytes // device().stick_bytes)
+        self.arrays = {base: self._array(base, sticks) for base, sticks in self._sticks_of_bases().items()}
+        self.touches = functools.cache(self._touches)
+
+    def _sticks_of_bases(self) -> dict[str, int]:
+        ends: dict[str, int] = defaultdict(int)
+        for buffer in self.context.buffers.values():
+            ends[buffer.base] = max(ends[buffer.base], buffer.offset + buffer.bytes)
+        for base, argument in self.context.arguments.items():
+            ends[base] = argument.bytes
+        sticks = {base: -(-end // device().stick_bytes) for base, end in ends.items()}
+        return {**sticks, "lx": self.lx_sticks * device().cores}
+
+    def _array(self, base: str, sticks: int) -> NDArray:
+        """The writers of a base: the host writes the whole of the arguments that it gives."""
+        argument = self.context.arguments.get(base)
+        given = argument is not None and argument.kind != "result"
+        kind = np.min_scalar_type(len(self.numbers) + FIRST_BUFFER)
+        return np.full(sticks, HOST if given else NOBODY, kind)
+
+    def execute(self, step: Step, iterations: Iterations) -> Iterator[tuple[int, str]]:
+        """Check the reads of one execution and note its writes; yields (operand, problem)."""
+        last = len(step.design.operands) - 1
+        for index, buffer in enumerate(self.context.uses(step)):
+            for touch in self.touches(step.position, index):
+                start, view = self._locate(step, index, touch, iterations)
+                if index == last:
+                    view[...] = self.numbers[buffer]
+                    continue
+                missing = self._first_missing(view, self.numbers[buffer])
+                if missing is not None:
+                    yield index, self._describe(index, touch, start, view, missing, buffer)
+                    break
+
+    def _touches(self, position: int, index: int) -> list[_Touch]:
+        step = self.context.steps[position]
+        operand = step.design.operands[index]
+        touches: dict[tuple, _Touch] = {}
+        for core, start in enumerate(operand.start):
+            region = core_region(step.design, operand, core)
+            if operand.memory == "lx":
+                touches[core,] = _Touch(core, Linear(start), region)
+            else:
+                touches.setdefault((start, region), _Touch(core, step.values[start], region))
+        return list(touches.values())
+
+    def _locate(
+        self, step: Step, index: int, touch: _Touch, iterations: Iterations
+    ) -> tuple[int, NDArray]:
+        """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
+        in_lx = step.design.operands[index].memory == "lx"
+        buffer = self.context.buffers[self.context.uses(step)[index]]
+        start = _sticks(touch.address, iterations)
+        counts, strides = touch.region.counts, touch.region.strides
+        for atom, factor in touch.address.terms:
+            if atom in iterations and iterations[atom].count > 1:
+                counts = (*counts, iterations[atom].count)
+                strides = (*strides, factor * iterations[atom].step // device().stick_bytes)
+        offset = start + touch.core * self.lx_sticks if in_lx else start
+        return start, _view(self.arrays[buffer.base], offset, Region(counts, strides))
+
+    @staticmethod
+    def _first_missing(view: NDArray, number: int) -> tuple[int, ...] | None:
+        """Where something else than the host or the buffer wrote last, or None."""
+        missing = view != number
+        if missing.any():
+            missing &= view != HOST
+        if not missing.any():
+            return None
+        return tuple(int(i) for i in np.unravel_index(int(np.argmax(missing)), view.shape))
+
+    def _describe(
+        self, index: int, touch: _Touch, start: int, view: NDArray, missing: tuple[int, ...], buffer: str
+    ) -> str:
+        strides = (stride // view.itemsize for stride in view.strides)
+        stick = start + sum(i * stride for i, stride in zip(missing, strides, strict=True))
+        base = self.context.buffers[buffer].base
+        writer = int(view[missing])
+        last = "nothing wrote" if writer == NOBODY else f"{self.names[writer]} overwrote"
+        address = f"byte {stick * device().stick_bytes} of {base}"
+        return f"Core {touch.core} reads Tensor{index} (buffer {buffer}) at {address}, which {last} before."
+
+    def is_written(self, argument: Argument) -> bool:
+        """Whether something wrote every stick that the host reads of a result."""
+        lanes = FORMATS[argument.data_format].stick_elements
+        loops = zip(argument.transfer.ranges, argument.transfer.device_strides, strict=True)
+        counts, strides, reach = [], [], 0
+        for count, stride in loops:
+            if stride % lanes:
+                reach += (count - 1) * stride
+            else:
+                counts.append(count)
+                strides.append(stride // lanes)
+        region = Region((*counts, reach // lanes + 1), (*strides, 1))
+        return bool((_view(self.arrays[argument.parameter], 0, region) != NOBODY).all())

@@ -1,0 +1,101 @@
+"""Rules on one design at a time: formats, division, sticks per core, masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import lcm
+
+from spyre_mlir.bundle.model import Design
+from spyre_mlir.target.formats import FORMATS
+from spyre_mlir.target.ops import DEVICE_OPS
+
+
+def unit(design: Design) -> Iterator[str]:
+    expected = DEVICE_OPS[design.opcode].unit
+    if design.unit != expected:
+        yield f"It runs on the unit {design.unit!r}; expected {expected!r}."
+
+
+def formats(design: Design) -> Iterator[str]:
+    op = DEVICE_OPS[design.opcode]
+    source = design.operands[0].data_format
+    for i, operand in enumerate(design.operands):
+        allowed = op.formats if i == 0 else (source,)
+        if i == op.arity:
+            allowed = (op.result_format(source),)
+        if operand.data_format not in allowed:
+            expected = " or ".join(allowed)
+            yield f"Tensor{i} has the format {operand.data_format}; expected {expected}."
+    if design.data_format not in (source, op.result_format(source)):
+        expected = " or ".join(dict.fromkeys((source, op.result_format(source))))
+        yield f"It computes in {design.data_format}; expected {expected}."
+
+
+def stick_sizes(design: Design) -> Iterator[str]:
+    for i, operand in enumerate(design.operands):
+        form = FORMATS.get(operand.data_format)
+        if form is not None and operand.stick_elements != form.stick_elements:
+            found, expected = operand.stick_elements, form.stick_elements
+            yield f"Tensor{i} has {found} elements per stick; expected {expected} of {form.name}."
+
+
+def constants(design: Design) -> Iterator[str]:
+    names = [constant.name for constant in design.constants]
+    for missing in sorted(set(DEVICE_OPS[design.opcode].constants) - set(names)):
+        yield f"It has no constant {missing!r}, which the operation needs."
+    if len(set(names)) != len(names):
+        yield "Two of its constants have the same name."
+    for constant in design.constants:
+        form = FORMATS.get(constant.data_format)
+        if form is None or not 0 <= constant.bits < 1 << 8 * form.bytes:
+            text = f"The bits {constant.bits} of the constant {constant.name!r}"
+            yield f"{text} are no value of the format {constant.data_format}."
+
+
+def masks(design: Design) -> Iterator[str]:
+    lowest = 0 if design.masks else -1
+    if not lowest <= design.mask_constant < len(design.constants):
+        found = design.mask_constant
+        yield f"Its mask constant is {found}; expected the number of one of its constants."
+    for dim, (start, length) in design.masks.items():
+        if start < 0 or length < 1 or start + length > design.sizes[dim]:
+            limit = f"[0, {design.sizes[dim]})"
+            yield f"The mask [{start}, {start + length}) of {dim} is not inside {limit}."
+
+
+def padding(design: Design) -> Iterator[str]:
+    for dim, pad in design.padding.items():
+        if not 0 <= pad < design.sizes[dim]:
+            size = design.sizes[dim]
+            yield f"The padding of {dim} is {pad}; expected less than its size {size}."
+
+
+def coverage(design: Design) -> Iterator[str]:
+    for dim, size in design.sizes.items():
+        slices, share = design.slices[dim], design.shares[dim]
+        if not (slices - 1) * share < size <= slices * share:
+            text = f"{slices} slices of {share} do not cover the {size} elements of {dim} exactly once"
+            yield f"{text}, with something in each slice."
+
+
+def whole_sticks(design: Design) -> Iterator[str]:
+    for dim, lanes in _stick_dims(design).items():
+        if design.sizes[dim] % lanes:
+            text = f"{dim} is a stick dim of size {design.sizes[dim]}"
+            yield f"{text}; expected a padded size, a multiple of {lanes}."
+        if design.shares[dim] % lanes:
+            text = f"Each core has {design.shares[dim]} elements of the stick dim {dim}"
+            yield f"{text}; expected whole sticks of {lanes}."
+    for i, operand in enumerate(design.operands):
+        if operand.gap.get(operand.stick_dim, 0) % operand.stick_elements:
+            gap = operand.gap[operand.stick_dim]
+            yield f"Tensor{i} has a gap of {gap} on its stick dim; expected whole sticks."
+
+
+def _stick_dims(design: Design) -> dict[str, int]:
+    """The dims that are the stick of some operand, with the elements that all their sticks divide."""
+    dims: dict[str, int] = {}
+    for operand in design.operands:
+        if operand.scale[operand.stick_dim] == 1:
+            dims[operand.stick_dim] = lcm(dims.get(operand.stick_dim, 1), operand.stick_elements)
+    return dims

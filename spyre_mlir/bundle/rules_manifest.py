@@ -1,0 +1,84 @@
+"""Rules on the host's side: arguments, their sizes and how they are moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from spyre_mlir.bundle.context import Complaint, Context
+from spyre_mlir.bundle.model import Argument, Transfer
+from spyre_mlir.target.formats import FORMATS
+
+KINDS = ("input", "parameter", "constant", "result")
+
+
+def arguments(context: Context) -> Iterator[Complaint]:
+    parameters = {parameter.name for parameter in context.bundle.parameters}
+    if len(context.arguments) != len(context.bundle.manifest.arguments):
+        yield "Two arguments have the same parameter.", "manifest.json"
+    for argument in context.bundle.manifest.arguments:
+        where = f"manifest.json, argument {argument.name}"
+        if argument.kind not in KINDS:
+            yield f"Its kind is {argument.kind!r}; expected one of {', '.join(KINDS)}.", where
+        if argument.parameter not in parameters:
+            yield f"Its parameter %{argument.parameter} is not one of the program.", where
+        for problem in _sizes(argument):
+            yield problem, where
+
+
+def _sizes(argument: Argument) -> Iterator[str]:
+    form = FORMATS.get(argument.data_format)
+    if form is None:
+        yield f"Its format {argument.data_format!r} is unknown; expected one of {', '.join(FORMATS)}."
+        return
+    if not argument.device_size or argument.device_size[-1] != form.stick_elements:
+        size = argument.device_size
+        yield f"Its device size {size} does not end in a stick of {form.stick_elements} elements."
+    expected = prod(argument.device_size) * form.bytes
+    if argument.bytes != expected:
+        yield f"It has {argument.bytes} bytes; expected {expected} for its device size."
+
+
+def transfers(context: Context) -> Iterator[Complaint]:
+    for argument in context.bundle.manifest.arguments:
+        for problem in _transfer(argument):
+            yield problem, f"manifest.json, argument {argument.name}"
+
+
+def _transfer(argument: Argument) -> Iterator[str]:
+    transfer = argument.transfer
+    loops = len(transfer.ranges)
+    if len(transfer.host_strides) != loops or len(transfer.device_strides) != loops:
+        yield f"Its transfer has {loops} ranges; expected as many host and device strides."
+        return
+    if min((*transfer.ranges, 1)) < 1 or min((*transfer.host_strides, *transfer.device_strides, 0)) < 0:
+        yield "Its transfer has a range below 1 or a negative stride."
+        return
+    for loop_ids, weights, size in transfer.bounds:
+        if len(loop_ids) != len(weights) or size < 1 or not set(loop_ids) <= set(range(loops)):
+            yield "A bound of its transfer does not name loops with one weight each and a size."
+            return
+    last, room = _last(transfer.ranges, transfer.device_strides), prod(argument.device_size)
+    if last >= room:
+        yield f"Its transfer reaches device element {last}; expected less than {room}."
+    last, room = _last_host(transfer), prod(argument.host_shape)
+    if last >= room:
+        yield f"Its transfer reaches host element {last}; expected less than {room}."
+
+
+def _last(ranges: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    return sum((count - 1) * stride for count, stride in zip(ranges, strides, strict=True))
+
+
+def _last_host(transfer: Transfer) -> int:
+    """The highest host element: a bounded host dim ends at its size, whatever its loops do."""
+    last = _last(transfer.ranges, transfer.host_strides)
+    for loops, weights, size in transfer.bounds:
+        reached = _last(tuple(transfer.ranges[loop] for loop in loops), weights)
+        excess = max(0, reached - (size - 1))
+        # The host stride of the dim: a step of one loop moves by its weight along the dim.
+        stride = min(
+            transfer.host_strides[loop] // max(weight, 1) for loop, weight in zip(loops, weights, strict=True)
+        )
+        last -= excess * stride
+    return last

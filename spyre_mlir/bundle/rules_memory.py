@@ -1,0 +1,229 @@
+"""Rules on places: addresses, spans, LX, allocations and the buffers of the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, name
+from spyre_mlir.bundle.geometry import core_offset_bytes, core_region, lx_bytes
+from spyre_mlir.bundle.model import Buffer, Design
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+
+def span(design: Design) -> Iterator[str]:
+    limit = device().span_bytes
+    for i, operand in enumerate(design.operands):
+        spans = [core_region(design, operand, core).span_bytes for core in range(design.cores)]
+        if operand.memory == "hbm" and max(spans) > limit:
+            core = spans.index(max(spans))
+            text = f"Core {core} addresses {max(spans)} bytes of Tensor{i}"
+            yield f"{text}; expected a span of at most {limit}."
+
+
+def lx_addresses(context: Context) -> Iterator[Complaint]:
+    alignment, limit = device().lx_alignment_bytes, context.usable_lx_bytes
+    for design in context.bundle.designs.values():
+        for i, operand in enumerate(design.operands):
+            if operand.memory != "lx":
+                continue
+            start, end = operand.start[0], max(operand.start) + lx_bytes(design, operand)
+            if len(set(operand.start)) > 1:
+                yield f"Tensor{i} has different LX addresses; expected {start} on every core.", name(design)
+            if start % alignment:
+                text = f"Tensor{i} is at the LX address {start}"
+                yield f"{text}; expected a multiple of {alignment}.", name(design)
+            if end > limit:
+                yield f"Tensor{i} ends at the LX address {end}; expected at most {limit}.", name(design)
+
+
+def symbol_values(context: Context) -> Iterator[Complaint]:
+    """One value per symbol id; in loops, the same address at each iteration."""
+    values: dict[int, tuple] = {}
+    first: dict[int, Step] = {}
+    for step in context.steps:
+        for symbol, value in step.values.items():
+            key = _by_bounds(value, step.loops)
+            if values.setdefault(symbol, key) != key:
+                text = f"The symbol {symbol} has another value than in execute {first[symbol].position}"
+                yield f"{text}; expected one value per symbol id.", step.where
+            first.setdefault(symbol, step)
+
+
+def _by_bounds(value: Linear, loops: tuple[Range, ...]) -> tuple:
+    """A value with the bounds of its loops in place of their names: equal loops give equal values."""
+    bounds = {loop.atom: (loop.lower, loop.upper, loop.step) for loop in loops}
+    return value.offset, sorted((str(bounds.get(atom, atom)), factor) for atom, factor in value.terms)
+
+
+def hbm_addresses(context: Context) -> Iterator[Complaint]:
+    """Every address is one base and a multiple of the alignment at every iteration."""
+    alignment = device().hbm_alignment_bytes
+    for step in context.steps:
+        inductions = {loop.atom for loop in step.loops}
+        for symbol, value in step.values.items():
+            bases = [(atom, factor) for atom, factor in value.terms if atom not in inductions]
+            if len(bases) != 1 or bases[0][1] != 1 or bases[0][0] not in context.bases:
+                text = f"The symbol {symbol} is no address"
+                yield f"{text}; expected one parameter or allocation plus bytes.", step.where
+            elif value.offset % alignment or any(
+                factor * loop.step % alignment or factor * loop.lower % alignment
+                for atom, factor in value.terms
+                for loop in step.loops
+                if loop.atom == atom
+            ):
+                text = f"The address of the symbol {symbol}, {bases[0][0]} + {value.offset},"
+                yield f"{text} is not a multiple of {alignment} bytes at every iteration.", step.where
+
+
+def core_offsets(context: Context) -> Iterator[Complaint]:
+    """The cores of one HBM operand address their slices of one tensor."""
+    for step in context.steps:
+        for i, operand in enumerate(step.design.operands):
+            if operand.memory != "hbm":
+                continue
+            base = step.values[operand.start[0]]
+            origin = core_offset_bytes(step.design, operand, 0)
+            for core in range(1, step.design.cores):
+                distance = step.values[operand.start[core]].plus(base, -1)
+                expected = core_offset_bytes(step.design, operand, core) - origin
+                if distance != Linear(expected):
+                    text = f"Core {core} addresses Tensor{i} {distance.offset} bytes behind core 0"
+                    yield f"{text}; expected {expected}, where its slice begins.", step.where
+                    break
+
+
+def pool_limit(context: Context) -> Iterator[Complaint]:
+    total, limit = sum(context.allocations.values()), device().pool_bytes
+    if total > limit:
+        yield f"The allocations have {total} bytes together; expected at most {limit}.", "bundle.mlir"
+    for allocation, size in context.allocations.items():
+        if size <= 0:
+            yield f"%{allocation} allocates {size} bytes; expected at least 1.", "bundle.mlir"
+
+
+def buffers(context: Context) -> Iterator[Complaint]:
+    """Every buffer lies inside of what it is a part of."""
+    where = "manifest.json"
+    if len(context.buffers) != len(context.bundle.manifest.buffers):
+        yield "Two buffers have the same name.", where
+    for buffer in context.bundle.manifest.buffers:
+        room = _room(context, buffer.base)
+        if room is None:
+            base = buffer.base
+            yield f"The buffer {buffer.name} is in {base!r}, which is no parameter, allocation or lx.", where
+        elif buffer.offset < 0 or buffer.bytes < 1 or buffer.offset + buffer.bytes > room:
+            text = f"[{buffer.offset}, {buffer.offset + buffer.bytes}) of {buffer.base}"
+            yield f"The buffer {buffer.name} has the bytes {text}, which has {room}.", where
+
+
+def _room(context: Context, base: str) -> int | None:
+    if base == "lx":
+        return context.usable_lx_bytes
+    if base in context.arguments:
+        return context.arguments[base].bytes
+    # A parameter that is no kernel argument is the pool.
+    return context.allocations.get(base, device().pool_bytes if base in context.bases else None)
+
+
+def operands_in_buffers(context: Context) -> Iterator[Complaint]:
+    """What a core touches is inside of the buffer that the manifest names."""
+    for step in context.steps:
+        for i, buffer_name in enumerate(context.uses(step)):
+            buffer = context.buffers[buffer_name]
+            problem = _outside(step, i, buffer)
+            if problem:
+                yield f"{problem} of the buffer {buffer.name}.", step.where
+
+
+def _outside(step: Step, index: int, buffer: Buffer) -> str | None:
+    operand = step.design.operands[index]
+    if (operand.memory == "lx") != (buffer.base == "lx"):
+        return f"Tensor{index} is in {operand.memory}; expected the memory"
+    for core, start in enumerate(operand.start):
+        bytes_ = core_region(step.design, operand, core).span_bytes
+        if operand.memory == "lx":
+            first = last = start
+        else:
+            value = step.values[start]
+            if (buffer.base, 1) not in value.terms:
+                return f"Core {core} addresses Tensor{index} outside of {buffer.base}; expected the base"
+            first, last = _extremes(value, step.loops)
+        if first < buffer.offset or last + bytes_ > buffer.offset + buffer.bytes:
+            found = f"[{first}, {last + bytes_}) of {buffer.base}"
+            expected = f"[{buffer.offset}, {buffer.offset + buffer.bytes})"
+            return f"Core {core} touches Tensor{index} in {found}; expected to be inside {expected}"
+    return None
+
+
+def _extremes(value: Linear, loops: tuple[Range, ...]) -> tuple[int, int]:
+    """The lowest and the highest byte offset from the base over all iterations."""
+    lowest = highest = value.offset
+    factors = dict(value.terms)
+    for loop in loops:
+        ends = sorted(factors.get(loop.atom, 0) * end for end in (loop.lower, loop.last))
+        lowest, highest = lowest + ends[0], highest + ends[1]
+    return lowest, highest
+
+
+def lx_overlap(context: Context) -> Iterator[Complaint]:
+    """LX buffers that are live at the same time are disjoint, except for an operation in place."""
+    lives = _lives(context)
+    used = [each for each in context.bundle.manifest.buffers if each.base == "lx" and each.name in lives]
+    for a, b in combinations(used, 2):
+        if a.offset >= b.offset + b.bytes or b.offset >= a.offset + a.bytes:
+            continue
+        first, last = max(lives[a.name][0], lives[b.name][0]), min(lives[a.name][1], lives[b.name][1])
+        if first > last or (first == last and _in_place(context, first, a, b)):
+            continue
+        text = f"The LX buffers {a.name} at {a.offset} and {b.name} at {b.offset} overlap"
+        yield f"{text} and are both live at execute {first}.", "manifest.json"
+
+
+def _lives(context: Context) -> dict[str, tuple[int, int]]:
+    """First write and last read of every buffer, as positions of executes, both included.
+
+    What a loop reads before it writes it is live through the whole loop: the next iteration reads it again.
+    """
+    lives: dict[str, tuple[int, int]] = {}
+    for step in context.steps:
+        for buffer in context.uses(step):
+            first, _ = lives.get(buffer, (step.position, 0))
+            lives[buffer] = first, step.position
+    for steps in _loops_inside_out(context.steps):
+        first, last = steps[0].position, steps[-1].position
+        for buffer in _read_first(context, steps):
+            lives[buffer] = min(lives[buffer][0], first), max(lives[buffer][1], last)
+    return lives
+
+
+def _loops_inside_out(steps: list[Step]) -> list[list[Step]]:
+    loops: dict[Range, list[Step]] = {}
+    depths: dict[Range, int] = {}
+    for step in steps:
+        for depth, loop in enumerate(step.loops):
+            loops.setdefault(loop, []).append(step)
+            depths[loop] = depth
+    return [loops[loop] for loop in sorted(loops, key=lambda loop: -depths[loop])]
+
+
+def _read_first(context: Context, steps: list[Step]) -> set[str]:
+    """The buffers whose first use among the steps is a read."""
+    written: set[str] = set()
+    read: set[str] = set()
+    for step in steps:
+        *sources, result = context.uses(step)
+        read |= set(sources) - written
+        written.add(result)
+    return read
+
+
+def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
+    """Whether the execute writes one of the buffers over the other, element by element."""
+    step = context.steps[position]
+    *sources, result = context.uses(step)
+    pointwise = DEVICE_OPS[step.design.opcode].kind in (Kind.POINTWISE, Kind.CAST)
+    child, parent = (a, b) if a.name == result else (b, a)
+    handed_over = child.name == result and parent.name in sources
+    return handed_over and pointwise and a.offset == b.offset and child.bytes <= parent.bytes

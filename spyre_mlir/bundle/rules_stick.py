@@ -1,0 +1,90 @@
+"""The stick rules of each kind of operation: which dim may be the stick of which operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from spyre_mlir.bundle.model import Design, Operand
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+
+def stick_rules(design: Design) -> Iterator[str]:
+    """A design against the rule of its kind."""
+    for problem in _RULES[DEVICE_OPS[design.opcode].kind](design):
+        yield f"{problem}."
+
+
+def _scale(operand: Operand, dim: str) -> int:
+    """A dim that an operand does not list is one that it does not vary along."""
+    return operand.scale.get(dim, -1)
+
+
+def _pointwise(design: Design) -> Iterator[str]:
+    output = design.operands[-1]
+    stick = output.stick_dim
+    for i, operand in enumerate(design.operands):
+        if operand.scale[operand.stick_dim] == 1 and operand.stick_dim != stick:
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected {stick}, the stick of the output"
+        elif operand.stick_dim != stick and _scale(operand, stick) == 1:
+            yield f"Tensor{i} has {stick} outside of its stick; expected {stick} as its stick"
+        if _scale(operand, stick) == 1 and _scale(output, stick) != 1:
+            yield f"Tensor{i} has {stick} but the output does not; a pointwise operation keeps all dims"
+    for dim, size in design.sizes.items():
+        if dim != stick and size > 1 and _scale(output, dim) != 1:
+            yield f"The output does not have the dim {dim}; a pointwise operation keeps all dims"
+
+
+def _reduce_stick(design: Design) -> Iterator[str]:
+    source, output = design.operands[0], design.operands[-1]
+    stick = source.stick_dim
+    if source.scale[stick] != 1:
+        yield f"Tensor0 broadcasts its stick {stick}; expected the reduced dim there"
+    if _scale(output, stick) != -2 or output.stick_dim != stick:
+        yield f"The output does not have scale -2 on {stick}; expected the input's stick to be reduced"
+    for dim in design.sizes:
+        if dim != stick and _scale(source, dim) != _scale(output, dim):
+            yield f"The dim {dim} is reduced too; expected the stick {stick} as the only reduced dim"
+
+
+def _reduce_other(design: Design) -> Iterator[str]:
+    source, output = design.operands[0], design.operands[-1]
+    sticks = [(operand.stick_dim, operand.scale[operand.stick_dim]) for operand in (source, output)]
+    if sticks[0] != sticks[1]:
+        yield f"The output does not keep the stick {source.stick_dim} of the input"
+    others = [dim for dim in design.sizes if dim not in (source.stick_dim, output.stick_dim)]
+    if not any(_scale(source, dim) == 1 and _scale(output, dim) != 1 for dim in others):
+        yield "No dim outside of the stick is reduced; expected one with scale -1 in the output"
+    for dim in others:
+        if _scale(source, dim) != 1 and _scale(output, dim) == 1 and design.sizes[dim] > 1:
+            yield f"The output has the dim {dim} but the input does not"
+
+
+def _matmul(design: Design) -> Iterator[str]:
+    for i, (operand, stick) in enumerate(zip(design.operands, ("in", "out", "out"), strict=True)):
+        if operand.stick_dim != stick or operand.scale[stick] != 1:
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected a whole stick of {stick}"
+    for i, absent in enumerate(("out", "mb", "in")):
+        if _scale(design.operands[i], absent) == 1 and design.sizes.get(absent, 1) > 1:
+            yield f"Tensor{i} has the dim {absent}; expected scale -1 there"
+    if _scale(design.operands[1], "in") != 1:
+        yield "Tensor1 does not have the dim in; expected the contracted dim in both inputs"
+
+
+def _restickify(design: Design) -> Iterator[str]:
+    source, output = design.operands
+    if source.stick_dim == output.stick_dim:
+        yield f"Input and output both stick on {source.stick_dim}; expected two different sticks"
+    for i, operand in enumerate(design.operands):
+        for dim, size in design.sizes.items():
+            if size > 1 and _scale(operand, dim) != 1:
+                yield f"Tensor{i} does not have the dim {dim}; a restickify moves the whole tensor"
+
+
+_RULES: dict[Kind, Callable[[Design], Iterator[str]]] = {
+    Kind.POINTWISE: _pointwise,
+    Kind.CAST: _pointwise,
+    Kind.REDUCE_STICK: _reduce_stick,
+    Kind.REDUCE_OTHER: _reduce_other,
+    Kind.MATMUL: _matmul,
+    Kind.RESTICKIFY: _restickify,
+}

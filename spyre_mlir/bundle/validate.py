@@ -1,0 +1,102 @@
+"""The semantic rules of a bundle, as one table, and the validator that applies them.
+
+A rule is a generator of complaints, (sentence, where). The rules of a level run only when all levels before
+it found nothing: the later ones compute with what the earlier ones guarantee.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from spyre_mlir.bundle import (
+    rules_access,
+    rules_design,
+    rules_manifest,
+    rules_memory,
+    rules_stick,
+    rules_structure,
+)
+from spyre_mlir.bundle.context import Complaint, Context, each_design
+from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.target.device import device
+
+Rule = Callable[[Context], Iterator[Complaint]]
+
+STRUCTURE: dict[str, Rule] = {
+    "opcode": each_design(rules_structure.known_opcode),
+    "arity": each_design(rules_structure.arity),
+    "dims": each_design(rules_structure.dims_declared),
+    "operand-dims": each_design(rules_structure.operand_dims),
+    "cores": each_design(rules_structure.core_mapping),
+    "start-addresses": each_design(rules_structure.start_addresses),
+    "roles": each_design(rules_structure.roles),
+    "files": rules_structure.files_match,
+    "values": rules_structure.values_defined,
+    "loop-bounds": rules_structure.loop_bounds,
+    "symbols": rules_structure.symbols_bound,
+    "uses": rules_structure.uses_match,
+}
+
+DESIGN: dict[str, Rule] = {
+    "unit": each_design(rules_design.unit),
+    "formats": each_design(rules_design.formats),
+    "stick-size": each_design(rules_design.stick_sizes),
+    "constants": each_design(rules_design.constants),
+    "masks": each_design(rules_design.masks),
+    "padding": each_design(rules_design.padding),
+    "coverage": each_design(rules_design.coverage),
+    "whole-sticks": each_design(rules_design.whole_sticks),
+    "stick": each_design(rules_stick.stick_rules),
+    "arguments": rules_manifest.arguments,
+}
+
+PLACES: dict[str, Rule] = {
+    "span": each_design(rules_memory.span),
+    "lx-address": rules_memory.lx_addresses,
+    "lx-overlap": rules_memory.lx_overlap,
+    "symbol-values": rules_memory.symbol_values,
+    "hbm-address": rules_memory.hbm_addresses,
+    "core-offset": rules_memory.core_offsets,
+    "pool-limit": rules_memory.pool_limit,
+    "buffers": rules_memory.buffers,
+    "operand-in-buffer": rules_memory.operands_in_buffers,
+    "transfer": rules_manifest.transfers,
+}
+
+BYTES: dict[str, Rule] = {
+    "write-conflict": rules_access.write_conflicts,
+    "uninitialised-read": rules_access.initialised,
+}
+
+LEVELS = (STRUCTURE, DESIGN, PLACES, BYTES)
+
+RULES: dict[str, Rule] = {name: rule for level in LEVELS for name, rule in level.items()}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One violation: the name of the rule, a whole sentence, and the file or place."""
+
+    rule: str
+    message: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message} [{self.rule}]"
+
+
+def validate(bundle: Bundle, usable_lx_bytes: int | None = None) -> list[Finding]:
+    """All violations of the first level that has any; none for a good bundle.
+
+    ``usable_lx_bytes`` is the LX per core that the compiler was allowed to use, by default the device's.
+    """
+    limit = device().usable_lx_bytes() if usable_lx_bytes is None else usable_lx_bytes
+    context = Context(bundle, limit)
+    for level in LEVELS:
+        findings = [
+            Finding(name, message, where) for name, rule in level.items() for message, where in rule(context)
+        ]
+        if findings:
+            return findings
+    return []

@@ -1,0 +1,28 @@
+"""The nouns of the compiler: three Python-defined dialects over upstream linalg.
+
+``stick`` says how tensors lie in memory, ``sdsc`` what a device operation is and where it runs,
+``sdscbundle`` is the public output form.
+"""
+
+from __future__ import annotations
+
+from spyre_mlir.dialects.sdsc import Sdsc
+from spyre_mlir.dialects.sdscbundle import SdscBundle
+from spyre_mlir.dialects.stick import Stick
+from spyre_mlir.mlir import ir
+
+DIALECTS = (Stick, Sdsc, SdscBundle)
+
+
+def context() -> ir.Context:
+    """A new MLIR context with our dialects loaded."""
+    made = ir.Context()
+    load_into(made)
+    return made
+
+
+def load_into(existing: ir.Context) -> None:
+    """Load our dialects into a context that somebody else made."""
+    with existing, ir.Location.unknown():
+        for dialect in DIALECTS:
+            dialect.load()

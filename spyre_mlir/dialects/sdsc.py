@@ -1,0 +1,128 @@
+"""The ``sdsc`` dialect: what a device operation is, how it is divided, where its result lives.
+
+From the level *device ops* on, each compute op is a ``linalg.generic`` that does one device operation. The
+op carries three decisions as attributes, added level by level:
+
+* ``sdsc.op = #sdsc.op<"clip", {clipMax = 6.0 : f64, clipMin = 0.0 : f64}>``: the operation and its
+  constants (device-ops table, ``spyre_mlir/target/ops.py``). Operands are in the order of the device.
+* ``sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>``: how many slices each iteration
+  dim has, and which slice each core owns.
+* ``sdsc.placement``: where the result lives. ``#sdsc.hbm<"pool", 4096>`` (byte offset in the pool),
+  ``#sdsc.hbm<"result0", 0>`` (a kernel argument), ``#sdsc.lx<0>`` (byte address in every core's LX).
+
+Host boundary: each argument and result of the kernel carries ``sdsc.host = #sdsc.host<name, kind, dtype>``;
+shape and dtype are those of the host, the tensor type is that of the device.
+
+``sdsc.clone`` copies a tensor into a buffer of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from spyre_mlir.mlir import ext, ir
+
+OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
+
+
+class Sdsc(ext.Dialect, name="sdsc"):
+    """Device operations and the decisions about them."""
+
+
+class OpAttr(Sdsc.Attribute, name="op"):
+    """``#sdsc.op<"add", {}>``: one device operation and its constants (f64)."""
+
+    opcode: ir.StringAttr
+    constants: ir.DictAttr
+
+
+class DivisionAttr(Sdsc.Attribute, name="division"):
+    """``#sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>``: slices per iteration dim, core to slices."""
+
+    splits: ir.ArrayAttr
+    mapping: ir.AffineMapAttr
+
+
+class HbmAttr(Sdsc.Attribute, name="hbm"):
+    """``#sdsc.hbm<"pool", 4096>``: a buffer at a byte offset from a named base in HBM."""
+
+    base: ir.StringAttr
+    offset: ir.IntegerAttr
+
+
+class LxAttr(Sdsc.Attribute, name="lx"):
+    """``#sdsc.lx<0>``: a buffer at the same byte address of every core's LX."""
+
+    address: ir.IntegerAttr
+
+
+class HostAttr(Sdsc.Attribute, name="host"):
+    """``#sdsc.host<"x", "input", "float16">``: name, kind and dtype of an argument on the host."""
+
+    label: ir.StringAttr
+    kind: ir.StringAttr
+    dtype: ir.StringAttr
+
+
+class CloneOp(Sdsc.Operation, name="clone", traits=[ext.Pure]):
+    """Copies a tensor into a buffer of its own.
+
+    ``%1 = "sdsc.clone"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
+    """
+
+    source: ext.Operand[ir.RankedTensorType]
+    result: ext.Result[ir.RankedTensorType]
+
+    def verify_invariants(self) -> bool:
+        source, result = (ir.RankedTensorType(value.type) for value in (self.operands[0], self.results[0]))
+        if list(source.shape) == list(result.shape) and source.element_type == result.element_type:
+            return True
+        self.location.emit_error("clone keeps shape and element type of its source")
+        return False
+
+
+def clone(source: ir.Value, location: ir.Location) -> ir.Value:
+    """Builds a copy of ``source`` at the current insertion point."""
+    return ir.Operation.create("sdsc.clone", results=[source.type], operands=[source], loc=location).result
+
+
+def op_attr(opcode: str, constants: Mapping[str, float] | None = None) -> OpAttr:
+    """``#sdsc.op`` from Python values."""
+    values = {name: ir.FloatAttr.get_f64(value) for name, value in (constants or {}).items()}
+    return OpAttr.get(ir.StringAttr.get(opcode), ir.DictAttr.get(values))
+
+
+def division_attr(splits: Sequence[int], mapping: ir.AffineMap) -> DivisionAttr:
+    """``#sdsc.division`` from Python values."""
+    i64 = ir.IntegerType.get_signless(64)
+    return DivisionAttr.get(
+        ir.ArrayAttr.get([ir.IntegerAttr.get(i64, split) for split in splits]), ir.AffineMapAttr.get(mapping)
+    )
+
+
+def hbm_attr(base: str, offset: int) -> HbmAttr:
+    """``#sdsc.hbm`` from Python values; ``offset`` in bytes."""
+    i64 = ir.IntegerType.get_signless(64)
+    return HbmAttr.get(ir.StringAttr.get(base), ir.IntegerAttr.get(i64, offset))
+
+
+def host_attr(label: str, kind: str, dtype: str) -> HostAttr:
+    """``#sdsc.host`` from Python values."""
+    return HostAttr.get(*(ir.StringAttr.get(text) for text in (label, kind, dtype)))
+
+
+def opcode_of(op: ir.Operation) -> str | None:
+    """The device operation recorded on an op, or None."""
+    if OP not in op.attributes:
+        return None
+    return ir.StringAttr(op.attributes[OP].opcode).value
+
+
+def constants_of(op: ir.Operation) -> dict[str, float]:
+    """The constants of a device operation by name."""
+    return {entry.name: ir.FloatAttr(entry.attr).value for entry in ir.DictAttr(op.attributes[OP].constants)}
+
+
+def division_of(op: ir.Operation) -> tuple[tuple[int, ...], ir.AffineMap]:
+    """Slices per iteration dim and the core mapping of an op."""
+    attr = op.attributes[DIVISION]
+    splits = tuple(ir.IntegerAttr(split).value for split in ir.ArrayAttr(attr.splits))
+    return splits, ir.AffineMapAttr(attr.mapping).value

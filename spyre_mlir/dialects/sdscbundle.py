@@ -1,0 +1,112 @@
+"""The ``sdscbundle`` dialect: the public output form, a SuperDSC bundle.
+
+At this level a module has one ``func.func @sdsc_bundle`` without results, made of the ops below,
+``scf.for`` with constant bounds and no carried values, ``arith.constant``, ``arith.addi`` and
+``affine.apply`` on ``index``. The bindings print Python-defined ops in generic form; the writer of the
+bundle folder prints the custom syntax of the public interface.
+
+* ``sdscbundle.sdsc_execute`` runs the design ``sdsc_filename``; its operands bind ``symbol_ids``.
+* ``sdscbundle.device_mem_allocate`` reserves device memory for the whole kernel.
+* ``sdscbundle.input_arg_extract`` reads a run-time parameter.
+
+The designs themselves, and what the host must know, are attributes of the module: ``sdscbundle.designs``
+(one dictionary per file) and ``sdscbundle.manifest``.
+"""
+
+from collections.abc import Sequence
+
+from spyre_mlir.mlir import ext, ir
+
+DESIGNS, MANIFEST, ENTRY = "sdscbundle.designs", "sdscbundle.manifest", "sdsc_bundle"
+
+
+class SdscBundle(ext.Dialect, name="sdscbundle"):
+    """The ops of a bundle."""
+
+
+class InputArgType(SdscBundle.Type, name="input_arg"):
+    """``!sdscbundle.input_arg<index, granularity, max_value>``: a run-time parameter; 0 for what is unset."""
+
+    value: ir.TypeAttr
+    granularity: ir.IntegerAttr
+    max_value: ir.IntegerAttr
+
+
+class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
+    """Runs one design on its cores; operand ``k`` is the value of symbol ``symbol_ids[k]``."""
+
+    arguments: Sequence[ext.Operand[ir.IndexType]]
+    sdsc_filename: ir.StringAttr
+    symbol_ids: ir.ArrayAttr
+
+    def verify_invariants(self) -> bool:
+        ids = [ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(self.operation.attributes["symbol_ids"])]
+        if len(ids) != len(self.operation.operands):
+            self.location.emit_error(f"sdsc_execute has {len(self.operation.operands)} operands but {len(ids)} symbol ids")
+            return False
+        if len(set(ids)) != len(ids) or any(symbol >= 0 for symbol in ids):
+            self.location.emit_error("symbol ids of sdsc_execute are negative and each is bound once")
+            return False
+        return True
+
+
+class DeviceMemAllocateOp(SdscBundle.Operation, name="device_mem_allocate"):
+    """Reserves ``bytes`` of device memory and gives its address."""
+
+    address: ext.Result[ir.IndexType]
+    bytes: ir.IntegerAttr
+
+    def verify_invariants(self) -> bool:
+        if ir.IntegerAttr(self.operation.attributes["bytes"]).value > 0:
+            return True
+        self.location.emit_error("device_mem_allocate reserves a positive number of bytes")
+        return False
+
+
+class InputArgExtractOp(SdscBundle.Operation, name="input_arg_extract"):
+    """Reads ``what`` ("value", "granularity" or "max_value") of a run-time parameter."""
+
+    value: ext.Result[ir.IndexType]
+    argument: ext.Operand[InputArgType]
+    what: ir.StringAttr
+
+    def verify_invariants(self) -> bool:
+        if ir.StringAttr(self.operation.attributes["what"]).value in ("value", "granularity", "max_value"):
+            return True
+        self.location.emit_error("input_arg_extract reads 'value', 'granularity' or 'max_value'")
+        return False
+
+
+def _i64(value: int) -> ir.IntegerAttr:
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
+def input_arg_type(granularity: int | None = None, max_value: int | None = None) -> InputArgType:
+    """The type of a run-time parameter."""
+    return InputArgType.get(ir.TypeAttr.get(ir.IndexType.get()), _i64(granularity or 0), _i64(max_value or 0))
+
+
+def sdsc_execute(filename: str, operands: Sequence[ir.Value], symbol_ids: Sequence[int], location: ir.Location) -> None:
+    """Builds an execute at the current insertion point."""
+    attributes = {
+        "sdsc_filename": ir.StringAttr.get(filename),
+        "symbol_ids": ir.ArrayAttr.get([_i64(symbol) for symbol in symbol_ids]),
+    }
+    ir.Operation.create("sdscbundle.sdsc_execute", operands=list(operands), attributes=attributes, loc=location)
+
+
+def device_mem_allocate(size_bytes: int) -> ir.Value:
+    """Builds an allocation at the current insertion point."""
+    return ir.Operation.create(
+        "sdscbundle.device_mem_allocate", results=[ir.IndexType.get()], attributes={"bytes": _i64(size_bytes)}
+    ).result
+
+
+def input_arg_extract(argument: ir.Value, what: str = "value") -> ir.Value:
+    """Builds the reading of a run-time parameter at the current insertion point."""
+    return ir.Operation.create(
+        "sdscbundle.input_arg_extract",
+        results=[ir.IndexType.get()],
+        operands=[argument],
+        attributes={"what": ir.StringAttr.get(what)},
+    ).result

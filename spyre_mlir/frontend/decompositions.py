@@ -1,0 +1,279 @@
+"""How composite PyTorch operations are taken apart before they reach MLIR.
+
+The forms are chosen so that each step is one operation of the device and 16-bit tensors stay 16 bits:
+sums accumulate in f32 and are rounded once, nothing becomes f64, masks are data. Where a function gives
+``NotImplemented``, the operation is kept as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch_mlir import fx
+
+aten = torch.ops.aten
+_NARROW = (torch.float16, torch.bfloat16)
+
+#: Operations that torch-mlir lowers better itself: ``addmm`` in the table would cast the weights to f32,
+#: ``gelu`` and ``sigmoid`` have one scalar body each, ``full`` would become ``empty``, which cannot be folded.
+_KEPT = (
+    aten.addmm, aten.native_layer_norm, aten.rms_norm, aten._fused_rms_norm, aten.gelu, aten.sigmoid, aten.full,
+)  # fmt: skip
+_COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
+
+
+def _accumulated_sum(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
+    """The sum of 16-bit numbers in f32; integers and f32 in their own format."""
+    return torch.sum(x, dims, keepdim=keepdim, dtype=torch.float32 if x.dtype in _NARROW else None)
+
+
+def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor:
+    """The mean, rounded to the format of ``x`` once, after the division."""
+    count = math.prod(x.shape[dim] for dim in (range(x.ndim) if not dims else dims))
+    return (_accumulated_sum(x, dims, keepdim) / count).to(x.dtype)
+
+
+def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, dtype=None) -> Tensor:
+    if x.dtype not in _NARROW or dtype not in (None, x.dtype):
+        return NotImplemented
+    return _accumulated_sum(x, dim, keepdim).to(x.dtype)
+
+
+def sum_all(x: Tensor, dtype=None) -> Tensor:
+    if x.dtype not in _NARROW or dtype not in (None, x.dtype):
+        return NotImplemented
+    return _accumulated_sum(x, None, False).to(x.dtype)
+
+
+def mean_dims(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype=None) -> Tensor:
+    return _mean(x if dtype is None else x.to(dtype), dim, keepdim)
+
+
+def mean_all(x: Tensor, dtype=None) -> Tensor:
+    return _mean(x if dtype is None else x.to(dtype), None, False)
+
+
+def variance(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
+) -> Tensor:
+    """The sum of squared distances from the mean, over n - correction."""
+    dims = list(dim) if dim else list(range(x.ndim))
+    count = math.prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
+    centred = x - _mean(x, dims)
+    return (_accumulated_sum(centred * centred, dims, keepdim) / count).to(x.dtype)
+
+
+def deviation(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
+) -> Tensor:
+    return torch.sqrt(variance(x, dim, correction=correction, keepdim=keepdim))
+
+
+def variance_and_mean(
+    x: Tensor, dim=None, *, correction=None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    return variance(x, dim, correction=correction, keepdim=keepdim), _mean(x, dim, keepdim)
+
+
+def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    """e / sum(e) with e = exp(x - max(x))."""
+    x = x.float() if half_to_float else x
+    exponential = torch.exp(x - torch.amax(x, [dim], keepdim=True))
+    return exponential / _accumulated_sum(exponential, [dim], True).to(x.dtype)
+
+
+def softmax_to(x: Tensor, dim: int, dtype=None) -> Tensor:
+    return softmax(x if dtype is None else x.to(dtype), dim)
+
+
+def safe_softmax(x: Tensor, dim: int, dtype=None) -> Tensor:
+    """Softmax that is 0 instead of NaN in rows of -inf."""
+    x = x if dtype is None else x.to(dtype)
+    lowest = torch.finfo(x.dtype).min
+    return torch.where(x >= lowest, softmax(torch.clamp(x, min=lowest), dim), 0.0)
+
+
+def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
+    """y - log(sum(exp(y))) with y = x - max(x)."""
+    x = x.float() if half_to_float else x
+    shifted = x - torch.amax(x, [dim], keepdim=True)
+    return shifted - torch.log(_accumulated_sum(torch.exp(shifted), [dim], True).to(x.dtype))
+
+
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return x * torch.sigmoid(x)
+
+
+def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """max(x, 0) + log(1 + exp(-|x|)), which cannot overflow; the threshold only saves PyTorch from that."""
+    if x.dtype not in _NARROW:
+        return NotImplemented
+    scaled = x if beta == 1 else x * beta
+    result = torch.clamp(scaled, min=0) + torch.log(1 + torch.exp(-torch.abs(scaled)))
+    return result if beta == 1 else result / beta
+
+
+def mish(x: Tensor) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return x * torch.tanh(torch.nn.functional.softplus(x))
+
+
+def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """max(x, x * slope) up to a slope of 1."""
+    if not 0 <= negative_slope <= 1:
+        return NotImplemented
+    return torch.maximum(x, x * negative_slope)
+
+
+def comparison_with(operation) -> Callable:
+    """A comparison with a number in the format of the tensor; torch-mlir would compare in f64."""
+
+    def compare(x: Tensor, number) -> Tensor:
+        if not x.is_floating_point():
+            return NotImplemented
+        return operation.Tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
+
+    return compare
+
+
+def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """The last ``shift`` positions of each dim first."""
+    if not dims:
+        return roll(x.flatten(), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        kept = x.shape[dim] - shift % max(x.shape[dim], 1)
+        x = torch.cat((x.narrow(dim, kept, x.shape[dim] - kept), x.narrow(dim, 0, kept)), dim)
+    return x
+
+
+def matrix_vector(matrix: Tensor, vector: Tensor) -> Tensor:
+    return torch.mm(matrix, vector.unsqueeze(1)).squeeze(1)
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    return torch.mm(x.unsqueeze(0), y.unsqueeze(1)).reshape(())
+
+
+def power(x: Tensor, exponent) -> Tensor:
+    """Powers that the device has an operation for."""
+    forms: dict[float, Callable[[Tensor], Tensor]] = {
+        0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,
+        2: lambda base: base * base, 3: lambda base: base * base * base,
+    }  # fmt: skip
+    if exponent not in forms or not x.is_floating_point():
+        return NotImplemented
+    return forms[exponent](x)
+
+
+def _normalised_dims(shape: Sequence[int]) -> list[int]:
+    return list(range(-len(shape), 0))
+
+
+def layer_norm(
+    x: Tensor, shape, weight=None, bias=None, eps: float = 1e-5, cudnn_enable: bool = True
+) -> Tensor:
+    """(x - mean) * rsqrt(mean((x - mean)^2) + eps) * weight + bias."""
+    dims = _normalised_dims(shape)
+    centred = x - _mean(x, dims)
+    result = centred * torch.rsqrt(_mean(centred * centred, dims) + eps)
+    result = result if weight is None else result * weight
+    return result if bias is None else result + bias
+
+
+def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
+    """x * rsqrt(mean(x^2) + eps) * weight."""
+    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    result = x * torch.rsqrt(_mean(x * x, _normalised_dims(shape)) + eps)
+    return result if weight is None else result * weight
+
+
+def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: float, eps: float):
+    """(x - mean) * rsqrt(var + eps) * weight + bias over dim 1; mean and var are data, so they fold."""
+    shape = [-1, *(1,) * (x.ndim - 2)]
+    scale = torch.rsqrt(var.float() + eps).to(x.dtype)
+    result = (x - mean.reshape(shape)) * scale.reshape(shape)
+    result = result if weight is None else result * weight.reshape(shape)
+    result = result if bias is None else result + bias.reshape(shape)
+    return result, x.new_empty((0,)), x.new_empty((0,))
+
+
+def _repeat_heads(x: Tensor, heads: int) -> Tensor:
+    """Each key or value head as often as query heads share it: [b, h, s, d] -> [b, heads, s, d]."""
+    shape = x.shape
+    groups = heads // shape[-3]
+    if groups == 1:
+        return x
+    expanded = x.unsqueeze(-3).expand(*shape[:-2], groups, *shape[-2:])
+    return expanded.reshape(*shape[:-3], heads, *shape[-2:])
+
+
+def _causal_mask(rows: int, columns: int, like: Tensor) -> Tensor:
+    """0 where a query sees a key, a large negative number elsewhere; constant folding makes it data."""
+    seen = (
+        torch.arange(columns, device=like.device)[None, :] <= torch.arange(rows, device=like.device)[:, None]
+    )
+    unseen = torch.finfo(like.dtype).min / 2
+    return torch.where(seen, 0.0, unseen).to(like.dtype)
+
+
+def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
+    """Softmax under a boolean or an additive mask; rows that see nothing are 0, as in PyTorch."""
+    lowest = torch.finfo(scores.dtype).min
+    if mask.dtype == torch.bool:
+        seen, masked = mask, torch.where(mask, scores, lowest / 2)
+    else:
+        seen, masked = mask >= lowest, torch.clamp(scores + mask, min=lowest)
+    return torch.where(seen, softmax(masked, -1), 0.0)
+
+
+def attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """softmax(query * scale @ key^T + mask) @ value."""
+    if dropout_p:
+        return NotImplemented
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if enable_gqa:
+        key, value = _repeat_heads(key, query.shape[-3]), _repeat_heads(value, query.shape[-3])
+    scores = torch.matmul(query * scale, key.transpose(-1, -2))
+    if is_causal:
+        scores = scores + _causal_mask(query.shape[-2], key.shape[-2], scores)
+    weights = softmax(scores, -1) if attn_mask is None else _masked_softmax(scores, attn_mask)
+    return torch.matmul(weights, value)
+
+
+def decomposition_table() -> dict[torch._ops.OpOverload, Callable]:
+    """torch-mlir's table without the operations it lowers better itself, and with the forms above."""
+    table = {op: form for op, form in fx.get_decomposition_table().items() if op._overloadpacket not in _KEPT}
+    return table | {
+        aten._softmax.default: softmax,
+        aten.softmax.int: softmax_to,
+        aten._safe_softmax.default: safe_softmax,
+        aten._log_softmax.default: log_softmax,
+        aten.silu.default: silu,
+        aten.softplus.default: softplus,
+        aten.mish.default: mish,
+        aten.leaky_relu.default: leaky_relu,
+        aten.hardtanh.default: lambda x, low=-1, high=1: torch.clamp(x, low, high),
+        **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},
+        aten.pow.Tensor_Scalar: power,
+        aten.roll.default: roll,
+        aten.mv.default: matrix_vector,
+        aten.dot.default: dot,
+        aten.layer_norm.default: layer_norm,
+        aten.rms_norm.default: rms_norm,
+        aten._native_batch_norm_legit_no_training.default: batch_norm,
+        aten.scaled_dot_product_attention.default: attention,
+        aten.sum.dim_IntList: sum_dims,
+        aten.sum.default: sum_all,
+        aten.mean.dim: mean_dims,
+        aten.mean.default: mean_all,
+        aten.var.correction: variance,
+        aten.std.correction: deviation,
+        aten.var_mean.correction: variance_and_mean,
+    }

@@ -1,0 +1,114 @@
+"""Constant folding on the FX graph: what does not depend on an input or a parameter becomes data.
+
+Attention masks, position ids and rotary tables are computed once, by PyTorch, and reach MLIR as function
+arguments of kind ``constant`` (as ``aten.full`` where all elements are equal), never as text.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+#: Larger results are left to the program: computing them again is cheaper than keeping them.
+LARGEST_ELEMENTS = 1 << 24
+
+
+def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
+    if node.op != "call_function" or not all(source in values for source in node.all_input_nodes):
+        return False
+    if node.target is operator.getitem:
+        return True
+    if not isinstance(node.target, torch._ops.OpOverload) or "empty" in node.target.name():
+        return False
+    if torch.Tag.nondeterministic_seeded in node.target.tags:
+        return False
+    result = node.meta.get("val")
+    return not isinstance(result, torch.Tensor) or result.numel() <= LARGEST_ELEMENTS
+
+
+def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
+    """Add the value of every node that depends on nothing but the given ones."""
+    with unset_fake_temporarily(), torch.no_grad():
+        for node in graph.nodes:
+            if _is_foldable(node, values):
+                args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
+                values[node] = node.target(*args, **kwargs)
+
+
+def _is_uniform(tensor: torch.Tensor) -> bool:
+    return tensor.numel() > 0 and bool((tensor == tensor.flatten()[0]).all())
+
+
+def _without_broadcast(tensor: torch.Tensor) -> torch.Tensor:
+    """One copy of each element: expanded dims (stride 0) shrunk to 1."""
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor.contiguous()
+
+
+class ConstantFolder:
+    """Folds one graph; ``arguments`` lists the new placeholders with their data."""
+
+    def __init__(self, graph: Graph, known: dict[Node, torch.Tensor]) -> None:
+        self.graph = graph
+        self.values: dict[Node, Any] = {
+            node: value for node, value in known.items()
+            if value.device.type != "meta" and not isinstance(value, FakeTensor)
+        }  # fmt: skip
+        self.arguments: dict[Node, torch.Tensor] = {}
+        self._by_content: dict[tuple, Node] = {}
+
+    def run(self) -> None:
+        _evaluate(self.graph, self.values)
+        for node in list(self.graph.nodes):
+            if node.op == "call_function" and isinstance(self.values.get(node), torch.Tensor):
+                if any(user not in self.values for user in node.users):
+                    self._replace(node, self.values[node])
+        self.graph.eliminate_dead_code()
+
+    def _replace(self, node: Node, value: torch.Tensor) -> None:
+        with self.graph.inserting_before(node), unset_fake_temporarily():
+            if _is_uniform(value):
+                replacement = self._full(node, value)
+            else:
+                replacement = self._placeholder(node, value)
+        node.replace_all_uses_with(replacement, propagate_meta=False)
+
+    def _full(self, node: Node, value: torch.Tensor) -> Node:
+        number = value.flatten()[0].item()
+        number = int(number) if isinstance(number, bool) else number
+        full = self.graph.call_function(
+            torch.ops.aten.full.default,
+            (list(value.shape), number),
+            {"dtype": value.dtype, "device": value.device, "pin_memory": False},
+        )
+        full.meta = dict(node.meta)
+        return full
+
+    def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
+        data = _without_broadcast(value)
+        key = (data.dtype, data.shape, data.reshape(-1).view(torch.uint8).numpy().tobytes())
+        if key not in self._by_content:
+            self._by_content[key] = self._new_placeholder(node, data)
+        source = self._by_content[key]
+        if data.shape == value.shape:
+            return source
+        expanded = self.graph.call_function(torch.ops.aten.expand.default, (source, list(value.shape)))
+        expanded.meta = dict(node.meta)
+        return expanded
+
+    def _new_placeholder(self, node: Node, data: torch.Tensor) -> Node:
+        first_operation = next(other for other in self.graph.nodes if other.op != "placeholder")
+        with self.graph.inserting_before(first_operation):
+            placeholder = self.graph.placeholder(f"constant_{node.name}")
+        mode = node.meta["val"].fake_mode
+        placeholder.meta = {key: entry for key, entry in node.meta.items() if key != "tensor_meta"}
+        placeholder.meta["val"] = mode.from_tensor(data, static_shapes=True)
+        self.arguments[placeholder] = data
+        return placeholder

@@ -1,0 +1,122 @@
+"""From a PyTorch model to a ``linalg`` module whose parameters are function arguments.
+
+The module has one public function ``@main`` over tensors of static shape. Its arguments are the inputs, the
+parameters and the constants of the model in the order of ``Imported.arguments``; each says so with the
+attributes ``{spyre.name = "layers.0.q.weight", spyre.kind = "parameter"}``. No tensor data is in the text.
+Locations carry the file and line of the model, the module path and the aten operation (see locations.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+from torch_mlir.dialects import torch as torch_dialect
+from torch_mlir.extras.fx_importer import FxImporter
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.exported import INPUT, Argument, ExportedGraph, Fixed, export_graph, quiet
+from spyre_mlir.frontend.locations import SourceLocations, source_of_error
+from spyre_mlir.frontend.lowering import lower_to_linalg
+from spyre_mlir.mlir import ir
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A model as MLIR, with what is needed to call it like the model.
+
+    ``arguments``: name, kind and data of each argument of @main. ``results``: shape and dtype of each result.
+    """
+
+    module: ir.Module
+    arguments: list[Argument]
+    results: list[tuple[tuple[int, ...], torch.dtype]]
+    _leaves: list[int | Fixed] = field(repr=False)
+    _input_tree: pytree.TreeSpec = field(repr=False)
+    _output_tree: pytree.TreeSpec = field(repr=False)
+    _input_leaves: list[int] = field(repr=False)
+
+    def operands(self, *args: Any, **kwargs: Any) -> list[np.ndarray]:
+        """What @main is called with when the model is called with ``args``: inputs, parameters, constants."""
+        leaves, tree = pytree.tree_flatten((args, kwargs))
+        if tree != self._input_tree:
+            raise CompileError(f"The program takes inputs of the structure {self._input_tree}, not {tree}.")
+        inputs = iter([leaves[index] for index in self._input_leaves])
+        return [
+            to_numpy(next(inputs) if arg.kind == INPUT else arg.tensor, arg.name) for arg in self.arguments
+        ]
+
+    def unflatten(self, arrays: Sequence[np.ndarray]) -> Any:
+        """What the model returns, from the results of @main."""
+        tensors = [
+            to_tensor(array, dtype).reshape(shape)
+            for array, (shape, dtype) in zip(arrays, self.results, strict=True)
+        ]
+        values = [leaf.value if isinstance(leaf, Fixed) else tensors[leaf] for leaf in self._leaves]
+        return pytree.tree_unflatten(values, self._output_tree)
+
+
+def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
+    """A tensor as an array; bfloat16, which numpy lacks, as the bits in uint16."""
+    if not isinstance(tensor, torch.Tensor):
+        raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
+    tensor = tensor.detach().cpu().contiguous()
+    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """The inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
+    tensor = torch.from_numpy(np.array(array, order="C"))
+    if dtype == torch.bfloat16 and tensor.dtype == torch.uint16:
+        return tensor.view(torch.bfloat16)
+    return tensor.to(dtype)
+
+
+def import_torch(
+    model: torch.nn.Module | Callable | ExportedProgram,
+    example_inputs: Sequence[Any] = (),
+    *,
+    context: ir.Context,
+) -> Imported:
+    """Import a model, a function or an exported program, called with ``example_inputs``, into ``context``."""
+    exported = export_graph(model, example_inputs)
+    module = lower_to_linalg(_import_graph(exported, context))
+    call = exported.program.call_spec
+    output = exported.graph_module.graph.output_node()
+    return Imported(
+        module,
+        exported.arguments,
+        [(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in output.args[0]],
+        exported.leaves,
+        call.in_spec,
+        call.out_spec,
+        exported.input_leaves,
+    )
+
+
+def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
+    """The graph in the torch dialect, with named arguments."""
+    torch_dialect.register_dialect(context)
+    importer = FxImporter(context=context)
+    importer._cc = SourceLocations(context, py_attr_tracker=importer._py_attr_tracker)
+    try:
+        with torch.no_grad(), quiet():
+            function = importer.import_graph_module(exported.graph_module)
+    except (NotImplementedError, TypeError, ValueError, KeyError, AssertionError) as error:
+        raise CompileError(f"torch-mlir cannot import the model: {error}", source_of_error(error)) from error
+    with context:
+        function.arg_attrs = [
+            ir.DictAttr.get(
+                {
+                    "spyre.name": ir.StringAttr.get(argument.name),
+                    "spyre.kind": ir.StringAttr.get(argument.kind),
+                }
+            )
+            for argument in exported.arguments
+        ]
+    return importer.module

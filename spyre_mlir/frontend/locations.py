@@ -1,0 +1,124 @@
+"""Where a torch operation comes from: the user's file and line, the module path and the aten operation.
+
+torch-mlir keeps the file and line of an FX node and drops the rest, but it carries locations one to one
+down to linalg. So the rest travels as the metadata of a fused location::
+
+    loc(fused<{aten = "aten.linear.default", module = "layers.0.q", node = "mm_3"}>["model.py":12:0])
+
+``hint`` holds what ``torch.fx.traceback.annotate({...})`` put on the operation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import traceback
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.fx import Node
+from torch.fx.proxy import TracerBase
+from torch_mlir.extras.fx_importer import ContextCache
+
+from spyre_mlir.mlir import ir
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_FRONTEND = os.path.dirname(__file__) + os.sep
+_NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, _FRONTEND, "<")
+
+
+def _is_users(filename: str) -> bool:
+    return not filename.startswith(_NOT_THE_USERS)
+
+
+def _called_by_export(tracer: TracerBase, stack: traceback.StackSummary) -> traceback.StackSummary:
+    """The frames of the model's code: the user's ones below the call of torch.export."""
+    start = max(
+        (index for index, frame in enumerate(stack) if frame.filename.startswith(_FRONTEND)), default=-1
+    )
+    return traceback.StackSummary.from_list(
+        frame for frame in stack[start + 1 :] if _is_users(frame.filename)
+    )
+
+
+def recording_all_frames() -> contextlib.AbstractContextManager:
+    """While it is entered, torch.export records every function of the model, not only those named forward."""
+    return mock.patch.object(TracerBase, "_filter_traceback_frames", _called_by_export, create=True)
+
+
+def user_frames(node: Node) -> list[tuple[str, int]]:
+    """The (file, line) pairs of the user's code that called the operation, outermost first."""
+    frames = [(name, int(line)) for name, line in _FRAME.findall(node.stack_trace or "")]
+    return [frame for frame in frames if _is_users(frame[0])] or frames
+
+
+def source_of(node: Node) -> str:
+    """``file:line`` of the user's code for an FX node, or an empty string."""
+    frames = user_frames(node)
+    return f"{frames[-1][0]}:{frames[-1][1]}" if frames else ""
+
+
+def source_of_error(error: BaseException) -> str:
+    """``file:line`` of the innermost frame of the user's code that an exception went through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+
+
+def module_of(node: Node) -> str:
+    """The path of the ``nn.Module`` that an FX node belongs to, such as ``layers.0.q``."""
+    stack = node.meta.get("nn_module_stack")
+    return list(stack.values())[-1][0] if stack else ""
+
+
+def _operation_of(node: Node) -> str:
+    """The operation that the model called, before decomposition: ``aten.layer_norm.default``."""
+    sources = node.meta.get("from_node") or []
+    while sources and sources[-1].from_node:
+        sources = sources[-1].from_node
+    return sources[-1].target if sources else str(node.meta.get("original_aten") or "")
+
+
+def to_attribute(value: Any) -> ir.Attribute:
+    """A Python value as an MLIR attribute; needs a current context."""
+    if isinstance(value, bool):
+        return ir.BoolAttr.get(value)
+    if isinstance(value, int):
+        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+    if isinstance(value, float):
+        return ir.FloatAttr.get_f64(value)
+    if isinstance(value, (list, tuple)):
+        return ir.ArrayAttr.get([to_attribute(item) for item in value])
+    if isinstance(value, dict):
+        return ir.DictAttr.get({str(key): to_attribute(item) for key, item in value.items()})
+    return ir.StringAttr.get(str(value))
+
+
+class SourceLocations(ContextCache):
+    """torch-mlir's per-context cache with locations that say more than file and line."""
+
+    def get_node_location(self, node: Node) -> ir.Location | None:
+        if node.op == "output":
+            return super().get_node_location(node)
+        with self._c:
+            return ir.Location.fused([self._source(node)], metadata=to_attribute(_metadata(node)))
+
+    def _source(self, node: Node) -> ir.Location:
+        frames = [ir.Location.file(name, line, 0) for name, line in user_frames(node)]
+        if not frames:
+            return ir.Location.unknown()
+        return ir.Location.callsite(frames[-1], frames[-2::-1]) if len(frames) > 1 else frames[0]
+
+
+def _metadata(node: Node) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"node": node.name}
+    if node.op == "placeholder":
+        return metadata
+    if operation := _operation_of(node):
+        metadata["aten"] = operation
+    if module := module_of(node):
+        metadata["module"] = module
+    # Dynamo keeps its own notes in the same dictionary.
+    custom = {key: value for key, value in (node.meta.get("custom") or {}).items() if key[0] != "_"}
+    return metadata | ({"hint": custom} if custom else {})

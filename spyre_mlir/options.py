@@ -1,0 +1,135 @@
+"""Options of passes and pipelines: dataclass fields in Python, ``{x=1 some-list=a,b}`` in text.
+
+A field ``backend_fraction: float = 0.2`` is the option ``backend-fraction=0.2``. Types: ``bool``, ``int``,
+``float``, ``str``, ``Literal[..]``, ``tuple[X, ...]`` (``a,b``) and ``X | None`` (``none``). A ``bool`` may
+stand alone; a value with blanks or braces is quoted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import types
+import typing
+from typing import Any
+
+from spyre_mlir.errors import CompileError
+
+_QUOTED = r'"[^"]*"|\'[^\']*\''
+_OPTION = re.compile(rf"\s*([A-Za-z_][\w-]*)(?:=({_QUOTED}|\{{[^{{}}]*\}}|[^\s\"'{{}}]*))?(?=\s|$)")
+
+
+class Options:
+    """Base of frozen dataclasses whose fields are options; ``title`` names the owner within a sentence."""
+
+    @classmethod
+    def title(cls) -> str:
+        return cls.__name__
+
+    @classmethod
+    def parse(cls, text: str = "") -> typing.Self:
+        """An instance from ``x=1 y``; unknown names and bad values are a CompileError."""
+        types_ = typing.get_type_hints(cls)
+        fields = {_shown(f.name): f.name for f in _fields(cls)}
+        values: dict[str, Any] = {}
+        for key, value in _split(text, cls.title()):
+            name = fields.get(key.replace("_", "-"))
+            if name is None:
+                known = ", ".join(fields) or "none"
+                raise CompileError(f"The {cls.title()} has no option '{key}'; its options: {known}.")
+            if name in values:
+                raise CompileError(f"The {cls.title()} is given option '{key}' twice.")
+            values[name] = _convert(types_[name], value, f"option '{key}' of the {cls.title()}")
+        return cls(**values)
+
+    def given(self) -> str:
+        """The options that differ from their defaults, as text that ``parse`` reads back."""
+        shown = [
+            f"{_shown(f.name)}={show_value(getattr(self, f.name))}"
+            for f in _fields(type(self))
+            if getattr(self, f.name) != _default(f)
+        ]
+        return " ".join(shown)
+
+    @classmethod
+    def describe(cls) -> str:
+        """Every option with its default value, for listings."""
+        return " ".join(f"{_shown(f.name)}={show_value(_default(f))}" for f in _fields(cls))
+
+
+def from_environment(variable: str, default: Any) -> Any:
+    """A dataclass field whose default is read from an environment variable when an instance is made."""
+
+    def read() -> Any:
+        text = os.environ.get(variable)
+        if text is None:
+            return default
+        return _convert(type(default), text, f"environment variable {variable}")
+
+    return dataclasses.field(default_factory=read)
+
+
+def show_value(value: Any) -> str:
+    """The text of an option's value."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        text = ",".join(map(show_value, value))
+        return text if text and not re.search(r"[\s\"']", text) else "{" + text + "}"
+    text = str(value)
+    return text if text and not re.search(r"[\s{}\"']", text) else f'"{text}"'
+
+
+def _fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+
+
+def _shown(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _split(text: str, owner: str) -> list[tuple[str, str | None]]:
+    """``x=1 flag y="a b"`` as pairs; a name without ``=`` has the value None."""
+    pairs, at = [], 0
+    text = text.strip()
+    while at < len(text):
+        match = _OPTION.match(text, at)
+        if match is None:
+            rest = text[at:].strip()
+            raise CompileError(f"The options of the {owner} must have the form 'name=value', not '{rest}'.")
+        value = match[2]
+        pairs.append((match[1], value[1:-1] if value and value[0] in "\"'{" else value))
+        at = match.end()
+    return pairs
+
+
+_WORDS: dict[type, str] = {bool: "'true' or 'false'", int: "an integer", float: "a number", str: "a text"}
+
+
+def _convert(type_: Any, text: str | None, what: str) -> Any:
+    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
+    if text is None and type_ is bool:
+        return True
+    if text is None:
+        raise CompileError(f"The {what} needs a value, as in 'name=value'.")
+    if origin in (typing.Union, types.UnionType):
+        inner = next(a for a in arguments if a is not type(None))
+        return None if text == "none" else _convert(inner, text, what)
+    if origin is tuple:
+        return tuple(_convert(arguments[0], part.strip(), what) for part in text.split(",") if part.strip())
+    if origin is typing.Literal:
+        if text in arguments:
+            return text
+        raise CompileError(f"The {what} must be one of {', '.join(arguments)}, not '{text}'.")
+    try:
+        return _BOOLS[text.lower()] if type_ is bool else type_(text)
+    except (ValueError, KeyError):
+        raise CompileError(f"The {what} must be {_WORDS[type_]}, not '{text}'.") from None
+
+
+_BOOLS = {"true": True, "1": True, "false": False, "0": False}

@@ -1,0 +1,325 @@
+"""One ``linalg.generic`` into device operations: its body's scalar ops, its reduction, its contraction."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spyre_mlir.dialects.structured import Map, Structured, device_op, shape_of, structured
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes import _scalar_ops as scalar
+from spyre_mlir.passes._terms import Term, Terms, device_element, fail
+
+_LOWEST = {"f16": -65504.0, "f32": -3.4028234663852886e38, "i32": -(2.0**31)}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A scalar of the body: a constant, or a device tensor over some iteration dims (in ``dims`` order)."""
+
+    value: ir.Value | None
+    dims: tuple[int | None, ...] = ()
+    constant: float | None = None
+
+    @property
+    def element(self) -> str:
+        assert self.value is not None
+        return str(ir.RankedTensorType(self.value.type).element_type)
+
+
+class BodyDecomposer:
+    """Decomposes the body of one op; ``run`` gives the term of its result."""
+
+    def __init__(self, terms: Terms, op: ir.Operation) -> None:
+        found = structured(op)
+        if found is None:
+            why = "several results" if len(op.results) > 1 else "an indexing map that is no selection of dims"
+            raise fail(op, f"a linalg.generic with {why} has no device operation")
+        self.terms = terms
+        self.generic: Structured = found
+        self.op = op
+        self.extents = found.extents
+        self.nodes: dict[ir.Value, Node] = {}
+
+    def run(self) -> Term:
+        body = self.generic.body
+        inputs = [
+            self._node(value, dims) for value, dims in zip(self.generic.inputs, self.generic.maps, strict=False)
+        ]
+        self.nodes.update(zip(list(body.arguments)[:-1], inputs, strict=True))
+        *ops, terminator = [op.operation for op in body.operations]
+        yielded = terminator.operands[0]
+        accumulator = body.arguments[len(body.arguments) - 1]
+        if self.generic.reduced:
+            return self._reduction(ops, yielded, accumulator)
+        if any(accumulator in list(op.operands) for op in ops) or yielded == accumulator:
+            self.nodes[accumulator] = self._node(self.generic.output, self.generic.maps[-1])
+        self._elementwise(ops)
+        return self._term(self._lookup(yielded))
+
+    # -- nodes ----------------------------------------------------------------------------------------
+
+    def _node(self, value: ir.Value, dims: Map) -> Node:
+        """An operand over the iteration dims, through the selection of its term."""
+        term = self.terms[value]
+        if term.value is None:
+            return Node(None, constant=term.splat)
+        return Node(term.value, tuple(None if dim is None else dims[dim] for dim in term.dims))
+
+    def _lookup(self, value: ir.Value) -> Node:
+        if value in self.nodes:
+            return self.nodes[value]
+        return Node(None, constant=self.terms[value].splat)
+
+    def _term(self, node: Node) -> Term:
+        """A node as the op's result: iteration dims back to result dims."""
+        if node.value is None:
+            return Term(None, splat=node.constant)
+        where = {dim: position for position, dim in enumerate(self.generic.maps[-1]) if dim is not None}
+        return Term(node.value, tuple(None if dim is None else where[dim] for dim in node.dims))
+
+    def _emit(self, opcode: str, nodes: list[Node], element: str | None = None, **constants: float) -> Node:
+        """One device operation over the dims that its operands have."""
+        element = element or next(node.element for node in nodes if node.value is not None)
+        dims = sorted({dim for node in nodes for dim in node.dims if dim is not None})
+        where: dict[int | None, int | None] = {None: None, **{dim: at for at, dim in enumerate(dims)}}
+        values = [node.value if node.value is not None else self._constant(node, element) for node in nodes]
+        made = device_op(
+            opcode,
+            values,
+            [tuple(where[dim] for dim in node.dims) for node in nodes],
+            [self.extents[dim] for dim in dims],
+            element,
+            location=self.op.location,
+            constants=constants,
+        )
+        return Node(made, tuple(dims))
+
+    def _constant(self, node: Node, element: str) -> ir.Value:
+        assert node.constant is not None
+        return self.terms.constant(node.constant, element)
+
+    # -- elementwise ----------------------------------------------------------------------------------
+
+    def _elementwise(self, ops: list[ir.Operation]) -> None:
+        for op in ops:
+            self.nodes[op.results[0]] = self._scalar(op)
+
+    def _scalar(self, op: ir.Operation) -> Node:
+        constant = scalar.scalar_constant(op)
+        if constant is not None:
+            return Node(None, constant=constant)
+        if op.name in scalar.CASTS:
+            return self._cast(op)
+        nodes = [self._lookup(operand) for operand in op.operands]
+        if op.name in ("math.fpowi", "math.powf"):
+            return self._power(op, *nodes)
+        opcode = self._opcode(op)
+        if all(node.value is None for node in nodes):
+            folded = scalar.fold(opcode, [node.constant for node in nodes if node.constant is not None])
+            if folded is not None:
+                return Node(None, constant=folded)
+        if opcode == "where3":
+            return self._where(nodes)
+        if opcode == "realdiv" and nodes[0].constant == 1.0:
+            return self._emit("reciprocal", nodes[1:])
+        return self._emit(opcode, nodes)
+
+    def _opcode(self, op: ir.Operation) -> str:
+        if op.name == "arith.cmpf":
+            predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+            if predicate in scalar.COMPARISONS:
+                return scalar.COMPARISONS[predicate]
+        if op.name in scalar.LOGICAL and str(op.results[0].type) == "i1":
+            return scalar.LOGICAL[op.name]
+        if op.name in scalar.DIRECT:
+            return scalar.DIRECT[op.name]
+        raise fail(op, f"'{op.name}' has no device operation; see the device-operation table for what has")
+
+    def _cast(self, op: ir.Operation) -> Node:
+        node = self._lookup(op.operands[0])
+        if node.value is None:
+            return node
+        wanted = str(op.results[0].type)
+        if wanted == "f64":
+            wanted = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
+        return self._to(node, device_element(wanted, op.location), op)
+
+    def _to(self, node: Node, element: str, op: ir.Operation) -> Node:
+        """A node in another element type, by the device's casts (f16 and i32 meet in f32)."""
+        if node.value is None or node.element == element:
+            return node
+        if (node.element, element) == ("f16", "i32"):
+            node = self._emit("dl16tofp32", [node], "f32")
+        elif (node.element, element) == ("i32", "f16"):
+            node = self._emit("int32tofp32", [node], "f32")
+        casts = {("f16", "f32"): "dl16tofp32", ("f32", "f16"): "fp32todl16", ("f32", "i32"): "fp32toint32",
+                 ("i32", "f32"): "int32tofp32"}  # fmt: skip
+        if (node.element, element) not in casts:
+            raise fail(op, f"a cast from {node.element} to {element} has no device operation")
+        return self._emit(casts[node.element, element], [node], element)
+
+    def _where(self, nodes: list[Node]) -> Node:
+        """``where3`` wants its condition in the element type of its values."""
+        condition, *values = nodes
+        if condition.value is None:
+            return values[0] if condition.constant else values[1]
+        if all(value.value is None for value in values):
+            return self._emit("where3", nodes)
+        element = next(value.element for value in values if value.value is not None)
+        return self._emit("where3", [self._to(condition, element, self.op), *values], element)
+
+    def _power(self, op: ir.Operation, base: Node, exponent: Node) -> Node:
+        if exponent.constant is not None and base.value is None:
+            return Node(None, constant=(base.constant or 0.0) ** exponent.constant)
+        chain = scalar.power(exponent.constant) if exponent.constant is not None else None
+        if chain is None:
+            raise fail(op, "a power with this exponent has no device operation; 1, 2, 3, 4, 0.5, -0.5 and -1 have")
+        node = base
+        for step in chain:
+            if step == "mul":
+                node = self._emit("mul", [node, base])
+            elif step == "square":
+                node = self._emit("mul", [node, node])
+            elif step != "identity":
+                node = self._emit(step, [node])
+        return node
+
+    # -- reductions -----------------------------------------------------------------------------------
+
+    def _reduction(self, ops: list[ir.Operation], yielded: ir.Value, accumulator: ir.Value) -> Term:
+        combine = next((op for op in ops if op.results[0] == yielded), None)
+        if combine is None or combine.name not in scalar.COMBINES or accumulator not in list(combine.operands):
+            raise fail(self.op, "this reduction has no device operation; sums, products, minima and maxima have")
+        source = next(operand for operand in combine.operands if operand != accumulator)
+        others = [op for op in ops if op != combine]
+        if any(accumulator in list(op.operands) for op in others):
+            raise fail(self.op, "a reduction that uses its accumulator twice has no device operation")
+        element = device_element(str(accumulator.type), self.op.location)
+        product = self._contraction(others, source) if combine.name == "arith.addf" else None
+        if product is None:
+            self._elementwise(others)
+            node = self._reduce(self._to(self._lookup(source), element, self.op), combine.name)
+        else:
+            node = product
+        return self._term(self._with_init(node, combine.name, element))
+
+    def _reduce(self, node: Node, combine: str) -> Node:
+        """The last dim by the operation over the stick, the others by the other one."""
+        over_stick, over_others, _ = scalar.COMBINES[combine]
+        if node.value is None:
+            raise fail(self.op, "a reduction of a constant has no device operation")
+        missing = [dim for dim in self.generic.reduced if dim not in node.dims]
+        if missing:
+            node = self._broadcast(node, missing)
+        reduced = [dim for dim in node.dims if dim in self.generic.reduced]
+        last = node.dims[-1]
+        if last in reduced and over_stick != over_others:
+            node = self._reduce_dims(node, [last], over_stick)
+            reduced.remove(last)
+        return self._reduce_dims(node, reduced, over_others) if reduced else node
+
+    def _broadcast(self, node: Node, missing: list[int]) -> Node:
+        """A reduced dim that the source does not have: write it out."""
+        dims = sorted({*(dim for dim in node.dims if dim is not None), *missing})
+        where: dict[int | None, int | None] = {None: None, **{dim: at for at, dim in enumerate(dims)}}
+        assert node.value is not None
+        made = device_op(
+            "identity", [node.value], [tuple(where[dim] for dim in node.dims)], [self.extents[dim] for dim in dims],
+            node.element, location=self.op.location,
+        )  # fmt: skip
+        return Node(made, tuple(dims))
+
+    def _reduce_dims(self, node: Node, reduced: list[int | None], opcode: str) -> Node:
+        assert node.value is not None
+        shape = shape_of(node.value)
+        made = device_op(
+            opcode,
+            [node.value],
+            [tuple(range(len(shape)))],
+            shape,
+            node.element,
+            location=self.op.location,
+            reduced=[at for at, dim in enumerate(node.dims) if dim in reduced],
+        )
+        return Node(made, tuple(dim for dim in node.dims if dim not in reduced))
+
+    def _with_init(self, node: Node, combine: str, element: str) -> Node:
+        """Combines with the op's initial value, unless that is neutral."""
+        init = self._node(self.generic.output, self.generic.maps[-1])
+        if init.value is None and _is_neutral(combine, init.constant, element):
+            return node
+        return self._emit(scalar.COMBINES[combine][2], [node, self._to(init, element, self.op)], element)
+
+    # -- contractions ---------------------------------------------------------------------------------
+
+    def _contraction(self, ops: list[ir.Operation], source: ir.Value) -> Node | None:
+        """``sum_k a[.., k] * b[.., k]`` of two inputs as one batchmatmul; None if it is something else."""
+        product = next((op for op in ops if op.results[0] == source), None)
+        if product is None or product.name != "arith.mulf" or len(self.generic.reduced) != 1:
+            return None
+        factors = [self._uncast(ops, operand) for operand in product.operands]
+        if any(factor is None for factor in factors):
+            return None
+        left, right = (factor for factor in factors if factor is not None)
+        contracted = self.generic.reduced[0]
+        if left.element != "f16" or right.element != "f16":
+            return self._no_contraction(left, right, contracted)
+        if not _is_matmul(left, right, contracted):
+            return None
+        element = device_element(str(source.type), self.op.location)
+        return self._matmul(left, right, contracted, element)
+
+    def _no_contraction(self, left: Node, right: Node, contracted: int) -> None:
+        if _is_matmul(left, right, contracted) and set(left.dims) - set(right.dims) and set(right.dims) - set(left.dims):
+            raise fail(self.op, f"batchmatmul takes fp16, not {left.element} x {right.element}; cast the operands")
+
+    def _uncast(self, ops: list[ir.Operation], value: ir.Value) -> Node | None:
+        """An input of the body, through casts that widen it."""
+        producer = next((op for op in ops if op.results[0] == value), None)
+        if producer is not None and producer.name == "arith.extf":
+            value = producer.operands[0]
+        node = self.nodes.get(value)
+        return node if node is not None and node.value is not None else None
+
+    def _matmul(self, left: Node, right: Node, contracted: int, element: str) -> Node:
+        dims = sorted({dim for node in (left, right) for dim in node.dims if dim is not None})
+        where = {dim: at for at, dim in enumerate(dims)}
+        if left.value is None or right.value is None:
+            raise CompileError("a matmul needs two tensors")
+        made = device_op(
+            "batchmatmul",
+            [left.value, right.value],
+            [tuple(None if dim is None else where[dim] for dim in node.dims) for node in (left, right)],
+            [self.extents[dim] for dim in dims],
+            element,
+            location=self.op.location,
+            reduced=[where[contracted]],
+        )
+        return Node(made, tuple(dim for dim in dims if dim != contracted))
+
+
+def _is_matmul(left: Node, right: Node, contracted: int) -> bool:
+    """Whether both have the contracted dim and a product over it is no plain row sum."""
+    if contracted not in left.dims or contracted not in right.dims:
+        return False
+    rows, columns = set(left.dims) - set(right.dims), set(right.dims) - set(left.dims)
+    if rows and columns:
+        return True
+    wide = right if columns else left
+    return bool(rows or columns) and wide.dims[-1] != contracted
+
+
+def _is_neutral(combine: str, init: float | None, element: str) -> bool:
+    if init is None:
+        return False
+    if combine == "arith.addf":
+        return init == 0.0
+    if combine == "arith.mulf":
+        return init == 1.0
+    if combine in ("arith.maximumf", "arith.maxnumf"):
+        return init == -math.inf or init <= _LOWEST[element]
+    if combine in ("arith.minimumf", "arith.minnumf"):
+        return init == math.inf or init >= -_LOWEST[element]
+    return init == (1.0 if combine == "arith.andi" else 0.0)

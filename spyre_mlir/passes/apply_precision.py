@@ -1,0 +1,193 @@
+"""Decides which f32 values stay f32 on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op, device_op, element_of, shape_of, structured
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+
+_LARGEST_F16 = 65504.0
+
+
+@dataclass(frozen=True)
+class ApplyPrecision(Pass):
+    """Fold the f32 islands of an fp16 program back to f16, or keep them.
+
+    The importer computes softmax, norms and matmul in f32 between an extf and a truncf; the device
+    accumulates in higher precision by itself. An island is a set of f32 values connected by ops.
+
+    ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16; one that
+    touches an argument, a result or an integer stays f32.
+    ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
+    whose accumulation is the island's.
+    """
+
+    name: ClassVar[str] = "apply-precision"
+    policy: str = "device"
+
+    def run(self, module: ir.Operation) -> None:
+        if self.policy not in ("device", "strict"):
+            raise CompileError(f"Precision policy '{self.policy}' is not known; 'device' and 'strict' are.")
+        for op in list(module.regions[0].blocks[0].operations):
+            if op.operation.name == "func.func" and op.operation.regions[0].blocks:
+                self._function(op.operation)
+
+    def _function(self, func: ir.Operation) -> None:
+        block = func.regions[0].blocks[0]
+        islands = Islands(block)
+        folded = islands.rounded_matmuls() if self.policy == "strict" else islands.inner()
+        if folded:
+            self.remark(func, "precision", f"{len(folded)} f32 values between fp16 values run as fp16")
+            _Demotion(block, folded).run()
+
+
+class Islands:
+    """The f32 tensors of a block, grouped by the ops that connect them."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self.parent: dict[ir.Value, ir.Value] = {}
+        self.bound: set[ir.Value] = set()  # values that must stay f32
+        self.order: list[ir.Value] = []
+        self.matmuls: list[ir.Operation] = []
+        for argument in block.arguments:
+            if element_of(argument) == "f32":
+                self._add(argument)
+                self.bound.add(argument)
+        for op in block.operations:
+            self._visit(op.operation)
+
+    def _add(self, value: ir.Value) -> None:
+        if value not in self.parent:
+            self.parent[value] = value
+            self.order.append(value)
+
+    def find(self, value: ir.Value) -> ir.Value:
+        while self.parent[value] != value:
+            self.parent[value] = self.parent[self.parent[value]]
+            value = self.parent[value]
+        return value
+
+    def _visit(self, op: ir.Operation) -> None:
+        opcode = sdsc.opcode_of(op)
+        if op.name in ("tensor.empty", "linalg.fill", "arith.constant") and opcode is None:
+            return  # made anew for whoever uses them
+        values = [value for value in (*_read(op), *op.results) if element_of(value) == "f32" and not _free(value)]
+        for value in values:
+            self._add(value)
+        if opcode == "batchmatmul":
+            self.matmuls.append(op)
+        if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32"):
+            self.bound.update(values)
+        elif opcode not in ("dl16tofp32", "fp32todl16"):
+            for value in values[1:]:
+                self.parent[self.find(value)] = self.find(values[0])
+
+    def inner(self) -> set[ir.Value]:
+        """The values of all islands that no bound value belongs to."""
+        outer = {self.find(value) for value in self.bound}
+        return {value for value in self.order if self.find(value) not in outer}
+
+    def rounded_matmuls(self) -> set[ir.Value]:
+        """Results of matmuls that are only ever rounded to fp16."""
+        results = [op.results[0] for op in self.matmuls if element_of(op.results[0]) == "f32"]
+        return {
+            value
+            for value in results
+            if all(sdsc.opcode_of(use.owner.operation) == "fp32todl16" for use in value.uses)
+        }
+
+
+def _read(op: ir.Operation) -> list[ir.Value]:
+    """What an op reads: not its destination."""
+    operands = list(op.operands)
+    return operands[:-1] if op.name in ("linalg.generic", "linalg.transpose") else operands
+
+
+def _free(value: ir.Value) -> bool:
+    """Constants and empty tensors can be had in any type."""
+    owner = defining_op(value)
+    return owner is not None and owner.name in ("arith.constant", "tensor.empty")
+
+
+class _Demotion:
+    """Rebuilds the ops of folded values in f16; casts at the rim become nothing."""
+
+    def __init__(self, block: ir.Block, folded: set[ir.Value]) -> None:
+        self.block = block
+        self.folded = folded
+        self.values: dict[ir.Value, ir.Value] = {}
+        self.dead: list[ir.Operation] = []
+
+    def run(self) -> None:
+        for op in [op.operation for op in self.block.operations]:
+            touched = any(value in self.folded for value in (*op.operands, *op.results))
+            if touched:
+                with ir.InsertionPoint(op), op.location:
+                    self._rebuild(op)
+                self.dead.append(op)
+            else:
+                self._rename(op)
+        for op in reversed(self.dead):
+            op.erase()
+
+    def _rename(self, op: ir.Operation) -> None:
+        for index, operand in enumerate(op.operands):
+            if operand in self.values:
+                op.operands[index] = self.values[operand]
+
+    def _rebuild(self, op: ir.Operation) -> None:
+        generic = structured(op)
+        if sdsc.opcode_of(op) in ("dl16tofp32", "fp32todl16"):
+            self.values[op.results[0]] = self._value(op.operands[0])
+        elif generic is not None:
+            self.values[op.results[0]] = device_op(
+                generic.opcode or "",
+                [self._value(value) for value in generic.inputs],
+                generic.maps[:-1],
+                generic.extents,
+                "f16",
+                location=op.location,
+                reduced=generic.reduced,
+                result_map=generic.maps[-1],
+                constants=sdsc.constants_of(op),
+            )
+        else:
+            self._copy(op)
+
+    def _copy(self, op: ir.Operation) -> None:
+        """A view or an insertion: the same op on f16."""
+        copy = op.clone().operation
+        f16 = ir.F16Type.get()
+        for index, operand in enumerate(op.operands):
+            copy.operands[index] = self._value(operand)
+        copy.results[0].set_type(ir.RankedTensorType.get(shape_of(op.results[0]), f16))
+        for block in (block for region in copy.regions for block in region.blocks):
+            for argument in block.arguments:
+                argument.set_type(f16)
+        self.values[op.results[0]] = copy.results[0]
+
+    def _value(self, value: ir.Value) -> ir.Value:
+        if value in self.values:
+            return self.values[value]
+        if element_of(value) != "f32":
+            return value
+        return self._free_value(value)
+
+    def _free_value(self, value: ir.Value) -> ir.Value:
+        owner = defining_op(value)
+        assert owner is not None
+        type_ = ir.RankedTensorType.get(shape_of(value), ir.F16Type.get())
+        if owner.name == "tensor.empty":
+            return ir.Operation.create("tensor.empty", results=[type_]).result
+        attr = owner.attributes["value"]
+        number = np.array(attr) if not attr.is_splat else np.full(shape_of(value), attr.get_splat_value().value)
+        finite = np.where(np.isfinite(number), np.clip(number, -_LARGEST_F16, _LARGEST_F16), number)
+        dense = ir.DenseElementsAttr.get(np.ascontiguousarray(finite.astype(np.float16)), type=type_)
+        return ir.Operation.create("arith.constant", results=[type_], attributes={"value": dense}).result

@@ -1,0 +1,187 @@
+"""Splits linalg into ops that do one device operation each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._decompose_body import BodyDecomposer
+from spyre_mlir.passes._terms import Terms, device_element, fail
+from spyre_mlir.passes.base import Pass
+
+_MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"}
+_KEPT = {"tensor.empty", "arith.constant"}
+
+
+@dataclass(frozen=True)
+class DecomposeToDeviceOps(Pass):
+    """Give each device operation an op of its own, in the device's types.
+
+    A body of k scalar ops becomes k ops over no more dims than each needs; transposes and broadcasts
+    vanish into the indexing maps of their readers; a contraction is one ``batchmatmul``; reductions over
+    the last dim and over others are two operations; concat and pad become insertions into one buffer.
+    fp16, bf16 and booleans are ``f16`` (booleans 0.0 and 1.0), integers ``i32``.
+
+    Before: static shapes, generic form (``linalg-generalize-named-ops``), single results
+    (``drop-dead-results``). After: each compute op carries ``sdsc.op``; arguments and results carry
+    ``sdsc.host``. What has no device operation is an error at its source line.
+    """
+
+    name: ClassVar[str] = "decompose-to-device-ops"
+
+    def run(self, module: ir.Operation) -> None:
+        for op in list(module.regions[0].blocks[0].operations):
+            if op.operation.name == "func.func" and op.operation.regions[0].blocks:
+                _Function(op.operation).run()
+
+
+class _Function:
+    """Rewrites one function in place: emits before each op, erases what it replaced at the end."""
+
+    def __init__(self, func: ir.Operation) -> None:
+        self.func = func
+        self.block = func.regions[0].blocks[0]
+        self.terms = Terms()
+        self.replaced: list[ir.Operation] = []
+
+    def run(self) -> None:
+        if sdsc.HOST in str(self.func.attributes["arg_attrs"] if "arg_attrs" in self.func.attributes else ""):
+            return  # already on the device's types
+        self._arguments()
+        for op in [op.operation for op in self.block.operations]:
+            with ir.InsertionPoint(op), op.location:
+                self._visit(op)
+        for op in reversed(self.replaced):
+            op.erase()
+
+    # -- the host boundary ----------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        given = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
+        attributes = []
+        for index, argument in enumerate(self.block.arguments):
+            attrs = {entry.name: entry.attr for entry in ir.DictAttr(given[index])} if given else {}
+            label = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{index}"
+            kind = ir.StringAttr(attrs["spyre.kind"]).value if "spyre.kind" in attrs else "input"
+            type_ = _static(argument.type, self.func)
+            attrs[sdsc.HOST] = sdsc.host_attr(label, kind, str(type_.element_type))
+            element = device_element(str(type_.element_type), self.func.location)
+            argument.set_type(ir.RankedTensorType.get(type_.shape, ir.Type.parse(element)))
+            attributes.append(ir.DictAttr.get(attrs))
+            self.terms.bind(argument, argument)
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+
+    def _return(self, op: ir.Operation) -> None:
+        attributes, values = [], []
+        for index, operand in enumerate(op.operands):
+            type_ = _static(operand.type, op)
+            attributes.append(
+                ir.DictAttr.get({sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))})
+            )
+            values.append(self.terms.of_its_own(operand, op.location, frozenset(values)))
+        for index, value in enumerate(values):
+            op.operands[index] = value
+        types = ([argument.type for argument in self.block.arguments], [value.type for value in values])
+        self.func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+        self.func.attributes["res_attrs"] = ir.ArrayAttr.get(attributes)
+
+    # -- ops ------------------------------------------------------------------------------------------
+
+    def _visit(self, op: ir.Operation) -> None:
+        if op.name == "linalg.generic":
+            self.terms.bind_term(op.results[0], BodyDecomposer(self.terms, op).run())
+        elif op.name in _MOVED:
+            self._view(op)
+        elif op.name in _KEPT:
+            self._constant(op)
+            return
+        elif op.name == "tensor.concat":
+            self._concat(op)
+        elif op.name == "tensor.pad":
+            self._pad(op)
+        elif op.name == "tensor.insert_slice":
+            self._insert_slice(op)
+        elif op.name == "func.return":
+            self._return(op)
+            return
+        else:
+            raise fail(op, f"'{op.name}' has no device operation; expected linalg on static tensors")
+        self.replaced.append(op)
+
+    def _constant(self, op: ir.Operation) -> None:
+        value = op.results[0]
+        if op.name == "arith.constant" and isinstance(value.type, ir.RankedTensorType):
+            self.terms.bind_constant(op)
+            self.replaced.append(op)
+
+    def _view(self, op: ir.Operation) -> None:
+        source = self.terms.materialize(op.operands[0], op.location)
+        copy = op.clone().operation
+        copy.operands[0] = source
+        self._retype(copy)
+        self.terms.bind(op.results[0], copy.results[0])
+
+    def _retype(self, op: ir.Operation) -> None:
+        type_ = _static(op.results[0].type, op)
+        element = ir.RankedTensorType(op.operands[0].type).element_type
+        op.results[0].set_type(ir.RankedTensorType.get(type_.shape, element))
+
+    def _concat(self, op: ir.Operation) -> None:
+        dim = ir.IntegerAttr(op.attributes["dim"]).value
+        shape = list(_static(op.results[0].type, op).shape)
+        sources = [self.terms.of_its_own(operand, op.location, sole_reader=True) for operand in op.operands]
+        element = ir.RankedTensorType(sources[0].type).element_type
+        whole = ir.Operation.create("tensor.empty", results=[ir.RankedTensorType.get(shape, element)]).result
+        start = 0
+        for source in sources:
+            offsets = [0] * len(shape)
+            offsets[dim] = start
+            sizes = list(ir.RankedTensorType(source.type).shape)
+            whole = insert_slice(source, whole, offsets, sizes)
+            start += sizes[dim]
+        self.terms.bind(op.results[0], whole, own=True)
+
+    def _pad(self, op: ir.Operation) -> None:
+        low = list(ir.DenseI64ArrayAttr(op.attributes["static_low"]))
+        high = list(ir.DenseI64ArrayAttr(op.attributes["static_high"]))
+        if min(*low, *high, 0) < 0:
+            raise fail(op, "a pad by a negative or dynamic amount has no device operation")
+        shape = list(_static(op.results[0].type, op).shape)
+        source = self.terms.of_its_own(op.operands[0], op.location, sole_reader=True)
+        terminator = list(op.regions[0].blocks[0].operations)[-1].operation
+        value = self.terms.scalar(terminator.operands[0])
+        if value is None:
+            raise fail(op, "a pad needs a constant value")
+        element = str(ir.RankedTensorType(source.type).element_type)
+        whole = self.terms.filled(shape, element, value, op.location)
+        sizes = list(ir.RankedTensorType(source.type).shape)
+        self.terms.bind(op.results[0], insert_slice(source, whole, low, sizes), own=True)
+
+    def _insert_slice(self, op: ir.Operation) -> None:
+        attrs = [list(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")]
+        if any(entry < 0 for entry in attrs[0]) or any(step != 1 for step in attrs[2]):
+            raise fail(op, "an insert_slice needs static offsets and unit strides")
+        whole = self.terms.of_its_own(op.operands[1], op.location, sole_reader=True)
+        source = self.terms.of_its_own(op.operands[0], op.location, sole_reader=True)
+        self.terms.bind(op.results[0], insert_slice(source, whole, attrs[0], attrs[1]), own=True)
+
+
+def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int]) -> ir.Value:
+    """Builds ``tensor.insert_slice`` with static offsets, sizes and unit strides."""
+    attributes = {
+        "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
+        "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
+        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]),
+    }
+    return ir.Operation.create(
+        "tensor.insert_slice", results=[whole.type], operands=[source, whole], attributes=attributes
+    ).result
+
+
+def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:
+    if not isinstance(type_, ir.RankedTensorType) or not ir.RankedTensorType(type_).has_static_shape:
+        raise fail(op, f"type {type_} has no static shape; the device needs all sizes at compile time")
+    return ir.RankedTensorType(type_)

@@ -1,0 +1,88 @@
+"""Removes results of multi-result ``linalg.generic`` that nobody reads (the index of every max)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class DropDeadResults(Pass):
+    """Drop results of ``linalg.generic`` that have no use, with what only they need.
+
+    torch-mlir gives each maximum an index as a second result; softmax never reads it and the device has no
+    operation for it.
+
+        %v:2 = linalg.generic .. outs(%a, %b) {..}   ->   %v = linalg.generic .. outs(%a) {..}
+    """
+
+    name: ClassVar[str] = "drop-dead-results"
+
+    def run(self, module: ir.Operation) -> None:
+        found: list[ir.Operation] = []
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            if op.name == "linalg.generic" and len(op.results) > 1:
+                found.append(op)
+            return ir.WalkResult.ADVANCE
+
+        module.walk(visit)
+        for op in found:
+            live = [index for index, result in enumerate(op.results) if any(True for _ in result.uses)]
+            if live and len(live) < len(op.results):
+                self.remark(op, "rewrite", f"dropped {len(op.results) - len(live)} results without a reader")
+                _rebuild(op, live)
+
+
+def _rebuild(op: ir.Operation, live: list[int]) -> None:
+    inputs = len(op.operands) - len(op.results)
+    kept = [*range(inputs), *(inputs + index for index in live)]
+    maps = list(op.attributes["indexing_maps"])
+    old = op.regions[0].blocks[0]
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get([maps[index] for index in kept]),
+        "iterator_types": op.attributes["iterator_types"],
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([inputs, len(live)]),
+    }
+    made = ir.Operation.create(
+        "linalg.generic",
+        results=[op.results[index].type for index in live],
+        operands=[op.operands[index] for index in kept],
+        attributes=attributes,
+        regions=1,
+        loc=op.location,
+        ip=ir.InsertionPoint(op),
+    )
+    new = ir.Block.create_at_start(made.regions[0], [old.arguments[index].type for index in kept])
+    values = {old.arguments[index]: new.arguments[at] for at, index in enumerate(kept)}
+    _copy_needed(old, new, values, live)
+    for at, index in enumerate(live):
+        op.results[index].replace_all_uses_with(made.results[at])
+    op.erase()
+
+
+def _copy_needed(old: ir.Block, new: ir.Block, values: dict[ir.Value, ir.Value], live: list[int]) -> None:
+    """Copies the ops that the live yields need, in order."""
+    *body, terminator = [op.operation for op in old.operations]
+    needed: set[ir.Operation] = set()
+    wanted = [terminator.operands[index] for index in live]
+    while wanted:
+        owner = wanted.pop().owner
+        if isinstance(owner, ir.Block) or owner.operation in needed or owner.operation not in body:
+            continue
+        needed.add(owner.operation)
+        wanted.extend(owner.operation.operands)
+    with ir.InsertionPoint(new):
+        for op in body:
+            if op not in needed:
+                continue
+            copy = op.clone().operation
+            for index, operand in enumerate(op.operands):
+                if operand in values:
+                    copy.operands[index] = values[operand]
+            values.update(zip(op.results, copy.results, strict=True))
+        operands = [values.get(terminator.operands[index], terminator.operands[index]) for index in live]
+        ir.Operation.create("linalg.yield", operands=operands, loc=terminator.location)

@@ -1,0 +1,154 @@
+"""The CPU reference: a linalg module through upstream's lowering and execution engine, on numpy arrays.
+
+The oracle for everything that works on linalg; slow (naive loops, about 0.4 GFLOP/s) and independent of
+our passes. bfloat16, which numpy lacks, travels as its bits in uint16. Reductions are done in the format
+that the IR says, in order.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from torch_mlir.execution_engine import ExecutionEngine
+from torch_mlir.runtime import get_ranked_memref_descriptor
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import PassManager, ir, location_of
+
+# copy-before-write and no eliminate-empty-tensors: torch-mlir's bufferisation of tm_tensor leaves to_tensor
+# without `restrict`. modify-public-functions: otherwise the results of @main are never written.
+# refback-munge-memref-copy: the wheel has no memrefCopy. No refback-expand-ops-for-llvm: its erf is a
+# polynomial in f16.
+_PASSES = (
+    "func.func(canonicalize,cse)",
+    "convert-shape-to-std",
+    "func.func(refback-generalize-tensor-pad,refback-generalize-tensor-concat)",
+    "func.func(tm-tensor-bufferize)",
+    "func.func(empty-tensor-to-alloc-tensor)",
+    "one-shot-bufferize{copy-before-write=true bufferize-function-boundaries=true "
+    "function-boundary-type-conversion=identity-layout-map}",
+    "buffer-results-to-out-params{modify-public-functions=true add-result-attr=true}",
+    "buffer-deallocation-pipeline",
+    "func.func(tm-tensor-to-loops,refback-munge-memref-copy)",
+    "func.func(convert-linalg-to-loops,lower-affine)",
+    "inline",
+    "convert-scf-to-cf",
+    "func.func(memref-expand,arith-expand)",
+    "expand-strided-metadata",
+    "lower-affine",
+    "func.func(math-expand-ops{ops=fpowi},convert-math-to-llvm)",
+    "func.func(llvm-request-c-wrappers)",
+    "convert-math-to-libm",
+    "convert-math-to-funcs",
+    "convert-bufferization-to-memref",
+    "finalize-memref-to-llvm",
+    "convert-arith-to-llvm",
+    "convert-index-to-llvm",
+    "convert-vector-to-llvm",
+    "convert-cf-to-llvm",
+    "convert-ub-to-llvm",
+    "convert-func-to-llvm",
+    "reconcile-unrealized-casts",
+    "symbol-dce",
+)
+PIPELINE = f"builtin.module({','.join(_PASSES)})"
+
+_NUMPY = {
+    "f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.float64, "i1": np.bool_,
+    "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
+}  # fmt: skip
+
+
+def _load_half_conversions() -> None:
+    """Make libgcc's __truncdfhf2 and its like, which f16 code calls, visible to the compiled code."""
+    try:
+        ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL).__truncdfhf2  # noqa: B018
+    except (OSError, AttributeError) as error:
+        raise CompileError(
+            "The CPU reference needs libgcc_s.so.1 of GCC 12 or later for 16-bit floats."
+        ) from error
+
+
+def _clone(module: ir.Module) -> ir.Module:
+    bytecode = io.BytesIO()
+    module.operation.write_bytecode(bytecode)
+    return ir.Module.parse(bytecode.getvalue(), module.context)
+
+
+def _function(module: ir.Module, name: str) -> ir.Operation:
+    for operation in module.body.operations:
+        if (
+            operation.operation.name == "func.func"
+            and ir.StringAttr(operation.attributes["sym_name"]).value == name
+        ):
+            return operation.operation
+    raise CompileError(f"The module has no function @{name}.", location_of(module.operation.location))
+
+
+def _tensor_type(value: ir.Type) -> ir.RankedTensorType:
+    if not isinstance(value, ir.RankedTensorType) or not value.has_static_shape:
+        raise CompileError(f"The CPU reference takes and gives tensors of static shape, not {value}.")
+    if str(value.element_type) not in _NUMPY:
+        raise CompileError(f"The CPU reference has no numbers of the type {value.element_type}.")
+    return value
+
+
+class CpuReference:
+    """A function of a linalg module, compiled for the CPU: ``CpuReference(module)(x, w) -> [y]``."""
+
+    def __init__(self, module: ir.Module, function: str = "main") -> None:
+        _load_half_conversions()
+        self._name = function
+        signature = ir.FunctionType(
+            ir.TypeAttr(_function(module, function).attributes["function_type"]).value
+        )
+        self._inputs = [_shape_and_dtype(_tensor_type(value)) for value in signature.inputs]
+        self._results = [_shape_and_dtype(_tensor_type(value)) for value in signature.results]
+        self._engine = ExecutionEngine(_lower(_clone(module)), opt_level=0)
+
+    def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        operands = self._checked(arrays)
+        results = [np.zeros(shape, dtype) for shape, dtype in self._results]
+        descriptors = [get_ranked_memref_descriptor(array) for array in (*operands, *results)]
+        pointers = [ctypes.pointer(ctypes.pointer(descriptor)) for descriptor in descriptors]
+        self._engine.invoke(self._name, *pointers)
+        return results
+
+    def _checked(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Own, dense copies (np.array keeps rank 0, which np.ascontiguousarray does not)."""
+        if len(arrays) != len(self._inputs):
+            raise CompileError(f"@{self._name} takes {len(self._inputs)} arrays, not {len(arrays)}.")
+        for index, (array, (shape, dtype)) in enumerate(zip(arrays, self._inputs, strict=True)):
+            if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
+                given = (
+                    f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+                )
+                raise CompileError(
+                    f"Argument {index} of @{self._name} is {np.dtype(dtype)} {shape}, not {given}."
+                )
+        return [np.array(array, copy=True, order="C") for array in arrays]
+
+
+def _shape_and_dtype(tensor: ir.RankedTensorType) -> tuple[tuple[int, ...], type]:
+    return tuple(tensor.shape), _NUMPY[str(tensor.element_type)]
+
+
+def _lower(module: ir.Module) -> ir.Module:
+    """To the LLVM dialect, in place."""
+    try:
+        with module.context:
+            PassManager.parse(PIPELINE).run(module.operation)
+    except ir.MLIRError as error:
+        diagnostics = error.error_diagnostics
+        reason = diagnostics[0].message if diagnostics else str(error)
+        where = location_of(diagnostics[0].location) if diagnostics else ""
+        raise CompileError(f"The CPU reference cannot lower the module: {reason}", where) from error
+    return module
+
+
+def evaluate(module: ir.Module, function: str = "main") -> list[np.ndarray]:
+    """The results of a function without arguments."""
+    return CpuReference(module, function)()

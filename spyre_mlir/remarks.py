@@ -1,0 +1,65 @@
+"""Remarks: every decision of a pass as one record, so that a plan can be read, asserted on and compared.
+
+A pass calls ``self.remark(op, kind, reason, before=.., after=..)``. The records go to the collector that
+is current while a pipeline runs; without one they are dropped. Order is the order of decisions, so the same
+input and options give the same file, byte for byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_current: contextvars.ContextVar[Remarks | None] = contextvars.ContextVar("remarks", default=None)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One decision: who took it, about which operation, what kind, why, and its cost before and after."""
+
+    pass_name: str
+    op_location: str
+    op_name: str
+    kind: str
+    reason: str
+    before: float | None = None
+    after: float | None = None
+
+    def __str__(self) -> str:
+        costs = "" if self.before is None and self.after is None else f" ({self.before} -> {self.after})"
+        return f"[{self.pass_name}] {self.kind}: {self.reason}{costs}"
+
+
+class Remarks(list[Remark]):
+    """A collector: a list of remarks that can be made the current one and written as JSON lines."""
+
+    @contextlib.contextmanager
+    def collecting(self) -> Iterator[Remarks]:
+        """Within this block, ``add`` appends here."""
+        token = _current.set(self)
+        try:
+            yield self
+        finally:
+            _current.reset(token)
+
+    def of_kind(self, kind: str) -> list[Remark]:
+        return [remark for remark in self if remark.kind == kind]
+
+    def json_lines(self) -> str:
+        """One JSON object per line, fields in the order of ``Remark``, absent costs left out."""
+        return "".join(json.dumps(_record(remark)) + "\n" for remark in self)
+
+
+def add(remark: Remark) -> None:
+    """Append to the current collector, if there is one."""
+    collector = _current.get()
+    if collector is not None:
+        collector.append(remark)
+
+
+def _record(remark: Remark) -> dict[str, str | float]:
+    return {name: value for name, value in dataclasses.asdict(remark).items() if value is not None}

@@ -1,0 +1,16 @@
+"""Executes a SuperDSC bundle with numpy, byte by byte, at the addresses the bundle names.
+
+``run(bundle, arrays)`` is the whole interface. The simulator knows the bundle and the device, nothing of
+the compiler, so it cannot share the compiler's mistakes. It refuses, with a SimulationError that names
+operation, tensor, core and address: reads of uninitialised, stale or padding bytes that reach a result;
+accesses outside a buffer, LX or the address span; cores that write one address or race; results that were
+not fully written.
+
+Buffers are told apart by name: what is written through one buffer must be read through the same one.
+"""
+
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.machine import Result, run
+from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
+
+__all__ = ["ExecuteStatistics", "Result", "SimulationError", "Statistics", "run"]

@@ -1,0 +1,91 @@
+"""Whether the cores of one operation can run concurrently, and each core's output may overlap its inputs.
+
+Address ranges decide most cases; where ranges interleave, the sticks themselves are compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.plan import Plan
+
+if TYPE_CHECKING:
+    from spyre_mlir.simulator.execute import Access
+
+
+def check_conflicts(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) -> None:
+    """Raise if two cores write one stick, or a core reads a stick that the operation writes elsewhere."""
+    if outputs[0].region.lx:
+        by_core = {output.core: output for output in outputs}
+        for access in inputs:
+            if access.region.lx and access.core in by_core:
+                _check_own(plan, access, by_core[access.core])
+        return
+    _check_hbm(plan, [access for access in inputs if not access.region.lx], outputs)
+
+
+def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) -> None:
+    ordered = sorted(outputs, key=lambda access: access.address)
+    low, high = ordered[0].address, max(access.end for access in ordered)
+    near = [access for access in inputs if access.address < high and low < access.end]
+    apart = all(a.end <= b.address for a, b in itertools.pairwise(ordered))
+    if apart and not near:
+        return
+    sticks, cores = _written_sticks(plan, outputs)
+    by_core = {output.core: output for output in outputs}
+    for access in near:
+        mine = _sticks(access)
+        place = np.minimum(np.searchsorted(sticks, mine), len(sticks) - 1)
+        hit = sticks[place] == mine
+        other = hit & (cores[place] != access.core)
+        if other.any():
+            at = int(np.flatnonzero(other)[0])
+            text = f"it reads what core {cores[place[at]]} writes in the same operation."
+            raise _error(plan, access, "race", text, int(mine[at]))
+        if hit.any():
+            _check_own(plan, access, by_core[access.core])
+
+
+def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray, NDArray]:
+    """Sorted addresses of all sticks written, and the core that writes each."""
+    lists = [_sticks(access) for access in outputs]
+    sticks = np.concatenate(lists)
+    cores = np.repeat([access.core for access in outputs], [len(some) for some in lists])
+    order = np.argsort(sticks, kind="stable")
+    sticks, cores = sticks[order], cores[order]
+    twice = np.flatnonzero(sticks[1:] == sticks[:-1])
+    if len(twice):
+        at = int(twice[0])
+        second = next(access for access in outputs if access.core == cores[at + 1])
+        text = f"core {cores[at]} writes it too in the same operation."
+        raise _error(plan, second, "write-conflict", text, int(sticks[at]))
+    return sticks, cores
+
+
+def _check_own(plan: Plan, source: Access, output: Access) -> None:
+    """One core's input and output: apart, or element for element in place in an elementwise operation."""
+    if source.end <= output.address or output.end <= source.address:
+        return
+    aligned = source.address == output.address and source.box.same_place(output.box)
+    if plan.elementwise and aligned:
+        return
+    common = np.intersect1d(_sticks(source), _sticks(output))
+    if len(common):
+        text = f"it overlaps the output '{output.region.name}', which is not possible in place."
+        raise _error(plan, source, "overlap", text, int(common[0]))
+
+
+def _sticks(access: Access) -> NDArray[np.int64]:
+    return access.address + access.box.stick_offsets
+
+
+def _error(plan: Plan, access: Access, kind: str, text: str, address: int) -> SimulationError:
+    return SimulationError(
+        kind, text, design=plan.design, tensor=access.region.name, core=access.core, address=address
+    )

@@ -1,0 +1,41 @@
+"""What the simulator reports: one misuse, with the op, tensor, core and address it happened at."""
+
+from __future__ import annotations
+
+from spyre_mlir.bundle.model import Design
+from spyre_mlir.errors import CompileError
+
+
+class SimulationError(CompileError):
+    """A bundle that cannot be run, or that would read or write something it must not.
+
+    ``kind`` is a fixed word per misuse (the tests and the report go by it); ``filename`` is the design's
+    file; the other fields are set where they are known.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        text: str,
+        *,
+        design: Design | None = None,
+        tensor: str | None = None,
+        core: int | None = None,
+        address: int | None = None,
+    ) -> None:
+        self.kind, self.tensor, self.core, self.address = kind, tensor, core, address
+        self.filename = design.filename if design else None
+        where = f"{design.filename} ({design.opcode})" if design else ""
+        parts = [
+            where,
+            f"tensor '{tensor}'" if tensor is not None else "",
+            f"core {core}" if core is not None else "",
+            f"address {address:#x}" if address is not None else "",
+        ]
+        prefix = ", ".join(part for part in parts if part)
+        super().__init__(f"{prefix}: {text}" if prefix else text, _source(design))
+
+
+def _source(design: Design | None) -> str:
+    debug = design.debug if design else None
+    return f"{debug.file}:{debug.line}:{debug.column}" if debug and debug.file else ""

@@ -1,0 +1,187 @@
+"""Where the elements of an operand lie: from a design to strided windows on memory, per core.
+
+Every array here has one axis per iteration label, in the order of ``Design.sizes``; a label along which
+an operand does not vary has extent 1. In memory the stick label takes two axes, sticks and lanes, which a
+window splits and merges.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.model import Design, Operand
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import FORMATS
+
+
+@dataclass(frozen=True, eq=False)
+class Window:
+    """A rectangular part of an operand in memory, relative to the address of its first element.
+
+    ``shape`` and ``strides`` (bytes) have the stick label split in two, axes ``axis`` and ``axis + 1``;
+    ``merged`` is the shape with one axis per label, of which ``trim`` keeps the wanted positions.
+    """
+
+    axis: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    merged: tuple[int, ...]
+    trim: tuple[slice, ...] | None
+
+    def view(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray:
+        """The elements in place, in the split shape."""
+        return np.ndarray(self.shape, raw, memory, address, self.strides)
+
+    def read(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray:
+        """The wanted elements with one axis per label; may be a view, so it must not be written."""
+        array = self.view(memory, address, raw).reshape(self.merged)
+        return array if self.trim is None else array[self.trim]
+
+    def address_of(self, position: tuple[int, ...], address: int) -> int:
+        """The address of one position of the merged array."""
+        stick_and_lane = divmod(position[self.axis], self.shape[self.axis + 1])
+        split = (*position[: self.axis], *stick_and_lane, *position[self.axis + 1 :])
+        return address + sum(p * s for p, s in zip(split, self.strides, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """The part of one operand that one core touches: whole sticks, padding included.
+
+    ``origin`` is the coordinate of its first position per label, ``extents`` its size (elements),
+    ``valid`` the leading positions that are not padding, ``varies`` says whether the operand has the label.
+    ``whole`` covers all lanes of all sticks, ``wanted`` what the operation reads.
+    """
+
+    origin: tuple[int, ...]
+    extents: tuple[int, ...]
+    valid: tuple[int, ...]
+    varies: tuple[bool, ...]
+    whole: Window
+    wanted: Window
+    span_bytes: int
+    touched_bytes: int
+
+    @property
+    def padded(self) -> bool:
+        return self.valid != self.extents
+
+    @functools.cached_property
+    def stick_offsets(self) -> NDArray[np.int64]:
+        """Byte offset of every stick of the box from its first, sorted."""
+        unit = device().stick_bytes
+        offsets = np.zeros(1, np.int64)
+        for count, stride in zip(self.whole.shape, self.whole.strides, strict=True):
+            if stride >= unit:
+                offsets = np.add.outer(offsets, np.arange(count, dtype=np.int64) * stride).ravel()
+        return np.sort(offsets)
+
+    def same_place(self, other: Box) -> bool:
+        """Whether each element has the same offset in both boxes."""
+        mine, theirs = self.whole, other.whole
+        steps = zip(mine.shape, mine.strides, theirs.strides, strict=True)
+        return mine.shape == theirs.shape and all(count == 1 or a == b for count, a, b in steps)
+
+
+def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[str]:
+    """The labels along which an operand varies, after checking that its description is consistent."""
+    fail = functools.partial(SimulationError, "geometry", design=design, tensor=tensor)
+    form = FORMATS.get(operand.data_format)
+    if form is None:
+        raise fail(f"its data format '{operand.data_format}' is unknown.")
+    if operand.stick_elements != form.stick_elements:
+        raise fail(f"its stick of {operand.stick_elements} must have {form.stick_elements} elements.")
+    unknown = [label for label in operand.dim_order if label not in design.sizes]
+    if unknown:
+        raise fail(f"its dim '{unknown[0]}' has no size in the design.")
+    if operand.stick_dim not in operand.dim_order:
+        raise fail(f"its stick dim '{operand.stick_dim}' is not one of its dims.")
+    if operand.scale.get(operand.stick_dim, 1) not in (1, -2):
+        raise fail(f"the scale of its stick dim '{operand.stick_dim}' must be 1 or -2.")
+    if any(gap < 0 for gap in operand.gap.values()):
+        raise fail("a gap behind a dim cannot be negative: rows would share their bytes.")
+    return frozenset(label for label in operand.dim_order if operand.scale.get(label, 1) == 1)
+
+
+def slice_range(design: Design, label: str, core: int) -> tuple[int, int]:
+    """First coordinate and length of a core's slice of a dim."""
+    size = design.sizes[label]
+    share = design.shares.get(label, size)
+    start = design.core_slices[core].get(label, 0) * share
+    return start, min(share, size - start)
+
+
+def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: frozenset[str]) -> Box:
+    """The box of ``operand`` on ``core``; along the ``reduced`` labels padding is read too."""
+    varying = operand_labels(design, operand, tensor)
+    strides = element_strides(design, operand, tensor)
+    lanes, bytes_ = operand.stick_elements, FORMATS[operand.data_format].bytes
+    origin, extents, valid, wanted = [], [], [], []
+    for label, size in design.sizes.items():
+        start, extent, good = 0, 1, 1
+        if label in varying:
+            start, extent = slice_range(design, label, core)
+            good = min(max(size - design.padding.get(label, 0) - start, 0), extent)
+        elif label == operand.stick_dim:
+            extent = lanes  # one stick, whose lane 0 alone holds a value
+        if extent < 1 or (label == operand.stick_dim and (start % lanes or extent % lanes)):
+            text = f"its slice [{start}, {start + extent}) of dim '{label}' must be whole sticks of {lanes}."
+            raise SimulationError("geometry", text, design=design, tensor=tensor, core=core)
+        origin.append(start)
+        extents.append(extent)
+        valid.append(good)
+        wanted.append(extent if label in reduced and label in varying else good)
+    labels = tuple(design.sizes)
+    steps = tuple(strides.get(label, 0) * bytes_ for label in labels)
+    axis = labels.index(operand.stick_dim)
+    whole = _window(extents, steps, axis, lanes, bytes_)
+    span = sum((n - 1) * s for n, s in zip(whole.shape, whole.strides, strict=True)) + bytes_
+    return Box(
+        origin=tuple(origin),
+        extents=tuple(extents),
+        valid=tuple(valid),
+        varies=tuple(label in varying for label in labels),
+        whole=whole,
+        wanted=_window(wanted, steps, axis, lanes, bytes_),
+        span_bytes=span,
+        touched_bytes=math.prod(extents) * bytes_,
+    )
+
+
+def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, int]:
+    """Stride in elements of each dim that the operand varies along (for the stick dim: from stick to stick).
+
+    In LX the memory holds one core's slice. All cores run one program, so its dims have the size of a full
+    share on every core, also on the last one, whose slice may be smaller.
+    """
+    strides: dict[str, int] = {}
+    stride = operand.stick_elements
+    for label in operand.dim_order:
+        if operand.scale.get(label, 1) != 1:
+            continue
+        strides[label] = stride
+        size = design.sizes[label]
+        extent = min(design.shares.get(label, size), size) if operand.memory == "lx" else size
+        extent += operand.gap.get(label, 0)
+        if label == operand.stick_dim and extent % operand.stick_elements:
+            text = f"dim '{label}' has {extent} elements in memory, which is no whole number of sticks."
+            raise SimulationError("geometry", text, design=design, tensor=tensor)
+        stride *= extent // operand.stick_elements if label == operand.stick_dim else extent
+    return strides
+
+
+def _window(counts: list[int], steps: tuple[int, ...], axis: int, lanes: int, bytes_: int) -> Window:
+    """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed."""
+    sticks, rest = divmod(counts[axis], lanes)
+    split = (1, counts[axis]) if counts[axis] <= lanes else (sticks + (rest > 0), lanes)
+    shape = (*counts[:axis], *split, *counts[axis + 1 :])
+    strides = (*steps[:axis], steps[axis], bytes_, *steps[axis + 1 :])
+    merged = (*counts[:axis], split[0] * split[1], *counts[axis + 1 :])
+    trim = None if merged == tuple(counts) else tuple(slice(count) for count in counts)
+    return Window(axis, shape, strides, merged, trim)

@@ -1,0 +1,224 @@
+"""Runs a bundle: interprets its statements, hands each operation to ``execute``, reads the results back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.model import (
+    Add,
+    Allocate,
+    Apply,
+    Argument,
+    Bundle,
+    Design,
+    Execute,
+    Extract,
+    IndexConstant,
+    Loop,
+    Statement,
+)
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.execute import execute
+from spyre_mlir.simulator.host import check_array, load_argument, read_argument
+from spyre_mlir.simulator.memory import AddressSpace, Region
+from spyre_mlir.simulator.plan import Plan, make_plan
+from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import IEEE, Numerics
+
+
+@dataclass(frozen=True)
+class Result:
+    """``outputs`` by argument name (bfloat16 results as float32 numbers), and what the run moved."""
+
+    outputs: dict[str, NDArray]
+    statistics: Statistics
+
+
+def run(
+    bundle: Bundle,
+    arrays: Mapping[str, NDArray],
+    numerics: str = IEEE,
+    lx_backend_fraction: float | None = None,
+) -> Result:
+    """Execute ``bundle`` on host arrays given by argument name.
+
+    Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
+    float32). ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default the
+    device's. Any misuse of memory is a SimulationError.
+    """
+    machine = _Machine(bundle, Numerics(numerics), lx_backend_fraction)
+    machine.load(arrays)
+    machine.block(bundle.statements, 0)
+    return Result(machine.results(), machine.statistics)
+
+
+class _Machine:
+    """Memory, SSA values and statistics of one run."""
+
+    def __init__(self, bundle: Bundle, numerics: Numerics, lx_backend_fraction: float | None) -> None:
+        self.bundle, self.numerics = bundle, numerics
+        self.space = AddressSpace(device().usable_lx_bytes(lx_backend_fraction))
+        self.statistics = Statistics()
+        self.values: dict[str, int] = {}
+        self.plans: dict[int, Plan] = {}
+        self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
+        self._allocate()
+
+    def _allocate(self) -> None:
+        for name in self.parameters:
+            self.space.allocate(name, self._parameter_bytes(name))
+        allocates = [s for s in self.bundle.statements if isinstance(s, Allocate)]
+        if sum(s.bytes for s in allocates) > device().pool_bytes:
+            text = f"the allocations exceed the {device().pool_bytes} bytes of the pool."
+            raise SimulationError("capacity", text)
+        for statement in allocates:
+            self.space.allocate(statement.result, statement.bytes)
+        for buffer in self.bundle.manifest.buffers:
+            self.space.add_buffer(buffer.name, buffer.base, buffer.offset, buffer.bytes)
+
+    def _parameter_bytes(self, name: str) -> int:
+        """The size of a parameter's memory; one without host argument is a pool, as large as its buffers."""
+        manifest = self.bundle.manifest
+        sizes = [argument.bytes for argument in manifest.arguments if argument.parameter == name]
+        ends = [buffer.offset + buffer.bytes for buffer in manifest.buffers if buffer.base == name]
+        return max(sizes or ends, default=0)
+
+    def load(self, arrays: Mapping[str, NDArray]) -> None:
+        """Put the host arrays into simulated HBM."""
+        given = [argument for argument in self.bundle.manifest.arguments if argument.kind != "result"]
+        unknown = sorted(set(arrays) - {argument.name for argument in given})
+        if unknown:
+            text = f"there is no such input; the inputs are {', '.join(a.name for a in given) or 'none'}."
+            raise SimulationError("argument", text, tensor=unknown[0])
+        for argument in given:
+            if argument.name not in arrays:
+                raise SimulationError("argument", "no array was given for this input.", tensor=argument.name)
+            array = np.asarray(arrays[argument.name])
+            check_array(argument, array)
+            load_argument(self.space.hbm, self._address(argument), argument, array, self.numerics)
+
+    def results(self) -> dict[str, NDArray]:
+        """The host arrays of the result arguments."""
+        return {
+            argument.name: read_argument(self.space.hbm, self._address(argument), argument, self.numerics)
+            for argument in self.bundle.manifest.arguments
+            if argument.kind == "result"
+        }
+
+    def _address(self, argument: Argument) -> int:
+        if argument.parameter not in self.parameters:
+            text = f"its parameter '{argument.parameter}' is none of the bundle's."
+            raise SimulationError("manifest", text, tensor=argument.name)
+        return self.space.allocations[argument.parameter][0]
+
+    def block(self, statements: tuple[Statement, ...], index: int) -> int:
+        """Run statements; ``index`` numbers the executes of the program text. Returns the next number."""
+        for statement in statements:
+            if isinstance(statement, Loop):
+                index = self._loop(statement, index)
+            elif isinstance(statement, Execute):
+                self._execute(statement, index)
+                index += 1
+            else:
+                self.values[statement.result] = self._value(statement)
+        return index
+
+    def _loop(self, loop: Loop, index: int) -> int:
+        lower, upper, step = (self._named(name) for name in (loop.lower, loop.upper, loop.step))
+        if step < 1:
+            raise SimulationError("loop", f"the step of the loop over '{loop.induction}' is {step}.")
+        trips = range(lower, upper, step)
+        if len(trips) > device().loop_iterations:
+            text = f"has {len(trips)} iterations; {device().loop_iterations} are possible."
+            raise SimulationError("loop", f"the loop over '{loop.induction}' {text}")
+        for position in trips:
+            self.values[loop.induction] = position
+            self.block(loop.body, index)
+        return index + _executes(loop.body)
+
+    def _value(self, statement: Extract | Allocate | IndexConstant | Add | Apply) -> int:
+        match statement:
+            case Extract():
+                return self._extract(statement)
+            case Allocate():
+                if statement.result not in self.space.allocations:
+                    raise SimulationError("allocate", "memory can be allocated in the entry block only.")
+                return self.space.allocations[statement.result][0]
+            case IndexConstant():
+                return statement.value
+            case Add():
+                return self._named(statement.left) + self._named(statement.right)
+            case Apply():
+                names = (*statement.dims, *statement.symbols)
+                terms = zip(names, statement.coefficients, strict=True)
+                return statement.offset + sum(self._named(name) * factor for name, factor in terms)
+
+    def _extract(self, statement: Extract) -> int:
+        parameter = self.parameters.get(statement.parameter)
+        if parameter is None:
+            raise SimulationError("value", f"parameter '{statement.parameter}' is not declared.")
+        if statement.what == "value":
+            return self.space.allocations[parameter.name][0]
+        value = {"granularity": parameter.granularity, "max_value": parameter.max_value}.get(statement.what)
+        if value is None:
+            raise SimulationError("value", f"parameter '{parameter.name}' has no {statement.what}.")
+        return value
+
+    def _named(self, name: str) -> int:
+        if name not in self.values:
+            raise SimulationError("value", f"value '%{name}' is used before it is defined.")
+        return self.values[name]
+
+    def _execute(self, statement: Execute, index: int) -> None:
+        design = self.bundle.designs.get(statement.filename)
+        if design is None:
+            raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")
+        regions = self._regions(design, index)
+        if index not in self.plans:
+            self.plans[index] = make_plan(design, tuple(region.name for region in regions))
+        statistics = self.statistics.executes.setdefault(
+            index, ExecuteStatistics(index, statement.filename, design.opcode, design.cores)
+        )
+        symbols = self._symbols(design, statement)
+        execute(self.plans[index], regions, symbols, self.space, self.numerics, statistics)
+        self._note_lx(design, regions)
+
+    def _symbols(self, design: Design, statement: Execute) -> dict[int, int]:
+        """The address that each symbol id stands for in this execution."""
+        if len(statement.operands) != len(statement.symbol_ids):
+            text = f"{len(statement.operands)} operands do not pair with {len(statement.symbol_ids)} symbols."
+            raise SimulationError("symbol", text, design=design)
+        symbols: dict[int, int] = {}
+        for symbol, name in zip(statement.symbol_ids, statement.operands, strict=True):
+            address = self._named(name)
+            if symbols.setdefault(symbol, address) != address:
+                text = f"symbol {symbol} is bound to two addresses."
+                raise SimulationError("symbol", text, design=design, address=address)
+        return symbols
+
+    def _regions(self, design: Design, index: int) -> tuple[Region, ...]:
+        uses = self.bundle.manifest.uses
+        names = uses[index] if index < len(uses) else ()
+        if len(names) != len(design.operands):
+            text = f"the manifest names {len(names)} buffers for its {len(design.operands)} operands."
+            raise SimulationError("manifest", text, design=design)
+        for name in names:
+            if name not in self.space.regions:
+                raise SimulationError("manifest", "no such buffer is described.", design=design, tensor=name)
+        return tuple(self.space.regions[name] for name in names)
+
+    def _note_lx(self, design: Design, regions: tuple[Region, ...]) -> None:
+        end = max((region.end for region in regions if region.lx), default=0)
+        high = self.statistics.lx_high_water_bytes
+        for core in range(design.cores if end else 0):
+            high[core] = max(high.get(core, 0), end)
+
+
+def _executes(statements: tuple[Statement, ...]) -> int:
+    """How many `sdsc_execute` stand in this text."""
+    return sum(_executes(s.body) if isinstance(s, Loop) else isinstance(s, Execute) for s in statements)

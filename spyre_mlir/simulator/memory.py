@@ -1,0 +1,137 @@
+"""Simulated memory: one flat HBM, one LX per core, and beside every byte who wrote it.
+
+The shadow of a memory has the same size and is read through the same windows. It holds one 16-bit tag
+per two bytes: who wrote them. So one comparison finds uninitialised bytes and stale ones, which were
+overwritten through another buffer since. Nothing computes on 1-byte formats; if that changes, the
+shadow must become finer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.target.device import device
+
+#: Tags: nobody; the host; padding that an operation wrote over; from FIRST_BUFFER on, one per buffer.
+NOBODY, HOST, POISON, FIRST_BUFFER = 0, 1, 2, 3
+_LAST_TAG = 0xFFFF
+
+#: What an operation leaves in the padding of its result: NaN in every float format.
+POISON_BYTE = 0xFF
+
+_FIRST_ADDRESS = 1 << 20
+_GUARD_BYTES = 4096
+
+
+def tag_pattern(tag: int, bytes_: int) -> int:
+    """The shadow of one element of ``bytes_`` bytes whose bytes all carry ``tag``."""
+    return tag * sum(1 << 16 * i for i in range(bytes_ // 2))
+
+
+def spread(tag: int, raw: np.dtype) -> np.integer:
+    """``tag_pattern`` as a scalar of the raw element type."""
+    return raw.type(tag_pattern(tag, raw.itemsize))
+
+
+@dataclass
+class Memory:
+    """Bytes and their shadow. Pages cost nothing until they are touched (the arrays start as zero pages)."""
+
+    size: int
+    data: NDArray[np.uint8] = field(init=False, repr=False)
+    shadow: NDArray[np.uint8] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.data = np.zeros(self.size, np.uint8)
+        self.shadow = np.zeros(self.size, np.uint8)
+
+
+@dataclass(frozen=True)
+class Region:
+    """An address range ``[start, end)`` that a buffer names, and the tag of what is written through it."""
+
+    name: str
+    start: int
+    end: int
+    tag: int
+    lx: bool = False
+
+
+class AddressSpace:
+    """HBM with its allocations, the LX of the cores, and the buffers in them.
+
+    Simulated addresses start at ``_FIRST_ADDRESS`` so that a missing base is seen; between allocations
+    lies a guard gap that belongs to nobody.
+    """
+
+    def __init__(self, lx_limit_bytes: int) -> None:
+        self.lx_limit_bytes = lx_limit_bytes
+        self.allocations: dict[str, tuple[int, int]] = {}
+        self.regions: dict[str, Region] = {}
+        self._next = _FIRST_ADDRESS
+        self._hbm: Memory | None = None
+        self._lx: dict[int, Memory] = {}
+
+    def allocate(self, name: str, size: int) -> int:
+        """Reserve HBM for a parameter or a `device_mem_allocate`; returns its address."""
+        unit = device().hbm_alignment_bytes
+        address = self._next
+        self.allocations[name] = (address, size)
+        self._next = -(-(address + size) // unit) * unit + _GUARD_BYTES
+        return address
+
+    def add_buffer(self, name: str, base: str, offset: int, size: int) -> None:
+        """Name a part of an allocation, or of every core's LX (``base`` "lx")."""
+        tag = FIRST_BUFFER + len(self.regions)
+        if tag > _LAST_TAG:
+            text = f"the simulator can tell {_LAST_TAG - FIRST_BUFFER} buffers apart, not more."
+            raise SimulationError("manifest", text)
+        if name in self.regions:
+            raise SimulationError("manifest", "this buffer is described twice.", tensor=name)
+        if base == "lx":
+            self._check_lx(name, offset, size)
+            self.regions[name] = Region(name, offset, offset + size, tag, lx=True)
+            return
+        if base not in self.allocations:
+            text = f"its base '{base}' is no parameter or allocation."
+            raise SimulationError("manifest", text, tensor=name)
+        start, room = self.allocations[base]
+        if offset < 0 or offset + size > room:
+            text = f"bytes [{offset}, {offset + size}) are outside its base '{base}' of {room} bytes."
+            raise SimulationError("out-of-bounds", text, tensor=name)
+        self.regions[name] = Region(name, start + offset, start + offset + size, tag)
+
+    def _check_lx(self, name: str, address: int, size: int) -> None:
+        if address % device().lx_alignment_bytes:
+            text = f"an LX address must be a multiple of {device().lx_alignment_bytes}."
+            raise SimulationError("alignment", text, tensor=name, address=address)
+        if address < 0 or address + size > self.lx_limit_bytes:
+            text = f"it ends at {address + size}, beyond the {self.lx_limit_bytes} usable bytes of LX."
+            raise SimulationError("lx-capacity", text, tensor=name, address=address)
+
+    @property
+    def hbm(self) -> Memory:
+        """The memory, made at its first use: nothing can be allocated afterwards."""
+        if self._hbm is None:
+            self._hbm = Memory(self._next)
+        return self._hbm
+
+    def lx(self, core: int) -> Memory:
+        """The scratchpad of a core, made at its first use."""
+        if core not in self._lx:
+            self._lx[core] = Memory(device().lx_bytes)
+        return self._lx[core]
+
+    def memory(self, region: Region, core: int) -> Memory:
+        return self.lx(core) if region.lx else self.hbm
+
+    def owner(self, tag: int) -> str:
+        """Who a tag stands for, as words for a message."""
+        if tag in (NOBODY, HOST, POISON):
+            return {NOBODY: "nobody", HOST: "the host", POISON: "an operation's padding"}[tag]
+        names = [region.name for region in self.regions.values() if region.tag == tag]
+        return f"buffer '{names[0]}'"

@@ -1,0 +1,144 @@
+"""A design made ready to run: boxes per operand and core, reduced dims, constants. Made once per design."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.model import Design
+from spyre_mlir.simulator.compute import Work
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.geometry import Box, make_box, operand_labels
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import FORMATS, constant_value
+from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind
+
+_ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``boxes[k][c]`` is operand ``k`` on core ``c``; equal boxes are one object.
+
+    ``groups`` lists the cores that share each part of the result, in the order of their partial sums; the
+    last one writes. ``mask_value`` is set where the design has masks.
+    """
+
+    design: Design
+    op: DeviceOp
+    boxes: tuple[tuple[Box, ...], ...]
+    work: Work
+    groups: tuple[tuple[int, ...], ...]
+    mask_value: float | None
+
+    @property
+    def elementwise(self) -> bool:
+        return self.op.kind in (Kind.POINTWISE, Kind.CAST)
+
+
+def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
+    """Check a design and lay out its operands, which messages call ``tensors``."""
+    op = _checked_op(design)
+    varying = [operand_labels(design, o, t) for o, t in zip(design.operands, tensors, strict=True)]
+    result = varying[-1]
+    reduced = frozenset().union(*varying[:-1]) - result
+    _check_reduced(design, op, varying[:-1], reduced)
+    labels = tuple(design.sizes)
+    return Plan(
+        design=design,
+        op=op,
+        boxes=tuple(_boxes(design, k, tensor, reduced) for k, tensor in enumerate(tensors)),
+        work=Work(
+            reduced=tuple(axis for axis, label in enumerate(labels) if label in reduced),
+            varies=tuple(tuple(label in some for label in labels) for some in varying),
+            constants=_constants(design, op),
+        ),
+        groups=_groups(design, reduced, result),
+        mask_value=_mask_value(design),
+    )
+
+
+def _checked_op(design: Design) -> DeviceOp:
+    op = DEVICE_OPS.get(design.opcode)
+    if op is None:
+        raise SimulationError("design", f"'{design.opcode}' is no known device operation.", design=design)
+    if len(design.operands) != op.arity + 1:
+        text = f"'{op.name}' takes {op.arity} inputs and one output, not {len(design.operands)} operands."
+        raise SimulationError("design", text, design=design)
+    if not 1 <= design.cores <= device().cores:
+        text = f"it uses {design.cores} cores; 1 to {device().cores} are possible."
+        raise SimulationError("design", text, design=design)
+    for operand in design.operands:
+        if len(operand.start) != design.cores:
+            text = f"an operand has {len(operand.start)} start addresses for {design.cores} cores."
+            raise SimulationError("design", text, design=design)
+    source, target = design.operands[0].data_format, design.operands[-1].data_format
+    if target != op.result_format(source):
+        text = f"'{op.name}' of {source} gives {op.result_format(source)}, but the output is {target}."
+        raise SimulationError("design", text, design=design)
+    for label, (start, length) in design.masks.items():
+        if label not in design.sizes or start < 0 or length < 0 or start + length > design.sizes[label]:
+            text = f"the mask [{start}, {start + length}) is outside dim '{label}'."
+            raise SimulationError("design", text, design=design)
+    return op
+
+
+def _check_reduced(
+    design: Design, op: DeviceOp, inputs: list[frozenset[str]], reduced: frozenset[str]
+) -> None:
+    if op.kind in _ELEMENTWISE and reduced:
+        text = f"the output of '{op.name}' lacks dim '{min(reduced)}' of its inputs, but nothing is reduced."
+        raise SimulationError("design", text, design=design)
+    lone = [label for label in sorted(reduced) if any(label not in labels for labels in inputs)]
+    if op.kind is Kind.MATMUL and lone:
+        text = f"dim '{lone[0]}' is contracted but only one input has it."
+        raise SimulationError("design", text, design=design)
+
+
+def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> tuple[Box, ...]:
+    operand = design.operands[k]
+    if FORMATS[operand.data_format].bytes < 2:
+        text = f"nothing computes on {operand.data_format}."
+        raise SimulationError("design", text, design=design, tensor=tensor)
+    varying = operand_labels(design, operand, tensor)
+    known: dict[tuple[int, ...], Box] = {}
+    boxes = []
+    for core, slices in enumerate(design.core_slices):
+        key = tuple(slices.get(label, 0) for label in design.sizes if label in varying)
+        if key not in known:
+            known[key] = make_box(design, operand, tensor, core, reduced)
+        boxes.append(known[key])
+    return tuple(boxes)
+
+
+def _groups(design: Design, reduced: frozenset[str], result: frozenset[str]) -> tuple[tuple[int, ...], ...]:
+    """Cores by the part of the result they work on; only a split reduction makes them share one."""
+    if all(design.slices.get(label, 1) == 1 for label in reduced):
+        return tuple((core,) for core in range(design.cores))
+    kept = [label for label in design.sizes if label in result]
+    summed = [label for label in design.sizes if label in reduced]
+    groups: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
+    for core, slices in enumerate(design.core_slices):
+        group = groups.setdefault(tuple(slices.get(label, 0) for label in kept), {})
+        part = tuple(slices.get(label, 0) for label in summed)
+        if part in group:
+            text = f"it works on the same slice as core {group[part]}."
+            raise SimulationError("write-conflict", text, design=design, core=core)
+        group[part] = core
+    return tuple(tuple(group[part] for part in sorted(group)) for group in groups.values())
+
+
+def _constants(design: Design, op: DeviceOp) -> dict[str, float]:
+    values = {c.name: constant_value(c.bits, c.data_format) for c in design.constants}
+    missing = [name for name in op.constants if name not in values]
+    if missing:
+        raise SimulationError("design", f"'{op.name}' needs the constant '{missing[0]}'.", design=design)
+    return values
+
+
+def _mask_value(design: Design) -> float | None:
+    if not design.masks:
+        return None
+    if not 0 <= design.mask_constant < len(design.constants):
+        raise SimulationError("design", "its mask names no constant.", design=design)
+    constant = design.constants[design.mask_constant]
+    return constant_value(constant.bits, constant.data_format)

@@ -1,0 +1,57 @@
+"""The device description: ``spyre.toml`` as frozen values.
+
+Nothing else in the product writes down a size, a limit or a rate of the hardware.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class Device:
+    """Sizes in bytes, counts in units; the comments in ``spyre.toml`` name the sources."""
+
+    cores: int
+    emitted_corelets: int
+    stick_bytes: int
+    lx_bytes: int
+    lx_reserved_bytes: int
+    lx_backend_fraction: float
+    lx_alignment_bytes: int
+    hbm_bytes: int
+    pool_bytes: int
+    span_bytes: int
+    hbm_alignment_bytes: int
+    loop_iterations: int
+    operand_layouts: int
+
+    def usable_lx_bytes(self, backend_fraction: float | None = None) -> int:
+        """Bytes of LX per core that the compiler may use, a multiple of the alignment."""
+        fraction = self.lx_backend_fraction if backend_fraction is None else backend_fraction
+        usable = int((self.lx_bytes - self.lx_reserved_bytes) * (1 - fraction))
+        return -(-usable // self.lx_alignment_bytes) * self.lx_alignment_bytes
+
+
+@functools.cache
+def device() -> Device:
+    """The device of ``spyre.toml``."""
+    data = tomllib.loads(resources.files(__package__).joinpath("spyre.toml").read_text())
+    return Device(
+        cores=data["cores"]["count"],
+        emitted_corelets=data["cores"]["emitted_corelets"],
+        stick_bytes=data["stick"]["bytes"],
+        lx_bytes=data["lx"]["bytes"],
+        lx_reserved_bytes=data["lx"]["reserved_bytes"],
+        lx_backend_fraction=data["lx"]["backend_fraction"],
+        lx_alignment_bytes=data["lx"]["alignment_bytes"],
+        hbm_bytes=data["hbm"]["bytes"],
+        pool_bytes=data["hbm"]["pool_bytes"],
+        span_bytes=data["hbm"]["span_bytes"],
+        hbm_alignment_bytes=data["hbm"]["alignment_bytes"],
+        loop_iterations=data["program"]["loop_iterations"],
+        operand_layouts=data["program"]["operand_layouts"],
+    )

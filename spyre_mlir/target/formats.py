@@ -1,0 +1,185 @@
+"""The number formats of the device, bit for bit.
+
+DL16 (``SEN169_FP16``, DLFloat16): 1 sign, 6 exponent (bias 31), 9 mantissa bits, value
+``(-1)^s * 2^(e-31) * (1 + m/512)``. Choices where the public texts are short:
+
+- No subnormals: exponent 0 is an ordinary binade, except that mantissa 0 there is zero. So the smallest
+  positive number is ``2^-31 * (1 + 1/512)``; what rounds to less becomes a zero that keeps its sign.
+- One code for NaN and both infinities, exponent 63 mantissa 511, decoded as NaN. An infinity becomes
+  this code; a finite number above the maximum, 8573157376, becomes the maximum.
+- Rounding is to nearest, ties away from zero: the published fact fp16 0.5903 -> 0.5908 is a tie that
+  rounding to even would take to 0.5898, and IBM's own host code (onnx-mlir) adds half a unit and cuts.
+- The host's conversion from IEEE fp16 stays inside the fp16 range: 65504 is a tie that would go to
+  65536, and becomes 65472 (``fp16_to_dl16``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DL16, FP32, INT32
+
+IEEE, BIT_TRUE = "ieee", "dl16"
+MODES = (IEEE, BIT_TRUE)
+
+DL16_MAX = 8573157376.0
+DL16_SMALLEST = 2.0**-31 * (1 + 1 / 512)
+
+_BIAS_STEP = (127 - 31) << 9  # between the exponent fields of float32 and DL16, in units of DL16 codes
+_NAN_CODE = 63 << 9 | 511
+_MAX_CODE = _NAN_CODE - 1
+_FP16_MAX_CODE = (15 + 31) << 9 | 511  # 65472
+_SIGN = 0x8000
+
+
+@dataclass(frozen=True)
+class Format:
+    """One device format: bytes per element and the numpy type that holds its bits."""
+
+    name: str
+    bytes: int
+    storage: np.dtype
+
+    @property
+    def stick_elements(self) -> int:
+        return device().stick_bytes // self.bytes
+
+    @property
+    def raw(self) -> np.dtype:
+        """The unsigned integer type of the same width."""
+        return np.dtype(f"u{self.bytes}")
+
+
+FORMATS: dict[str, Format] = {
+    DL16: Format(DL16, 2, np.dtype(np.uint16)),
+    FP32: Format(FP32, 4, np.dtype(np.float32)),
+    INT32: Format(INT32, 4, np.dtype(np.int32)),
+    "SEN143_FP8": Format("SEN143_FP8", 1, np.dtype(np.uint8)),
+    "SEN152_FP8": Format("SEN152_FP8", 1, np.dtype(np.uint8)),
+}
+
+
+def find_format(name: str) -> Format:
+    """The format of this name; an unknown name is a CompileError."""
+    if name not in FORMATS:
+        raise CompileError(f"Number format '{name}' is unknown; the known ones are {', '.join(FORMATS)}.")
+    return FORMATS[name]
+
+
+def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
+    """DL16 codes of floats (read as float32): nearest, ties away, finite overflow saturates."""
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    magnitude = bits & np.uint32(0x7FFFFFFF)
+    rounded = (magnitude + np.uint32(1 << 13)) >> np.uint32(14)
+    code = np.clip(rounded.astype(np.int32) - _BIAS_STEP, 0, _MAX_CODE).astype(np.uint16)
+    code[magnitude >= 0x7F800000] = _NAN_CODE
+    return (code | (bits >> np.uint32(16)).astype(np.uint16) & np.uint16(_SIGN)).reshape(np.shape(values))
+
+
+def decode_dl16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
+    """The float32 values of DL16 codes; every DL16 number is a float32 number."""
+    code = np.asarray(codes, dtype=np.uint16)
+    magnitude = (code & np.uint16(0x7FFF)).astype(np.uint32)
+    bits = (magnitude + np.uint32(_BIAS_STEP)) << np.uint32(14)
+    bits = np.where(magnitude == 0, np.uint32(0), bits)
+    bits = np.where(magnitude == _NAN_CODE, np.uint32(0x7FC00000), bits)
+    sign = (code & np.uint16(_SIGN)).astype(np.uint32) << np.uint32(16)
+    return (bits | sign).view(np.float32)
+
+
+def fp16_to_dl16(values: NDArray[np.float16]) -> NDArray[np.uint16]:
+    """The host's conversion of IEEE fp16, which keeps finite numbers inside the fp16 range."""
+    half = np.asarray(values, dtype=np.float16)
+    code = encode_dl16(half)
+    too_large = np.isfinite(half) & ((code & np.uint16(0x7FFF)) > _FP16_MAX_CODE)
+    return np.where(too_large, code & np.uint16(_SIGN) | np.uint16(_FP16_MAX_CODE), code)
+
+
+def constant_bits(value: float, format_name: str) -> int:
+    """A number as the unsigned bits of a format.
+
+    DL16 has no infinity that compares, so an infinite constant becomes the largest finite number: the
+    neutral element of a minimum or maximum stays neutral.
+    """
+    form = find_format(format_name)
+    if form.name == DL16:
+        finite = math.copysign(DL16_MAX, value) if math.isinf(value) else value
+        return int(encode_dl16(np.array(_saturated(finite))))
+    if form.name == FP32:
+        return int(np.float32(_saturated(value)).view(np.uint32))
+    if form.name == INT32:
+        return _integer_bits(value)
+    raise CompileError(f"Format '{format_name}' is for storage only and cannot hold a constant.")
+
+
+def constant_value(bits: int, format_name: str) -> float:
+    """The number that the bits of a constant stand for; the inverse of ``constant_bits``."""
+    form = find_format(format_name)
+    if not 0 <= bits < 1 << 8 * form.bytes:
+        raise CompileError(f"Constant bits {bits} do not fit format '{format_name}'.")
+    raw = np.array(bits, dtype=form.raw)
+    if form.name == DL16:
+        return float(decode_dl16(raw))
+    if form.name in (FP32, INT32):
+        return raw.view(form.storage).item()
+    raise CompileError(f"Format '{format_name}' is for storage only and cannot hold a constant.")
+
+
+def _saturated(value: float) -> float:
+    """A finite double beyond float32 becomes its largest finite number."""
+    largest = float(np.finfo(np.float32).max)
+    return value if math.isinf(value) or math.isnan(value) else min(max(value, -largest), largest)
+
+
+def _integer_bits(value: float) -> int:
+    if value != value or value in (math.inf, -math.inf) or int(value) != value:
+        raise CompileError(f"Constant {value} is no integer and cannot be held in {INT32}.")
+    if not -(2**31) <= value < 2**31:
+        raise CompileError(f"Constant {value} is outside the range of {INT32}.")
+    return int(value) & 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """How bytes in device memory become numbers to compute with, and back.
+
+    ``mode`` "ieee" keeps DL16 tensors as IEEE float16 (fast); "dl16" is bit-true. Raw arrays are unsigned
+    integers of the format's width; numbers are float32, or int32 for the integer format.
+    """
+
+    mode: str = IEEE
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise CompileError(f"Numerics '{self.mode}' is unknown; choose one of {', '.join(MODES)}.")
+
+    def load(self, raw: NDArray, format_name: str) -> NDArray:
+        """Numbers from raw bits."""
+        if format_name == DL16:
+            return decode_dl16(raw) if self.mode == BIT_TRUE else raw.view(np.float16).astype(np.float32)
+        return raw.view(_computable(format_name).storage)
+
+    def store(self, values: NDArray, format_name: str) -> NDArray:
+        """Raw bits of numbers; values outside an integer format are the caller's to prevent."""
+        form = _computable(format_name)
+        if format_name == DL16 and self.mode == BIT_TRUE:
+            return encode_dl16(values)
+        storage = np.dtype(np.float16) if format_name == DL16 else form.storage
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.ascontiguousarray(values, dtype=storage).view(form.raw)
+
+    def store_half(self, values: NDArray[np.float16]) -> NDArray[np.uint16]:
+        """Raw DL16 bits of host fp16 numbers, by the host's own conversion."""
+        return fp16_to_dl16(values) if self.mode == BIT_TRUE else np.ascontiguousarray(values).view(np.uint16)
+
+
+def _computable(format_name: str) -> Format:
+    if format_name not in (DL16, FP32, INT32):
+        raise CompileError(f"Format '{format_name}' is for storage only; nothing computes with it.")
+    return FORMATS[format_name]

@@ -1,0 +1,88 @@
+"""The device operations as one table: name, unit, kind, operands, formats, constants.
+
+Every level refers to it: matching names an operation, the stick rules follow from its kind, the writer
+takes unit and constants from it, the validator checks against it, the simulator gives it numbers.
+``opFuncName`` of the public interface is the key.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Kind(enum.Enum):
+    """What an operation does with its iteration space; stick rules and lowering go by it."""
+
+    POINTWISE = "pointwise"
+    CAST = "cast"
+    REDUCE_STICK = "reduction over the stick dim"
+    REDUCE_OTHER = "reduction over other dims"
+    MATMUL = "matmul"
+    RESTICKIFY = "restickify"
+
+
+DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
+_BOTH = (DL16, FP32)
+
+
+@dataclass(frozen=True)
+class DeviceOp:
+    """One device operation. ``formats`` are those of its inputs; ``result`` is set where it differs."""
+
+    name: str
+    kind: Kind
+    arity: int = 1
+    formats: tuple[str, ...] = _BOTH
+    result: str | None = None
+    constants: tuple[str, ...] = ()
+    unit: str = "sfp"
+
+    def result_format(self, input_format: str) -> str:
+        return self.result or input_format
+
+
+def _table(*ops: DeviceOp) -> dict[str, DeviceOp]:
+    return {op.name: op for op in ops}
+
+
+_BINARY = (
+    "add sub revsub mul realdiv maximum minimum equal notequal greaterequal lesserequal greaterthan lesserthan"
+).split()
+_UNARY = "abs neg exp reciprocal sigmoid silu relufwd floor identity".split()
+_UNARY_DL16 = "log sqrt rsqrt tanh gelufwd relu6fwd mish".split()
+_REDUCTIONS = "sum max min absmax".split()
+
+DEVICE_OPS: dict[str, DeviceOp] = _table(
+    *(DeviceOp(name, Kind.POINTWISE, 2) for name in _BINARY),
+    *(DeviceOp(name, Kind.POINTWISE) for name in _UNARY),
+    *(DeviceOp(name, Kind.POINTWISE, formats=(DL16,)) for name in _UNARY_DL16),
+    DeviceOp("where3", Kind.POINTWISE, 3),
+    DeviceOp("clip", Kind.POINTWISE, constants=("clipMin", "clipMax")),
+    DeviceOp("leakyrelufwd", Kind.POINTWISE, formats=(DL16,), constants=("alpha",)),
+    DeviceOp("softplus", Kind.POINTWISE, formats=(DL16,), constants=("softplusBeta", "softplusThresh")),
+    DeviceOp("layernormscale", Kind.POINTWISE, constants=("eps",)),
+    DeviceOp("addi32toi32", Kind.POINTWISE, 2, (INT32,)),
+    DeviceOp("muli32toi32", Kind.POINTWISE, 2, (INT32,)),
+    DeviceOp("dl16tofp32", Kind.CAST, formats=(DL16,), result=FP32),
+    DeviceOp("fp32todl16", Kind.CAST, formats=(FP32,), result=DL16),
+    DeviceOp("fp32toint32", Kind.CAST, formats=(FP32,), result=INT32),
+    DeviceOp("int32tofp32", Kind.CAST, formats=(INT32,), result=FP32),
+    *(DeviceOp(name, Kind.REDUCE_STICK) for name in _REDUCTIONS),
+    *(DeviceOp(name + "nonstick", Kind.REDUCE_OTHER) for name in _REDUCTIONS),
+    DeviceOp("prod", Kind.REDUCE_OTHER),
+    DeviceOp("mean", Kind.REDUCE_STICK, constants=("scaling_factor",)),
+    DeviceOp("meannonstick", Kind.REDUCE_OTHER, constants=("scaling_factor",)),
+    DeviceOp("exx2_zeromean", Kind.REDUCE_STICK, constants=("exx2scale",)),
+    DeviceOp("batchmatmul", Kind.MATMUL, 2, (DL16,), unit="pt"),
+    DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=(DL16, FP32, INT32)),
+)
+
+#: The neutral value of a reduction, and of the contracted dim of a matmul: what a masked lane holds.
+NEUTRAL: dict[str, float] = {
+    **dict.fromkeys(("sum", "mean", "absmax", "exx2_zeromean", "batchmatmul", "sumnonstick", "meannonstick"), 0.0),
+    **dict.fromkeys(("absmaxnonstick",), 0.0),
+    **dict.fromkeys(("max", "maxnonstick"), float("-inf")),
+    **dict.fromkeys(("min", "minnonstick"), float("inf")),
+    "prod": 1.0,
+}

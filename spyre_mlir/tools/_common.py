@@ -1,0 +1,145 @@
+"""What all tools share: arguments, input, output written whole or not at all, errors without a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import importlib.metadata
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.version import VERSION
+
+if TYPE_CHECKING:
+    from spyre_mlir.mlir import ir
+
+Main = Callable[[Sequence[str] | None], int]
+
+
+def tool(main: Main) -> Main:
+    """Turn the exceptions of a main into diagnostics on stderr and the exit status 1.
+
+    ``SPYRE_TRACEBACK=1`` in the environment lets errors of the compiler itself through with their traceback.
+    """
+
+    @functools.wraps(main)
+    def run(argv: Sequence[str] | None = None) -> int:
+        try:
+            return main(argv)
+        except CompileError as error:
+            report(error)
+        except BrokenPipeError:
+            # The reader has left; a second error when Python flushes stdout at exit would only be noise.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except Exception as error:
+            if os.environ.get("SPYRE_TRACEBACK"):
+                raise
+            report(internal_error(error))
+        return 1
+
+    return run
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """An argparse parser with ``--version``, without abbreviations, whose errors are CompileErrors."""
+
+    def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
+        form = argparse.RawDescriptionHelpFormatter
+        super().__init__(prog, None, description, epilog, formatter_class=form, allow_abbrev=False)
+        self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+
+    def error(self, message: str) -> NoReturn:
+        raise CompileError(f"{message[:1].upper()}{message[1:]}; see '{self.prog} --help'.")
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"{parser.prog} {VERSION} (torch-mlir {importlib.metadata.version('torch-mlir')})")
+        parser.exit()
+
+
+def internal_error(error: Exception) -> CompileError:
+    """An error of the compiler itself as one sentence, with the pass that ran."""
+    where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    what = f"{type(error).__name__}: {error}"
+    return CompileError(f"Internal error{where}: {what}; SPYRE_TRACEBACK=1 shows the traceback.")
+
+
+def report(error: CompileError, source: str = "<stdin>") -> None:
+    """Print all diagnostics of an error on stderr; ``source`` names a text that came without a file."""
+    show(_text(error), source)
+
+
+def show(diagnostics: str, source: str) -> None:
+    """Print diagnostics; the bindings call a text without a file ``-``, the user knows it as ``source``."""
+    print(re.sub(r"^-:", f"{source}:", diagnostics, flags=re.MULTILINE), file=sys.stderr)
+
+
+def _text(error: CompileError) -> str:
+    if error.__cause__ is None:
+        return str(error)
+    from spyre_mlir.diagnostics import diagnostics_of
+
+    return "\n".join(map(str, diagnostics_of(error)))
+
+
+def read_text(path: str) -> str:
+    """The text of a file, or of stdin for ``-``."""
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CompileError(f"The file '{path}' cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise CompileError(f"The file '{path}' is not text in UTF-8.") from None
+
+
+def parse_module(path: str, context: ir.Context, text: str | None = None) -> ir.Module:
+    """Parse the file at ``path``, or ``text``, whose locations then have the file name ``-``."""
+    from spyre_mlir.diagnostics import compile_error
+    from spyre_mlir.mlir import ir
+
+    is_file = text is None and path != "-"
+    text = read_text(path) if text is None else text
+    try:
+        return ir.Module.parseFile(path, context) if is_file else ir.Module.parse(text, context)
+    except ir.MLIRError as error:
+        raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file as a whole: it has the new text or is as before. ``-`` is stdout."""
+    if path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    target = Path(path)
+    try:
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8")
+            return
+        _replace(target, text)
+    except OSError as error:
+        raise CompileError(f"The file '{path}' cannot be written: {error.strerror}.") from None
+
+
+def _replace(target: Path, text: str) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+

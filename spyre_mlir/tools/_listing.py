@@ -1,0 +1,80 @@
+"""What spyre-opt knows: the passes and their options, the dialects; and the files of a user's own passes."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from pathlib import Path
+
+from spyre_mlir import dialects as our_dialects
+from spyre_mlir import passes as our_passes
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+
+
+def passes(name: str = "") -> str:
+    """One line per pass: name, first sentence, options with defaults; the whole docstring for one name."""
+    known = our_passes.load_all()
+    if name and name not in known:
+        raise CompileError(f"There is no pass named '{name}' among ours; --list-passes lists them.")
+    if name:
+        options = known[name].describe()
+        return f"{name}{{{options}}}\n\n{inspect.getdoc(known[name])}\n"
+    width = max(map(len, known), default=0)
+    lines = []
+    for each, pass_ in known.items():
+        options = pass_.describe()
+        lines.append(f"--{each:{width}}  {(inspect.getdoc(pass_) or '').splitlines()[0]}")
+        lines += [f"  {'':{width}}    {options}"] if options else []
+    return "\n".join(lines) + "\n"
+
+
+def dialects() -> str:
+    """Our dialects with the first line of their manual, then the names of upstream's."""
+    lines = []
+    for dialect in our_dialects.DIALECTS:
+        manual = inspect.getdoc(sys.modules[dialect.__module__]) or ""
+        lines.append(f"{dialect.DIALECT_NAMESPACE:12}{manual.splitlines()[0] if manual else ''}")
+    return "\n".join(lines) + f"\nupstream: {_upstream_dialects()}\n"
+
+
+def load(path: str) -> None:
+    """Import a Python file for the passes that it defines."""
+    if not Path(path).is_file():
+        raise CompileError(f"The file '{path}' of --load does not exist.")
+    name = "spyre_mlir_loaded_" + re.sub(r"\W", "_", str(Path(path).resolve()))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise CompileError(f"The file '{path}' of --load is not a Python file; its name must end in '.py'.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except CompileError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise CompileError(f"The file of --load fails: {reason}.", _place(error, path)) from None
+
+
+def _place(error: Exception, path: str) -> str:
+    """The line of the user's file at which its import failed."""
+    if isinstance(error, SyntaxError):
+        return f"{path}:{error.lineno}:{error.offset or 1}"
+    file = Path(path).resolve()
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == file]
+    return f"{path}:{frames[-1].lineno}:{(frames[-1].colno or 0) + 1}" if frames else path
+
+
+def _upstream_dialects() -> str:
+    """The bindings have no list of dialects, but the error about an unknown one names them all."""
+    with ir.Context():
+        try:
+            ir.Module.parse("unknown.op")
+        except ir.MLIRError as error:
+            notes = " ".join(str(note.message) for note in error.error_diagnostics[0].notes)
+            return notes.partition("Available dialects: ")[2].partition(";")[0].strip()
+    return ""

@@ -1,0 +1,273 @@
+"""spyre-opt: run passes on MLIR and print the result; it feels like mlir-opt.
+
+    spyre-opt model.mlir --spyre-pipeline="sencores=4" --to-level=placed -o placed.mlir
+    spyre-opt --pass-pipeline="builtin.module(canonicalize,choose-layouts)" < model.mlir
+    spyre-opt model.mlir --canonicalize --work-distribution="sencores=4" --mlir-print-ir-after-all
+
+Every pass is a flag, ours and upstream's: --NAME or --NAME="x=1 y=2". Pipelines and passes run in the order
+given. Nothing is written unless all passes succeed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.tools import _common
+
+if TYPE_CHECKING:
+    from spyre_mlir.diagnostics import Diagnostic
+    from spyre_mlir.mlir import ir
+    from spyre_mlir.pipelines import Pipeline, Printing, Timing
+    from spyre_mlir.remarks import Remarks
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-opt; 0 on success, 1 after diagnostics on stderr."""
+    parser = _parser()
+    options = parser.parse_args(_passes_as_steps(sys.argv[1:] if argv is None else argv, parser))
+    if options.list_passes is not None or options.show_dialects or options.load:
+        from spyre_mlir.tools import _listing
+
+        for path in options.load:
+            _listing.load(path)
+        if options.list_passes is not None:
+            return _print(_listing.passes(options.list_passes))
+        if options.show_dialects:
+            return _print(_listing.dialects())
+    return _optimize(options)
+
+
+def _print(text: str) -> int:
+    _common.write_text("-", text)
+    return 0
+
+
+@dataclass
+class _Run:
+    """One invocation: what to do with each part of the input, and what came of it."""
+
+    options: argparse.Namespace
+    context: ir.Context
+    pipeline: Pipeline
+    printing: Printing
+    timing: Timing | None
+    remarks: Remarks = field(default_factory=lambda: _new_remarks())
+
+    def part(self, text: str | None) -> str | None:
+        """The result for one part of the input, None after errors; ``text`` is None for a whole file."""
+        if self.options.verify_diagnostics:
+            return self._verified(text)
+        collected: list[Diagnostic] = []
+        try:
+            return self._transformed(text, collected)
+        except CompileError as error:
+            _common.report(error, self.source)
+            return None
+        finally:
+            for diagnostic in collected:
+                _common.show(str(diagnostic), self.source)
+
+    @property
+    def source(self) -> str:
+        return "<stdin>" if self.options.input == "-" else self.options.input
+
+    def _transformed(self, text: str | None, collected: list[Diagnostic]) -> str:
+        from spyre_mlir.diagnostics import collecting
+        from spyre_mlir.pipelines import run_pipeline
+
+        with collecting(self.context, collected):
+            module = _common.parse_module(self.options.input, self.context, text)
+            run_pipeline(
+                module,
+                self.pipeline,
+                printing=self.printing,
+                verify_each=self.options.verify_each,
+                timing=self.timing,
+                remarks=self.remarks,
+            )
+        return _asm(module, self.options)
+
+    def _verified(self, text: str | None) -> str | None:
+        """Compare the diagnostics with the comments; an expected error is a success with an empty result."""
+        from spyre_mlir.diagnostics import Diagnostic, diagnostics_of
+        from spyre_mlir.tools._verify_diagnostics import mismatches
+
+        text = _common.read_text(self.options.input) if text is None else text
+        collected: list[Diagnostic] = []
+        start, result = len(self.remarks), ""
+        try:
+            result = self._transformed(text, collected)
+        except CompileError as error:
+            collected += diagnostics_of(error)
+        remarks = [Diagnostic("remark", r.op_location, str(r)) for r in self.remarks[start:]]
+        wrong = list(mismatches(text, collected, remarks, self.source))
+        for diagnostic in wrong:
+            _common.show(str(diagnostic), self.source)
+        return None if wrong else result
+
+
+def _optimize(options: argparse.Namespace) -> int:
+    from spyre_mlir import dialects
+    from spyre_mlir.pipelines import Timing, check
+
+    context = dialects.context()
+    context.allow_unregistered_dialects = options.allow_unregistered_dialect
+    pipeline = _pipeline(options)
+    check(pipeline, context)
+    run = _Run(options, context, pipeline, _printing(options), Timing() if options.mlir_timing else None)
+    results = [run.part(part) for part in _parts(options)]
+    if run.timing is not None:
+        print(run.timing.report(), end="", file=sys.stderr)
+    if None in results:
+        return 1
+    _common.write_text(options.output, "// -----\n".join(filter(None, results)))
+    if options.remarks:
+        _common.write_text(options.remarks, run.remarks.json_lines())
+    return 0
+
+
+def _parts(options: argparse.Namespace) -> Iterator[str | None]:
+    """The parts of the input, each with blank lines in front so that lines keep their numbers."""
+    if not options.split_input_file:
+        yield None
+        return
+    text = _common.read_text(options.input)
+    start = 0
+    for marker in [*re.finditer(r"^// -----[ \t]*\n", text, re.MULTILINE), None]:
+        end = marker.start() if marker else len(text)
+        yield "\n" * text.count("\n", 0, start) + text[start:end]
+        start = marker.end() if marker else end
+
+
+def _pipeline(options: argparse.Namespace) -> Pipeline:
+    from spyre_mlir.pipelines import Pipeline, SpyrePipeline
+
+    steps = options.steps or []
+    if options.to_level and not any(flag == "--spyre-pipeline" for flag, _ in steps):
+        raise CompileError("--to-level stops the spyre pipeline, so it needs --spyre-pipeline.")
+    pipeline = Pipeline()
+    for flag, text in steps:
+        if flag == "--spyre-pipeline":
+            pipeline += SpyrePipeline.parse(text).pipeline(options.to_level)
+        elif flag == "--pass-pipeline":
+            pipeline += Pipeline.parse(text)
+        else:
+            name, _, given = text.partition("=")
+            inner = given[1:-1] if given[:1] == "{" and given[-1:] == "}" else given
+            pipeline += Pipeline.parse(f"{name}{{{inner}}}" if inner else name, "")
+    return pipeline
+
+
+def _printing(options: argparse.Namespace) -> Printing:
+    from spyre_mlir.pipelines import Printing
+
+    after = frozenset(options.mlir_print_ir_after)
+    return Printing(
+        before=frozenset(options.mlir_print_ir_before),
+        after=after,
+        before_all=options.mlir_print_ir_before_all,
+        after_all=options.mlir_print_ir_after_all or (options.mlir_print_ir_after_change and not after),
+        only_on_change=options.mlir_print_ir_after_change,
+        debug_info=options.mlir_print_debuginfo,
+        elide_larger_than=options.mlir_elide_elementsattrs_if_larger,
+    )
+
+
+def _asm(module: ir.Module, options: argparse.Namespace) -> str:
+    text = module.operation.get_asm(
+        enable_debug_info=options.mlir_print_debuginfo,
+        print_generic_op_form=options.mlir_print_op_generic,
+        large_elements_limit=options.mlir_elide_elementsattrs_if_larger,
+    )
+    return text.rstrip("\n") + "\n"
+
+
+def _new_remarks() -> Remarks:
+    from spyre_mlir.remarks import Remarks
+
+    return Remarks()
+
+
+def _passes_as_steps(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+    """Rewrite every flag that is not the parser's into ``--pass=NAME=OPTIONS``, so that order is kept."""
+    flags = {flag for action in parser._actions for flag in action.option_strings}
+    rewritten = []
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        name = f"--{name.lstrip('-')}" if len(name) > 2 and name.startswith("-") else name
+        if name == "--spyre-pipeline":
+            rewritten.append(f"{name}={value}")
+        elif name in flags or not name.startswith("--"):
+            rewritten.append(name + equals + value)
+        else:
+            rewritten.append(f"--pass={name[2:]}{equals}{value}")
+    return rewritten
+
+
+class _Step(argparse.Action):
+    """Appends (flag, text) to the one list of things to run."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:  # type: ignore[no-untyped-def]
+        namespace.steps = [*(namespace.steps or []), (option_string, values)]
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _boolean(text: str) -> bool:
+    if text not in ("true", "false", "1", "0"):
+        raise argparse.ArgumentTypeError(f"'true' or 'false' was expected, not '{text}'")
+    return text in ("true", "1")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-opt", __doc__)
+    parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
+    parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="output file, - for stdout")
+    run = parser.add_argument_group("what to run, in the order given")
+    run.add_argument("--pass-pipeline", action=_Step, dest="steps", metavar="TEXT", help="builtin.module(..)")
+    run.add_argument("--spyre-pipeline", action=_Step, dest="steps", metavar="OPTIONS",
+                     help="from linalg to a bundle; alone or =\"sencores=4 verify-each\"")  # fmt: skip
+    run.add_argument("--pass", action=_Step, dest="steps", help=argparse.SUPPRESS)
+    run.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
+    run.add_argument("--load", action="append", default=[], metavar="FILE.py", help="import your own passes")
+    run.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
+                     help="check the IR after each pass (default: true)")  # fmt: skip
+    reading = parser.add_argument_group("input")
+    for flag, text in (
+        ("--split-input-file", "treat the parts between '// -----' lines one by one"),
+        ("--verify-diagnostics", "check the expected-error, -warning and -remark comments"),
+        ("--allow-unregistered-dialect", "accept operations of unknown dialects"),
+    ):
+        reading.add_argument(flag, action="store_true", help=text)
+    showing = parser.add_argument_group("what to show")
+    for place in ("before", "after"):
+        flag = f"--mlir-print-ir-{place}"
+        showing.add_argument(flag, type=_names, default=[], metavar="PASSES", help=f"print IR {place} these")
+        showing.add_argument(f"{flag}-all", action="store_true", help=f"print IR {place} every pass")
+    for flag, text in (
+        ("--mlir-print-ir-after-change", "print IR after a pass only if it has changed"),
+        ("--mlir-print-debuginfo", "print locations"),
+        ("--mlir-print-op-generic", "print the generic form"),
+        ("--mlir-timing", "print the time of each pass to stderr"),
+        ("--show-dialects", "list the dialects and exit"),
+    ):
+        showing.add_argument(flag, action="store_true", help=text)
+    elide = "--mlir-elide-elementsattrs-if-larger"
+    showing.add_argument(elide, type=int, metavar="N", help="shorten constants of more elements")
+    showing.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
+    showing.add_argument("--list-passes", nargs="?", const="", metavar="NAME",
+                         help="list our passes with their options, or the manual of one")  # fmt: skip
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

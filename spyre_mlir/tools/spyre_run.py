@@ -1,0 +1,139 @@
+"""spyre-run: execute a SuperDSC bundle on simulated Spyre cores.
+
+    spyre-run softmax.bundle --inputs in.npz --outputs out.npz
+    spyre-run softmax.bundle --inputs in.npz --stats --numerics dl16
+
+The arrays of in.npz are named as the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs;
+constants and parameters come from the bundle's own constants.npz where in.npz does not name them. Any
+misuse of memory is one diagnostic that names the operation, the tensor, the core and the address. The
+output file is written on success only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.folder import read_arrays, read_bundle
+from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.errors import CompileError
+from spyre_mlir.simulator import Statistics, run
+from spyre_mlir.target.formats import IEEE, MODES
+from spyre_mlir.tools import _common
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-run; 0 on success, 1 after a diagnostic on stderr."""
+    options = _parser().parse_args(argv)
+    fraction = _lx_fraction(options.lx_backend_fraction)
+    bundle = read_bundle(options.folder)
+    given = _named(bundle, _read(options.inputs)) if options.inputs else {}
+    result = run(bundle, {**read_arrays(options.folder), **given}, options.numerics, fraction)
+    if options.outputs:
+        _write(options.outputs, result.outputs)
+    if options.stats or not options.outputs:
+        print(table(result.statistics))
+    return 0
+
+
+def table(statistics: Statistics) -> str:
+    """HBM bytes per operation in program order, their sum, and the LX high water of the fullest core."""
+    rows = [("operation", "op", "runs", "cores", "HBM read", "HBM written")]
+    for execute in sorted(statistics.executes.values(), key=lambda execute: execute.index):
+        counts = (execute.runs, execute.cores, execute.read_bytes, execute.write_bytes)
+        rows.append((execute.filename, execute.opcode, *(f"{count:,}" for count in counts)))
+    runs = sum(execute.runs for execute in statistics.executes.values())
+    totals = (runs, statistics.cores, statistics.read_bytes, statistics.write_bytes)
+    rows.append(("total", "", *(f"{count:,}" for count in totals)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(w) if k < 2 else cell.rjust(w) for k, (cell, w) in enumerate(pairs)).rstrip()
+        for pairs in (list(zip(row, widths, strict=True)) for row in rows)
+    ]
+    highest = max(statistics.lx_high_water_bytes.values(), default=0)
+    shared = statistics.core_read_bytes
+    return "\n".join(
+        [*lines, f"HBM read, per-core sum: {shared:,} bytes", f"LX high water: {highest:,} bytes"]
+    )
+
+
+def _named(bundle: Bundle, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
+    """Replace ``arr_<k>`` by the name of the k-th input, unless an argument has that very name."""
+    known = {argument.name for argument in bundle.manifest.arguments}
+    inputs = [argument.name for argument in bundle.manifest.arguments if argument.kind == "input"]
+    named: dict[str, NDArray] = {}
+    for key, array in arrays.items():
+        position = re.fullmatch(r"arr_(\d+)", key)
+        if key in known or position is None:
+            name = key
+        elif int(position[1]) < len(inputs):
+            name = inputs[int(position[1])]
+        else:
+            raise CompileError(f"Array '{key}' has no argument: the bundle has {len(inputs)} inputs.")
+        if name in named:
+            raise CompileError(f"Input '{name}' is given twice, by name and by position.")
+        named[name] = array
+    return named
+
+
+def _read(path: str) -> dict[str, NDArray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise ValueError("it holds one array without a name")
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise CompileError(f"The file '{path}' is no archive of numpy arrays: {error}.") from None
+
+
+def _write(path: str, arrays: dict[str, NDArray]) -> None:
+    """Write the archive whole or not at all."""
+    target = Path(path)
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as work:
+            fresh = Path(work) / "fresh.npz"
+            with fresh.open("wb") as stream:
+                np.savez(stream, **arrays)  # type: ignore[arg-type]
+            os.replace(fresh, target)
+    except OSError as error:
+        raise CompileError(f"The file '{path}' cannot be written: {error.strerror}.") from None
+
+
+def _lx_fraction(option: float | None) -> float | None:
+    text = os.environ.get("DXP_LX_FRAC_AVAIL") if option is None else option
+    if text is None:
+        return None
+    try:
+        fraction = float(text)
+    except ValueError:
+        raise CompileError(f"DXP_LX_FRAC_AVAIL must be a number, not '{text}'.") from None
+    if not 0 <= fraction < 1:
+        raise CompileError(f"The part of LX that the backend keeps must be in [0, 1), not {fraction}.")
+    return fraction
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-run", __doc__)
+    parser.add_argument("folder", metavar="DIR", help="the bundle")
+    parser.add_argument("--inputs", metavar="FILE.npz", help="host arrays of the inputs")
+    parser.add_argument("--outputs", metavar="FILE.npz", help="where to write the results")
+    parser.add_argument("--numerics", choices=MODES, default=IEEE, help="DL16 as IEEE fp16, or bit-true")
+    parser.add_argument(
+        "--stats", action="store_true", help="print memory traffic (default without --outputs)"
+    )
+    parser.add_argument("--lx-backend-fraction", type=float, metavar="F",
+                        help="part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)")  # fmt: skip
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

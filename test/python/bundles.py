@@ -1,0 +1,239 @@
+"""Small good bundles for tests: an add on two cores, a reduction over the stick in LX, a loop of tiles."""
+
+from __future__ import annotations
+
+from spyre_mlir.bundle.model import (
+    INPUT,
+    KERNEL,
+    OUTPUT,
+    Add,
+    Allocate,
+    Apply,
+    Argument,
+    Buffer,
+    Bundle,
+    Constant,
+    DebugHandle,
+    Design,
+    Execute,
+    Extract,
+    IndexConstant,
+    Loop,
+    Manifest,
+    Operand,
+    Parameter,
+    Statement,
+    Transfer,
+)
+
+FP16 = "SEN169_FP16"
+STICK_BYTES, LANES = 128, 64
+
+
+def operand(role: str, dims: str, start: tuple[int, ...], **changes) -> Operand:
+    """An fp16 operand with the dims (innermost first, the stick dim being ``out``) of normal scale."""
+    order = tuple(dims.split())
+    fields = {
+        "role": role,
+        "data_format": FP16,
+        "memory": "hbm" if start[0] < 0 else "lx",
+        "dim_order": order,
+        "stick_dim": "out",
+        "stick_elements": LANES,
+        "scale": dict.fromkeys(order, 1),
+        "start": start,
+    }
+    return Operand(**{**fields, **changes})
+
+
+def two_core_design(index: int, opcode: str, operands: tuple[Operand, ...], **changes) -> Design:
+    """A design over (mb, out) = (128, 256) whose rows are divided over two cores."""
+    fields = {
+        "index": index,
+        "opcode": opcode,
+        "unit": "sfp",
+        "data_format": FP16,
+        "sizes": {"mb": 128, "out": 256},
+        "slices": {"mb": 2, "out": 1},
+        "shares": {"mb": 64, "out": 256},
+        "core_slices": ({"mb": 0, "out": 0}, {"mb": 1, "out": 0}),
+        "operands": operands,
+    }
+    return Design(**{**fields, **changes})
+
+
+def argument(name: str, kind: str, parameter: str, rows: int, columns: int) -> Argument:
+    """A (rows, columns) fp16 argument of the device size (columns / 64, rows, 64)."""
+    sticks = -(-columns // LANES)
+    return Argument(
+        name=name,
+        kind=kind,
+        parameter=parameter,
+        host_dtype="float16",
+        host_shape=(rows, columns),
+        data_format=FP16,
+        device_size=(sticks, rows, LANES),
+        bytes=sticks * rows * STICK_BYTES,
+        transfer=Transfer((sticks, rows, LANES), (LANES, columns, 1), (rows * LANES, LANES, 1)),
+    )
+
+
+def sparse_argument(name: str, kind: str, parameter: str, rows: int) -> Argument:
+    """A (rows,) fp16 argument with one element per stick: device size (rows, 64)."""
+    return Argument(
+        name=name,
+        kind=kind,
+        parameter=parameter,
+        host_dtype="float16",
+        host_shape=(rows,),
+        data_format=FP16,
+        device_size=(rows, LANES),
+        bytes=rows * STICK_BYTES,
+        transfer=Transfer((rows,), (1,), (LANES,)),
+    )
+
+
+def per_core_addresses(name: str, parameter: str, core_bytes: int) -> list[Statement]:
+    """The base of a parameter as %<name>_0 and the address of the second core as %<name>_1."""
+    return [
+        Extract(f"{name}_0", parameter),
+        IndexConstant(f"{name}_offset", core_bytes),
+        Add(f"{name}_1", f"{name}_0", f"{name}_offset"),
+    ]
+
+
+def _names(*tensors: str) -> tuple[str, ...]:
+    return tuple(f"{tensor}_{core}" for tensor in tensors for core in range(2))
+
+
+def _bundle(
+    parameters: str, statements: list[Statement], designs: list[Design], manifest: Manifest
+) -> Bundle:
+    return Bundle(
+        parameters=tuple(Parameter(name) for name in parameters.split()),
+        statements=tuple(statements),
+        designs={design.filename: design for design in designs},
+        manifest=manifest,
+    )
+
+
+def add_bundle() -> Bundle:
+    """z = x + y for (128, 256) fp16 on two cores, all in HBM."""
+    design = two_core_design(
+        0,
+        "add",
+        tuple(
+            operand(role, "mb out", start)
+            for role, start in ((INPUT, (-1, -2)), (INPUT, (-3, -4)), (OUTPUT, (-5, -6)))
+        ),
+        debug=DebugHandle(
+            "0", "model.py", 12, 5, "aten.add.Tensor", ("linalg.add",), (("rewrite", "match", "one op"),)
+        ),
+    )
+    core_bytes = 64 * STICK_BYTES
+    statements = [
+        statement
+        for name, parameter in (("x", "arg0"), ("y", "arg1"), ("z", "arg2"))
+        for statement in per_core_addresses(name, parameter, core_bytes)
+    ]
+    statements.append(Execute("sdsc_0.json", _names("x", "y", "z"), (-1, -2, -3, -4, -5, -6)))
+    arguments = tuple(
+        argument(name, kind, parameter, 128, 256)
+        for name, kind, parameter in (("x", "input", "arg0"), ("y", "input", "arg1"), ("z", "result", "arg2"))
+    )
+    buffers = tuple(Buffer(each.name, each.parameter, 0, each.bytes) for each in arguments)
+    return _bundle("arg0 arg1 arg2", statements, [design], Manifest(arguments, buffers, (("x", "y", "z"),)))
+
+
+def reduction_bundle() -> Bundle:
+    """s = sum(exp(x), dim=1) for (128, 200) fp16 on two cores, exp(x) in LX; lanes 200 to 255 are padding."""
+    padding = {"padding": {"out": 56}}
+    exp = two_core_design(
+        0, "exp", (operand(INPUT, "mb out", (-1, -2)), operand(OUTPUT, "mb out", (0, 0))), **padding
+    )
+    sparse = operand(OUTPUT, "mb out", (-3, -4), scale={"mb": 1, "out": -2})
+    total = two_core_design(
+        1,
+        "sum",
+        (operand(INPUT, "mb out", (0, 0)), sparse),
+        masks={"out": (200, 56)},
+        mask_constant=0,
+        constants=(Constant("samv-maskvalue", FP16, 0),),
+        **padding,
+    )
+    statements = [
+        *per_core_addresses("x", "arg0", 64 * STICK_BYTES),
+        *per_core_addresses("s", "arg1", 64 * STICK_BYTES),
+        Execute("sdsc_0.json", _names("x"), (-1, -2)),
+        Execute("sdsc_1.json", _names("s"), (-3, -4)),
+    ]
+    x = argument("x", "input", "arg0", 128, 200)
+    # The last stick of a row holds 8 elements: what lies beyond the 200 columns is padding.
+    bounded = Transfer(
+        x.transfer.ranges, x.transfer.host_strides, x.transfer.device_strides, (((0, 2), (64, 1), 200),)
+    )
+    x = Argument(**{**vars(x), "transfer": bounded})
+    s = sparse_argument("s", "result", "arg1", 128)
+    buffers = (
+        Buffer("x", "arg0", 0, x.bytes),
+        Buffer("e", "lx", 0, 64 * 4 * STICK_BYTES),
+        Buffer("s", "arg1", 0, s.bytes),
+    )
+    return _bundle(
+        "arg0 arg1", statements, [exp, total], Manifest((x, s), buffers, (("x", "e"), ("e", "s")))
+    )
+
+
+def loop_bundle(tiles: int = 8) -> Bundle:
+    """z = abs(x) + x for (tiles * 128, 256) fp16 in tiles of 128 rows; abs(x) of a tile lies in the pool."""
+    rows = tiles * 128
+    gap = {"mb": rows - 128}
+    absolute = two_core_design(
+        0,
+        "abs",
+        (operand(INPUT, "mb out", (-1, -2), gap=gap), operand(OUTPUT, "mb out", (-3, -4))),
+    )
+    total = two_core_design(
+        1,
+        "add",
+        (
+            operand(INPUT, "mb out", (-3, -4)),
+            operand(KERNEL, "mb out", (-1, -2), gap=gap),
+            operand(OUTPUT, "mb out", (-5, -6), gap=gap),
+        ),
+    )
+    tile_bytes, core_bytes = 128 * STICK_BYTES, 64 * STICK_BYTES
+    advance = [
+        Apply(f"{name}_tile_{core}", ("i",), (f"{name}_{core}",), (tile_bytes, 1))
+        for name in ("x", "z")
+        for core in range(2)
+    ]
+    body = (
+        *advance,
+        Execute("sdsc_0.json", _names("x_tile", "a"), (-1, -2, -3, -4)),
+        Execute("sdsc_1.json", _names("a", "x_tile", "z_tile"), (-3, -4, -1, -2, -5, -6)),
+    )
+    statements = [
+        Allocate("pool", 65536),
+        IndexConstant("a_offset", core_bytes),
+        IndexConstant("zero", 0),
+        Add("a_0", "pool", "zero"),
+        Add("a_1", "a_0", "a_offset"),
+        *per_core_addresses("x", "arg0", core_bytes),
+        *per_core_addresses("z", "arg1", core_bytes),
+        IndexConstant("one", 1),
+        IndexConstant("tiles", tiles),
+        Loop("i", "zero", "tiles", "one", body),
+    ]
+    x, z = argument("x", "input", "arg0", rows, 256), argument("z", "result", "arg1", rows, 256)
+    buffers = (
+        Buffer("x", "arg0", 0, x.bytes),
+        Buffer("a", "pool", 0, 4 * tile_bytes),
+        Buffer("z", "arg1", 0, z.bytes),
+    )
+    return _bundle(
+        "arg0 arg1", statements, [absolute, total], Manifest((x, z), buffers, (("x", "a"), ("a", "x", "z")))
+    )
+
+
+GOOD = {"add": add_bundle, "reduction": reduction_bundle, "loop": loop_bundle}

@@ -1,0 +1,145 @@
+"""The number formats: every DL16 code, published facts, constants."""
+
+import math
+
+import numpy as np
+import pytest
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.target.formats import (
+    DL16_MAX,
+    DL16_SMALLEST,
+    FORMATS,
+    Numerics,
+    constant_bits,
+    constant_value,
+    decode_dl16,
+    encode_dl16,
+    fp16_to_dl16,
+)
+
+DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
+CODES = np.arange(1 << 16, dtype=np.uint16)
+
+
+def through_dl16(*values: float) -> list[float]:
+    return decode_dl16(encode_dl16(np.array(values))).tolist()
+
+
+def test_every_code_survives_decoding_and_encoding():
+    np.testing.assert_array_equal(encode_dl16(decode_dl16(CODES)), CODES)
+
+
+def test_every_code_has_the_value_of_the_formula():
+    sign, exponent, mantissa = CODES >> 15, CODES >> 9 & 63, CODES & 511
+    expected = (-1.0) ** sign * 2.0 ** (exponent.astype(float) - 31) * (1 + mantissa / 512)
+    expected[CODES & 0x7FFF == 0] = 0
+    expected[CODES & 0x7FFF == 0x7FFF] = np.nan
+    np.testing.assert_array_equal(decode_dl16(CODES), expected)
+
+
+def test_codes_of_positive_numbers_are_monotone():
+    assert (np.diff(decode_dl16(CODES[:0x7FFF])) > 0).all()
+
+
+def test_extreme_numbers():
+    assert decode_dl16(np.uint16(63 << 9 | 510)) == DL16_MAX == 8573157376
+    assert decode_dl16(np.uint16(1)) == DL16_SMALLEST
+
+
+def test_a_finite_overflow_saturates_and_infinity_becomes_nan():
+    assert through_dl16(1e10, -1e30) == [DL16_MAX, -DL16_MAX]
+    assert all(map(math.isnan, through_dl16(math.inf, -math.inf, math.nan)))
+
+
+def test_rounding_is_to_nearest_with_ties_away_from_zero():
+    assert through_dl16(1 + 1 / 1024, -1 - 3 / 1024) == [1 + 1 / 512, -1 - 2 / 512]
+    assert through_dl16(1 + 0.99 / 1024, 2 - 0.99 / 1024) == [1, 2]
+
+
+def test_what_is_below_half_of_the_smallest_binade_becomes_signed_zero():
+    assert through_dl16(2.0**-32, 2.0**-31) == [0, 0]
+    assert np.signbit(through_dl16(-(2.0**-32)))[0]
+
+
+def test_the_nearest_code_is_chosen_for_random_numbers():
+    values = np.random.default_rng(0).standard_normal(2000) * 10.0 ** np.linspace(-8, 9, 2000)
+    table = decode_dl16(CODES[:0x7FFF]).astype(np.float64)
+    found = np.abs(decode_dl16(encode_dl16(values)).astype(np.float64))
+    best = np.abs(np.abs(values)[:, None] - table[None, :]).min(axis=1)
+    np.testing.assert_allclose(np.abs(found - np.abs(values)), best, rtol=1e-4)
+
+
+def test_the_published_conversions_of_fp16():
+    half = np.array([0.5903, -65504, 65504, 1], np.float16)
+    assert decode_dl16(fp16_to_dl16(half)).tolist() == [605 / 1024, -65472, 65472, 1]
+
+
+def test_every_finite_fp16_number_stays_within_one_lost_bit():
+    half = CODES.view(np.float16)
+    half = half[np.isfinite(half)]
+    near = decode_dl16(fp16_to_dl16(half)).astype(np.float64)
+    np.testing.assert_allclose(near, half.astype(np.float64), rtol=2.0**-10, atol=0)
+
+
+@pytest.mark.parametrize("name", [DL16, FP32, INT32])
+def test_constants_are_the_bits_of_their_format(name):
+    for value in (0.0, 1.0, -3.0, 512.0):
+        assert constant_value(constant_bits(value, name), name) == value
+
+
+def test_known_constant_bits():
+    assert constant_bits(1.0, DL16) == 31 << 9
+    assert constant_bits(1.0, FP32) == 0x3F800000
+    assert constant_bits(-1, INT32) == 0xFFFFFFFF
+
+
+def test_an_infinite_dl16_constant_is_the_largest_finite_number():
+    assert constant_value(constant_bits(-math.inf, DL16), DL16) == -DL16_MAX
+    assert constant_value(constant_bits(-math.inf, FP32), FP32) == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "message"),
+    [
+        (0.5, INT32, "no integer"),
+        (math.inf, INT32, "no integer"),
+        (2.0**31, INT32, "outside the range"),
+        (1.0, "SEN143_FP8", "storage only"),
+        (1.0, "FP17", "unknown"),
+    ],
+)
+def test_impossible_constants_are_refused(value, name, message):
+    with pytest.raises(CompileError, match=message):
+        constant_bits(value, name)
+
+
+def test_constant_bits_must_fit_their_format():
+    with pytest.raises(CompileError, match="do not fit"):
+        constant_value(1 << 16, DL16)
+
+
+def test_sticks_have_128_bytes():
+    assert {f.name: f.stick_elements for f in FORMATS.values()} == {
+        DL16: 64, FP32: 32, INT32: 32, "SEN143_FP8": 128, "SEN152_FP8": 128,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["ieee", "dl16"])
+@pytest.mark.parametrize("name", [DL16, FP32, INT32])
+def test_numerics_load_what_they_stored(mode, name):
+    numerics = Numerics(mode)
+    values = np.array([[1, -2, 0], [64, 5, 7]], np.int32 if name == INT32 else np.float32)
+    raw = numerics.store(values, name)
+    assert raw.dtype == FORMATS[name].raw
+    np.testing.assert_array_equal(numerics.load(raw, name), values)
+
+
+def test_ieee_numerics_keep_fp16_bit_for_bit():
+    half = CODES.view(np.float16)
+    np.testing.assert_array_equal(Numerics("ieee").store_half(half), CODES)
+
+
+def test_unknown_numerics_are_refused():
+    with pytest.raises(CompileError, match="'posit' is unknown"):
+        Numerics("posit")

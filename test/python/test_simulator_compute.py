@@ -1,0 +1,177 @@
+"""Every device operation against an independent float64 expression."""
+
+import math
+
+import numpy as np
+import pytest
+
+from spyre_mlir.simulator.compute import FUNCTIONS, Work, combine_partials, compute, erf
+from spyre_mlir.target.ops import DEVICE_OPS
+
+RNG = np.random.default_rng(7)
+A, B, C = (RNG.uniform(-3, 3, (5, 7)) for _ in "abc")
+A[0, :3], B[0, :3], C[0, :4] = (0, 1, -2), (1, 1, -2), 0
+POSITIVE = np.abs(A) + 0.5
+
+each = np.vectorize
+UNARY = {
+    "abs": abs,
+    "neg": lambda x: -x,
+    "exp": math.exp,
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "silu": lambda x: x / (1 + math.exp(-x)),
+    "relufwd": lambda x: max(x, 0.0),
+    "floor": lambda x: float(math.floor(x)),
+    "identity": lambda x: x,
+    "tanh": math.tanh,
+    "gelufwd": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+    "relu6fwd": lambda x: min(max(x, 0.0), 6.0),
+    "mish": lambda x: x * math.tanh(math.log(1 + math.exp(x))),
+    "ReStickifyOpHBM": lambda x: x,
+    "dl16tofp32": lambda x: x,
+    "fp32todl16": lambda x: x,
+}
+POSITIVE_UNARY = {
+    "log": math.log,
+    "sqrt": math.sqrt,
+    "rsqrt": lambda x: x**-0.5,
+    "reciprocal": lambda x: 1 / x,
+}
+BINARY = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "revsub": lambda a, b: b - a,
+    "mul": lambda a, b: a * b,
+    "realdiv": lambda a, b: a / b,
+    "maximum": max,
+    "minimum": min,
+    "equal": lambda a, b: float(a == b),
+    "notequal": lambda a, b: float(a != b),
+    "greaterequal": lambda a, b: float(a >= b),
+    "lesserequal": lambda a, b: float(a <= b),
+    "greaterthan": lambda a, b: float(a > b),
+    "lesserthan": lambda a, b: float(a < b),
+}
+CONSTANT = {
+    "clip": ({"clipMin": -1.0, "clipMax": 2.0}, lambda x: min(max(x, -1.0), 2.0)),
+    "leakyrelufwd": ({"alpha": 0.25}, lambda x: x if x > 0 else 0.25 * x),
+    "layernormscale": ({"eps": 4.0}, lambda x: (x + 4.0) ** -0.5),
+    "softplus": (
+        {"softplusBeta": 2.0, "softplusThresh": 3.0},
+        lambda x: x if 2 * x > 3 else math.log(1 + math.exp(2 * x)) / 2,
+    ),
+}
+REDUCTION = {
+    "sum": ({}, lambda x: x.sum()),
+    "max": ({}, lambda x: x.max()),
+    "min": ({}, lambda x: x.min()),
+    "absmax": ({}, lambda x: np.abs(x).max()),
+    "prod": ({}, lambda x: x.prod()),
+    "mean": ({"scaling_factor": 0.5}, lambda x: x.sum() / 2),
+    "exx2_zeromean": ({"exx2scale": 0.25}, lambda x: (x**2).sum() / 4),
+}
+for _name in ("sum", "max", "min", "absmax", "mean"):
+    REDUCTION[f"{_name}nonstick"] = REDUCTION[_name]
+INTEGER = ("addi32toi32", "muli32toi32", "fp32toint32", "int32tofp32")
+OTHER = ("where3", "batchmatmul", *INTEGER)
+
+
+def check(opcode, operands, expected, work=None):
+    numbers = [x.astype(np.float32) for x in operands]
+    found = compute(opcode, numbers, work or Work())
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)
+
+
+def test_every_device_operation_has_a_function():
+    assert set(FUNCTIONS) == set(DEVICE_OPS)
+
+
+def test_every_device_operation_is_tested_here():
+    assert {*UNARY, *POSITIVE_UNARY, *BINARY, *CONSTANT, *REDUCTION, *OTHER} == set(DEVICE_OPS)
+
+
+@pytest.mark.parametrize("opcode", UNARY)
+def test_unary(opcode):
+    check(opcode, [A], each(UNARY[opcode], otypes=[float])(A))
+
+
+@pytest.mark.parametrize("opcode", POSITIVE_UNARY)
+def test_unary_of_positive_numbers(opcode):
+    check(opcode, [POSITIVE], each(POSITIVE_UNARY[opcode])(POSITIVE))
+
+
+@pytest.mark.parametrize("opcode", BINARY)
+def test_binary_with_broadcast(opcode):
+    check(opcode, [A, B], each(BINARY[opcode], otypes=[float])(A, B))
+    check(opcode, [A, B[:1]], each(BINARY[opcode], otypes=[float])(A, B[:1]))
+
+
+@pytest.mark.parametrize("opcode", CONSTANT)
+def test_with_constants(opcode):
+    constants, function = CONSTANT[opcode]
+    check(opcode, [A], each(function)(A), Work(constants=constants))
+
+
+@pytest.mark.parametrize("opcode", REDUCTION)
+def test_reduction(opcode):
+    constants, function = REDUCTION[opcode]
+    expected = np.array([[function(A[:, column]) for column in range(7)]])
+    check(opcode, [A], expected, Work(reduced=(0,), constants=constants))
+    check(opcode, [A], [[function(A)]], Work(reduced=(0, 1), constants=constants))
+
+
+@pytest.mark.parametrize("opcode", [n for n, op in DEVICE_OPS.items() if op.kind.name.startswith("REDUCE")])
+def test_partial_results_combine_to_the_whole(opcode):
+    constants, function = REDUCTION[opcode]
+    work = Work(reduced=(0,), constants=constants)
+    parts = [compute(opcode, [A[rows].astype(np.float32)], work) for rows in (slice(2), slice(2, 5))]
+    expected = [[function(A[:, column]) for column in range(7)]]
+    np.testing.assert_allclose(combine_partials(opcode, parts), expected, rtol=1e-5)
+
+
+def test_where_takes_the_second_operand_where_the_condition_is_not_zero():
+    check("where3", [C, A, B], np.array([a if c else b for c, a, b in zip(C.flat, A.flat, B.flat, strict=True)]
+                                        ).reshape(A.shape))  # fmt: skip
+
+
+def test_functions_stay_finite_far_from_zero():
+    far = np.array([-1e4, -90, 90, 1e4], np.float32)
+    for opcode in ("sigmoid", "silu", "tanh", "gelufwd", "mish"):
+        assert np.isfinite(compute(opcode, [far], Work())).all(), opcode
+
+
+def test_erf_is_exact_to_a_float32():
+    x = np.linspace(-8, 8, 4001)
+    np.testing.assert_allclose(erf(x), [math.erf(value) for value in x], rtol=0, atol=1e-8)
+    assert np.isnan(erf(np.array([np.nan]))).all()
+    assert erf(np.array([np.inf, -np.inf])).tolist() == pytest.approx([1, -1])
+
+
+def test_integers_wrap_and_are_not_rounded():
+    a, b = np.array([2**31 - 1, 7], np.int32), np.array([1, -3], np.int32)
+    assert compute("addi32toi32", [a, b], Work()).tolist() == [-(2**31), 4]
+    assert compute("muli32toi32", [a, b], Work()).tolist() == [2**31 - 1, -21]
+
+
+def test_casts_between_float_and_integer():
+    x = np.array([2.9, -2.9, 3e9, -3e9, np.nan], np.float32)
+    assert compute("fp32toint32", [x], Work()).tolist() == [2, -2, 2**31 - 1, -(2**31), 0]
+    assert compute("int32tofp32", [np.array([-5], np.int32)], Work()).tolist() == [-5.0]
+
+
+def varies(*operands: str) -> tuple[tuple[bool, ...], ...]:
+    return tuple(tuple(label in labels for label in "xmio") for labels in operands)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "expression"),
+    [("mi", "io", "xmi,xio->xmo"), ("xmi", "xio", "xmi,xio->xmo"), ("xmi", "io", "xmi,yio->xmo")],
+    ids=["plain", "batched", "shared weight"],
+)
+def test_matmul(left, right, expression):
+    sizes = {"x": 3 if "x" in left else 1, "m": 5, "i": 8, "o": 6}
+    a = RNG.standard_normal([sizes[label] if label in left else 1 for label in "xmio"])
+    b = RNG.standard_normal([sizes[label] if label in right else 1 for label in "xmio"])
+    expected = np.einsum(expression, a[..., 0], b[:, 0])[:, :, None, :]
+    check("batchmatmul", [a, b], expected, Work(varies=varies(left, right, left.strip("i") + "o")))
