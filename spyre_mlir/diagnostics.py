@@ -41,8 +41,9 @@ def collecting(context: ir.Context, collected: list[Diagnostic]) -> Iterator[Non
 
 def diagnostics_of(error: CompileError) -> list[Diagnostic]:
     """All that is known about an error: every diagnostic of the bindings behind it, or its own sentence."""
-    if isinstance(error.__cause__, ir.MLIRError) and error.__cause__.error_diagnostics:
-        return [_value(diagnostic) for diagnostic in error.__cause__.error_diagnostics]
+    behind = getattr(error.__cause__, "error_diagnostics", None)
+    if behind:
+        return [_value(diagnostic) for diagnostic in behind]
     return [Diagnostic("error", error.location, error.message)]
 
 

@@ -12,8 +12,8 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
-from torch_mlir.execution_engine import ExecutionEngine
-from torch_mlir.runtime import get_ranked_memref_descriptor
+from torch_mlir.execution_engine import ExecutionEngine  # noqa: TID251
+from torch_mlir.runtime import get_ranked_memref_descriptor  # noqa: TID251
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import PassManager, ir, location_of

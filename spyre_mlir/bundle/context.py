@@ -122,9 +122,12 @@ class Context:
         return {buffer.name: buffer for buffer in self.bundle.manifest.buffers}
 
     @functools.cached_property
-    def arguments(self) -> dict[str, Argument]:
-        """The kernel arguments by the name of their parameter."""
-        return {argument.parameter: argument for argument in self.bundle.manifest.arguments}
+    def arguments(self) -> dict[str, list[Argument]]:
+        """The kernel arguments by the name of their parameter; what is updated in place has two."""
+        arguments: dict[str, list[Argument]] = {}
+        for argument in self.bundle.manifest.arguments:
+            arguments.setdefault(argument.parameter, []).append(argument)
+        return arguments
 
     @functools.cached_property
     def allocations(self) -> dict[str, int]:

@@ -69,9 +69,7 @@ def _dims(sizes: dict[str, int]) -> Json:
 
 
 def _configuration(design: Design) -> Json:
-    last = {
-        dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()
-    }
+    last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
     stage = {"name_": "core", "ss_": _dims(design.shares), "el_": _dims(last)}
     return {
         "numCoresUsed_": design.cores,
@@ -92,9 +90,7 @@ def _configuration(design: Design) -> Json:
 def _padding(design: Design) -> Json:
     if not design.padding:
         return {}
-    sizes = {
-        dim: {"padBack_": pad, "totalSize_": design.sizes[dim]} for dim, pad in design.padding.items()
-    }
+    sizes = {dim: {"padBack_": pad, "totalSize_": design.sizes[dim]} for dim, pad in design.padding.items()}
     return {"paddingSizes_": sizes}
 
 

@@ -33,9 +33,7 @@ class Region:
 def slice_sizes(design: Design, core: int) -> dict[str, int]:
     """Elements of each dim that the core works on; the last slice may be shorter than the others."""
     slices, shares = design.core_slices[core], design.shares
-    return {
-        dim: min(shares[dim], size - slices[dim] * shares[dim]) for dim, size in design.sizes.items()
-    }
+    return {dim: min(shares[dim], size - slices[dim] * shares[dim]) for dim, size in design.sizes.items()}
 
 
 def _positions(operand: Operand, dim: str, size: int) -> int:
@@ -47,9 +45,7 @@ def _positions(operand: Operand, dim: str, size: int) -> int:
 def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
     """Positions per dim of the memory that the operand is a part of: the whole tensor, in LX one share."""
     sizes = design.sizes if operand.memory == "hbm" else design.shares
-    return tuple(
-        _positions(operand, dim, sizes[dim] + operand.gap.get(dim, 0)) for dim in operand.dim_order
-    )
+    return tuple(_positions(operand, dim, sizes[dim] + operand.gap.get(dim, 0)) for dim in operand.dim_order)
 
 
 def memory_strides(design: Design, operand: Operand) -> tuple[int, ...]:

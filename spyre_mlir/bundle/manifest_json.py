@@ -17,18 +17,15 @@ VERSION = 1
 
 def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     """The JSON object of a manifest."""
-    return {
-        "version": manifest.version,
-        "arguments": [_argument_to_json(argument) for argument in manifest.arguments],
-        "buffers": [dataclasses.asdict(buffer) for buffer in manifest.buffers],
-        "uses": [list(names) for names in manifest.uses],
-    }
+    return {"version": manifest.version, **_plain(dataclasses.asdict(manifest))}
 
 
-def _argument_to_json(argument: Argument) -> dict[str, Any]:
-    value = dataclasses.asdict(argument)
-    value["fill"] = argument.fill if math.isfinite(argument.fill) else str(argument.fill)
-    return value
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(member) for key, member in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def manifest_from_json(value: Any, filename: str) -> Manifest:

@@ -107,17 +107,17 @@ class _Parser:
         return value
 
     def value(self) -> str:
-        """A use of a value that is defined before it."""
-        token = self.take()
-        if token[1:] not in self.defined or token[0] != "%":
-            known = token.startswith("%")
-            self.next -= 1
-            self.fail(
-                f"The value {token} is not defined before its use."
-                if known
-                else f"Expected a value like %name here but found {self.found()}."
-            )
-        return token[1:]
+        """A use of an index that is defined before it."""
+        token = self.tokens[self.next]
+        name = token[1:]
+        if token[:1] != "%":
+            self.fail(f"Expected a value like %name here but found {self.found()}.")
+        if name not in self.defined:
+            self.fail(f"The value {token} is not defined before its use.")
+        if name in self.types:
+            self.fail(f"The parameter {token} is not an index; extract its value first.")
+        self.next += 1
+        return name
 
     def values(self, close: str) -> tuple[str, ...]:
         """Values up to the closing bracket, which is taken too."""
@@ -230,9 +230,9 @@ class _Parser:
         if what not in ("value", "granularity", "max_value"):
             self.fail(f"Expected value, granularity or max_value but found '{what}'.", back=1)
         self.expect("from")
-        name = self.value()
+        name = self.take()[1:]
         if name not in self.types:
-            self.fail(f"The value %{name} is not a parameter of the function.", back=1)
+            self.fail("Expected the name of a parameter of the function here.", back=1)
         self.expect(":")
         if self.input_type(name) != self.types[name]:
             self.fail(f"The type differs from that of the parameter %{name}.", back=1)

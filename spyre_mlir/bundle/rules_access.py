@@ -134,15 +134,14 @@ class _Memory:
         ends: dict[str, int] = defaultdict(int)
         for buffer in self.context.buffers.values():
             ends[buffer.base] = max(ends[buffer.base], buffer.offset + buffer.bytes)
-        for base, argument in self.context.arguments.items():
-            ends[base] = argument.bytes
+        for argument in self.context.bundle.manifest.arguments:
+            ends[argument.parameter] = max(ends[argument.parameter], argument.bytes)
         sticks = {base: -(-end // device().stick_bytes) for base, end in ends.items()}
         return {**sticks, "lx": self.lx_sticks * device().cores}
 
     def _array(self, base: str, sticks: int) -> NDArray:
         """The writers of a base: the host writes the whole of the arguments that it gives."""
-        argument = self.context.arguments.get(base)
-        given = argument is not None and argument.kind != "result"
+        given = any(argument.kind != "result" for argument in self.context.arguments.get(base, ()))
         kind = np.min_scalar_type(len(self.numbers) + FIRST_BUFFER)
         return np.full(sticks, HOST if given else NOBODY, kind)
 
@@ -172,9 +171,7 @@ class _Memory:
                 touches.setdefault((start, region), _Touch(core, step.values[start], region))
         return list(touches.values())
 
-    def _locate(
-        self, step: Step, index: int, touch: _Touch, iterations: Iterations
-    ) -> tuple[int, NDArray]:
+    def _locate(self, step: Step, index: int, touch: _Touch, iterations: Iterations) -> tuple[int, NDArray]:
         """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
         in_lx = step.design.operands[index].memory == "lx"
         buffer = self.context.buffers[self.context.uses(step)[index]]

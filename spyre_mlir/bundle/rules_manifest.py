@@ -14,8 +14,14 @@ KINDS = ("input", "parameter", "constant", "result")
 
 def arguments(context: Context) -> Iterator[Complaint]:
     parameters = {parameter.name for parameter in context.bundle.parameters}
-    if len(context.arguments) != len(context.bundle.manifest.arguments):
-        yield "Two arguments have the same parameter.", "manifest.json"
+    for parameter, sharing in context.arguments.items():
+        given = [argument.name for argument in sharing if argument.kind != "result"]
+        if len(given) > 1:
+            text = f"The arguments {' and '.join(given)} are both given in %{parameter}"
+            yield f"{text}; expected one of them.", "manifest.json"
+    names = [argument.name for argument in context.bundle.manifest.arguments]
+    if len(set(names)) != len(names):
+        yield "Two arguments have the same name.", "manifest.json"
     for argument in context.bundle.manifest.arguments:
         where = f"manifest.json, argument {argument.name}"
         if argument.kind not in KINDS:

@@ -89,7 +89,8 @@ def core_offsets(context: Context) -> Iterator[Complaint]:
                 distance = step.values[operand.start[core]].plus(base, -1)
                 expected = core_offset_bytes(step.design, operand, core) - origin
                 if distance != Linear(expected):
-                    text = f"Core {core} addresses Tensor{i} {distance.offset} bytes behind core 0"
+                    found = "a changing number of" if distance.terms else distance.offset
+                    text = f"Core {core} addresses Tensor{i} {found} bytes behind core 0"
                     yield f"{text}; expected {expected}, where its slice begins.", step.where
                     break
 
@@ -122,7 +123,7 @@ def _room(context: Context, base: str) -> int | None:
     if base == "lx":
         return context.usable_lx_bytes
     if base in context.arguments:
-        return context.arguments[base].bytes
+        return max(argument.bytes for argument in context.arguments[base])
     # A parameter that is no kernel argument is the pool.
     return context.allocations.get(base, device().pool_bytes if base in context.bases else None)
 

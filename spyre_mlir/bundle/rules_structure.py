@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from math import prod
 
@@ -140,7 +140,7 @@ def values_defined(context: Context) -> Iterator[Complaint]:
     parameters = {parameter.name for parameter in context.bundle.parameters}
     if len(parameters) != len(context.bundle.parameters):
         yield "Two parameters have the same name.", "bundle.mlir"
-    for problem in _undefined(context.bundle.statements, parameters, parameters, inside=False):
+    for problem in _undefined(context.bundle.statements, parameters, set(), inside=False):
         yield problem, "bundle.mlir"
 
 
@@ -162,15 +162,13 @@ def _undefined(
         if isinstance(statement, Loop):
             yield from _undefined(statement.body, parameters, defined | {statement.induction}, inside=True)
         elif not isinstance(statement, Execute):
-            if statement.result in defined:
+            if statement.result in defined or statement.result in parameters:
                 yield f"The value %{statement.result} is defined twice."
             defined.add(statement.result)
 
 
 def _operands(statement: Statement) -> tuple[str, ...]:
     match statement:
-        case Extract(_, parameter):
-            return (parameter,)
         case Add(_, left, right):
             return left, right
         case Apply(_, dims, symbols):
@@ -192,13 +190,13 @@ def loop_bounds(context: Context) -> Iterator[Complaint]:
         if not isinstance(loop, Loop):
             continue
         where = f"bundle.mlir, loop over %{loop.induction}"
-        bounds = {each: constants.get(each) for each in (loop.lower, loop.upper, loop.step)}
-        unknown = [each for each, value in bounds.items() if value is None]
+        bounds = (loop.lower, loop.upper, loop.step)
+        unknown = [each for each in bounds if each not in constants]
         if unknown:
             yield f"%{unknown[0]} is not an arith.constant; expected constant bounds and step.", where
             continue
-        step = bounds[loop.step]
-        trips = -(-(bounds[loop.upper] - bounds[loop.lower]) // step) if step > 0 else 0
+        lower, upper, step = (constants[each] for each in bounds)
+        trips = -(-(upper - lower) // step) if step > 0 else 0
         if not 1 <= trips <= device().loop_iterations:
             yield f"It has {trips} iterations; expected 1 to {device().loop_iterations}.", where
 
@@ -238,5 +236,5 @@ def uses_match(context: Context) -> Iterator[Complaint]:
                 yield f"It names the buffer {buffer!r}, which the manifest does not have.", where
 
 
-def _list(names: object) -> str:
-    return ", ".join(map(str, names)) or "none"
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

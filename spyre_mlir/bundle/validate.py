@@ -57,7 +57,6 @@ PLACES: dict[str, Rule] = {
     "lx-overlap": rules_memory.lx_overlap,
     "symbol-values": rules_memory.symbol_values,
     "hbm-address": rules_memory.hbm_addresses,
-    "core-offset": rules_memory.core_offsets,
     "pool-limit": rules_memory.pool_limit,
     "buffers": rules_memory.buffers,
     "operand-in-buffer": rules_memory.operands_in_buffers,
@@ -65,6 +64,7 @@ PLACES: dict[str, Rule] = {
 }
 
 BYTES: dict[str, Rule] = {
+    "core-offset": rules_memory.core_offsets,
     "write-conflict": rules_access.write_conflicts,
     "uninitialised-read": rules_access.initialised,
 }
@@ -86,13 +86,12 @@ class Finding:
         return f"{self.where}: {self.message} [{self.rule}]"
 
 
-def validate(bundle: Bundle, usable_lx_bytes: int | None = None) -> list[Finding]:
+def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Finding]:
     """All violations of the first level that has any; none for a good bundle.
 
-    ``usable_lx_bytes`` is the LX per core that the compiler was allowed to use, by default the device's.
+    ``lx_backend_fraction`` is the part of LX that the bundle may not use, by default that of the device.
     """
-    limit = device().usable_lx_bytes() if usable_lx_bytes is None else usable_lx_bytes
-    context = Context(bundle, limit)
+    context = Context(bundle, device().usable_lx_bytes(lx_backend_fraction))
     for level in LEVELS:
         findings = [
             Finding(name, message, where) for name, rule in level.items() for message, where in rule(context)

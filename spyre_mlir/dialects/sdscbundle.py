@@ -10,14 +10,15 @@ bundle folder prints the custom syntax of the public interface.
 * ``sdscbundle.input_arg_extract`` reads a run-time parameter.
 
 The designs themselves, and what the host must know, are attributes of the module: ``sdscbundle.designs``
-(one dictionary per file) and ``sdscbundle.manifest``.
+(one dictionary per file), ``sdscbundle.manifest`` and ``sdscbundle.constants``.
 """
 
 from collections.abc import Sequence
 
 from spyre_mlir.mlir import ext, ir
 
-DESIGNS, MANIFEST, ENTRY = "sdscbundle.designs", "sdscbundle.manifest", "sdsc_bundle"
+DESIGNS, MANIFEST, CONSTANTS = "sdscbundle.designs", "sdscbundle.manifest", "sdscbundle.constants"
+ENTRY = "sdsc_bundle"
 
 
 class SdscBundle(ext.Dialect, name="sdscbundle"):

@@ -18,16 +18,18 @@ aten = torch.ops.aten
 _NARROW = (torch.float16, torch.bfloat16)
 
 #: Operations that torch-mlir lowers better itself: ``addmm`` in the table would cast the weights to f32,
-#: ``gelu`` and ``sigmoid`` have one scalar body each, ``full`` would become ``empty``, which cannot be folded.
+#: ``gelu`` and ``sigmoid`` have one scalar body each, ``full`` would become an ``empty`` that cannot fold.
 _KEPT = (
-    aten.addmm, aten.native_layer_norm, aten.rms_norm, aten._fused_rms_norm, aten.gelu, aten.sigmoid, aten.full,
+    aten.addmm, aten.native_layer_norm, aten.rms_norm, aten._fused_rms_norm, aten.gelu, aten.sigmoid,
+    aten.full,
 )  # fmt: skip
 _COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
 
 
 def _accumulated_sum(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
     """The sum of 16-bit numbers in f32; integers and f32 in their own format."""
-    return torch.sum(x, dims, keepdim=keepdim, dtype=torch.float32 if x.dtype in _NARROW else None)
+    every = list(range(x.ndim)) if dims is None else list(dims)
+    return torch.sum(x, every, keepdim=keepdim, dtype=torch.float32 if x.dtype in _NARROW else None)
 
 
 def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor:
@@ -247,7 +249,7 @@ def attention(
     return torch.matmul(weights, value)
 
 
-def decomposition_table() -> dict[torch._ops.OpOverload, Callable]:
+def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
     """torch-mlir's table without the operations it lowers better itself, and with the forms above."""
     table = {op: form for op, form in fx.get_decomposition_table().items() if op._overloadpacket not in _KEPT}
     return table | {

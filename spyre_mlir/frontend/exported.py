@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch.export import ExportedProgram
@@ -26,7 +27,8 @@ from spyre_mlir.frontend.locations import recording_all_frames, source_of, sourc
 INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
 
 _DTYPES = (
-    torch.float16, torch.bfloat16, torch.float32, torch.bool, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32,
+    torch.bool, torch.int8, torch.int16, torch.int32, torch.int64,
 )  # fmt: skip
 
 
@@ -49,6 +51,7 @@ class ExportedGraph:
 
     graph_module: GraphModule
     arguments: list[Argument]
+    results: list[Node]
     leaves: list[int | Fixed]
     input_leaves: list[int]
     program: ExportedProgram
@@ -62,11 +65,17 @@ class Fixed:
 
 
 class _Function(torch.nn.Module):
-    """A plain Python function as a module; its parameters name the inputs."""
+    """A plain Python function as a module; its parameters, where it says them, name the inputs."""
 
     def __init__(self, function: Callable) -> None:
         super().__init__()
-        self.forward = function
+        self.function = function
+        with contextlib.suppress(ValueError):  # a builtin such as torch.exp has no signature
+            inspect.signature(function)
+            self.forward = function
+
+    def forward(self, *inputs: Any) -> Any:
+        return self.function(*inputs)
 
 
 @contextlib.contextmanager
@@ -166,19 +175,16 @@ def _check_dtypes(graph_module: GraphModule) -> None:
     for node in graph_module.graph.nodes:
         for tensor in _tensors_of(node):
             if tensor.dtype not in _DTYPES:
-                raise CompileError(
-                    f"The element type {str(tensor.dtype).removeprefix('torch.')} of {_what(node)} is not supported.",
-                    source_of(node),
-                )
+                name = str(tensor.dtype).removeprefix("torch.")
+                message = f"The element type {name} of {_what(node)} is not supported."
+                raise CompileError(message, source_of(node))
 
 
 def _data(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
     """The tensor behind a parameter, a buffer (also a non-persistent one) or a lifted constant."""
-    return (
-        program.state_dict[spec.target]
-        if spec.target in program.state_dict
-        else program.constants[spec.target]
-    )
+    target = cast(str, spec.target)
+    data = program.state_dict[target] if target in program.state_dict else program.constants[target]
+    return cast(torch.Tensor, data).detach()
 
 
 def _arguments(program: ExportedProgram) -> dict[Node, Argument]:
@@ -189,28 +195,32 @@ def _arguments(program: ExportedProgram) -> dict[Node, Argument]:
         if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
             arguments[node] = Argument(node.name, INPUT, None)
         elif spec.kind == InputKind.PARAMETER:
-            arguments[node] = Argument(spec.target, PARAMETER, _data(program, spec).detach())
+            arguments[node] = Argument(str(spec.target), PARAMETER, _data(program, spec))
         elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            arguments[node] = Argument(spec.target, CONSTANT, _data(program, spec).detach())
+            arguments[node] = Argument(str(spec.target), CONSTANT, _data(program, spec))
         elif not isinstance(spec.arg, ConstantArgument):
             raise CompileError(f"The input '{spec.arg.name}' is not a tensor.", source_of(node))
     return arguments
 
 
 def _fold(program: ExportedProgram, arguments: dict[Node, Argument]) -> ConstantFolder:
-    known = {node: argument.tensor for node, argument in arguments.items() if argument.kind == CONSTANT}
+    known = {
+        node: argument.tensor
+        for node, argument in arguments.items()
+        if argument.kind == CONSTANT and argument.tensor is not None
+    }
     folder = ConstantFolder(program.graph, known)
     folder.run()
     arguments.update({node: Argument(node.name, CONSTANT, data) for node, data in folder.arguments.items()})
     return folder
 
 
-def _split_outputs(program: ExportedProgram, folder: ConstantFolder) -> list[int | Fixed]:
-    """Leave only computed tensors in the output of the graph, and say where each leaf comes from."""
+def _split_outputs(program: ExportedProgram, folder: ConstantFolder) -> tuple[list[Node], list[int | Fixed]]:
+    """Leave only computed tensors in the output of the graph; these, and where each leaf comes from."""
     output = program.graph.output_node()
     leaves: list[int | Fixed] = []
     results: list[Node] = []
-    for value, spec in zip(output.args[0], program.graph_signature.output_specs, strict=True):
+    for value, spec in zip(cast(Sequence, output.args[0]), program.graph_signature.output_specs, strict=True):
         if spec.kind != OutputKind.USER_OUTPUT:
             raise CompileError(f"Outputs of kind {spec.kind.name.lower()} are not supported.")
         if not isinstance(value, Node):
@@ -225,7 +235,7 @@ def _split_outputs(program: ExportedProgram, folder: ConstantFolder) -> list[int
             "The model returns no tensor that depends on its inputs, so there is nothing to compile."
         )
     output.args = (tuple(results),)
-    return leaves
+    return results, leaves
 
 
 def _remove_unused(program: ExportedProgram, arguments: dict[Node, Argument]) -> None:
@@ -243,7 +253,7 @@ def export_graph(model: Any, example_inputs: Sequence[Any]) -> ExportedGraph:
     program = export(model, example_inputs)
     arguments = _arguments(program)
     folder = _fold(program, arguments)
-    leaves = _split_outputs(program, folder)
+    results, leaves = _split_outputs(program, folder)
     program.graph.eliminate_dead_code()
     _remove_unused(program, arguments)
     program.graph_module.recompile()
@@ -251,4 +261,4 @@ def export_graph(model: Any, example_inputs: Sequence[Any]) -> ExportedGraph:
     ordered = [arguments[node] for node in program.graph.nodes if node.op == "placeholder"]
     user_inputs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
     tensors = [index for index, spec in enumerate(user_inputs) if isinstance(spec.arg, TensorArgument)]
-    return ExportedGraph(program.graph_module, ordered, leaves, tensors, program)
+    return ExportedGraph(program.graph_module, ordered, results, leaves, tensors, program)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -87,14 +87,13 @@ def import_torch(
     exported = export_graph(model, example_inputs)
     module = lower_to_linalg(_import_graph(exported, context))
     call = exported.program.call_spec
-    output = exported.graph_module.graph.output_node()
     return Imported(
         module,
         exported.arguments,
-        [(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in output.args[0]],
+        [(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in exported.results],
         exported.leaves,
-        call.in_spec,
-        call.out_spec,
+        cast(pytree.TreeSpec, call.in_spec),
+        cast(pytree.TreeSpec, call.out_spec),
         exported.input_leaves,
     )
 

@@ -27,10 +27,13 @@ from spyre_mlir.mlir import ir
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 _FRONTEND = os.path.dirname(__file__) + os.sep
 _NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, _FRONTEND, "<")
+_STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
 def _is_users(filename: str) -> bool:
-    return not filename.startswith(_NOT_THE_USERS)
+    """Also a model in an installed package is the user's."""
+    standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
+    return not standard and not filename.startswith(_NOT_THE_USERS)
 
 
 def _called_by_export(tracer: TracerBase, stack: traceback.StackSummary) -> traceback.StackSummary:

@@ -5,12 +5,11 @@ torch-mlir's driver prints the module with all its data before each stage and se
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterator
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.mlir import PassManager, arith, ir, location_of
+from spyre_mlir.frontend.cleaning import clean, operations
+from spyre_mlir.mlir import PassManager, ir, location_of
 
 _TO_LINALG = (
     "func.func(torch-match-quantized-custom-ops,torch-reduce-op-variants{extra-library=},canonicalize,"
@@ -23,7 +22,7 @@ _FINISH = (
     "func.func(memref-expand,canonicalize,resolve-shaped-type-result-dims,cse)",
     "torch-func-backend-type-conversion",
     "func.func(canonicalize,torch-finalizing-backend-type-conversion)",
-    "func.func(linalg-inline-scalar-operands,canonicalize,cse)",
+    "func.func(canonicalize,cse)",
 )
 _ATEN_OP = re.compile(r'"?torch\.((?:aten|prims|prim)\.[\w.]+)"?')
 
@@ -31,13 +30,13 @@ _ATEN_OP = re.compile(r'"?torch\.((?:aten|prims|prim)\.[\w.]+)"?')
 def lower_to_linalg(module: ir.Module) -> ir.Module:
     """Lower in place; an operation without a lowering is a CompileError at the line of the model."""
     _run(module, _TO_LINALG)
-    for operation in _operations(module.operation):
+    for operation in operations(module.operation):
         if (named := _ATEN_OP.match(operation.name)) is not None:
             raise CompileError(
                 f"The PyTorch operation {named[1]} has no form in linalg.", location_of(operation.location)
             )
     _run(module, _FINISH)
-    _clean(module)
+    clean(module)
     _run(module, ("func.func(canonicalize,cse)",))
     return module
 
@@ -64,49 +63,3 @@ def _compile_error(error: ir.MLIRError) -> CompileError:
     else:
         message = f"The model cannot be lowered to linalg: {first.message}"
     return CompileError(message, location_of(first.location))
-
-
-def _operations(operation: ir.Operation) -> Iterator[ir.Operation]:
-    for region in operation.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                yield inner.operation
-                yield from _operations(inner.operation)
-
-
-def _clean(module: ir.Module) -> None:
-    """Refuse dynamic shapes; fold scalar constants; drop torch's attributes and the assertions in bodies.
-
-    ``aten.reciprocal`` asserts that no element is 0, where PyTorch gives an infinity.
-    """
-    for operation in list(_operations(module.operation)):
-        _check_static(operation)
-        for name in [name for name in operation.attributes if name.startswith("torch.")]:
-            del operation.attributes[name]
-        if operation.name == "cf.assert":
-            operation.erase()
-        elif operation.name in ("arith.truncf", "math.sqrt"):
-            _fold_scalar(operation)
-
-
-def _check_static(operation: ir.Operation) -> None:
-    for value in operation.results:
-        if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
-            raise CompileError(f"The shape of {value.type} is not static.", location_of(operation.location))
-
-
-def _fold_scalar(operation: ir.Operation) -> None:
-    """A rounding or a root of a scalar constant, which upstream folds only where it is exact.
-
-    Torch writes an epsilon as f64 rounded in the body, and sqrt(2) in gelu as a root.
-    """
-    source = operation.operands[0].owner
-    if isinstance(source, ir.Block) or source.name != "arith.constant":
-        return
-    number = ir.FloatAttr(source.attributes["value"]).value
-    result_type = operation.results[0].type
-    with source.location, ir.InsertionPoint(source):
-        value = ir.FloatAttr.get(result_type, math.sqrt(number) if operation.name == "math.sqrt" else number)
-        constant = arith.ConstantOp(result_type, value)
-    operation.results[0].replace_all_uses_with(constant.result)
-    operation.erase()

@@ -110,6 +110,8 @@ class BodyDecomposer:
         constant = scalar.scalar_constant(op)
         if constant is not None:
             return Node(None, constant=constant)
+        if op.name == "tensor.extract" and len(op.operands) == 1:
+            return self._node(op.operands[0], ())
         if op.name in scalar.CASTS:
             return self._cast(op)
         nodes = [self._lookup(operand) for operand in op.operands]

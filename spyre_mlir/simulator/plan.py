@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.simulator.compute import Work
+from spyre_mlir.simulator.compute import COPIES, Work
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.geometry import Box, make_box, operand_labels
 from spyre_mlir.target.device import device
@@ -39,6 +39,7 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
     """Check a design and lay out its operands, which messages call ``tensors``."""
     op = _checked_op(design)
     varying = [operand_labels(design, o, t) for o, t in zip(design.operands, tensors, strict=True)]
+    _check_formats(design, op)
     result = varying[-1]
     reduced = frozenset().union(*varying[:-1]) - result
     _check_reduced(design, op, varying[:-1], reduced)
@@ -71,15 +72,24 @@ def _checked_op(design: Design) -> DeviceOp:
         if len(operand.start) != design.cores:
             text = f"an operand has {len(operand.start)} start addresses for {design.cores} cores."
             raise SimulationError("design", text, design=design)
-    source, target = design.operands[0].data_format, design.operands[-1].data_format
-    if target != op.result_format(source):
-        text = f"'{op.name}' of {source} gives {op.result_format(source)}, but the output is {target}."
-        raise SimulationError("design", text, design=design)
     for label, (start, length) in design.masks.items():
         if label not in design.sizes or start < 0 or length < 0 or start + length > design.sizes[label]:
             text = f"the mask [{start}, {start + length}) is outside dim '{label}'."
             raise SimulationError("design", text, design=design)
     return op
+
+
+def _check_formats(design: Design, op: DeviceOp) -> None:
+    *sources, target = (operand.data_format for operand in design.operands)
+    known = set(sources) <= set(op.formats) or op.name in COPIES  # copies move the bits of any format
+    if not known or len(set(sources)) > 1:
+        text = f"'{op.name}' cannot take {' and '.join(sources)}."
+        raise SimulationError("design", text, design=design)
+    if target != op.result_format(sources[0]):
+        text = (
+            f"'{op.name}' of {sources[0]} gives {op.result_format(sources[0])}, but the output is {target}."
+        )
+        raise SimulationError("design", text, design=design)
 
 
 def _check_reduced(

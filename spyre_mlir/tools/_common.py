@@ -20,7 +20,7 @@ from spyre_mlir.version import VERSION
 if TYPE_CHECKING:
     from spyre_mlir.mlir import ir
 
-Main = Callable[[Sequence[str] | None], int]
+Main = Callable[..., int]
 
 
 def tool(main: Main) -> Main:
@@ -93,7 +93,7 @@ def _text(error: CompileError) -> str:
 def read_text(path: str) -> str:
     """The text of a file, or of stdin for ``-``."""
     try:
-        return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8")
     except OSError as error:
         raise CompileError(f"The file '{path}' cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
@@ -142,4 +142,3 @@ def _replace(target: Path, text: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-

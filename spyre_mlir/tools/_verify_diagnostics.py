@@ -1,10 +1,10 @@
 """``--verify-diagnostics``: comments in the source say which diagnostics must appear, and where.
 
-    // expected-error@+1 {{part of the message}}
-    // expected-warning@below 2 {{twice, on the next line that is not such a comment}}
-    // expected-remark-re@above {{a regular expression {{[0-9]+}} in it}}
-    // expected-note {{on this line}}
-    // expected-error@unknown {{without a place in the source}}
+// expected-error@+1 {{part of the message}}
+// expected-warning@below 2 {{twice, on the next line that is not such a comment}}
+// expected-remark-re@above {{a regular expression {{[0-9]+}} in it}}
+// expected-note {{on this line}}
+// expected-error@unknown {{without a place in the source}}
 """
 
 from __future__ import annotations

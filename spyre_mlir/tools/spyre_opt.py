@@ -214,7 +214,7 @@ def _passes_as_steps(argv: Sequence[str], parser: argparse.ArgumentParser) -> li
 class _Step(argparse.Action):
     """Appends (flag, text) to the one list of things to run."""
 
-    def __call__(self, parser, namespace, values, option_string=None) -> None:  # type: ignore[no-untyped-def]
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
         namespace.steps = [*(namespace.steps or []), (option_string, values)]
 
 

@@ -40,14 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     result = run(bundle, {**read_arrays(options.folder), **given}, options.numerics, fraction)
     if options.outputs:
         _write(options.outputs, result.outputs)
-    if options.stats or not options.outputs:
+    if options.stats:
         print(table(result.statistics))
     return 0
 
 
 def table(statistics: Statistics) -> str:
     """HBM bytes per operation in program order, their sum, and the LX high water of the fullest core."""
-    rows = [("operation", "op", "runs", "cores", "HBM read", "HBM written")]
+    rows: list[tuple[str, ...]] = [("operation", "op", "runs", "cores", "HBM read", "HBM written")]
     for execute in sorted(statistics.executes.values(), key=lambda execute: execute.index):
         counts = (execute.runs, execute.cores, execute.read_bytes, execute.write_bytes)
         rows.append((execute.filename, execute.opcode, *(f"{count:,}" for count in counts)))
@@ -60,10 +60,9 @@ def table(statistics: Statistics) -> str:
         for pairs in (list(zip(row, widths, strict=True)) for row in rows)
     ]
     highest = max(statistics.lx_high_water_bytes.values(), default=0)
-    shared = statistics.core_read_bytes
-    return "\n".join(
-        [*lines, f"HBM read, per-core sum: {shared:,} bytes", f"LX high water: {highest:,} bytes"]
-    )
+    lines.append(f"HBM read, per-core sum: {statistics.core_read_bytes:,} bytes")
+    lines.append(f"LX high water: {highest:,} bytes")
+    return "\n".join(lines)
 
 
 def _named(bundle: Bundle, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
@@ -127,13 +126,11 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--inputs", metavar="FILE.npz", help="host arrays of the inputs")
     parser.add_argument("--outputs", metavar="FILE.npz", help="where to write the results")
     parser.add_argument("--numerics", choices=MODES, default=IEEE, help="DL16 as IEEE fp16, or bit-true")
-    parser.add_argument(
-        "--stats", action="store_true", help="print memory traffic (default without --outputs)"
-    )
-    parser.add_argument("--lx-backend-fraction", type=float, metavar="F",
-                        help="part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)")  # fmt: skip
+    parser.add_argument("--stats", action="store_true", help="print the memory traffic")
+    fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     return parser
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from spyre_mlir.bundle import read_bundle
@@ -16,9 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print what breaks a rule; the exit status is 1 if anything does."""
     parser = ArgumentParser("spyre-validate", __doc__)
     parser.add_argument("folder", metavar="DIR", help="the bundle folder")
+    fraction = "part of LX that the backend keeps (default: the device's)"
+    parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     arguments = parser.parse_args(argv)
     bundle = read_bundle(arguments.folder)
-    findings = validate(bundle)
+    findings = validate(bundle, arguments.lx_backend_fraction)
     for finding in findings:
         print(finding)
     if findings:
@@ -29,4 +32,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -179,9 +179,7 @@ def reduction_bundle() -> Bundle:
         Buffer("e", "lx", 0, 64 * 4 * STICK_BYTES),
         Buffer("s", "arg1", 0, s.bytes),
     )
-    return _bundle(
-        "arg0 arg1", statements, [exp, total], Manifest((x, s), buffers, (("x", "e"), ("e", "s")))
-    )
+    return _bundle("arg0 arg1", statements, [exp, total], Manifest((x, s), buffers, (("x", "e"), ("e", "s"))))
 
 
 def loop_bundle(tiles: int = 8) -> Bundle:

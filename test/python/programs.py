@@ -209,12 +209,13 @@ def _reductions() -> None:
 def _elementwise() -> None:
     unary = {
         "exp": torch.exp, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "silu": F.silu, "relu": torch.relu,
-        "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "abs": torch.abs, "neg": torch.neg,
-        "clamp": lambda x: torch.clamp(x, -0.5, 0.75), "clamp_min": lambda x: torch.clamp(x, min=0.25),
-        "pow_2": lambda x: x**2, "add_scalar": lambda x: x + 0.5, "rsub_scalar": lambda x: 1 - x,
-        "mul_scalar": lambda x: x * 3, "div_scalar": lambda x: x / 7, "square": torch.square,
-        "relu6": F.relu6, "leaky_relu": F.leaky_relu, "softplus": F.softplus, "mish": F.mish, "floor": torch.floor,
-        "where_scalar": lambda x: torch.where(x > 0.25, x, 0.0), "clone": torch.clone, "erf": torch.erf,
+        "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "abs": torch.abs,
+        "neg": torch.neg, "clamp": lambda x: torch.clamp(x, -0.5, 0.75),
+        "clamp_min": lambda x: torch.clamp(x, min=0.25), "pow_2": lambda x: x**2,
+        "add_scalar": lambda x: x + 0.5, "rsub_scalar": lambda x: 1 - x, "mul_scalar": lambda x: x * 3,
+        "div_scalar": lambda x: x / 7, "square": torch.square, "relu6": F.relu6, "leaky_relu": F.leaky_relu,
+        "softplus": F.softplus, "mish": F.mish, "floor": torch.floor, "clone": torch.clone, "erf": torch.erf,
+        "where_scalar": lambda x: torch.where(x > 0.25, x, 0.0),
     }  # fmt: skip
     for name, function in unary.items():
         _function(name, function, (65, 130))
@@ -313,7 +314,15 @@ class _InDouble(torch.utils._python_dispatch.TorchDispatchMode):
         return operation(*args, **kwargs)
 
 
-def error_bound(model: nn.Module, inputs: Sequence[Tensor]) -> list[tuple[Tensor, float]]:
+#: Of the largest value. PyTorch rounds a layer norm once; the device rounds the mean, the difference, the
+#: variance, the root and the product, each up to 5e-4.
+FLOOR = 1e-3
+FLOORS = {"layernorm_odd": 2e-3}
+
+
+def error_bound(
+    model: nn.Module, inputs: Sequence[Tensor], floor: float = FLOOR
+) -> list[tuple[Tensor, float]]:
     """For each result: its value in float64, and how far from it a 16-bit result may be."""
     with torch.no_grad():
         own = _leaves(model(*inputs))
@@ -323,16 +332,16 @@ def error_bound(model: nn.Module, inputs: Sequence[Tensor]) -> list[tuple[Tensor
     for mine, reference in zip(own, exact, strict=True):
         largest = reference.abs().max().item()
         own_error = (mine.double() - reference).abs().max().item()
-        bounds.append((reference, max(4 * own_error, 1e-3 * largest)))
+        bounds.append((reference, max(4 * own_error, floor * largest)))
     return bounds
 
 
 def check_close(name: str, got: Any, model: nn.Module, inputs: Sequence[Tensor]) -> None:
-    """Assert that the tensors of ``got`` (also numpy arrays) are as good as PyTorch's own, up to a factor 4."""
+    """Assert that the tensors or arrays in ``got`` are as good as PyTorch's own results, up to a factor 4."""
     results = [
         torch.as_tensor(np.asarray(x)) for x in torch.utils._pytree.tree_leaves(got) if hasattr(x, "shape")
     ]
-    bounds = error_bound(model, inputs)
+    bounds = error_bound(model, inputs, FLOORS.get(name, FLOOR))
     assert len(results) == len(bounds), f"{name}: {len(results)} results instead of {len(bounds)}"
     for index, (result, (reference, bound)) in enumerate(zip(results, bounds, strict=True)):
         assert result.shape == reference.shape, f"{name}: result {index} has the shape {tuple(result.shape)}"

@@ -9,8 +9,11 @@ run(program.bundle(), {"x": ...})
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
+
+import numpy as np
+import pytest
 
 from spyre_mlir.bundle.geometry import core_offset_bytes, lx_bytes
 from spyre_mlir.bundle.model import (
@@ -32,6 +35,7 @@ from spyre_mlir.bundle.model import (
     Statement,
     Transfer,
 )
+from spyre_mlir.simulator import SimulationError, run
 from spyre_mlir.target.formats import FORMATS, constant_bits
 
 FP16 = "SEN169_FP16"
@@ -237,3 +241,40 @@ def _core_slices(sizes: dict[str, int], splits: dict[str, int]) -> tuple[dict[st
             core, part[label] = divmod(core, splits.get(label, 1))
         slices.append(part)
     return tuple(slices)
+
+
+# Good bundles with one thing changed.
+
+
+def change_design(bundle: Bundle, filename: str = "sdsc_0.json", **changes) -> Bundle:
+    design = replace(bundle.designs[filename], **changes)
+    return replace(bundle, designs={**bundle.designs, filename: design})
+
+
+def change_operand(bundle: Bundle, position: int, filename: str = "sdsc_0.json", **changes) -> Bundle:
+    operands = list(bundle.designs[filename].operands)
+    operands[position] = replace(operands[position], **changes)
+    return change_design(bundle, filename, operands=tuple(operands))
+
+
+def change_manifest(bundle: Bundle, **changes) -> Bundle:
+    return replace(bundle, manifest=replace(bundle.manifest, **changes))
+
+
+def change_buffer(bundle: Bundle, name: str, **changes) -> Bundle:
+    buffers = tuple(replace(b, **changes) if b.name == name else b for b in bundle.manifest.buffers)
+    return change_manifest(bundle, buffers=buffers)
+
+
+def change_constant(bundle: Bundle, result: str, value: int) -> Bundle:
+    statements = tuple(
+        replace(s, value=value) if isinstance(s, IndexConstant) and s.result == result else s
+        for s in bundle.statements
+    )
+    return replace(bundle, statements=statements)
+
+
+def failure(bundle: Bundle, arrays: dict[str, np.ndarray], **options) -> SimulationError:
+    with pytest.raises(SimulationError) as caught:
+        run(bundle, arrays, **options)
+    return caught.value

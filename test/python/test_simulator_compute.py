@@ -131,8 +131,7 @@ def test_partial_results_combine_to_the_whole(opcode):
 
 
 def test_where_takes_the_second_operand_where_the_condition_is_not_zero():
-    check("where3", [C, A, B], np.array([a if c else b for c, a, b in zip(C.flat, A.flat, B.flat, strict=True)]
-                                        ).reshape(A.shape))  # fmt: skip
+    check("where3", [C, A, B], each(lambda c, a, b: a if c else b)(C, A, B))
 
 
 def test_functions_stay_finite_far_from_zero():

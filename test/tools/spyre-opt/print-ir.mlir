@@ -15,13 +15,12 @@
 
 // The forms of printing are those of mlir-opt.
 // FORM: "func.func"()
-// FORM: loc({{.*}}print-ir.mlir":27:1)
+// FORM: loc({{.*}}print-ir.mlir":26:1
 
 // Timing is a table on stderr with one row per pass.
 // TIME: Execution time report
 // TIME: cse
 // TIME: Total
-
 
 func.func @main() {
   %unused = arith.constant 1 : index

@@ -1,1 +1,3 @@
-import nothing_of_this_name
+"""A file that --load cannot import."""
+
+raise ValueError("no passes today")

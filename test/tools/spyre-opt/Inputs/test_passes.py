@@ -1,4 +1,4 @@
-"""A user's own pass, for the tests of spyre-opt: loaded with --load, remarks on functions, fails on request."""
+"""A user's own pass, loaded with --load: it remarks on functions and fails on request."""
 
 from dataclasses import dataclass
 from typing import ClassVar

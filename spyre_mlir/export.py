@@ -1,0 +1,128 @@
+"""From a module at the bundle level to bundle values: what ``spyre-translate`` writes to a folder."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from spyre_mlir.bundle import model
+from spyre_mlir.bundle.plain import from_plain
+from spyre_mlir.dialects import sdscbundle
+from spyre_mlir.dialects.attributes import from_attribute
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir, location_of
+
+
+def export(module: ir.Module) -> tuple[model.Bundle, dict[str, np.ndarray]]:
+    """The bundle of a module and the values of its constants by argument name."""
+    op = module.operation
+    if sdscbundle.DESIGNS not in op.attributes or sdscbundle.MANIFEST not in op.attributes:
+        raise CompileError("this module is not at the bundle level; run the spyre pipeline on it first")
+    designs = {
+        filename: from_plain(model.Design, plain)
+        for filename, plain in from_attribute(op.attributes[sdscbundle.DESIGNS]).items()
+    }
+    manifest = from_plain(model.Manifest, from_attribute(op.attributes[sdscbundle.MANIFEST]))
+    func = next((each.operation for each in module.body.operations if each.operation.name == "func.func"), None)
+    if func is None or ir.StringAttr(func.attributes["sym_name"]).value != sdscbundle.ENTRY:
+        raise CompileError(f"a bundle needs one function @{sdscbundle.ENTRY}")
+    parameters, statements = _Program(func, manifest).read()
+    arrays = {}
+    if sdscbundle.CONSTANTS in op.attributes:
+        arrays = {entry.name: np.array(entry.attr) for entry in ir.DictAttr(op.attributes[sdscbundle.CONSTANTS])}
+    ordered = dict(sorted(designs.items(), key=lambda item: item[1].index))
+    return model.Bundle(parameters, statements, ordered, manifest), arrays
+
+
+class _Program:
+    """Reads the function: names each value, one statement per op."""
+
+    def __init__(self, func: ir.Operation, manifest: model.Manifest) -> None:
+        self.block = func.regions[0].blocks[0]
+        self.manifest = manifest
+        self.names: dict[ir.Value, str] = {}
+        self.allocations = 0
+
+    def read(self) -> tuple[tuple[model.Parameter, ...], tuple[model.Statement, ...]]:
+        parameters = []
+        for index, argument in enumerate(self.block.arguments):
+            name = f"arg_{index}_base_addr"
+            self.names[argument] = name
+            type_ = argument.type
+            bounds = [ir.IntegerAttr(attr).value or None for attr in (type_.granularity, type_.max_value)]
+            parameters.append(model.Parameter(name, *bounds))
+        return tuple(parameters), self._block(self.block)
+
+    def _block(self, block: ir.Block) -> tuple[model.Statement, ...]:
+        ops = [op.operation for op in block.operations]
+        return tuple(self._statement(op) for op in ops if op.name not in ("func.return", "scf.yield"))
+
+    def _name(self, value: ir.Value, name: str) -> str:
+        self.names[value] = name
+        return name
+
+    def _fresh(self, value: ir.Value) -> str:
+        return self._name(value, f"v{len(self.names)}")
+
+    def _statement(self, op: ir.Operation) -> model.Statement:
+        if op.name == "sdscbundle.sdsc_execute":
+            filename = ir.StringAttr(op.attributes["sdsc_filename"]).value
+            ids = tuple(ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(op.attributes["symbol_ids"]))
+            return model.Execute(filename, tuple(self.names[value] for value in op.operands), ids)
+        if op.name == "arith.addi":
+            left, right = (self.names[value] for value in op.operands)
+            return model.Add(self._fresh(op.results[0]), left, right)
+        if op.name == "arith.constant":
+            value = ir.IntegerAttr(op.attributes["value"]).value
+            return model.IndexConstant(self._fresh(op.results[0]), value)
+        if op.name == "sdscbundle.input_arg_extract":
+            source = self.names[op.operands[0]]
+            what = ir.StringAttr(op.attributes["what"]).value
+            stem = source.removesuffix("_base_addr") if what == "value" else f"{source}_{what}"
+            return model.Extract(self._name(op.results[0], stem), source, what)
+        if op.name == "sdscbundle.device_mem_allocate":
+            name = "pool" if not self.allocations else f"pool{self.allocations}"
+            self.allocations += 1
+            return model.Allocate(self._name(op.results[0], name), ir.IntegerAttr(op.attributes["bytes"]).value)
+        if op.name == "affine.apply":
+            return self._apply(op)
+        if op.name == "scf.for":
+            return self._loop(op)
+        raise CompileError(f"'{op.name}' is not an op of a bundle", location_of(op.location))
+
+    def _apply(self, op: ir.Operation) -> model.Apply:
+        map_ = ir.AffineMapAttr(op.attributes["map"]).value
+        operands = [self.names[value] for value in op.operands]
+        coefficients, offset = _linear(map_, op)
+        dims, symbols = tuple(operands[: map_.n_dims]), tuple(operands[map_.n_dims :])
+        return model.Apply(self._fresh(op.results[0]), dims, symbols, coefficients, offset)
+
+    def _loop(self, op: ir.Operation) -> model.Loop:
+        if len(op.operands) != 3:
+            raise CompileError("a loop of a bundle carries no values", location_of(op.location))
+        body = op.regions[0].blocks[0]
+        induction = self._fresh(body.arguments[0])
+        lower, upper, step = (self.names[value] for value in op.operands)
+        return model.Loop(induction, lower, upper, step, self._block(body))
+
+
+def _linear(map_: ir.AffineMap, op: ir.Operation) -> tuple[tuple[int, ...], int]:
+    """Coefficients and offset of a one-result map, by its values at zero and at the unit points."""
+    if len(map_.results) != 1:
+        raise CompileError("an affine.apply of a bundle has one result", location_of(op.location))
+    size = map_.n_dims + map_.n_symbols
+    offset = _evaluate(map_.results[0], [0] * size, map_.n_dims, op)
+    points = ([int(at == k) for at in range(size)] for k in range(size))
+    return tuple(_evaluate(map_.results[0], point, map_.n_dims, op) - offset for point in points), offset
+
+
+def _evaluate(expression: ir.AffineExpr, point: list[int], dims: int, op: ir.Operation) -> int:
+    if isinstance(expression, ir.AffineConstantExpr):
+        return expression.value
+    if isinstance(expression, ir.AffineDimExpr):
+        return point[expression.position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        return point[dims + expression.position]
+    if isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
+        left, right = (_evaluate(side, point, dims, op) for side in (expression.lhs, expression.rhs))
+        return left + right if isinstance(expression, ir.AffineAddExpr) else left * right
+    raise CompileError("an affine.apply of a bundle is linear in its dims and symbols", location_of(op.location))

@@ -1,0 +1,119 @@
+"""What torch-mlir leaves behind in linalg: run-time assertions, scalars in f64, tensors of one number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import arith, ir, location_of
+
+
+def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
+    """All operations inside, outermost first."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield inner.operation
+                yield from operations(inner.operation)
+
+
+def clean(module: ir.Module) -> None:
+    """Refuse dynamic shapes; fold scalar constants; drop torch's attributes and the assertions in bodies.
+
+    ``aten.reciprocal`` asserts that no element is 0, where PyTorch gives an infinity.
+    """
+    for operation in list(operations(module.operation)):
+        _check_static(operation)
+        for name in [name for name in operation.attributes if name.startswith("torch.")]:
+            del operation.attributes[name]
+        if operation.name == "cf.assert":
+            operation.erase()
+        elif operation.name in ("arith.truncf", "math.sqrt"):
+            _fold_scalar(operation)
+    for operation in [found for found in operations(module.operation) if found.name == "linalg.generic"]:
+        _inline_uniform_operands(operation)
+
+
+def _check_static(operation: ir.Operation) -> None:
+    for value in operation.results:
+        if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
+            raise CompileError(f"The shape of {value.type} is not static.", location_of(operation.location))
+
+
+def _constant(value: ir.Value) -> ir.Operation | None:
+    """The arith.constant that gives a value."""
+    owner = value.owner
+    return owner if not isinstance(owner, ir.Block) and owner.name == "arith.constant" else None
+
+
+def _fold_scalar(operation: ir.Operation) -> None:
+    """A rounding or a root of a scalar constant, which upstream folds only where it is exact.
+
+    Torch writes an epsilon as f64 rounded in the body, and sqrt(2) in gelu as a root.
+    """
+    source = _constant(operation.operands[0])
+    if source is None:
+        return
+    number = ir.FloatAttr(source.attributes["value"]).value
+    result_type = operation.results[0].type
+    with source.location, ir.InsertionPoint(source):
+        value = ir.FloatAttr.get(result_type, math.sqrt(number) if operation.name == "math.sqrt" else number)
+        constant = arith.ConstantOp(result_type, value)
+    operation.results[0].replace_all_uses_with(constant.result)
+    operation.erase()
+
+
+def _splat(value: ir.Value) -> ir.Attribute | None:
+    """The one number of a constant tensor, or None."""
+    source = _constant(value)
+    if source is None or not isinstance(value.type, ir.RankedTensorType):
+        return None
+    elements = source.attributes["value"]
+    if not ir.DenseElementsAttr.isinstance(elements) or not ir.DenseElementsAttr(elements).is_splat:
+        return None
+    return ir.DenseElementsAttr(elements).get_splat_value()
+
+
+def _inline_uniform_operands(generic: ir.Operation) -> None:
+    """linalg.generic ins(%x, %splat) {f(a, b)} -> ins(%x) {f(a, number)}.
+
+    Upstream's linalg-inline-scalar-operands would also inline 0-d tensors that are computed.
+    """
+    if "reduction" in str(generic.attributes["iterator_types"]):
+        return
+    inputs = range(len(generic.operands) - len(generic.results))
+    numbers = {index: number for index in inputs if (number := _splat(generic.operands[index])) is not None}
+    if not numbers:
+        return
+    block = generic.regions[0].blocks[0]
+    for index, number in numbers.items():
+        argument = block.arguments[index]
+        with generic.location, ir.InsertionPoint(generic):
+            argument.replace_all_uses_with(arith.ConstantOp(argument.type, number).result)
+    _drop_inputs(generic, set(numbers))
+
+
+def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
+    kept = [index for index in range(len(generic.operands)) if index not in dropped]
+    results = len(generic.results)
+    maps = ir.ArrayAttr(generic.attributes["indexing_maps"])
+    with generic.location, ir.InsertionPoint(generic):
+        new = ir.Operation.create(
+            "linalg.generic",
+            results=[result.type for result in generic.results],
+            operands=[generic.operands[index] for index in kept],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([maps[index] for index in kept]),
+                "iterator_types": generic.attributes["iterator_types"],
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(kept) - results, results]),
+            },
+            regions=1,
+        )
+    block = generic.regions[0].blocks[0]
+    block.append_to(new.regions[0])
+    for index in sorted(dropped, reverse=True):
+        block.erase_argument(index)
+    for old_result, new_result in zip(generic.results, new.results, strict=True):
+        old_result.replace_all_uses_with(new_result)
+    generic.erase()

@@ -1,0 +1,87 @@
+"""The iteration space of one device operation over its operands' memory.
+
+Dims are those of the operation; each operand is a ``BufferView`` over them (absent dims are broadcast).
+A dim that is in the stick of any operand has the padded extent, whole sticks, for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spyre_mlir.layout.view import Axis, BufferView, ViewError
+
+
+@dataclass(frozen=True)
+class Space:
+    """Dims with their ``sizes`` and, per operand, its view over all of them and the dims it has.
+
+    The last operand is the output. ``reduced`` dims are those that the output does not have.
+    """
+
+    sizes: tuple[int, ...]
+    views: tuple[BufferView, ...]
+    present: tuple[frozenset[int], ...]
+    reduced: frozenset[int] = frozenset()
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Extents in elements, whole sticks where the dim is in the stick of any operand."""
+        return tuple(-(-size // self.granule(dim)) * self.granule(dim) for dim, size in enumerate(self.sizes))
+
+    def granule(self, dim: int) -> int:
+        """Elements that cannot be divided: the longest stick of a dim, 1 for a dim in no stick."""
+        return max((view.elements_per_stick for view in self.views if view.lane == dim), default=1)
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Extents in granules: what can be divided over cores."""
+        return tuple(extent // self.granule(dim) for dim, extent in enumerate(self.padded))
+
+
+def refined(views: Sequence[BufferView]) -> Space:
+    """The space of a copy: logical dims that lie in pieces in any operand are split where the pieces meet.
+
+    All ``views`` have one logical shape. ``ViewError`` if the pieces of one do not fall on those of another.
+    """
+    shape = views[0].shape
+    cuts = [_cuts(views, dim) for dim in range(len(shape))]
+    first, sizes = [], []
+    for dim, size in enumerate(shape):
+        first.append(len(sizes))
+        ends = [*cuts[dim][1:], None]
+        sizes += [-(-size // begin) if end is None else end // begin for begin, end in zip(cuts[dim], ends, strict=True)][::-1]
+    made = tuple(_split(view, cuts, first, tuple(sizes)) for view in views)
+    return Space(tuple(sizes), made, (frozenset(range(len(sizes))),) * len(views))
+
+
+def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
+    """Where a dim is cut, ascending, from 1: nowhere if it lies in one piece everywhere."""
+    found = {1}
+    for view in views:
+        axes = sorted((axis.divisor for axis in view.axes if axis.dim == dim))
+        lane = view.elements_per_stick if view.lane == dim else 1
+        found |= {divisor for divisor in axes if divisor != lane}
+    cuts = sorted(found)
+    for low, high in zip(cuts, cuts[1:], strict=False):
+        if high % low:
+            raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
+    return cuts
+
+
+def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tuple[int, ...]) -> BufferView:
+    axes: list[Axis] = []
+    for axis in view.axes:
+        own = cuts[axis.dim]
+        for at, begin in enumerate(own):
+            end = own[at + 1] if at + 1 < len(own) else axis.divisor * axis.size
+            low, high = max(begin, axis.divisor), min(end, axis.divisor * axis.size)
+            if low >= high:
+                continue
+            target = first[axis.dim] + len(own) - 1 - at
+            if high % low or low % axis.divisor or low % begin:
+                raise ViewError(f"tiles of {axis.divisor} of dim {axis.dim} do not fall on a cut at {begin}")
+            axes.append(Axis(target, low // begin, high // low, axis.stride * (low // axis.divisor)))
+    lane = None if view.lane is None else first[view.lane] + len(cuts[view.lane]) - 1
+    made = replace(view, shape=sizes, axes=tuple(axes), lane=lane)
+    return made._canonical()

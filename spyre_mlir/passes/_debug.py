@@ -1,0 +1,34 @@
+"""The debug handle of an operation: its source line, ATen op and module, from the location it carries."""
+
+from __future__ import annotations
+
+from spyre_mlir.bundle.model import DebugHandle
+from spyre_mlir.mlir import ir, location_of
+
+
+def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
+    """What the bundle says of where an operation comes from."""
+    place = location_of(op.location).rsplit(":", 2)
+    facts = _metadata(op.location)
+    file, line, column = (place[0], int(place[1]), int(place[2])) if len(place) == 3 else (None, 0, 0)
+    chain = [facts[key] for key in ("module", "aten") if key in facts]
+    return DebugHandle(
+        id=":".join((*place, opcode)) if file else opcode,
+        file=file,
+        line=line,
+        column=column,
+        aten_op=facts.get("aten"),
+        ir_chain=(*chain, op.name, opcode),
+    )
+
+
+def _metadata(location: ir.Location) -> dict[str, str]:
+    """The strings of the first metadata dictionary in a location tree."""
+    if isinstance(location, ir.FusedLoc):
+        if location.metadata is not None and isinstance(location.metadata, ir.DictAttr):
+            entries = [entry for entry in location.metadata if isinstance(entry.attr, ir.StringAttr)]
+            return {entry.name: entry.attr.value for entry in entries}
+        return next((found for part in location.locations if (found := _metadata(part))), {})
+    if isinstance(location, ir.CallSiteLoc):
+        return _metadata(location.callee) or _metadata(location.caller)
+    return _metadata(location.child_loc) if isinstance(location, ir.NameLoc) else {}

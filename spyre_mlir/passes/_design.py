@@ -1,0 +1,253 @@
+"""One divided, placed operation as a SuperDSC design: labels, sizes, slices, operands, masks. No IR."""
+
+from __future__ import annotations
+
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.model import INPUT, KERNEL, KERNEL_IDX, OUTPUT, Constant, DebugHandle, Design, Operand
+from spyre_mlir.division import Division
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import BufferView
+from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
+from spyre_mlir.target.formats import constant_bits
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, NEUTRAL, Kind
+
+FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32}
+
+_LABELS = ("mb", "x", "y", "i", "j", "x1", "r", "c", "ij", "rc", "kij", "sij")
+_STICK, _SECOND_STICK = "out", "in"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """An operand in the labels of a design: order (innermost first), stick, scales, gaps, and strides.
+
+    ``steps`` gives, per label that is divided, the elements in memory between neighbouring positions
+    (for the stick dim: between neighbouring sticks, by ``E``).
+    """
+
+    dim_order: tuple[str, ...]
+    stick_dim: str
+    scale: dict[str, int]
+    gap: dict[str, int]
+
+
+class DesignBuilder:
+    """Builds the design of one operation from its space and division."""
+
+    def __init__(self, opcode: str, space: Space, division: Division, constants: Mapping[str, float]) -> None:
+        self.opcode = opcode
+        self.op = DEVICE_OPS[opcode]
+        self.space = space
+        self.division = division
+        self.constants = constants
+        self.labels = self._labels()
+        self.extra: dict[str, int] = {}  # labels without a dim: synthetic sticks and fillers, and their size
+
+    def build(
+        self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None, memory: Sequence[str]
+    ) -> Design:
+        """The design; ``starts(operand, core, byte offset in the buffer)`` gives the symbol or address."""
+        space, padded = self.space, self.space.padded
+        geometries = [self._geometry(view, present) for view, present in zip(space.views, space.present, strict=True)]
+        roles = self._roles(geometries)
+        slices = {label: split for label, split in zip(self.labels, self.division.splits, strict=True)}
+        shares = {label: self._share(dim) for dim, label in enumerate(self.labels)}
+        cores = [self.division.slices_of(core) for core in range(self.division.cores)]
+        operands = tuple(
+            Operand(
+                role=roles[at],
+                data_format=FORMATS[view.dtype],
+                memory=memory[at],
+                dim_order=geometry.dim_order,
+                stick_dim=geometry.stick_dim,
+                stick_elements=view.elements_per_stick,
+                scale=self._scales(geometry),
+                start=tuple(starts(at, core, self._offset_bytes(at, cores[core])) for core in range(len(cores))),
+                gap=geometry.gap,
+            )
+            for at, (view, geometry) in enumerate(zip(space.views, geometries, strict=True))
+        )
+        sizes = {**dict(zip(self.labels, padded, strict=True)), **self.extra}
+        padding = {
+            label: extent - size for label, extent, size in zip(self.labels, padded, space.sizes, strict=True) if extent > size
+        }
+        ones = dict.fromkeys(self.extra, 1)
+        masks, mask_constant = self._masks(padding)
+        return Design(
+            index=index,
+            opcode=self.opcode,
+            unit=self.op.unit,
+            data_format=operands[0].data_format,
+            sizes=sizes,
+            slices={**slices, **ones},
+            shares={**shares, **self.extra},
+            core_slices=tuple({**dict(zip(self.labels, own, strict=True)), **dict.fromkeys(self.extra, 0)} for own in cores),
+            operands=operands,
+            padding=padding,
+            masks=masks,
+            mask_constant=mask_constant,
+            constants=self._constants(operands[0].data_format, bool(masks)),
+            debug=debug,
+        )
+
+    # -- labels ---------------------------------------------------------------------------------------
+
+    def _labels(self) -> tuple[str, ...]:
+        if self.op.kind is Kind.MATMUL:
+            return self._matmul_labels()
+        stick = self._main_stick()
+        spare = iter(_LABELS)
+        labels = []
+        for dim in range(len(self.space.sizes)):
+            label = _STICK if dim == stick else next(spare, None)
+            if label is None:
+                raise CompileError(f"'{self.opcode}' iterates over more dims than a design has labels")
+            labels.append(label)
+        return tuple(labels)
+
+    def _main_stick(self) -> int | None:
+        """The dim called ``out``: the stick of the output, or of the first input that has one."""
+        lanes = [view.lane for view in (self.space.views[-1], *self.space.views) if view.lane is not None]
+        return lanes[0] if lanes else None
+
+    def _matmul_labels(self) -> tuple[str, ...]:
+        rows, columns, _ = self.space.present
+        batch, own_rows = iter(("x", "y")), iter(("mb", "i"))
+        labels = []
+        for dim in range(len(self.space.sizes)):
+            if dim in self.space.reduced:
+                labels.append("in")
+            elif dim in rows and dim in columns:
+                labels.append(next(batch))
+            else:
+                labels.append(next(own_rows) if dim in rows else "out")
+        return tuple(labels)
+
+    # -- geometry -------------------------------------------------------------------------------------
+
+    def _geometry(self, view: BufferView, present: frozenset[int]) -> Geometry:
+        """Orders the dims of an operand by stride; what lies between them becomes a gap."""
+        order: list[str] = []
+        gap: dict[str, int] = {}
+        scale = {label: 1 if dim in present else -1 for dim, label in enumerate(self.labels)}
+        stick = self._stick_label(view, present, scale)
+        axes = sorted(view.axes, key=lambda axis: axis.stride)
+        without_axis = {dim for dim in present if view.axis_of(dim) is None}
+        stride = view.elements_per_stick
+        if view.lane is not None and view.lane in without_axis:
+            order.append(stick)  # within one stick: innermost
+            without_axis.discard(view.lane)
+        for axis in axes:
+            self._close_gap(view, order, gap, stride, axis.stride)
+            label = self.labels[axis.dim]
+            order.append(label)
+            stride = axis.stride * self._steps(view, axis.dim)
+        order += [self.labels[dim] for dim in sorted(without_axis)]
+        if stick not in order:
+            order.append(stick)
+        order += [label for dim, label in enumerate(self.labels) if dim not in present and label != stick]
+        return Geometry(tuple(order), stick, scale, gap)
+
+    def _steps(self, view: BufferView, dim: int) -> int:
+        """Positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
+        padded = self.space.padded[dim]
+        return padded // view.elements_per_stick if dim == view.lane else padded
+
+    def _close_gap(self, view: BufferView, order: list[str], gap: dict[str, int], stride: int, wanted: int) -> None:
+        """Makes the dims so far reach ``wanted`` elements, by a gap behind the last one."""
+        if wanted == stride:
+            return
+        if not order:
+            order.append(self._filler())
+        last = order[-1]
+        per_stick = view.elements_per_stick
+        if last in self.extra:
+            base, extent = stride, 1
+        else:
+            dim = self.labels.index(last)
+            extent = self._steps(view, dim)
+            base = stride // extent
+        if wanted % base or wanted < stride:
+            raise CompileError(f"'{self.opcode}' cannot address an operand: stride {wanted} after {stride}")
+        missing = wanted // base - extent
+        gap[last] = missing * (per_stick if last not in self.extra and self.labels.index(last) == view.lane else 1)
+
+    def _filler(self) -> str:
+        """A dim of size 1 whose only purpose is its gap."""
+        label = next(label for label in _LABELS if label not in self.labels and label not in self.extra)
+        self.extra[label] = 1
+        return label
+
+    def _stick_label(self, view: BufferView, present: frozenset[int], scale: dict[str, int]) -> str:
+        """The label of the stick dim; a sparse operand has a stick with one valid lane."""
+        if view.lane is not None:
+            return self.labels[view.lane]
+        for label in (_STICK, _SECOND_STICK):
+            if label not in self.labels:
+                self.extra[label] = max(self.extra.get(label, 1), view.elements_per_stick)
+                scale[label] = -2
+                return label
+            if self.labels.index(label) not in present:
+                scale[label] = -2
+                return label
+        raise CompileError(f"'{self.opcode}' has a sparse operand but no dim left for its stick")
+
+    def _scales(self, geometry: Geometry) -> dict[str, int]:
+        """A scale for each dim in the operand's order; labels that other operands added are not its dims."""
+        return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
+
+    def _share(self, dim: int) -> int:
+        """Elements of a dim per slice: whole granules."""
+        return self.space.padded[dim] // self.division.splits[dim]
+
+    def _offset_bytes(self, at: int, slices: tuple[int, ...]) -> int:
+        """Where a core's slice of an operand begins in the buffer."""
+        view = self.space.views[at]
+        elements = view.offset
+        for axis in view.axes:
+            elements += slices[axis.dim] * self._share(axis.dim) // axis.divisor * axis.stride
+        return elements * ELEMENT_BYTES[view.dtype]
+
+    # -- roles, masks, constants ----------------------------------------------------------------------
+
+    def _roles(self, geometries: list[Geometry]) -> list[str]:
+        """Which shared layout entry each operand uses; at most four differ."""
+        if self.op.kind is Kind.MATMUL:
+            return [INPUT, KERNEL, OUTPUT]
+        keys = [
+            (geometry.dim_order, geometry.stick_dim, view.elements_per_stick)
+            for geometry, view in zip(geometries, self.space.views, strict=True)
+        ]
+        roles = {keys[-1]: OUTPUT}
+        spare = iter((INPUT, KERNEL, KERNEL_IDX))
+        for key in keys[:-1]:
+            if key not in roles:
+                role = next(spare, None)
+                if role is None:
+                    raise CompileError(f"'{self.opcode}' has operands in more than four layouts")
+                roles[key] = role
+        return [roles[key] for key in keys]
+
+    def _masks(self, padding: dict[str, int]) -> tuple[dict[str, tuple[int, int]], int]:
+        """Padding of a reduced dim reads as the neutral value."""
+        masks = {
+            self.labels[dim]: (self.space.sizes[dim], padding[self.labels[dim]])
+            for dim in sorted(self.space.reduced)
+            if self.labels[dim] in padding
+        }
+        return masks, (0 if masks else -1)
+
+    def _constants(self, data_format: str, masked: bool) -> tuple[Constant, ...]:
+        made = []
+        if masked:
+            made.append(Constant("maskValue", data_format, constant_bits(NEUTRAL[self.opcode], data_format)))
+        for name in self.op.constants:
+            value = self.constants[name]
+            made.append(Constant(name, data_format, constant_bits(value, data_format)))
+        return tuple(made)
+
+

@@ -1,0 +1,106 @@
+"""Which buffer each value lies in and how: aliases resolved, for all levels from *laid out* on.
+
+A view lies in the buffer of its source. A part that is inserted lies in its place of the whole buffer; the
+result of an insertion is that buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import Map, defining_op, shape_of, structured
+from spyre_mlir.layout import BufferView, StickLayout
+from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._view_ops import VIEWS, dropped_dims, insert_region, view_of
+
+COPIES = {"sdsc.clone": "identity", "stick.restickify": "ReStickifyOpHBM"}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value's buffer (the value that owns it) and its view of the memory."""
+
+    buffer: ir.Value
+    view: BufferView
+
+
+class Memory:
+    """The places of all tensors of one function."""
+
+    def __init__(self, func: ir.Operation) -> None:
+        self.block = func.regions[0].blocks[0]
+        self._places: dict[ir.Value, Place] = {}
+
+    def place(self, value: ir.Value) -> Place:
+        """Where a value lies."""
+        if value not in self._places:
+            self._places[value] = self._resolve(value)
+        return self._places[value]
+
+    def _resolve(self, value: ir.Value) -> Place:
+        op = defining_op(value)
+        if op is not None and op.name in VIEWS:
+            source = self.place(op.operands[0])
+            return Place(source.buffer, view_of(op, source.view))
+        if op is not None and op.name == "tensor.insert_slice":
+            return self.place(op.operands[1])
+        insertion = _insertion_of(value)
+        if insertion is not None:
+            offsets, sizes = insert_region(insertion)
+            whole = self.place(insertion.operands[1])
+            part = whole.view.slice(offsets, sizes, [1] * len(sizes))
+            return Place(whole.buffer, part.drop(dropped_dims(sizes, shape_of(value))))
+        layout = self.layout(value)
+        return Place(value, BufferView.of(layout))
+
+    def layout(self, value: ir.Value) -> StickLayout:
+        """The layout of a value's type."""
+        layout = stick.layout_of(value.type)
+        if layout is None:
+            op = defining_op(value)
+            raise fail(op, "this tensor has no #stick.layout") if op else ValueError("argument without a layout")
+        return layout
+
+    def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:
+        """The device operation of an op, its iteration space and its operands, the output last."""
+        if op.name in COPIES:
+            values = (op.operands[0], op.results[0])
+            return COPIES[op.name], refined([self.place(value).view for value in values]), values
+        generic = structured(op)
+        assert generic is not None
+        values = (*generic.inputs, generic.result)
+        extents = generic.extents
+        views = [self._over(value, dims, extents) for value, dims in zip(values, generic.maps, strict=True)]
+        present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in generic.maps)
+        return generic.opcode or "", Space(extents, tuple(views), present, frozenset(generic.reduced)), values
+
+    def _over(self, value: ir.Value, dims: Map, extents: tuple[int, ...]) -> BufferView:
+        return self.place(value).view.rename(dims, len(extents), extents)
+
+
+def _insertion_of(value: ir.Value) -> ir.Operation | None:
+    """The insertion whose part a value is."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name == "tensor.insert_slice" and use.operand_number == 0:
+            return user
+    return None
+
+
+def is_compute(op: ir.Operation) -> bool:
+    """Whether an op becomes an execution on the device."""
+    return op.name in COPIES or sdsc.OP in op.attributes
+
+
+def functions(module: ir.Operation) -> list[ir.Operation]:
+    """The functions with a body."""
+    ops = [op.operation for op in module.regions[0].blocks[0].operations]
+    return [op for op in ops if op.name == "func.func" and op.regions[0].blocks]
+
+
+def body_of(func: ir.Operation) -> list[ir.Operation]:
+    """The ops of a function's only block, in order."""
+    return [op.operation for op in func.regions[0].blocks[0].operations]

@@ -1,0 +1,53 @@
+"""The upstream ops that are views of a device buffer, and what they do to a ``BufferView``."""
+
+from __future__ import annotations
+
+from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.layout import BufferView
+from spyre_mlir.mlir import ir
+
+VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose")
+
+
+def view_of(op: ir.Operation, source: BufferView) -> BufferView:
+    """The result of a view op over the view of its source; ``ViewError`` if memory does not allow it."""
+    if op.name == "linalg.transpose":
+        return source.transpose(list(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
+    if op.name == "tensor.extract_slice":
+        return _slice(op, source)
+    groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
+    if op.name == "tensor.expand_shape":
+        shape = shape_of(op.results[0])
+        return source.expand(groups or [[]] * len(source.shape), shape) if groups else _scalar(source, shape)
+    return source.collapse(groups) if groups else _scalar(source, ())
+
+
+def _scalar(source: BufferView, shape: tuple[int, ...]) -> BufferView:
+    """Between rank 0 and a shape of ones: one element either way."""
+    return BufferView(shape, source.dtype, (), None, source.elements_per_stick, source.offset)
+
+
+def _slice(op: ir.Operation, source: BufferView) -> BufferView:
+    offsets, sizes, steps = (
+        list(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")
+    )
+    view = source.slice(offsets, sizes, steps)
+    return view.drop(dropped_dims(sizes, shape_of(op.results[0])))
+
+
+def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:
+    """Static offsets and sizes of a ``tensor.insert_slice``."""
+    offsets = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))
+    return offsets, list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+
+
+def dropped_dims(sizes: list[int], shape: tuple[int, ...]) -> list[int]:
+    """The dims of size 1 of a slice that its rank-reduced ``shape`` does not have."""
+    dropped, wanted = [], list(shape)
+    for dim, size in enumerate(sizes):
+        spare = len(sizes) - dim > len(wanted)
+        if wanted and wanted[0] == size and not (size == 1 and spare):
+            wanted.pop(0)
+        else:
+            dropped.append(dim)
+    return dropped

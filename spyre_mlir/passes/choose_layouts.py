@@ -1,0 +1,501 @@
+"""Gives every device tensor a stick layout; restickifies where a stick rule needs another one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import Structured, defining_op, device_op, element_of, shape_of, structured
+from spyre_mlir.layout import BufferView, StickLayout, ViewError
+from spyre_mlir.layout.orders import batch_outermost, keep_order
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._layout_types import apply_layouts
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._view_ops import VIEWS, dropped_dims, insert_region, view_of
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+_STICK_FORM = {name + "nonstick": name for name in ("sum", "max", "min", "absmax", "mean")}
+_OTHER_FORM = {stick_form: other for other, stick_form in _STICK_FORM.items()}
+
+
+@dataclass(frozen=True)
+class ChooseLayouts(Pass):
+    """Choose a stick for every op in program order and convert operands that have another.
+
+    Inputs come in the default layout (the last dim is the stick); parameters and constants take the
+    layout of their first reader, at no run-time cost. A pointwise op takes the stick that converts the
+    fewest bytes; a reduction becomes its stick or non-stick form; a matmul is turned round if that
+    converts less. Views compose; one that cuts sticks moves the stick to another dim first.
+
+    Before: level *device ops*. After: every tensor type has ``#stick.layout``, every conversion is a
+    ``stick.restickify``.
+    """
+
+    name: ClassVar[str] = "choose-layouts"
+
+    def run(self, module: ir.Operation) -> None:
+        for op in list(module.regions[0].blocks[0].operations):
+            if op.operation.name == "func.func" and op.operation.regions[0].blocks:
+                _Chooser(self, op.operation).run()
+
+
+class _Chooser:
+    """Walks one function; ``views`` says how each value lies in its buffer, as decided so far."""
+
+    def __init__(self, owner: ChooseLayouts, func: ir.Operation) -> None:
+        self.owner = owner
+        self.func = func
+        self.block = func.regions[0].blocks[0]
+        self.views: dict[ir.Value, BufferView] = {}
+        self.layouts: dict[ir.Value, StickLayout] = {}  # of values with a buffer of their own
+        self.free: set[ir.Value] = set()
+        self.converted: dict[tuple[ir.Value, int | None], ir.Value] = {}
+
+    def run(self) -> None:
+        for index, argument in enumerate(self.block.arguments):
+            self._argument(index, argument)
+        for op in [op.operation for op in self.block.operations]:
+            with ir.InsertionPoint(op), op.location:
+                self._visit(op)
+        for value in list(self.free):
+            self._give(value, _default(value))
+        apply_layouts(self.func, self.layouts)
+
+    # -- values ---------------------------------------------------------------------------------------
+
+    def _argument(self, index: int, argument: ir.Value) -> None:
+        pinned = stick.layout_of(argument.type)
+        host = ir.DictAttr(self.func.attributes["arg_attrs"][index])[sdsc.HOST]
+        if pinned is not None:
+            self._give(argument, pinned)
+        elif ir.StringAttr(host.kind).value == "input":
+            self._give(argument, _default(argument))
+        else:
+            self.free.add(argument)
+
+    def _give(self, value: ir.Value, layout: StickLayout) -> None:
+        self.free.discard(value)
+        self.layouts[value] = layout
+        self.views[value] = BufferView.of(layout)
+
+    def _view(self, value: ir.Value) -> BufferView:
+        if value in self.free:
+            self._give(value, _default(value))
+        return self.views[value]
+
+    def _lane(self, value: ir.Value) -> int | None:
+        return self._view(value).lane
+
+    # -- conversions ----------------------------------------------------------------------------------
+
+    def _with_stick(self, value: ir.Value, dim: int | None, why: str, plain_for: Structured | None = None) -> ir.Value:
+        """The value with logical ``dim`` in the stick (None: sparse), converted if it must be."""
+        shape = shape_of(value)
+        if dim is not None and shape[dim] == 1:
+            dim = None
+        if value in self.free:
+            self._give(value, _with_stick(value, dim))
+        view = self._view(value)
+        if view.lane == dim and (plain_for is None or view.why_not_plain() is None):
+            return value
+        reason = why if view.lane != dim else f"{view.why_not_plain()}"
+        return self._converted(value, dim, reason)
+
+    def _converted(self, value: ir.Value, dim: int | None, reason: str) -> ir.Value:
+        if (value, dim) in self.converted:
+            return self.converted[value, dim]
+        layout = _with_stick(value, dim)
+        made = self._restickify(value, layout, reason)
+        self.converted[value, dim] = made
+        return made
+
+    def _restickify(self, value: ir.Value, layout: StickLayout, reason: str) -> ir.Value:
+        """Moves the data: pads both sides to whole sticks of each other's stick dim."""
+        source = self._view(value)
+        if layout.stick_dim is not None:
+            value = self._padded(value, layout.stick_dim, layout.elements_per_stick)
+            source = self._view(value)
+        if source.lane is not None:
+            layout = layout.padded(source.lane, layout.elements_per_stick)
+        provisional = ir.RankedTensorType.get(shape_of(value), ir.RankedTensorType(value.type).element_type)
+        location = ir.Location.current
+        op = ir.Operation.create("sdsc.clone", results=[provisional], operands=[value], loc=location)
+        op.attributes["stick.restickify"] = ir.UnitAttr.get()
+        self._give(op.result, layout)
+        self.owner.remark(op, "restickify", reason, before=0, after=2 * layout.bytes)
+        return op.result
+
+    def _padded(self, value: ir.Value, dim: int, multiple: int) -> ir.Value:
+        """The value with room for whole multiples in a dim that is not its stick; a copy if need be."""
+        if shape_of(value)[dim] % multiple == 0 or shape_of(value)[dim] == 1:
+            return value
+        root, at = _root_dim(value, dim)
+        if root is None or root not in self.layouts:
+            value = root = sdsc.clone(value, ir.Location.current)
+            self._give(value, _plain(self.views[defining_op(value).operands[0]]))
+            at = dim
+        self._give(root, self.layouts[root].padded(at, multiple))
+        self._refresh(root)
+        return value
+
+    def _unpadded(self, value: ir.Value) -> ir.Value:
+        """A copy without the room that a restickify leaves in the former stick dim."""
+        made = sdsc.clone(value, ir.Location.current)
+        self._give(made, _plain(self._view(value)))
+        return made
+
+    def _refresh(self, root: ir.Value) -> None:
+        """Recomputes the views of a buffer whose layout got more room."""
+        for use in root.uses:
+            op = use.owner.operation
+            if op.name in VIEWS and op.operands[0] == root and op.results[0] in self.views:
+                self.views[op.results[0]] = view_of(op, self.views[root])
+                self._refresh(op.results[0])
+
+    # -- ops ------------------------------------------------------------------------------------------
+
+    def _visit(self, op: ir.Operation) -> None:
+        generic = structured(op) if sdsc.opcode_of(op) is not None else None
+        if generic is not None:
+            self._device_op(generic)
+        elif op.name == "sdsc.clone":
+            self._clone(op)
+        elif op.name in VIEWS:
+            self._view_op(op)
+        elif op.name == "tensor.insert_slice":
+            self._insert(op)
+        elif op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+            self.free.add(op.results[0])
+        elif op.name == "stick.restickify":
+            self._give(op.results[0], stick.layout_of(op.results[0].type))
+
+    def _device_op(self, op: Structured) -> None:
+        kind = DEVICE_OPS[op.opcode].kind
+        if kind is Kind.MATMUL:
+            result = self._matmul(op)
+        elif kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER):
+            result = self._reduction(op)
+        else:
+            result = self._pointwise(op)
+        self._place_in_chain(result)
+
+    def _pointwise(self, op: Structured) -> ir.Value:
+        chain = _insertion(op.result)
+        result_map = op.maps[-1]
+        if chain is not None:
+            lane = self._chain_layout(chain).stick_dim
+            chosen = None if lane is None else result_map[lane]
+        else:
+            chosen = self._cheapest_stick(op)
+        for index, value in enumerate(op.inputs):
+            at = op.maps[index].index(chosen) if chosen in op.maps[index] and chosen is not None else None
+            why = f"'{op.opcode}' wants one stick for all its operands"
+            op.op.operands[index] = self._with_stick(value, at, why, plain_for=op)
+        current = structured(op.op)
+        assert current is not None
+        lane = result_map.index(chosen) if chosen is not None else None
+        self._give(op.result, keep_order(shape_of(op.result), element_of(op.result), lane, self._template(current)))
+        if DEVICE_OPS[op.opcode].kind is Kind.CAST and lane is not None:
+            self._pad_cast(current, lane)
+        return op.result
+
+    def _pad_cast(self, op: Structured, lane: int) -> None:
+        """2- and 4-byte sticks of one dim: both sides hold whole sticks of the longer."""
+        at = op.maps[0].index(op.maps[-1][lane])
+        longest = max(self._view(value).elements_per_stick for value in (op.inputs[0], op.result))
+        self._give(op.result, self.layouts[op.result].padded(lane, longest))
+        source = self._view(op.inputs[0])
+        if source.elements_per_stick < longest:
+            op.op.operands[0] = self._padded(op.inputs[0], at, longest)
+
+    def _template(self, op: Structured) -> BufferView | None:
+        """The largest operand over all result dims, its dims renamed to those of the result."""
+        where = {dim: at for at, dim in enumerate(op.maps[-1])}
+        best: BufferView | None = None
+        for value, dims in zip(op.inputs, op.maps, strict=False):
+            if {dim for dim in dims if dim is not None} == set(where) and None not in dims:
+                view = self._view(value).rename([where[dim] for dim in dims], len(where), shape_of(op.result))
+                if view.why_not_plain() is None and best is None:
+                    best = view
+        return best
+
+    def _cheapest_stick(self, op: Structured) -> int | None:
+        """The iteration dim in the stick that converts the fewest bytes of the operands."""
+        known = [(value, dims) for value, dims in zip(op.inputs, op.maps, strict=False) if value not in self.free]
+        lanes: list[int | None] = []
+        for value, dims in known:
+            lane = self._lane(value)
+            if lane is not None and dims[lane] not in lanes:
+                lanes.append(dims[lane])
+        if not lanes:
+            return self._default_stick(op, known)
+        extents = op.extents
+        return min(lanes, key=lambda lane: (self._bytes_to_convert(known, lane, extents), lanes.index(lane)))
+
+    def _default_stick(self, op: Structured, known: list) -> int | None:
+        """All operands are sparse, scalar or free: the last dim that none of the sparse ones has."""
+        taken = {dim for value, dims in known for dim, size in zip(dims, shape_of(value), strict=True) if size > 1}
+        extents = op.extents
+        loose = [dim for dim in op.maps[-1] if dim is not None and dim not in taken and extents[dim] > 1]
+        return loose[-1] if loose else None
+
+    def _bytes_to_convert(self, known: list, lane: int | None, extents: tuple[int, ...]) -> int:
+        total = 0
+        for value, dims in known:
+            wanted = dims.index(lane) if lane in dims and extents[lane] > 1 else None
+            if self._lane(value) != wanted:
+                total += math.prod(shape_of(value))
+        return total
+
+    def _clone(self, op: ir.Operation) -> None:
+        value = op.operands[0]
+        view = self._view(value)
+        chain = _insertion(op.results[0])
+        if chain is None:
+            self._give(op.results[0], _plain(view))
+            return
+        wanted = self._slot_layout(chain) if chain.operands[0] == op.results[0] else self._chain_layout(chain)
+        if wanted.stick_dim != view.lane:
+            op.operands[0] = self._restickify(value, wanted, "the buffer it is put into has another stick")
+        self._give(op.results[0], wanted)
+
+    # -- reductions and matmul ------------------------------------------------------------------------
+
+    def _reduction(self, op: Structured) -> ir.Value:
+        value, dims = op.inputs[0], op.maps[0]
+        reduced = set(op.reduced)
+        lane = self._lane(value)
+        over_stick = lane is not None and dims[lane] in reduced
+        only_stick = op.opcode == "exx2_zeromean"
+        if only_stick and not over_stick:
+            value = self._with_stick(value, dims.index(op.reduced[0]), "a mean square reduces over the stick", op)
+            over_stick = True
+        elif over_stick and (len(reduced) > 1 or op.opcode == "prod"):
+            kept = [at for at, dim in enumerate(dims) if dim not in reduced and shape_of(value)[at] > 1]
+            other = max(kept, key=lambda at: shape_of(value)[at], default=None)
+            value = self._with_stick(value, other, f"'{op.opcode}' over these dims keeps its stick", op)
+            over_stick = False
+        value = self._with_stick(value, self._lane(value), "", op)
+        op.op.operands[0] = value
+        table = _STICK_FORM if over_stick else _OTHER_FORM
+        opcode = table.get(op.opcode, op.opcode)
+        op.op.attributes[sdsc.OP] = sdsc.op_attr(opcode, sdsc.constants_of(op.op))
+        self._give(op.result, self._reduced_layout(op, value, dims))
+        return op.result
+
+    def _reduced_layout(self, op: Structured, value: ir.Value, dims: tuple) -> StickLayout:
+        where = {dim: at for at, dim in enumerate(op.maps[-1])}
+        view = self._view(value)
+        axes = tuple(axis for axis in view.axes if dims[axis.dim] in where)
+        lane = where.get(dims[view.lane]) if view.lane is not None else None
+        kept = [where.get(dim) for dim in dims]
+        template = BufferView(view.shape, view.dtype, axes, view.lane if lane is not None else None, view.elements_per_stick)
+        renamed = template.rename(kept, len(where), shape_of(op.result))
+        return keep_order(shape_of(op.result), element_of(op.result), lane, renamed)
+
+    def _matmul(self, op: Structured) -> ir.Value:
+        ways = [way for way in (_Orientation.of(op, 0, 1), _Orientation.of(op, 1, 0)) if way is not None]
+        if not ways:
+            raise fail(op.op, "batchmatmul takes one contracted dim, at most 2 row and 2 batch dims and one column dim")
+        way = min(ways, key=lambda way: self._matmul_cost(op, way))
+        rows, columns = op.inputs[way.first], op.inputs[way.second]
+        left = self._with_stick(rows, way.rows_stick, "matmul: input 1 has the contracted dim in the stick", op)
+        right = self._with_stick(columns, way.columns_stick, "matmul: input 2 has its columns in the stick", op)
+        right = self._padded(right, way.contracted_at, self._view(right).elements_per_stick)
+        if way.first == 0:
+            op.op.operands[0], op.op.operands[1] = left, right
+            result = op.result
+        else:
+            result = device_op(
+                "batchmatmul",
+                [left, right],
+                [op.maps[1], op.maps[0]],
+                op.extents,
+                element_of(op.result),
+                location=op.op.location,
+                reduced=op.reduced,
+                result_map=op.maps[-1],
+            )
+            op.result.replace_all_uses_with(result)
+        batch = sum(1 for dim in op.maps[-1] if dim in op.maps[0] and dim in op.maps[1])
+        lane = op.maps[-1].index(way.column)
+        self._give(result, batch_outermost(shape_of(result), element_of(result), lane, batch))
+        if way.first == 1:
+            op.op.erase()
+        return result
+
+    def _matmul_cost(self, op: Structured, way: _Orientation) -> int:
+        total = 0
+        for index, wanted in ((way.first, way.rows_stick), (way.second, way.columns_stick)):
+            value = op.inputs[index]
+            if value not in self.free and self._lane(value) != wanted:
+                total += math.prod(shape_of(value))
+        return total
+
+    # -- views and insertions -------------------------------------------------------------------------
+
+    def _view_op(self, op: ir.Operation) -> None:
+        source = op.operands[0]
+        try:
+            self.views[op.results[0]] = view_of(op, self._view(source))
+            return
+        except ViewError as error:
+            reason = str(error)
+        shape = shape_of(source)
+        others = sorted((dim for dim, size in enumerate(shape) if size > 1), key=lambda dim: -shape[dim])
+        for dim in (*others, None):
+            trial = BufferView.of(_with_stick(source, dim))
+            try:
+                view_of(op, trial)
+            except ViewError:
+                continue
+            moved = self._converted(source, dim, f"a view needs another stick: {reason}")
+            if self.layouts[moved] != _with_stick(source, dim):
+                moved = self._unpadded(moved)
+            op.operands[0] = moved
+            self.views[op.results[0]] = view_of(op, self._view(moved))
+            return
+        raise fail(op, f"this view has no device form: {reason}")
+
+    def _insert(self, op: ir.Operation) -> None:
+        source, whole = op.operands[0], op.operands[1]
+        layout = self._chain_layout(op)
+        if whole not in self.views:
+            self._give(whole, layout)  # a tensor.empty
+        elif self.layouts.get(whole) != layout and defining_op(whole).name != "tensor.insert_slice":
+            op.operands[1] = self._copied_as(whole, layout)
+        wanted = self._slot_layout(op)
+        if self.layouts.get(source) != wanted:
+            op.operands[0] = self._copied_as(source, wanted)
+        self.layouts[op.results[0]] = layout
+        self.views[op.results[0]] = BufferView.of(layout)
+
+    def _copied_as(self, value: ir.Value, wanted: StickLayout) -> ir.Value:
+        """A copy in exactly this layout: a restickify leaves room that a place among others has not."""
+        if self._view(value).lane != BufferView.of(wanted).lane:
+            value = self._restickify(value, wanted, "the buffer it is put into has another stick")
+        made = sdsc.clone(value, ir.Location.current)
+        self._give(made, wanted)
+        return made
+
+    def _place_in_chain(self, value: ir.Value) -> None:
+        """Gives a value that is put into a larger buffer the layout of its place there, if it can have it."""
+        chain = _insertion(value)
+        if chain is None:
+            return
+        wanted = self._slot_layout(chain) if chain.operands[0] == value else self._chain_layout(chain)
+        if self.layouts[value].stick_dim == wanted.stick_dim:
+            self._give(value, wanted)
+
+    def _chain_layout(self, op: ir.Operation) -> StickLayout:
+        """The layout of the buffer that a chain of insertions fills: a stick that no insertion cuts."""
+        whole = op.results[0]
+        shape, element = shape_of(whole), element_of(whole)
+        chain = _chain(op)
+        per_stick = StickLayout.for_tensor(shape, element).elements_per_stick
+        for dim in (*reversed(range(len(shape))),):
+            if all(_aligned(insert, dim, shape[dim], per_stick) for insert in chain) and shape[dim] > 1:
+                return StickLayout.for_tensor(shape, element, [*(d for d in range(len(shape)) if d != dim), dim])
+        return StickLayout.for_tensor(shape, element, [*range(len(shape)), -1])
+
+    def _slot_layout(self, op: ir.Operation) -> StickLayout:
+        """The layout of the part that an insertion writes."""
+        offsets, sizes = insert_region(op)
+        whole = BufferView.of(self._chain_layout(op))
+        part = whole.slice(offsets, sizes, [1] * len(sizes))
+        dropped = dropped_dims(sizes, shape_of(op.operands[0]))
+        return part.drop(dropped).layout
+
+
+@dataclass(frozen=True)
+class _Orientation:
+    """A matmul with ``first`` as input 1 (rows, stick on the contracted dim), ``second`` as input 2."""
+
+    first: int
+    second: int
+    rows_stick: int
+    columns_stick: int
+    contracted_at: int
+    column: int
+
+    @classmethod
+    def of(cls, op: Structured, first: int, second: int) -> _Orientation | None:
+        rows, columns, contracted = op.maps[first], op.maps[second], op.reduced[0]
+        own_rows = [dim for dim in rows if dim not in columns]
+        own_columns = [dim for dim in columns if dim not in rows]
+        batch = [dim for dim in rows if dim in columns and dim != contracted]
+        if len(own_columns) != 1 or len(own_rows) > 2 or len(batch) > 2:
+            return None
+        column = own_columns[0]
+        return cls(first, second, rows.index(contracted), columns.index(column), columns.index(contracted), column)
+
+
+def _default(value: ir.Value) -> StickLayout:
+    return StickLayout.for_tensor(shape_of(value), element_of(value))
+
+
+def _with_stick(value: ir.Value, dim: int | None) -> StickLayout:
+    """Default order of the other dims, ``dim`` in the stick (None: sparse)."""
+    rank = len(shape_of(value))
+    others = [other for other in range(rank) if other != dim]
+    return StickLayout.for_tensor(shape_of(value), element_of(value), [*others, -1 if dim is None else dim])
+
+
+def _plain(view: BufferView) -> StickLayout:
+    """A dense layout with the stick, and if it can the order, of a view."""
+    return keep_order(view.shape, view.dtype, view.lane, view if view.why_not_plain() is None else None)
+
+
+def _root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
+    """The buffer behind a chain of views and its dim that is ``dim`` of the value; None through a slice."""
+    while (op := defining_op(value)) is not None and op.name in VIEWS:
+        if op.name == "linalg.transpose":
+            dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
+        elif op.name == "tensor.extract_slice":
+            return None, 0
+        else:
+            groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
+            found = _through_group(groups, op, dim)
+            if found is None:
+                return None, 0
+            dim = found
+        value = op.operands[0]
+    return (None, 0) if op is not None and op.name == "tensor.insert_slice" else (value, dim)
+
+
+def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:
+    """The source dim of a reshape that alone is the result's ``dim``."""
+    if op.name == "tensor.expand_shape":
+        index = next(at for at, group in enumerate(groups) if dim in group)
+        alone = shape_of(op.operands[0])[index] == shape_of(op.results[0])[dim]
+        return index if alone else None
+    sized = [source for source in groups[dim] if shape_of(op.operands[0])[source] > 1]
+    return sized[0] if len(sized) == 1 else None
+
+
+def _insertion(value: ir.Value) -> ir.Operation | None:
+    """The insertion that takes a value, as part or as the buffer that it fills."""
+    users = [use.owner.operation for use in value.uses]
+    return next((user for user in users if user.name == "tensor.insert_slice"), None)
+
+
+def _chain(op: ir.Operation) -> list[ir.Operation]:
+    """All insertions into one buffer."""
+    while (before := defining_op(op.operands[1])) is not None and before.name == "tensor.insert_slice":
+        op = before
+    chain = [op]
+    while True:
+        users = [use.owner.operation for use in chain[-1].results[0].uses]
+        after = [u for u in users if u.name == "tensor.insert_slice" and u.operands[1] == chain[-1].results[0]]
+        if not after:
+            return chain
+        chain.append(after[0])
+
+
+def _aligned(op: ir.Operation, dim: int, extent: int, per_stick: int) -> bool:
+    offsets, sizes = insert_region(op)
+    whole_sticks = sizes[dim] % per_stick == 0 or offsets[dim] + sizes[dim] == extent
+    return offsets[dim] % per_stick == 0 and whole_sticks

@@ -1,0 +1,228 @@
+"""Lowers placed device operations to a SuperDSC bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.bundle.model import Argument, Buffer, DebugHandle, Design, Manifest, Transfer
+from spyre_mlir.bundle.plain import to_plain
+from spyre_mlir.dialects import sdsc, sdscbundle
+from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.division import Division
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.transfer import dma_tuples
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.passes._debug import debug_handle
+from spyre_mlir.passes._design import FORMATS, DesignBuilder
+from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.place_in_hbm import POOL_BYTES
+
+_HOST_DTYPES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "i1": "bool", "i32": "int32", "i64": "int64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ConvertSdscToSdscbundle(Pass):
+    """Turn each device operation into one ``sdscbundle.sdsc_execute`` and its design.
+
+    The function becomes ``@sdsc_bundle`` with one run-time parameter per argument, constant and result;
+    every operand of every core is an address: base + offset. Designs, the host's manifest and the values
+    of constants are attributes of the module. Operations with the same design share one file.
+
+    Before: level *placed*, one function. After: only the ops of the public interface.
+    """
+
+    name: ClassVar[str] = "convert-sdsc-to-sdscbundle"
+
+    def run(self, module: ir.Operation) -> None:
+        found = functions(module)
+        if len(found) != 1:
+            raise CompileError(f"a bundle is made of one function with a body, this module has {len(found)}")
+        _Lowering(module, found[0]).run()
+
+
+class _Lowering:
+    """Builds ``@sdsc_bundle`` beside the old function and erases that."""
+
+    def __init__(self, module: ir.Operation, func: ir.Operation) -> None:
+        self.module = module
+        self.func = func
+        self.memory = Memory(func)
+        self.ops = body_of(func)
+        self.arguments: list[Argument] = []
+        self.constants: dict[str, ir.Attribute] = {}
+        self.buffers: dict[ir.Value, Buffer] = {}
+        self.uses: list[tuple[str, ...]] = []
+        self.designs: dict[str, Design] = {}
+        self.files: dict[str, str] = {}
+        self.addresses: dict[tuple[str, int], ir.Value] = {}
+        self.symbols: dict[tuple[str, int], int] = {}
+        self.bases: dict[str, ir.Value] = {}
+
+    def run(self) -> None:
+        self._declare_arguments()
+        context, location = self.module.context, self.func.location
+        with location, ir.InsertionPoint(self.func):
+            types = [sdscbundle.input_arg_type() for _ in self.arguments]
+            made = ir.Operation.create(
+                "func.func",
+                regions=1,
+                attributes={
+                    "sym_name": ir.StringAttr.get(sdscbundle.ENTRY),
+                    "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+                },
+            )
+            block = ir.Block.create_at_start(made.regions[0], types)
+            with ir.InsertionPoint(block):
+                self._bases(block)
+                for op in self.ops:
+                    if is_compute(op):
+                        self._execute(op)
+                ir.Operation.create("func.return")
+        self._attributes(context)
+        self.func.erase()
+
+    # -- arguments and buffers ------------------------------------------------------------------------
+
+    def _declare_arguments(self) -> None:
+        given = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
+        for value, attrs in zip(self.func.regions[0].blocks[0].arguments, given, strict=True):
+            host = ir.DictAttr(attrs)[sdsc.HOST]
+            self._declare(value, _text(host.label), _text(host.kind), _text(host.dtype))
+        for op in self.ops:
+            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+                label = f"constant{len(self.constants)}"
+                type_ = ir.RankedTensorType(op.results[0].type)
+                self.constants[label] = _without_layout(op.attributes["value"], type_)
+                self._declare(op.results[0], label, "constant", str(type_.element_type))
+        results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
+        for value, attrs in zip(self.ops[-1].operands, results, strict=True):
+            host = ir.DictAttr(attrs)[sdsc.HOST]
+            self._declare(value, _text(host.label), "result", _text(host.dtype))
+
+    def _declare(self, value: ir.Value, label: str, kind: str, dtype: str) -> None:
+        place = self.memory.place(value)
+        layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
+        tuples = dma_tuples(layout)
+        parameter = f"arg_{len(self.arguments)}_base_addr"
+        size = self.memory.layout(place.buffer).bytes
+        self.arguments.append(
+            Argument(
+                name=label,
+                kind=kind,
+                parameter=parameter,
+                host_dtype=_HOST_DTYPES[dtype],
+                host_shape=layout.shape,
+                data_format=FORMATS[layout.dtype],
+                device_size=layout.device_size,
+                bytes=size,
+                transfer=Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds),
+            )
+        )
+        self.buffers[place.buffer] = Buffer(label, parameter, 0, size)
+
+    def _result_layout(self, value: ir.Value):
+        """A result may be a view of its buffer; the host reads it through the view's layout."""
+        layout = self.memory.layout(value)
+        if layout.bytes != self.memory.layout(self.memory.place(value).buffer).bytes:
+            raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
+        return layout
+
+    def _buffer(self, value: ir.Value) -> Buffer:
+        """The buffer of a root value: an argument's, or the one its placement names."""
+        if value not in self.buffers:
+            owner = defining_op(value)
+            placement = owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
+            if placement is None:
+                raise fail(owner or self.func, "this buffer has no placement; run place-in-hbm first")
+            size = self.memory.layout(value).bytes
+            name = f"buffer{sum(1 for buffer in self.buffers.values() if buffer.name.startswith('buffer'))}"
+            if isinstance(placement, sdsc.LxAttr):
+                made = Buffer(name, "lx", ir.IntegerAttr(placement.address).value, size)
+            else:
+                made = Buffer(name, _text(placement.base), ir.IntegerAttr(placement.offset).value, size)
+            self.buffers[value] = made
+        return self.buffers[value]
+
+    def _bases(self, block: ir.Block) -> None:
+        for argument, value in zip(self.arguments, block.arguments, strict=True):
+            self.bases[argument.parameter] = sdscbundle.input_arg_extract(value)
+        size = ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value if POOL_BYTES in self.func.attributes else 0
+        if size:
+            self.bases["pool"] = sdscbundle.device_mem_allocate(size)
+
+    # -- operations -----------------------------------------------------------------------------------
+
+    def _execute(self, op: ir.Operation) -> None:
+        opcode, space, values = self.memory.space(op)
+        if sdsc.DIVISION not in op.attributes:
+            raise fail(op, "this operation has no division; run work-distribution first")
+        splits, _ = sdsc.division_of(op)
+        buffers = [self._buffer(self.memory.place(value).buffer) for value in values]
+        constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
+        bound: dict[int, ir.Value] = {}
+
+        def start(at: int, core: int, offset: int) -> int:
+            buffer = buffers[at]
+            if buffer.base == "lx":
+                return buffer.offset + offset
+            symbol, value = self._address(buffer.base, buffer.offset + offset)
+            bound[symbol] = value
+            return symbol
+
+        builder = DesignBuilder(opcode, space, Division(splits), constants)
+        memory = ["lx" if buffer.base == "lx" else "hbm" for buffer in buffers]
+        design = builder.build(len(self.designs), start, debug_handle(op, opcode), memory)
+        filename = self._file(design)
+        sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
+        self.uses.append(tuple(buffer.name for buffer in buffers))
+
+    def _address(self, base: str, offset: int) -> tuple[int, ir.Value]:
+        """The symbol and the value of an address; one of each per distinct address."""
+        key = (base, offset)
+        if key not in self.addresses:
+            value = self.bases[base]
+            if offset:
+                index = ir.IndexType.get()
+                constant = ir.Operation.create(
+                    "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, offset)}
+                ).result
+                value = ir.Operation.create("arith.addi", results=[index], operands=[value, constant]).result
+            self.addresses[key] = value
+            self.symbols[key] = -(len(self.symbols) + 1)
+        return self.symbols[key], self.addresses[key]
+
+    def _file(self, design: Design) -> str:
+        """The file of a design: an earlier one that says the same, debug handle aside."""
+        key = str(to_plain(design)).partition("'opcode'")[2].partition("'debug'")[0]
+        if key not in self.files:
+            self.files[key] = design.filename
+            self.designs[design.filename] = design
+        return self.files[key]
+
+    def _attributes(self, context: ir.Context) -> None:
+        manifest = Manifest(tuple(self.arguments), tuple(self.buffers.values()), tuple(self.uses))
+        with context:
+            self.module.attributes[sdscbundle.DESIGNS] = to_attribute(
+                {filename: to_plain(design) for filename, design in self.designs.items()}
+            )
+            self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(manifest))
+            if self.constants:
+                self.module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(self.constants)
+
+
+def _text(attr: ir.Attribute) -> str:
+    return ir.StringAttr(attr).value
+
+
+def _without_layout(attr: ir.Attribute, type_: ir.RankedTensorType) -> ir.Attribute:
+    plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
+    if attr.is_splat:
+        return ir.DenseElementsAttr.get_splat(plain, attr.get_splat_value())
+    text = str(attr)
+    return ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {plain}")

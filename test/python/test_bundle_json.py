@@ -1,0 +1,157 @@
+"""The JSON of a design: it fits the schemas, comes back exactly, and is refused when damaged."""
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import bundles
+import jsonschema
+import pytest
+
+import spyre_mlir.bundle.design_json as design_json
+from spyre_mlir.bundle.design_json import from_json, to_json
+from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
+from spyre_mlir.errors import CompileError
+
+OWN_SCHEMA = Path(design_json.__file__).with_name("sdsc.schema.json")
+PUBLIC_SCHEMA = Path(__file__).parents[3] / "shared" / "data" / "sdscbundle-schema.json"
+
+DESIGNS = [design for build in bundles.GOOD.values() for design in build().designs.values()]
+
+
+def _schema(path: Path) -> dict:
+    schema = json.loads(path.read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return schema
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.opcode)
+def test_round_trip(design):
+    text = json.dumps(to_json(design))
+    assert from_json(json.loads(text), "file") == design
+
+
+def test_round_trip_of_gaps_in_lx_and_a_debug_handle_without_source():
+    design = bundles.reduction_bundle().designs["sdsc_0.json"]
+    output = replace(design.operands[1], gap={"mb": 64})
+    debug = bundles.DebugHandle("7", aten_op="aten.exp")
+    design = replace(design, operands=(design.operands[0], output), debug=debug)
+    assert from_json(to_json(design), "file") == design
+
+
+@pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.opcode)
+def test_fits_own_schema(design):
+    jsonschema.validate(to_json(design), _schema(OWN_SCHEMA))
+
+
+@pytest.mark.skipif(not PUBLIC_SCHEMA.exists(), reason="the public schema is not on this machine")
+@pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.opcode)
+def test_fits_public_schema(design):
+    jsonschema.validate(to_json(design), _schema(PUBLIC_SCHEMA))
+
+
+def test_names_and_addresses_of_the_public_format():
+    value = to_json(bundles.reduction_bundle().designs["sdsc_1.json"])["1_sum"]
+    dsc = value["dscs_"][0]["sum"]
+    assert dsc["computeOp_"][0]["inputLabeledDs"] == ["Tensor0-idx0"]
+    assert dsc["computeOp_"][0]["outputLabeledDs"] == ["Tensor1-idx1"]
+    assert dsc["scheduleTree_"][0]["name_"] == "allocate-Tensor0_lx"
+    assert dsc["scheduleTree_"][1]["startAddressCoreCorelet_"]["data_"] == {
+        "[0, 0, 0]": "-3",
+        "[1, 0, 0]": "-4",
+    }
+    assert dsc["N_"]["paddingSizes_"] == {"out": {"padBack_": 56, "totalSize_": 256}}
+    assert dsc["coordinateMasking_"] == {"out": [[200, 56]]}
+    assert dsc["labeledDs_"][1]["scale_"] == [1, -2]
+
+
+def test_folds_multiply_to_the_elements_of_a_core_and_broadcast_dims_to_one():
+    dsc = to_json(bundles.reduction_bundle().designs["sdsc_1.json"])["1_sum"]["dscs_"][0]["sum"]
+
+    def factors(tensor, dim):
+        info = dsc["scheduleTree_"][tensor]["coordinates_"]["coordInfo"][dim]
+        attributes = info["folds"]["dim_prop_attr"]
+        assert len(attributes) == len(info["folds"]["dim_prop_func"]) == info["elemArr"] + 3
+        return [attribute["factor_"] for attribute in attributes]
+
+    assert factors(0, "mb") == [2, 1, 1, 64]
+    assert factors(0, "out") == [1, 1, 1, 4, 64]
+    assert factors(1, "out") == [1, 1, 1, 1, 1]
+
+
+def test_last_slice_may_be_smaller():
+    design = replace(DESIGNS[0], sizes={"mb": 100, "out": 256})
+    stage = to_json(design)["0_add"]["dscs_"][0]["add"]["dataStageParam_"]["0"]
+    assert (stage["ss_"]["mb_"], stage["el_"]["mb_"]) == (64, 36)
+
+
+def test_operands_of_one_role_share_their_layout():
+    first = replace(DESIGNS[0].operands[0], dim_order=("out", "mb"))
+    with pytest.raises(CompileError, match="Tensor1 of add has the role INPUT but not the layout"):
+        to_json(replace(DESIGNS[0], operands=(first, *DESIGNS[0].operands[1:])))
+
+
+def _dsc(value):
+    return value["0_add"]["dscs_"][0]["add"]
+
+
+DAMAGES = {
+    "missing member": (
+        lambda v: v["0_add"].pop("numCoresUsed_"),
+        "field 0_add has no member 'numCoresUsed_'",
+    ),
+    "unknown member": (lambda v: _dsc(v).update(extra_=1), "extra_ is not part of the format"),
+    "cores not unique": (
+        lambda v: _dsc(v).update(coreIdsUsed_=[0, 0]),
+        r"coreIdsUsed_\[1\] must be 1 but is 0",
+    ),
+    "core without slices": (lambda v: v["0_add"]["coreIdToWkSlice_"].pop("0"), "'1' in place of 0"),
+    "unresolved tensor name": (
+        lambda v: _dsc(v)["computeOp_"][0].update(inputLabeledDs=["Tensor0-idx0", "Tensor9-idx9"]),
+        r'inputLabeledDs\[1\] must be "Tensor1-idx1" but is "Tensor9-idx9"',
+    ),
+    "undeclared dim": (
+        lambda v: _dsc(v)["primaryDsInfo_"]["INPUT"].update(layoutDimOrder_=["q", "out"]),
+        "uses the dim 'q'",
+    ),
+    "wrong type": (
+        lambda v: v["0_add"]["numWkSlicesPerDim_"].update(mb="2"),
+        'must be an integer but is "2"',
+    ),
+    "true is no number": (lambda v: _dsc(v).update(maskingConstId_=True), "must be an integer but is true"),
+    "address that is no number": (
+        lambda v: _dsc(v)["scheduleTree_"][0]["startAddressCoreCorelet_"]["data_"].update({"[0, 0, 0]": "x"}),
+        "must be an integer written as a string",
+    ),
+    "unknown format": (lambda v: _dsc(v)["labeledDs_"][0].update(dataFormat_="FP9"), "'FP9' is unknown"),
+    "two names": (lambda v: v.update({"1_add": {}}), "must have exactly one member but has 2"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_json_is_refused_with_file_and_field(damage):
+    value = copy.deepcopy(to_json(DESIGNS[0]))
+    change, message = DAMAGES[damage]
+    change(value)
+    with pytest.raises(CompileError, match=message) as caught:
+        from_json(value, "sdsc_0.json")
+    assert caught.value.location == "sdsc_0.json"
+
+
+@pytest.mark.parametrize("build", bundles.GOOD.values(), ids=bundles.GOOD)
+def test_manifest_round_trip(build):
+    manifest = build().manifest
+    infinite = replace(manifest.arguments[0], fill=float("-inf"))
+    manifest = replace(manifest, arguments=(infinite, *manifest.arguments[1:]))
+    text = json.dumps(manifest_to_json(manifest), allow_nan=False)
+    assert manifest_from_json(json.loads(text), "manifest.json") == manifest
+
+
+def test_damaged_manifest_names_the_field():
+    value = manifest_to_json(bundles.add_bundle().manifest)
+    value["arguments"][1]["transfer"]["ranges"] = "many"
+    with pytest.raises(CompileError, match=r"arguments\[1\]\.transfer\.ranges must be a list"):
+        manifest_from_json(value, "manifest.json")
+    with pytest.raises(CompileError, match="version must be 1"):
+        manifest_from_json({**value, "version": 2}, "manifest.json")
