@@ -12,7 +12,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 
 
-def export(module: ir.Module) -> tuple[model.Bundle, dict[str, np.ndarray]]:
+def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np.ndarray]]:
     """The bundle of a module and the values of its constants by argument name."""
     op = module.operation
     if sdscbundle.DESIGNS not in op.attributes or sdscbundle.MANIFEST not in op.attributes:
@@ -22,13 +22,18 @@ def export(module: ir.Module) -> tuple[model.Bundle, dict[str, np.ndarray]]:
         for filename, plain in from_attribute(op.attributes[sdscbundle.DESIGNS]).items()
     }
     manifest = from_plain(model.Manifest, from_attribute(op.attributes[sdscbundle.MANIFEST]))
-    func = next((each.operation for each in module.body.operations if each.operation.name == "func.func"), None)
+    func = next(
+        (each.operation for each in op.regions[0].blocks[0].operations if each.operation.name == "func.func"),
+        None,
+    )
     if func is None or ir.StringAttr(func.attributes["sym_name"]).value != sdscbundle.ENTRY:
         raise CompileError(f"a bundle needs one function @{sdscbundle.ENTRY}")
     parameters, statements = _Program(func, manifest).read()
     arrays = {}
     if sdscbundle.CONSTANTS in op.attributes:
-        arrays = {entry.name: np.array(entry.attr) for entry in ir.DictAttr(op.attributes[sdscbundle.CONSTANTS])}
+        arrays = {
+            entry.name: np.array(entry.attr) for entry in ir.DictAttr(op.attributes[sdscbundle.CONSTANTS])
+        }
     ordered = dict(sorted(designs.items(), key=lambda item: item[1].index))
     return model.Bundle(parameters, statements, ordered, manifest), arrays
 
@@ -82,7 +87,9 @@ class _Program:
         if op.name == "sdscbundle.device_mem_allocate":
             name = "pool" if not self.allocations else f"pool{self.allocations}"
             self.allocations += 1
-            return model.Allocate(self._name(op.results[0], name), ir.IntegerAttr(op.attributes["bytes"]).value)
+            return model.Allocate(
+                self._name(op.results[0], name), ir.IntegerAttr(op.attributes["bytes"]).value
+            )
         if op.name == "affine.apply":
             return self._apply(op)
         if op.name == "scf.for":
@@ -125,4 +132,6 @@ def _evaluate(expression: ir.AffineExpr, point: list[int], dims: int, op: ir.Ope
     if isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
         left, right = (_evaluate(side, point, dims, op) for side in (expression.lhs, expression.rhs))
         return left + right if isinstance(expression, ir.AffineAddExpr) else left * right
-    raise CompileError("an affine.apply of a bundle is linear in its dims and symbols", location_of(op.location))
+    raise CompileError(
+        "an affine.apply of a bundle is linear in its dims and symbols", location_of(op.location)
+    )

@@ -7,11 +7,27 @@ module does not import torch.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch_mlir import ir
-from torch_mlir.dialects import arith, ext, func, linalg, scf, tensor
+from torch_mlir.dialects import ext
 from torch_mlir.passmanager import PassManager
 
-__all__ = ["PassManager", "arith", "ext", "func", "ir", "linalg", "location_of", "scf", "tensor"]
+__all__ = ["PassManager", "execution_engine", "ext", "ir", "location_of", "memref_descriptor"]
+
+
+def execution_engine(module: ir.Module) -> Any:
+    """A module of the LLVM dialect, compiled for this machine. Imported on use: few tools run anything."""
+    from torch_mlir.execution_engine import ExecutionEngine
+
+    return ExecutionEngine(module, opt_level=0)
+
+
+def memref_descriptor(array: Any) -> Any:
+    """A numpy array as upstream's calling convention wants it."""
+    from torch_mlir.runtime import get_ranked_memref_descriptor
+
+    return get_ranked_memref_descriptor(array)
 
 
 def location_of(location: ir.Location) -> str:

@@ -25,10 +25,16 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
 
+_CLEAN = ("canonicalize", "cse")
+
 
 @dataclass(frozen=True)
 class SpyrePipeline(Options):
-    """From linalg to a bundle. ``verify_each`` checks every level's invariant, not only the last plan's."""
+    """From linalg to a bundle.
+
+    ``verify_each`` checks the invariant of every level. Without it those two are checked that a user's
+    program can break: that each op has a device operation, and that the plan of the memory holds.
+    """
 
     sencores: int = from_environment("SENCORES", device().cores)
     precision: str = "device"
@@ -45,17 +51,17 @@ class SpyrePipeline(Options):
                 "device-ops",
                 (
                     "drop-dead-results",
-                    "canonicalize",
-                    "cse",
+                    *_CLEAN,
                     "func.func(linalg-fold-unit-extent-dims)",
                     "func.func(linalg-generalize-named-ops)",
-                    "canonicalize",
-                    "cse",
+                    *_CLEAN,
                     "fold-constants",
-                    f"device-types{{precision={self.precision}}}",
                     "decompose-to-device-ops",
+                    *_CLEAN,
+                    f"apply-precision{{policy={self.precision}}}",
+                    *_CLEAN,
                     "fuse-device-ops",
-                    *self._checks("verify-device-ops"),
+                    "verify-device-ops",
                 ),
             ),
             ("laid-out", ("choose-layouts", *self._checks("verify-laid-out"))),
@@ -175,7 +181,8 @@ def run_pipeline(
         pipeline = Pipeline.parse(pipeline)
     # Verifiers and passes in Python need the interpreter lock, which a pool of MLIR threads would wait for.
     operation.context.enable_multithreading(False)
-    with operation.context, remarks.collecting() if remarks is not None else contextlib.nullcontext():
+    collecting = remarks.collecting() if remarks is not None else contextlib.nullcontext()
+    with operation.context, operation.location, collecting:
         managers = [(step, _manager(step, verify_each, printing)) for step in pipeline.steps]
         for step, manager in managers:
             with timing.measuring(str(step)) if timing is not None else contextlib.nullcontext():

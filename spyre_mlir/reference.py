@@ -12,11 +12,9 @@ import io
 from collections.abc import Sequence
 
 import numpy as np
-from torch_mlir.execution_engine import ExecutionEngine  # noqa: TID251
-from torch_mlir.runtime import get_ranked_memref_descriptor  # noqa: TID251
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.mlir import PassManager, ir, location_of
+from spyre_mlir.mlir import PassManager, execution_engine, ir, location_of, memref_descriptor
 
 # copy-before-write and no eliminate-empty-tensors: torch-mlir's bufferisation of tm_tensor leaves to_tensor
 # without `restrict`. modify-public-functions: otherwise the results of @main are never written.
@@ -107,12 +105,12 @@ class CpuReference:
         )
         self._inputs = [_shape_and_dtype(_tensor_type(value)) for value in signature.inputs]
         self._results = [_shape_and_dtype(_tensor_type(value)) for value in signature.results]
-        self._engine = ExecutionEngine(_lower(_clone(module)), opt_level=0)
+        self._engine = execution_engine(_lower(_clone(module)))
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         operands = self._checked(arrays)
         results = [np.zeros(shape, dtype) for shape, dtype in self._results]
-        descriptors = [get_ranked_memref_descriptor(array) for array in (*operands, *results)]
+        descriptors = [memref_descriptor(array) for array in (*operands, *results)]
         pointers = [ctypes.pointer(ctypes.pointer(descriptor)) for descriptor in descriptors]
         self._engine.invoke(self._name, *pointers)
         return results

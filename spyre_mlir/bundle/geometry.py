@@ -54,9 +54,20 @@ def memory_strides(design: Design, operand: Operand) -> tuple[int, ...]:
     return tuple(prod(counts[:k]) for k in range(len(counts)))
 
 
-def core_region(design: Design, operand: Operand, core: int) -> Region:
-    """The sticks that a core reads or writes, relative to its start address."""
-    sizes = slice_sizes(design, core)
+def valid_sizes(design: Design, core: int) -> dict[str, int]:
+    """Elements of each dim that the core works on and that are no padding; 0 for a slice of padding alone."""
+    padded = slice_sizes(design, core)
+    ends = {dim: size - design.padding.get(dim, 0) for dim, size in design.sizes.items()}
+    slices = design.core_slices[core]
+    return {
+        dim: max(0, min(size, ends[dim] - slices[dim] * design.shares[dim])) for dim, size in padded.items()
+    }
+
+
+def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> Region:
+    """The sticks that a core reads or writes, relative to its start address; with ``valid`` those that
+    hold more than padding."""
+    sizes = valid_sizes(design, core) if valid else slice_sizes(design, core)
     counts = tuple(_positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
     return Region(counts, memory_strides(design, operand))
 

@@ -162,9 +162,11 @@ class _Memory:
     def _touches(self, position: int, index: int) -> list[_Touch]:
         step = self.context.steps[position]
         operand = step.design.operands[index]
+        reads = index < len(step.design.operands) - 1
         touches: dict[tuple, _Touch] = {}
         for core, start in enumerate(operand.start):
-            region = core_region(step.design, operand, core)
+            # What lies in padding need not have been written: no valid result depends on it.
+            region = core_region(step.design, operand, core, valid=reads)
             if operand.memory == "lx":
                 touches[core,] = _Touch(core, Linear(start), region)
             else:
@@ -208,9 +210,12 @@ class _Memory:
     def is_written(self, argument: Argument) -> bool:
         """Whether something wrote every stick that the host reads of a result."""
         lanes = FORMATS[argument.data_format].stick_elements
-        loops = zip(argument.transfer.ranges, argument.transfer.device_strides, strict=True)
+        ranges = list(argument.transfer.ranges)
+        for loops, weights, size in argument.transfer.bounds:
+            weight, loop = max(zip(weights, loops, strict=True))
+            ranges[loop] = min(ranges[loop], -(-size // weight))
         counts, strides, reach = [], [], 0
-        for count, stride in loops:
+        for count, stride in zip(ranges, argument.transfer.device_strides, strict=True):
             if stride % lanes:
                 reach += (count - 1) * stride
             else:

@@ -75,8 +75,9 @@ def _restickify(design: Design) -> Iterator[str]:
     if source.stick_dim == output.stick_dim:
         yield f"Input and output both stick on {source.stick_dim}; expected two different sticks"
     for i, operand in enumerate(design.operands):
+        sparse = {each.stick_dim for each in design.operands if each.scale[each.stick_dim] == -2}
         for dim, size in design.sizes.items():
-            if size > 1 and _scale(operand, dim) != 1:
+            if size > 1 and _scale(operand, dim) != 1 and dim not in sparse:
                 yield f"Tensor{i} does not have the dim {dim}; a restickify moves the whole tensor"
 
 

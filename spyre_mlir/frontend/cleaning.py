@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from torch_mlir.dialects import arith
+
 from spyre_mlir.errors import CompileError
-from spyre_mlir.mlir import arith, ir, location_of
+from spyre_mlir.mlir import ir, location_of
 
 
 def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
@@ -70,9 +72,8 @@ def _splat(value: ir.Value) -> ir.Attribute | None:
     if source is None or not isinstance(value.type, ir.RankedTensorType):
         return None
     elements = source.attributes["value"]
-    if not ir.DenseElementsAttr.isinstance(elements) or not ir.DenseElementsAttr(elements).is_splat:
-        return None
-    return ir.DenseElementsAttr(elements).get_splat_value()
+    uniform = isinstance(elements, ir.DenseElementsAttr) and elements.is_splat
+    return elements.get_splat_value() if uniform else None
 
 
 def _inline_uniform_operands(generic: ir.Operation) -> None:

@@ -50,7 +50,10 @@ def refined(views: Sequence[BufferView]) -> Space:
     for dim, size in enumerate(shape):
         first.append(len(sizes))
         ends = [*cuts[dim][1:], None]
-        sizes += [-(-size // begin) if end is None else end // begin for begin, end in zip(cuts[dim], ends, strict=True)][::-1]
+        sizes += [
+            -(-size // begin) if end is None else end // begin
+            for begin, end in zip(cuts[dim], ends, strict=True)
+        ][::-1]
     made = tuple(_split(view, cuts, first, tuple(sizes)) for view in views)
     return Space(tuple(sizes), made, (frozenset(range(len(sizes))),) * len(views))
 
@@ -59,7 +62,7 @@ def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
     """Where a dim is cut, ascending, from 1: nowhere if it lies in one piece everywhere."""
     found = {1}
     for view in views:
-        axes = sorted((axis.divisor for axis in view.axes if axis.dim == dim))
+        axes = sorted(axis.divisor for axis in view.axes if axis.dim == dim)
         lane = view.elements_per_stick if view.lane == dim else 1
         found |= {divisor for divisor in axes if divisor != lane}
     cuts = sorted(found)

@@ -56,7 +56,11 @@ class StickLayout:
 
     @classmethod
     def for_tensor(
-        cls, shape: Sequence[int], dtype: str, dim_order: Sequence[int] | None = None, stick_outermost: bool = False
+        cls,
+        shape: Sequence[int],
+        dtype: str,
+        dim_order: Sequence[int] | None = None,
+        stick_outermost: bool = False,
     ) -> StickLayout:
         """The layout named by a dim order: its last entry is the stick (-1: stick-sparse), its first goes
         innermost before the stick, the others stay outermost in the order given, then the stick count.
@@ -115,7 +119,9 @@ class StickLayout:
 
     def extent(self, dim: int) -> int:
         """How many positions of a logical dim the device array has room for."""
-        return max((digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim), default=1)
+        return max(
+            (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim), default=1
+        )
 
     @property
     def padding(self) -> tuple[int, ...]:
@@ -124,11 +130,15 @@ class StickLayout:
 
     def padded(self, dim: int, multiple: int) -> StickLayout:
         """The same layout with room for a whole multiple of positions in one dim."""
-        outermost = max((digit for digit in self.digits[:-1] if digit.dim == dim), key=lambda d: d.divisor, default=None)
+        outermost = max(
+            (digit for digit in self.digits[:-1] if digit.dim == dim), key=lambda d: d.divisor, default=None
+        )
         if outermost is None or self.extent(dim) % multiple == 0:
             return self
         if multiple % outermost.divisor:
-            raise ValueError(f"dim {dim} has digits of {outermost.divisor}, they cannot fill multiples of {multiple}")
+            raise ValueError(
+                f"dim {dim} has digits of {outermost.divisor}, they cannot fill multiples of {multiple}"
+            )
         size = -(-self.extent(dim) // multiple) * multiple // outermost.divisor
         changed = replace(outermost, modulus=size)
         return replace(self, digits=tuple(changed if digit == outermost else digit for digit in self.digits))

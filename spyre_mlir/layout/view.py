@@ -67,7 +67,8 @@ class BufferView:
 
     def _canonical(self) -> BufferView:
         axes = sorted(
-            (axis for axis in self.axes if axis.size > 1), key=lambda axis: (axis.dim, -axis.divisor, -axis.stride)
+            (axis for axis in self.axes if axis.size > 1),
+            key=lambda axis: (axis.dim, -axis.divisor, -axis.stride),
         )
         merged: list[Axis] = []
         for axis in axes:
@@ -119,7 +120,9 @@ class BufferView:
         axes = []
         for axis in self.axes:
             if axis.dim not in first and self.shape[axis.dim] % (axis.divisor * axis.size):
-                raise ViewError(f"dim {axis.dim} of size {self.shape[axis.dim]} is padded and not outermost in its group")
+                raise ViewError(
+                    f"dim {axis.dim} of size {self.shape[axis.dim]} is padded and not outermost in its group"
+                )
             result, weight = target[axis.dim]
             axes.append(Axis(result, axis.divisor * weight, axis.size, axis.stride))
         lane = None
@@ -133,7 +136,9 @@ class BufferView:
         if target[self.lane][1] != 1:
             raise ViewError(f"stick dim {self.lane} is not the innermost of its group")
         if self.lane not in first and self.shape[self.lane] % self.elements_per_stick:
-            raise ViewError(f"stick dim {self.lane} of size {self.shape[self.lane]} is padded inside its group")
+            raise ViewError(
+                f"stick dim {self.lane} of size {self.shape[self.lane]} is padded inside its group"
+            )
 
     def expand(self, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> BufferView:
         """Each dim becomes a group of adjacent dims (tensor.expand_shape)."""
@@ -233,9 +238,13 @@ def _split(axis: Axis, group: Sequence[int], shape: Sequence[int], weights: dict
         if lo >= hi:
             continue
         if lo % begin or lo % low or hi % lo:
-            raise ViewError(f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}")
+            raise ViewError(
+                f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}"
+            )
         parts.append(Axis(dim, lo // begin, hi // lo, axis.stride * (lo // low)))
     for boundary in (weights[dim] for dim in sized[:-1]):
         if low < boundary < high and (boundary % low or high % boundary):
-            raise ViewError(f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}")
+            raise ViewError(
+                f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}"
+            )
     return parts

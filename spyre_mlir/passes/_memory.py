@@ -16,7 +16,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, dropped_dims, insert_region, view_of
 
-COPIES = {"sdsc.clone": "identity", "stick.restickify": "ReStickifyOpHBM"}
+COPIES = ("sdsc.clone", "stick.restickify")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class Memory:
         """The device operation of an op, its iteration space and its operands, the output last."""
         if op.name in COPIES:
             values = (op.operands[0], op.results[0])
-            return COPIES[op.name], refined([self.place(value).view for value in values]), values
+            views = [self.place(value).view for value in values]
+            opcode = "identity" if views[0].lane == views[1].lane else "ReStickifyOpHBM"
+            return opcode, refined(views), values
         generic = structured(op)
         assert generic is not None
         values = (*generic.inputs, generic.result)

@@ -80,7 +80,9 @@ DEVICE_OPS: dict[str, DeviceOp] = _table(
 
 #: The neutral value of a reduction, and of the contracted dim of a matmul: what a masked lane holds.
 NEUTRAL: dict[str, float] = {
-    **dict.fromkeys(("sum", "mean", "absmax", "exx2_zeromean", "batchmatmul", "sumnonstick", "meannonstick"), 0.0),
+    **dict.fromkeys(
+        ("sum", "mean", "absmax", "exx2_zeromean", "batchmatmul", "sumnonstick", "meannonstick"), 0.0
+    ),
     **dict.fromkeys(("absmaxnonstick",), 0.0),
     **dict.fromkeys(("max", "maxnonstick"), float("-inf")),
     **dict.fromkeys(("min", "minnonstick"), float("inf")),

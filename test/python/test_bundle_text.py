@@ -95,8 +95,8 @@ ERRORS = {
         "3:50",
         "Expected ',' here but found '%p'.",
     ),
-    "sdscbundle.sdsc_execute (%p) {sdsc_filename=sdsc_0.json, symbol_ids=[]}": (
-        "3:45",
+    "sdscbundle.sdsc_execute () {sdsc_filename=sdsc_0.json, symbol_ids=[]}": (
+        "3:43",
         "Expected a file name in double quotes but found sdsc_0.json.",
     ),
     "%a = sdscbundle.input_arg_extract size from %p : !sdscbundle.input_arg<index> -> index": (

@@ -17,7 +17,7 @@ EVERYBODY = {"errors", "options", "remarks", "version"}
 MATHEMATICS = {"layout", "division", "scratchpad", "cost"}
 BINDINGS = {"mlir", "diagnostics"}
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
-COMPILER = {*IR, "bundle", "passes", "pipelines"}
+COMPILER = {*IR, "bundle", "reference", "export", "passes", "pipelines"}
 
 #: What each part may import of spyre_mlir, besides itself and EVERYBODY; a part without a line may all.
 ALLOWED = {
@@ -31,7 +31,9 @@ ALLOWED = {
     "diagnostics": BINDINGS,
     "dialects": IR,
     "bundle": {"target"},
-    "passes": {*IR, "bundle"},
+    "reference": BINDINGS,
+    "export": {*IR, "bundle"},
+    "passes": {*IR, "bundle", "reference", "export"},
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
     "frontend": COMPILER,

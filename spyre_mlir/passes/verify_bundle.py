@@ -1,0 +1,26 @@
+"""Checks the level *bundle*."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.errors import CompileError
+from spyre_mlir.export import export
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class VerifyBundle(Pass):
+    """The module is a bundle and keeps every semantic rule of the public format (``spyre-validate``)."""
+
+    name: ClassVar[str] = "verify-bundle"
+
+    def run(self, module: ir.Operation) -> None:
+        bundle, _ = export(module)
+        findings = validate(bundle)
+        if findings:
+            more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+            raise CompileError(f"{findings[0]}{more}")

@@ -1,0 +1,78 @@
+"""Checks the level *device ops*."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import BODIES, element_of, structured
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import body_of, functions
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, Kind
+
+_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32}
+_OTHERS = {
+    "sdsc.clone", "stick.restickify", "tensor.empty", "tensor.expand_shape", "tensor.collapse_shape",
+    "tensor.extract_slice", "tensor.insert_slice", "linalg.transpose", "linalg.fill", "arith.constant", "func.return",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VerifyDeviceOps(Pass):
+    """Every compute op is one device operation in a format that it has; all else only moves or names data.
+
+    Held from level *device ops* to *placed*: operation known, number of operands, formats of operands and
+    result, constants, reduced dims for reductions and none for others, element types of the device.
+    """
+
+    name: ClassVar[str] = "verify-device-ops"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            for op in body_of(func):
+                if op.name == "linalg.generic":
+                    _check_device_op(op)
+                elif op.name not in _OTHERS:
+                    raise fail(op, f"'{op.name}' does not belong to the level of device operations")
+                _check_elements(op)
+
+
+def _check_elements(op: ir.Operation) -> None:
+    for value in op.results:
+        if isinstance(value.type, ir.RankedTensorType) and element_of(value) not in _FORMATS:
+            raise fail(op, f"element type {element_of(value)} has no form on the device")
+
+
+def _check_device_op(op: ir.Operation) -> None:
+    generic = structured(op)
+    opcode = sdsc.opcode_of(op)
+    if generic is None or opcode is None:
+        raise fail(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
+    if opcode not in DEVICE_OPS:
+        known = "the fused operations that use it were not recognised here" if opcode in BODIES else "it is unknown"
+        raise fail(op, f"'{opcode}' is no device operation; {known}")
+    described = DEVICE_OPS[opcode]
+    if len(generic.inputs) != described.arity:
+        raise fail(op, f"'{opcode}' takes {described.arity} operands, not {len(generic.inputs)}")
+    reduces = described.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
+    if reduces != bool(generic.reduced):
+        raise fail(op, f"'{opcode}' is a {described.kind.value}, but reduces the dims {list(generic.reduced)}")
+    missing = set(described.constants) - set(sdsc.constants_of(op))
+    if missing:
+        raise fail(op, f"'{opcode}' needs the constants {sorted(missing)}")
+    _check_formats(op, opcode, [element_of(value) for value in generic.inputs], element_of(generic.result))
+
+
+def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str) -> None:
+    described = DEVICE_OPS[opcode]
+    if len(set(inputs)) > 1:
+        raise fail(op, f"'{opcode}' takes operands of one format, not {inputs}")
+    given = _FORMATS[inputs[0]]
+    allowed = (*described.formats, INT32) if opcode == "identity" else described.formats
+    if given not in allowed:
+        raise fail(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({inputs[0]})")
+    if _FORMATS[result] != described.result_format(given):
+        raise fail(op, f"'{opcode}' gives {described.result_format(given)}, not {_FORMATS[result]} ({result})")

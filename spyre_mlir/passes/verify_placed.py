@@ -1,0 +1,101 @@
+"""Checks the level *placed*."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.place_in_hbm import POOL_BYTES
+from spyre_mlir.target.device import device
+
+
+@dataclass(frozen=True)
+class VerifyPlaced(Pass):
+    """Every buffer has a home of its own while it lives.
+
+    Recomputed from the final IR, apart from planning: each operation writes a placed buffer, never an
+    argument; pool buffers are aligned, inside the pool, and no two that are alive at one op overlap; each
+    result has one buffer, and what a buffer holds is not overwritten by another insertion.
+    """
+
+    name: ClassVar[str] = "verify-placed"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            _Check(func).run()
+
+
+class _Check:
+    def __init__(self, func: ir.Operation) -> None:
+        self.func = func
+        self.memory = Memory(func)
+        self.ops = body_of(func)
+
+    def run(self) -> None:
+        touched: dict[ir.Value, list[int]] = {}
+        for index, op in enumerate(self.ops):
+            if is_compute(op):
+                self._touch(index, op, touched)
+        self._results(touched)
+        self._insertions()
+        self._overlaps(touched)
+
+    def _touch(self, index: int, op: ir.Operation, touched: dict[ir.Value, list[int]]) -> None:
+        _, _, values = self.memory.space(op)
+        for value in values:
+            root = self.memory.place(value).buffer
+            owner = defining_op(root)
+            if value == values[-1] and (owner is None or owner.name == "arith.constant"):
+                raise fail(op, "this operation writes an argument or a constant")
+            if owner is not None and owner.name != "arith.constant":
+                if sdsc.PLACEMENT not in owner.attributes:
+                    raise fail(owner, "this buffer has no sdsc.placement")
+                touched.setdefault(root, []).append(index)
+
+    def _results(self, touched: dict[ir.Value, list[int]]) -> None:
+        """Each result is a buffer of its own, placed as that result."""
+        for index, value in enumerate(self.ops[-1].operands):
+            root = self.memory.place(value).buffer
+            owner = defining_op(root)
+            placement = owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
+            base = ir.StringAttr(placement.base).value if isinstance(placement, sdsc.HbmAttr) else None
+            if base != f"result{index}":
+                raise fail(self.ops[-1], f"result {index} is not placed in its own kernel argument")
+            touched.pop(root, None)
+
+    def _insertions(self) -> None:
+        """The buffer that an insertion fills is read by nobody before the insertion."""
+        for op in self.ops:
+            if op.name != "tensor.insert_slice":
+                continue
+            readers = [use.owner.operation for use in op.operands[1].uses if use.owner.operation != op]
+            if readers:
+                raise fail(op, "the buffer that is filled here has another reader; a clone is missing")
+
+    def _overlaps(self, touched: dict[ir.Value, list[int]]) -> None:
+        """A sweep over time: pool buffers alive together are disjoint."""
+        size = ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value if POOL_BYTES in self.func.attributes else 0
+        spans = []
+        for root, ops in touched.items():
+            owner = defining_op(root)
+            placement = owner.attributes[sdsc.PLACEMENT]
+            if not isinstance(placement, sdsc.HbmAttr) or ir.StringAttr(placement.base).value != "pool":
+                continue
+            start = ir.IntegerAttr(placement.offset).value
+            end = start + self.memory.layout(root).bytes
+            if start % device().hbm_alignment_bytes or end > size or start < 0:
+                raise fail(owner, f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes")
+            spans.append((ops[0], ops[-1], start, end, owner))
+        alive: list[tuple[int, int, int, int, ir.Operation]] = []
+        for span in sorted(spans, key=lambda span: span[0]):
+            alive = [other for other in alive if other[1] >= span[0]]
+            for other in alive:
+                if other[2] < span[3] and span[2] < other[3]:
+                    raise fail(span[4], f"bytes {span[2]} to {span[3]} of the pool hold another buffer that is alive")
+            alive.append(span)

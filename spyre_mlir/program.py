@@ -1,0 +1,165 @@
+"""The Python API: compile a model or a module, run it, look at it, save it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spyre_mlir.bundle import write_bundle
+from spyre_mlir.bundle.model import Argument, Bundle
+from spyre_mlir.dialects import context as new_context
+from spyre_mlir.errors import CompileError
+from spyre_mlir.export import export
+from spyre_mlir.mlir import ir
+from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
+from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.report.summary import summarize
+from spyre_mlir.simulator import Result, run
+
+__all__ = ["Program", "Traffic", "compile"]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """HBM bytes of one run, counted by the simulator. ``by_op`` lists (opcode, read, written) per execution."""
+
+    read_bytes: int
+    written_bytes: int
+    by_op: tuple[tuple[str, int, int], ...]
+
+
+class Program:
+    """A compiled program: a bundle and what the host needs to call it.
+
+    ``module`` is the IR at the bundle level, ``remarks`` are the decisions of all passes,
+    ``compile_seconds`` the time of the pipeline.
+    """
+
+    def __init__(
+        self,
+        module: ir.Module,
+        bundle: Bundle,
+        arrays: dict[str, np.ndarray],
+        remarks: list[Remark],
+        compile_seconds: float,
+        numerics: str = "ieee",
+    ) -> None:
+        self.module = module
+        self.bundle = bundle
+        self.arrays = arrays
+        self.remarks = remarks
+        self.compile_seconds = compile_seconds
+        self.numerics = numerics
+        self.last_run: Result | None = None
+        self._operands: Callable[..., dict[str, np.ndarray]] = self._by_position
+        self._unflatten: Callable[[list[np.ndarray]], Any] = _one_or_all
+
+    @property
+    def inputs(self) -> list[Argument]:
+        """The arguments that a call gives, in order."""
+        return [argument for argument in self.bundle.manifest.arguments if argument.kind == "input"]
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Runs the program on the simulator and returns what the model would (arrays for a .mlir program)."""
+        given = self._operands(*inputs, **named)
+        self.last_run = run(self.bundle, {**self.arrays, **given}, self.numerics)
+        results = [argument.name for argument in self.bundle.manifest.arguments if argument.kind == "result"]
+        return self._unflatten([self.last_run.outputs[name] for name in results])
+
+    def _by_position(self, *inputs: Any) -> dict[str, np.ndarray]:
+        if len(inputs) != len(self.inputs):
+            raise CompileError(f"The program takes {len(self.inputs)} inputs, not {len(inputs)}.")
+        return {argument.name: np.asarray(value) for argument, value in zip(self.inputs, inputs, strict=True)}
+
+    def traffic(self) -> Traffic:
+        """The HBM bytes of the last run."""
+        if self.last_run is None:
+            raise CompileError("The program has not run yet; call it first.")
+        statistics = self.last_run.statistics
+        by_op = tuple(
+            (each.opcode, each.read_bytes, each.write_bytes) for each in statistics.executes.values()
+        )
+        return Traffic(statistics.read_bytes, statistics.write_bytes, by_op)
+
+    def summary(self) -> str:
+        """One page: ops, cores, memory, traffic, restickifies, compile time."""
+        statistics = self.last_run.statistics if self.last_run else None
+        return summarize(self.bundle, self.remarks, self.compile_seconds, statistics)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the bundle folder, parameters and constants included, so that ``spyre-run`` can run it."""
+        write_bundle(self.bundle, folder, self.arrays)
+
+
+def compile(
+    module_or_mlir: Any,
+    inputs: Sequence[Any] = (),
+    *,
+    sencores: int | None = None,
+    precision: str = "device",
+    numerics: str = "ieee",
+    **pipeline_options: Any,
+) -> Program:
+    """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
+
+    ``inputs`` are example inputs of a PyTorch model. ``sencores`` is the number of cores, 1 to 32
+    (default: SENCORES, or 32). ``precision`` is "device" (fp16 islands stay fp16) or "strict" (the types
+    of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16". Other options are
+    those of the spyre pipeline. Raises ``CompileError``.
+    """
+    options = {
+        key: value for key, value in (("sencores", sencores), ("precision", precision)) if value is not None
+    }
+    pipeline = SpyrePipeline(**options, **pipeline_options)
+    if isinstance(module_or_mlir, ir.Module | str | Path):
+        module = _parsed(module_or_mlir)
+        return _compiled(module, pipeline, numerics)
+    from spyre_mlir.frontend import import_torch
+
+    imported = import_torch(module_or_mlir, inputs, context=new_context())
+    program = _compiled(imported.module, pipeline, numerics)
+    given = [argument for argument in imported.arguments if argument.kind != "input"]
+    from spyre_mlir.frontend.importer import to_numpy
+
+    program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in given})
+
+    def operands(*values: Any, **named: Any) -> dict[str, np.ndarray]:
+        arrays = imported.operands(*values, **named)
+        return {argument.name: array for argument, array in zip(imported.arguments, arrays, strict=True)}
+
+    program._operands = operands
+    program._unflatten = imported.unflatten
+    return program
+
+
+def _parsed(source: ir.Module | str | Path) -> ir.Module:
+    """A module of our own: from text, from a file, or a copy of the caller's."""
+    if isinstance(source, ir.Module):
+        return ir.Module.parse(str(source.operation.get_asm(enable_debug_info=True)), new_context())
+    from spyre_mlir.diagnostics import compile_error
+
+    is_file = isinstance(source, Path) or ("\n" not in source and source.endswith(".mlir"))
+    try:
+        if is_file:
+            return ir.Module.parseFile(str(source), new_context())
+        return ir.Module.parse(str(source), new_context())
+    except ir.MLIRError as error:
+        raise compile_error(error, "The module cannot be parsed.") from error
+
+
+def _compiled(module: ir.Module, pipeline: SpyrePipeline, numerics: str) -> Program:
+    remarks, timing = Remarks(), Timing()
+    begun = time.perf_counter()
+    run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=remarks)
+    seconds = time.perf_counter() - begun
+    bundle, arrays = export(module)
+    return Program(module, bundle, arrays, list(remarks), seconds, numerics)
+
+
+def _one_or_all(arrays: list[np.ndarray]) -> Any:
+    return arrays[0] if len(arrays) == 1 else tuple(arrays)
