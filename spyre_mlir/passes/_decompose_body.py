@@ -261,6 +261,8 @@ class BodyDecomposer:
         product = next((op for op in ops if op.results[0] == source), None)
         if product is None or product.name != "arith.mulf" or len(self.generic.reduced) != 1:
             return None
+        if self.extents[self.generic.reduced[0]] == 1:
+            return None  # one product, no sum
         factors = [self._uncast(ops, operand) for operand in product.operands]
         if any(factor is None for factor in factors):
             return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.model import INPUT, KERNEL, KERNEL_IDX, OUTPUT, Constant, DebugHandle, Design, Operand
 from spyre_mlir.division import Division
@@ -46,13 +46,14 @@ class DesignBuilder:
         self.constants = constants
         self.labels = self._labels()
         self.extra: dict[str, int] = {}  # labels without a dim: synthetic sticks and fillers, and their size
+        self.fillers: set[str] = set()
 
     def build(
         self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None, memory: Sequence[str]
     ) -> Design:
         """The design; ``starts(operand, core, byte offset in the buffer)`` gives the symbol or address."""
         space, padded = self.space, self.space.padded
-        geometries = [self._geometry(view, present) for view, present in zip(space.views, space.present, strict=True)]
+        geometries = self._geometries()
         roles = self._roles(geometries)
         slices = {label: split for label, split in zip(self.labels, self.division.splits, strict=True)}
         shares = {label: self._share(dim) for dim, label in enumerate(self.labels)}
@@ -129,6 +130,15 @@ class DesignBuilder:
 
     # -- geometry -------------------------------------------------------------------------------------
 
+    def _geometries(self) -> list[Geometry]:
+        """Those of all operands; a filler of one is a dim of size 1 of all."""
+        pairs = zip(self.space.views, self.space.present, strict=True)
+        made = [self._geometry(view, present) for view, present in pairs]
+        return [
+            replace(each, dim_order=(*each.dim_order, *sorted(self.fillers - set(each.dim_order))))
+            for each in made
+        ]
+
     def _geometry(self, view: BufferView, present: frozenset[int]) -> Geometry:
         """Orders the dims of an operand by stride; what lies between them becomes a gap."""
         order: list[str] = []
@@ -180,6 +190,7 @@ class DesignBuilder:
         """A dim of size 1 whose only purpose is its gap."""
         label = next(label for label in _LABELS if label not in self.labels and label not in self.extra)
         self.extra[label] = 1
+        self.fillers.add(label)
         return label
 
     def _stick_label(self, view: BufferView, present: frozenset[int], scale: dict[str, int]) -> str:

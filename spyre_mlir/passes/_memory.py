@@ -6,7 +6,7 @@ result of an insertion is that buffer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Map, defining_op, shape_of, structured
@@ -15,6 +15,7 @@ from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, dropped_dims, insert_region, view_of
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 COPIES = ("sdsc.clone", "stick.restickify")
 
@@ -77,10 +78,35 @@ class Memory:
         extents = generic.extents
         views = [self._over(value, dims, extents) for value, dims in zip(values, generic.maps, strict=True)]
         present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in generic.maps)
-        return generic.opcode or "", Space(extents, tuple(views), present, frozenset(generic.reduced)), values
+        opcode = generic.opcode or ""
+        views = _with_unit_sticks(opcode, views, extents, present, frozenset(generic.reduced))
+        return opcode, Space(extents, tuple(views), present, frozenset(generic.reduced)), values
 
     def _over(self, value: ir.Value, dims: Map, extents: tuple[int, ...]) -> BufferView:
         return self.place(value).view.rename(dims, len(extents), extents)
+
+
+def _with_unit_sticks(
+    opcode: str,
+    views: list[BufferView],
+    extents: tuple[int, ...],
+    present: tuple[frozenset[int], ...],
+    reduced: frozenset[int],
+) -> list[BufferView]:
+    """A sparse tensor is also one with a dim of size 1 in the stick, where an operation wants that dim there."""
+    kind = DEVICE_OPS[opcode].kind if opcode in DEVICE_OPS else None
+    if kind is Kind.MATMUL:
+        columns = present[1] - present[0]
+        wanted = [reduced, columns, columns]
+    elif kind is Kind.REDUCE_STICK:
+        wanted = [reduced, frozenset()]
+    else:
+        return views
+    made = []
+    for view, dims in zip(views, wanted, strict=True):
+        unit = next((dim for dim in dims if extents[dim] == 1), None)
+        made.append(replace(view, lane=unit) if view.lane is None and unit is not None else view)
+    return made
 
 
 def _insertion_of(value: ir.Value) -> ir.Operation | None:

@@ -338,7 +338,7 @@ class _Chooser:
     # -- views and insertions -------------------------------------------------------------------------
 
     def _view_op(self, op: ir.Operation) -> None:
-        source = op.operands[0]
+        source = self._with_room_for_steps(op)
         try:
             self.views[op.results[0]] = view_of(op, self._view(source))
             return
@@ -360,6 +360,14 @@ class _Chooser:
             return
         raise fail(op, f"this view has no device form: {reason}")
 
+    def _with_room_for_steps(self, op: ir.Operation) -> ir.Value:
+        """The source of a view; a slice with steps needs room for a whole number of them."""
+        if op.name == "tensor.extract_slice":
+            for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
+                if step != 1 and dim != self._lane(op.operands[0]):
+                    op.operands[0] = self._padded(op.operands[0], dim, step)
+        return op.operands[0]
+
     def _insert(self, op: ir.Operation) -> None:
         source, whole = op.operands[0], op.operands[1]
         layout = self._chain_layout(op)
@@ -368,7 +376,8 @@ class _Chooser:
         elif self.layouts.get(whole) != layout and defining_op(whole).name != "tensor.insert_slice":
             op.operands[1] = self._copied_as(whole, layout)
         wanted = self._slot_layout(op)
-        if self.layouts.get(source) != wanted:
+        # A part is written after the whole: if that is copied only here, the part must be too.
+        if self.layouts.get(source) != wanted or op.operands[1] != whole:
             op.operands[0] = self._copied_as(source, wanted)
         self.layouts[op.results[0]] = layout
         self.views[op.results[0]] = BufferView.of(layout)

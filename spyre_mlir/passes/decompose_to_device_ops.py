@@ -149,23 +149,30 @@ class _Function:
         if min(*low, *high, 0) < 0:
             raise fail(op, "a pad by a negative or dynamic amount has no device operation")
         shape = list(_static(op.results[0].type, op).shape)
-        source = self.terms.of_its_own(op.operands[0], op.location, sole_reader=True)
         terminator = list(op.regions[0].blocks[0].operations)[-1].operation
         value = self.terms.scalar(terminator.operands[0])
         if value is None:
             raise fail(op, "a pad needs a constant value")
-        element = str(ir.RankedTensorType(source.type).element_type)
+        part = self.terms.materialize(op.operands[0], op.location)
+        element = str(ir.RankedTensorType(part.type).element_type)
         whole = self.terms.filled(shape, element, value, op.location)
-        sizes = list(ir.RankedTensorType(source.type).shape)
-        self.terms.bind(op.results[0], insert_slice(source, whole, low, sizes), own=True)
+        sizes = list(ir.RankedTensorType(part.type).shape)
+        self._insert_into(op, part, whole, low, sizes)
+
+    def _insert_into(
+        self, op: ir.Operation, part: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int]
+    ) -> None:
+        """Copies the part after the whole is written: what was written before would be overwritten."""
+        source = sdsc.clone(part, op.location)
+        self.terms.bind(op.results[0], insert_slice(source, whole, offsets, sizes), own=True)
 
     def _insert_slice(self, op: ir.Operation) -> None:
         attrs = [list(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")]
         if any(entry < 0 for entry in attrs[0]) or any(step != 1 for step in attrs[2]):
             raise fail(op, "an insert_slice needs static offsets and unit strides")
+        part = self.terms.materialize(op.operands[0], op.location)
         whole = self.terms.of_its_own(op.operands[1], op.location, sole_reader=True)
-        source = self.terms.of_its_own(op.operands[0], op.location, sole_reader=True)
-        self.terms.bind(op.results[0], insert_slice(source, whole, attrs[0], attrs[1]), own=True)
+        self._insert_into(op, part, whole, attrs[0], attrs[1])
 
 
 def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int]) -> ir.Value:

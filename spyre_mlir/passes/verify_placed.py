@@ -10,6 +10,7 @@ from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
 from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._view_ops import insert_region
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.place_in_hbm import POOL_BYTES
 from spyre_mlir.target.device import device
@@ -36,6 +37,7 @@ class _Check:
         self.func = func
         self.memory = Memory(func)
         self.ops = body_of(func)
+        self.position = {op: index for index, op in enumerate(self.ops)}
 
     def run(self) -> None:
         touched: dict[ir.Value, list[int]] = {}
@@ -77,6 +79,27 @@ class _Check:
             readers = [use.owner.operation for use in op.operands[1].uses if use.owner.operation != op]
             if readers:
                 raise fail(op, "the buffer that is filled here has another reader; a clone is missing")
+            self._check_order(op)
+
+    def _check_order(self, op: ir.Operation) -> None:
+        """A part is written after all that was written before where it goes."""
+        written = self._writer(op.operands[0])
+        offsets, sizes = insert_region(op)
+        before = op.operands[1]
+        while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
+            starts, extents = insert_region(earlier)
+            apart = any(a + n <= b or b + m <= a for a, n, b, m in zip(offsets, sizes, starts, extents, strict=True))
+            if not apart and self._writer(earlier.operands[0]) > written:
+                raise fail(op, "this part is written before another part that it overlaps")
+            before = earlier.operands[1]
+        if earlier is not None and is_compute(earlier) and self.position[earlier] > written:
+            raise fail(op, "this part is written before the buffer that it is put into")
+
+    def _writer(self, value: ir.Value) -> int:
+        owner = defining_op(value)
+        if owner is None or not is_compute(owner):
+            raise fail(self.func, "what is put into a buffer must be written there by an operation")
+        return self.position[owner]
 
     def _overlaps(self, touched: dict[ir.Value, list[int]]) -> None:
         """A sweep over time: pool buffers alive together are disjoint."""

@@ -214,7 +214,7 @@ def _elementwise() -> None:
         "clamp_min": lambda x: torch.clamp(x, min=0.25), "pow_2": lambda x: x**2,
         "add_scalar": lambda x: x + 0.5, "rsub_scalar": lambda x: 1 - x, "mul_scalar": lambda x: x * 3,
         "div_scalar": lambda x: x / 7, "square": torch.square, "relu6": F.relu6, "leaky_relu": F.leaky_relu,
-        "softplus": F.softplus, "mish": F.mish, "floor": torch.floor, "clone": torch.clone, "erf": torch.erf,
+        "softplus": F.softplus, "mish": F.mish, "floor": torch.floor, "clone": torch.clone,
         "where_scalar": lambda x: torch.where(x > 0.25, x, 0.0),
     }  # fmt: skip
     for name, function in unary.items():

@@ -1,0 +1,27 @@
+"""The model of the demo, and how well PyTorch itself computes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model with inputs, PyTorch's result in the inputs' own type, and the result in float64."""
+
+    model: Callable
+    inputs: tuple[torch.Tensor, ...]
+    own: np.ndarray
+    exact: np.ndarray
+
+
+def softmax(rows: int, columns: int, dim: int = 0) -> Example:
+    """Softmax of normal fp16 numbers."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, columns, generator=generator).half()
+    model = torch.nn.Softmax(dim)
+    return Example(model, (x,), model(x).numpy(), model(x.double()).numpy())

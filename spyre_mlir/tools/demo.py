@@ -1,0 +1,105 @@
+"""The demo: softmax from PyTorch to a bundle on disk, run on simulated cores, compared with PyTorch.
+
+    python -m spyre_mlir.tools.demo [DIR]
+
+The exit status is 1 when a result is off by more than four times PyTorch's own fp16 error, both against
+float64, or a thousandth of the largest value if that is more.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from spyre_mlir.tools import _common
+
+ROWS, COLUMNS = 512, 1024
+FLOOR = 1e-3
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the demo; 0 when the numbers agree."""
+    parser = _common.ArgumentParser("demo", __doc__)
+    parser.add_argument("folder", nargs="?", default="out/softmax", metavar="DIR", help="where to write")
+    folder = parser.parse_args(argv).folder
+
+    print(f"Softmax of {ROWS} x {COLUMNS} fp16 numbers over dim 0, from PyTorch to simulated Spyre cores.\n")
+    example = _timed("load PyTorch", lambda: _example())
+    program = _timed("import, compile", lambda: _compiled(example))
+    _timed("write the bundle", lambda: program.save(folder))
+    output = _timed("simulate", lambda: _simulate(program, folder, example.inputs[0].numpy()))
+
+    _section("The program")
+    print(program.summary())
+    _section("HBM bytes of each operation")
+    from spyre_mlir.tools.spyre_run import table
+
+    print(table(program.last_run.statistics))
+    _section(f"Files in {folder}")
+    print(_files(Path(folder)))
+    _section("Largest error against float64")
+    return 0 if _agree(output, example) else 1
+
+
+def _example():
+    try:
+        from spyre_mlir.frontend.example import softmax
+    except ModuleNotFoundError as error:
+        raise _common.CompileError(
+            f"The demo needs PyTorch, and '{error.name}' is not installed: pip install 'spyre-mlir[torch]'."
+        ) from None
+    return softmax(ROWS, COLUMNS)
+
+
+def _compiled(example):
+    from spyre_mlir.program import compile
+
+    return compile(example.model, example.inputs)
+
+
+def _simulate(program, folder: str, x: np.ndarray) -> np.ndarray:
+    """The result of what is on disk; the program keeps the run's statistics for its summary."""
+    from spyre_mlir.bundle import read_bundle
+    from spyre_mlir.simulator import run
+
+    bundle = read_bundle(folder)
+    program.last_run = run(bundle, {program.inputs[0].name: x})
+    (result,) = program.last_run.outputs.values()
+    return result
+
+
+def _timed(what: str, step: Callable):
+    begun = time.perf_counter()
+    value = step()
+    print(f"  {what:<18}{time.perf_counter() - begun:6.2f} s", flush=True)
+    return value
+
+
+def _section(title: str) -> None:
+    print(f"\n{title}\n{'-' * len(title)}")
+
+
+def _files(folder: Path) -> str:
+    sizes = [(path.name, path.stat().st_size) for path in sorted(folder.iterdir())]
+    return "\n".join(f"{size:>10,} bytes  {name}" for name, size in sizes)
+
+
+def _agree(output: np.ndarray, example) -> bool:
+    """Print the errors and the bound."""
+    ours, theirs = (float(np.abs(each - example.exact).max()) for each in (output, example.own))
+    bound = max(4 * theirs, FLOOR * float(np.abs(example.exact).max()))
+    agrees = ours <= bound
+    print(f"PyTorch in fp16  {theirs:.3e}")
+    print(f"this program     {ours:.3e}")
+    print(f"allowed          {bound:.3e}  (4 x PyTorch's, or {FLOOR:g} of the largest value)")
+    print("\nPASS" if agrees else "\nFAIL: the results are off.")
+    return agrees
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""spyre-compile: from a linalg program in MLIR to a bundle folder and a page about it.
+
+    spyre-compile softmax.mlir -o softmax.bundle --sencores 4
+    spyre-compile softmax.mlir -o softmax.bundle --check
+
+--check reads the folder back, runs it on the simulator with seeded random arguments and compares the results
+with those of the CPU: upstream's lowering of the program as it was given. The arguments of kind "parameter"
+are then saved in the bundle. The exit status is 1 when a result is off; the bundle stays, to be looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spyre_mlir.tools import _common
+
+if TYPE_CHECKING:
+    from spyre_mlir.program import Program
+    from spyre_mlir.reference import CpuReference
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
+    options = _parser().parse_args(argv)
+
+    from spyre_mlir import dialects
+    from spyre_mlir.reference import CpuReference
+
+    module = _common.parse_module(options.input, dialects.context())
+    reference = CpuReference(module) if options.check else None
+    program = _compile(module, options)
+    if reference is None:
+        program.save(options.output)
+        print(program.summary())
+        return 0
+    return _check(program, reference, options.output)
+
+
+def _compile(module, options: argparse.Namespace) -> Program:
+    from spyre_mlir.export import export
+    from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
+    from spyre_mlir.program import Program
+    from spyre_mlir.remarks import Remarks
+
+    named = {name: getattr(options, name) for name in ("sencores", "precision")}
+    pipeline = SpyrePipeline(**{name: value for name, value in named.items() if value is not None})
+    remarks, timing = Remarks(), Timing()
+    begun = time.perf_counter()
+    run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=remarks)
+    bundle, arrays = export(module)
+    seconds = time.perf_counter() - begun
+    if options.mlir_timing:
+        print(timing.report(), end="", file=sys.stderr)
+    if options.remarks:
+        _common.write_text(options.remarks, remarks.json_lines())
+    return Program(module, bundle, arrays, list(remarks), seconds, options.numerics)
+
+
+def _check(program: Program, reference: CpuReference, folder: str) -> int:
+    """Save with random parameters, run what is on disk, compare, print."""
+    from spyre_mlir.bundle import read_bundle
+    from spyre_mlir.bundle.folder import read_arrays
+    from spyre_mlir.checking import DISTRIBUTION, SEED, compare, random_arguments
+    from spyre_mlir.simulator import run
+
+    manifest = program.bundle.manifest
+    arguments = random_arguments(manifest)
+    parameters = {each.name for each in manifest.arguments if each.kind == "parameter"}
+    program.arrays.update({name: array for name, array in arguments.items() if name in parameters})
+    program.save(folder)
+    inputs = {name: array for name, array in arguments.items() if name not in parameters}
+    program.last_run = run(read_bundle(folder), {**read_arrays(folder), **inputs}, program.numerics)
+    print(program.summary())
+    print(f"\ncheck against the CPU (seed {SEED}: {DISTRIBUTION})")
+    comparisons = compare(
+        manifest, program.last_run.outputs, reference(*arguments.values()), program.numerics
+    )
+    for comparison in comparisons:
+        print(comparison)
+    return 0 if all(comparison.passed for comparison in comparisons) else 1
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-compile", __doc__)
+    parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
+    parser.add_argument("-o", dest="output", metavar="DIR", required=True, help="the bundle folder to write")
+    parser.add_argument("--sencores", type=int, metavar="N", help="cores, 1 to 32 (default: SENCORES, or 32)")
+    parser.add_argument("--precision", choices=("device", "strict"),
+                        help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
+    parser.add_argument("--numerics", choices=("ieee", "dl16"), default="ieee",
+                        help="of --check: DL16 as IEEE fp16 (the default), or bit-true")  # fmt: skip
+    parser.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
+    parser.add_argument("--mlir-timing", action="store_true", help="print the time of each pass to stderr")
+    parser.add_argument("--check", action="store_true", help="run it and compare with the CPU")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

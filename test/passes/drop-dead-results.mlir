@@ -1,0 +1,66 @@
+// RUN: spyre-opt %s --drop-dead-results --split-input-file --verify-diagnostics | filecheck %s
+
+// A result that nobody reads goes, with its destination and the scalar ops that only it needs.
+#id = affine_map<(d0) -> (d0)>
+func.func @max_without_index(%x: tensor<64xf16>, %y: tensor<64xi64>) -> tensor<64xf16> {
+  %e = tensor.empty() : tensor<64xf16>
+  %i = tensor.empty() : tensor<64xi64>
+  // expected-remark@below {{rewrite: dropped 1 results without a reader}}
+  %0:2 = linalg.generic {indexing_maps = [#id, #id, #id, #id], iterator_types = ["parallel"]}
+      ins(%x, %y : tensor<64xf16>, tensor<64xi64>) outs(%e, %i : tensor<64xf16>, tensor<64xi64>) {
+  ^bb0(%a: f16, %b: i64, %o: f16, %p: i64):
+    %r = arith.negf %a : f16
+    %s = arith.addi %b, %b : i64
+    linalg.yield %r, %s : f16, i64
+  } -> (tensor<64xf16>, tensor<64xi64>)
+  return %0#0 : tensor<64xf16>
+}
+// -----
+// What a live result needs stays, in order, also where the first result is the dead one.
+#id = affine_map<(d0) -> (d0)>
+#all = affine_map<(d0) -> ()>
+func.func @second(%x: tensor<64xf16>) -> tensor<f16> {
+  %e = tensor.empty() : tensor<f16>
+  %0:2 = linalg.generic {indexing_maps = [#id, #all, #all], iterator_types = ["reduction"]}
+      ins(%x : tensor<64xf16>) outs(%e, %e : tensor<f16>, tensor<f16>) {
+  ^bb0(%a: f16, %o: f16, %p: f16):
+    %c = arith.constant 2.0 : f16
+    %dead = arith.mulf %a, %o : f16
+    %q = arith.divf %a, %c : f16
+    %r = arith.addf %q, %p : f16
+    linalg.yield %dead, %r : f16, f16
+  } -> (tensor<f16>, tensor<f16>)
+  return %0#1 : tensor<f16>
+}
+// -----
+// An op whose results are all read stays as it is.
+#id = affine_map<(d0) -> (d0)>
+func.func @both(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
+  %e = tensor.empty() : tensor<64xf16>
+  %0:2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xf16>) outs(%e, %e : tensor<64xf16>, tensor<64xf16>) {
+  ^bb0(%a: f16, %o: f16, %p: f16):
+    %r = arith.negf %a : f16
+    linalg.yield %r, %a : f16, f16
+  } -> (tensor<64xf16>, tensor<64xf16>)
+  return %0#0, %0#1 : tensor<64xf16>, tensor<64xf16>
+}
+// -----
+// A live result that reads the accumulator of a dead one.
+#id = affine_map<(d0) -> (d0)>
+#all = affine_map<(d0) -> ()>
+func.func @argmax(%x: tensor<64xf16>) -> tensor<i64> {
+  %e = tensor.empty() : tensor<f16>
+  %i = tensor.empty() : tensor<i64>
+  %0:2 = linalg.generic {indexing_maps = [#id, #all, #all], iterator_types = ["reduction"]}
+      ins(%x : tensor<64xf16>) outs(%e, %i : tensor<f16>, tensor<i64>) {
+  ^bb0(%a: f16, %o: f16, %p: i64):
+    %at = linalg.index 0 : index
+    %here = arith.index_cast %at : index to i64
+    %more = arith.cmpf ogt, %a, %o : f16
+    %r = arith.maximumf %a, %o : f16
+    %s = arith.select %more, %here, %p : i64
+    linalg.yield %r, %s : f16, i64
+  } -> (tensor<f16>, tensor<i64>)
+  return %0#1 : tensor<i64>
+}
