@@ -39,6 +39,7 @@ class Comparison:
     name: str
     error: float
     bound: float
+    what: str = "largest error"
 
     @property
     def passed(self) -> bool:
@@ -46,7 +47,7 @@ class Comparison:
 
     def __str__(self) -> str:
         verdict = "PASS" if self.passed else "FAIL"
-        return f"{verdict}  {self.name}: largest error {self.error:.3e}, allowed {self.bound:.3e}"
+        return f"{verdict}  {self.name}: {self.what} {self.error:.3g}, allowed {self.bound:.3g}"
 
 
 def random_arguments(manifest: Manifest, seed: int = SEED) -> dict[str, np.ndarray]:
@@ -84,7 +85,7 @@ def _random(argument: Argument, generator: np.random.Generator) -> np.ndarray:
 def _compared(argument: Argument, got: np.ndarray, reference: np.ndarray, numerics: str) -> Comparison:
     if argument.host_dtype not in TOLERANCES:
         wrong = int(np.count_nonzero(got != reference))
-        return Comparison(argument.name, float(wrong), 0.0)
+        return Comparison(argument.name, float(wrong), 0.0, "wrong elements")
     if reference.dtype == np.uint16:
         reference = (reference.astype(np.uint32) << np.uint32(16)).view(np.float32)
     got, reference = got.astype(np.float64), reference.astype(np.float64)

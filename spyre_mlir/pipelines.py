@@ -58,6 +58,7 @@ class SpyrePipeline(Options):
                     "fold-constants",
                     "decompose-to-device-ops",
                     *_CLEAN,
+                    "fuse-device-ops",
                     f"apply-precision{{policy={self.precision}}}",
                     *_CLEAN,
                     "fuse-device-ops",

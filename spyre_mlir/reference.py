@@ -14,7 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.mlir import PassManager, execution_engine, ir, location_of, memref_descriptor
+from spyre_mlir.mlir import (
+    PassManager,
+    execution_engine,
+    ir,
+    location_of,
+    memref_descriptor,
+    register_torch_passes,
+)
 
 # copy-before-write and no eliminate-empty-tensors: torch-mlir's bufferisation of tm_tensor leaves to_tensor
 # without `restrict`. modify-public-functions: otherwise the results of @main are never written.
@@ -136,6 +143,7 @@ def _shape_and_dtype(tensor: ir.RankedTensorType) -> tuple[tuple[int, ...], type
 
 def _lower(module: ir.Module) -> ir.Module:
     """To the LLVM dialect, in place."""
+    register_torch_passes()
     try:
         with module.context:
             PassManager.parse(PIPELINE).run(module.operation)

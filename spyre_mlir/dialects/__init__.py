@@ -9,9 +9,12 @@ from __future__ import annotations
 from spyre_mlir.dialects.sdsc import Sdsc
 from spyre_mlir.dialects.sdscbundle import SdscBundle
 from spyre_mlir.dialects.stick import Stick
-from spyre_mlir.mlir import ir
+from spyre_mlir.mlir import announce_dialect, ir
 
 DIALECTS = (Stick, Sdsc, SdscBundle)
+
+for _dialect in DIALECTS:
+    announce_dialect(_dialect.DIALECT_NAMESPACE, _dialect.__module__)
 
 
 def context() -> ir.Context:

@@ -6,6 +6,7 @@ A dim that is in the stick of any operand has the padded extent, whole sticks, f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -24,7 +25,7 @@ class Space:
     present: tuple[frozenset[int], ...]
     reduced: frozenset[int] = frozenset()
 
-    @property
+    @functools.cached_property
     def padded(self) -> tuple[int, ...]:
         """Extents in elements, whole sticks where the dim is in the stick of any operand."""
         return tuple(-(-size // self.granule(dim)) * self.granule(dim) for dim, size in enumerate(self.sizes))

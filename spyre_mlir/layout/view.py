@@ -171,6 +171,8 @@ class BufferView:
         return view._canonical()
 
     def _sliced(self, dim: int, offset: int, size: int, step: int) -> BufferView:
+        if size == 1:
+            step = 1  # one element has no step
         if self.lane == dim and (offset % self.elements_per_stick or step != 1):
             raise ViewError(f"a slice from {offset} by {step} cuts the sticks of dim {dim}")
         axes, start = [], self.offset

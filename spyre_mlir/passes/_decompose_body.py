@@ -56,7 +56,8 @@ class BodyDecomposer:
         if any(accumulator in list(op.operands) for op in ops) or yielded == accumulator:
             self.nodes[accumulator] = self._node(self.generic.output, self.generic.maps[-1])
         self._elementwise(ops)
-        return self._term(self._lookup(yielded))
+        node = self._lookup(yielded)
+        return self._term(self._to(node, "f16", self.op) if str(yielded.type) == "i1" else node)
 
     # -- nodes ----------------------------------------------------------------------------------------
 
@@ -123,10 +124,15 @@ class BodyDecomposer:
             if folded is not None:
                 return Node(None, constant=folded)
         if opcode == "where3":
-            return self._where(nodes)
+            return self._where(nodes, str(op.results[0].type))
         if opcode == "realdiv" and nodes[0].constant == 1.0:
             return self._emit("reciprocal", nodes[1:])
-        return self._emit(opcode, nodes)
+        return self._emit(opcode, self._agreeing(nodes))
+
+    def _agreeing(self, nodes: list[Node]) -> list[Node]:
+        """A boolean is in the format of what it compares; here in that of the first operand."""
+        first = next((node.element for node in nodes if node.value is not None), "")
+        return [self._to(node, first, self.op) for node in nodes]
 
     def _opcode(self, op: ir.Operation) -> str:
         if op.name == "arith.cmpf":
@@ -162,15 +168,14 @@ class BodyDecomposer:
             raise fail(op, f"a cast from {node.element} to {element} has no device operation")
         return self._emit(casts[node.element, element], [node], element)
 
-    def _where(self, nodes: list[Node]) -> Node:
+    def _where(self, nodes: list[Node], result: str) -> Node:
         """``where3`` wants its condition in the element type of its values."""
         condition, *values = nodes
         if condition.value is None:
             return values[0] if condition.constant else values[1]
-        if all(value.value is None for value in values):
-            return self._emit("where3", nodes)
-        element = next(value.element for value in values if value.value is not None)
-        return self._emit("where3", [self._to(condition, element, self.op), *values], element)
+        element = next((value.element for value in values if value.value is not None), None)
+        element = element or device_element(result, self.op.location)
+        return self._emit("where3", [self._to(node, element, self.op) for node in nodes], element)
 
     def _power(self, op: ir.Operation, base: Node, exponent: Node) -> Node:
         if exponent.constant is not None and base.value is None:

@@ -44,6 +44,7 @@ class DesignBuilder:
         self.space = space
         self.division = division
         self.constants = constants
+        self.shares = [extent // split for extent, split in zip(space.padded, division.splits, strict=True)]
         self.labels = self._labels()
         self.extra: dict[str, int] = {}  # labels without a dim: synthetic sticks and fillers, and their size
         self.fillers: set[str] = set()
@@ -56,7 +57,7 @@ class DesignBuilder:
         geometries = self._geometries()
         roles = self._roles(geometries)
         slices = {label: split for label, split in zip(self.labels, self.division.splits, strict=True)}
-        shares = {label: self._share(dim) for dim, label in enumerate(self.labels)}
+        shares = dict(zip(self.labels, self.shares, strict=True))
         cores = [self.division.slices_of(core) for core in range(self.division.cores)]
         operands = tuple(
             Operand(
@@ -211,16 +212,12 @@ class DesignBuilder:
         """A scale for each dim in the operand's order; labels that other operands added are not its dims."""
         return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
 
-    def _share(self, dim: int) -> int:
-        """Elements of a dim per slice: whole granules."""
-        return self.space.padded[dim] // self.division.splits[dim]
-
     def _offset_bytes(self, at: int, slices: tuple[int, ...]) -> int:
         """Where a core's slice of an operand begins in the buffer."""
         view = self.space.views[at]
         elements = view.offset
         for axis in view.axes:
-            elements += slices[axis.dim] * self._share(axis.dim) // axis.divisor * axis.stride
+            elements += slices[axis.dim] * self.shares[axis.dim] // axis.divisor * axis.stride
         return elements * ELEMENT_BYTES[view.dtype]
 
     # -- roles, masks, constants ----------------------------------------------------------------------

@@ -68,7 +68,7 @@ _FOLD: dict[str, Callable[..., float]] = {
     "minimum": min,
     "sqrt": lambda a: math.sqrt(a) if a >= 0 else math.nan,
     "rsqrt": lambda a: 1 / math.sqrt(a) if a > 0 else math.inf,
-    "exp": math.exp,
+    "exp": lambda a: math.exp(a) if a < 709.0 else math.inf,
     "abs": abs,
     "equal": lambda a, b: float(a == b),
     "notequal": lambda a, b: float(a != b),

@@ -8,12 +8,15 @@ from typing import ClassVar
 import numpy as np
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op, device_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import Structured, defining_op, device_op, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 
 _LARGEST_F16 = 65504.0
+
+#: Reductions whose partial results differ from rounded ones.
+_ROUNDING = ("sum", "sumnonstick", "mean", "meannonstick", "prod")
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,8 @@ class ApplyPrecision(Pass):
     """Fold the f32 islands of an fp16 program back to f16, or keep them.
 
     The importer computes softmax, norms and matmul in f32 between an extf and a truncf; the device
-    accumulates in higher precision by itself. An island is a set of f32 values connected by ops.
+    accumulates in higher precision by itself. An island is a set of f32 values connected by ops. Partial
+    results of one reduction in two operations are never rounded: they stay f32 between casts.
 
     ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16; one that
     touches an argument, a result or an integer stays f32.
@@ -53,7 +57,8 @@ class Islands:
 
     def __init__(self, block: ir.Block) -> None:
         self.parent: dict[ir.Value, ir.Value] = {}
-        self.bound: set[ir.Value] = set()  # values that must stay f32
+        self.bound: set[ir.Value] = set()  # values that must stay f32, with their island
+        self.partial: set[ir.Value] = set()  # values that stay f32 by themselves
         self.order: list[ir.Value] = []
         self.matmuls: list[ir.Operation] = []
         for argument in block.arguments:
@@ -83,6 +88,8 @@ class Islands:
             self._add(value)
         if opcode == "batchmatmul":
             self.matmuls.append(op)
+        if opcode in _ROUNDING and sdsc.opcode_of(_producer(op)) in _ROUNDING and values:
+            self.partial.add(op.operands[0])
         if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32"):
             self.bound.update(values)
         elif opcode not in ("dl16tofp32", "fp32todl16"):
@@ -92,7 +99,7 @@ class Islands:
     def inner(self) -> set[ir.Value]:
         """The values of all islands that no bound value belongs to."""
         outer = {self.find(value) for value in self.bound}
-        return {value for value in self.order if self.find(value) not in outer}
+        return {value for value in self.order if self.find(value) not in outer} - self.partial
 
     def rounded_matmuls(self) -> set[ir.Value]:
         """Results of matmuls that are only ever rounded to fp16."""
@@ -102,6 +109,11 @@ class Islands:
             for value in results
             if all(sdsc.opcode_of(use.owner.operation) == "fp32todl16" for use in value.uses)
         }
+
+
+def _producer(op: ir.Operation) -> ir.Operation:
+    """The op that makes the first operand; the op itself for an argument."""
+    return defining_op(op.operands[0]) or op
 
 
 def _read(op: ir.Operation) -> list[ir.Value]:
@@ -147,19 +159,35 @@ class _Demotion:
         if sdsc.opcode_of(op) in ("dl16tofp32", "fp32todl16"):
             self.values[op.results[0]] = self._value(op.operands[0])
         elif generic is not None:
-            self.values[op.results[0]] = device_op(
-                generic.opcode or "",
-                [self._value(value) for value in generic.inputs],
-                generic.maps[:-1],
-                generic.extents,
-                "f16",
-                location=op.location,
-                reduced=generic.reduced,
-                result_map=generic.maps[-1],
-                constants=sdsc.constants_of(op),
-            )
+            self.values[op.results[0]] = self._device_op(op, generic)
         else:
             self._copy(op)
+
+    def _device_op(self, op: ir.Operation, generic: Structured) -> ir.Value:
+        """In f16, or in f32 between casts if it makes or takes a partial result."""
+        inputs = [self._value(value) for value in generic.inputs]
+        partial = generic.result not in self.folded or any(element_of(value) == "f32" for value in inputs)
+        element = "f32" if partial else "f16"
+        made = device_op(
+            generic.opcode or "",
+            [self._cast(value, element) for value in inputs],
+            generic.maps[:-1],
+            generic.extents,
+            element,
+            location=op.location,
+            reduced=generic.reduced,
+            result_map=generic.maps[-1],
+            constants=sdsc.constants_of(op),
+        )
+        return self._cast(made, "f16" if generic.result in self.folded else "f32")
+
+    def _cast(self, value: ir.Value, element: str) -> ir.Value:
+        if element_of(value) == element:
+            return value
+        shape = shape_of(value)
+        dims = tuple(range(len(shape)))
+        opcode = "dl16tofp32" if element == "f32" else "fp32todl16"
+        return device_op(opcode, [value], [dims], shape, element, location=ir.Location.current)
 
     def _copy(self, op: ir.Operation) -> None:
         """A view or an insertion: the same op on f16."""

@@ -57,9 +57,10 @@ class _Lowering:
         self.arguments: list[Argument] = []
         self.constants: dict[str, ir.Attribute] = {}
         self.buffers: dict[ir.Value, Buffer] = {}
+        self.intermediates = 0
         self.uses: list[tuple[str, ...]] = []
         self.designs: dict[str, Design] = {}
-        self.files: dict[str, str] = {}
+        self.files: dict[tuple, str] = {}
         self.addresses: dict[tuple[str, int], ir.Value] = {}
         self.symbols: dict[tuple[str, int], int] = {}
         self.bases: dict[str, ir.Value] = {}
@@ -141,7 +142,8 @@ class _Lowering:
             if placement is None:
                 raise fail(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             size = self.memory.layout(value).bytes
-            name = f"buffer{sum(1 for buffer in self.buffers.values() if buffer.name.startswith('buffer'))}"
+            name = f"buffer{self.intermediates}"
+            self.intermediates += 1
             if isinstance(placement, sdsc.LxAttr):
                 made = Buffer(name, "lx", ir.IntegerAttr(placement.address).value, size)
             else:
@@ -199,7 +201,7 @@ class _Lowering:
 
     def _file(self, design: Design) -> str:
         """The file of a design: an earlier one that says the same, debug handle aside."""
-        key = str(to_plain(design)).partition("'opcode'")[2].partition("'debug'")[0]
+        key = _identity(design)
         if key not in self.files:
             self.files[key] = design.filename
             self.designs[design.filename] = design
@@ -214,6 +216,20 @@ class _Lowering:
             self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(manifest))
             if self.constants:
                 self.module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(self.constants)
+
+
+def _identity(design: Design) -> tuple:
+    """What two designs of one file have in common: all but index and debug handle."""
+    operands = [
+        (each.role, each.data_format, each.memory, each.dim_order, each.stick_dim, each.start, *_items(each.scale, each.gap))
+        for each in design.operands
+    ]
+    facts = _items(design.sizes, design.slices, design.padding, design.masks)
+    return (design.opcode, design.mask_constant, design.constants, *facts, *operands)
+
+
+def _items(*members: dict) -> tuple:
+    return tuple(tuple(member.items()) for member in members)
 
 
 def _text(attr: ir.Attribute) -> str:

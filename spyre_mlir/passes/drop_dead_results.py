@@ -31,10 +31,25 @@ class DropDeadResults(Pass):
 
         module.walk(visit)
         for op in found:
-            live = [index for index, result in enumerate(op.results) if any(True for _ in result.uses)]
+            live = _live(op)
             if live and len(live) < len(op.results):
                 self.remark(op, "rewrite", f"dropped {len(op.results) - len(live)} results without a reader")
                 _rebuild(op, live)
+
+
+def _live(op: ir.Operation) -> list[int]:
+    """The results with a reader, and those whose accumulator their bodies read (the value beside an index)."""
+    block = op.regions[0].blocks[0]
+    inputs = len(op.operands) - len(op.results)
+    live = {index for index, result in enumerate(op.results) if any(True for _ in result.uses)}
+    while True:
+        needed = _needed(block, sorted(live))
+        terminator = list(block.operations)[-1].operation
+        read = {value for each in needed for value in each.operands} | {terminator.operands[at] for at in live}
+        more = {at for at in range(len(op.results)) if block.arguments[inputs + at] in read} | live
+        if more == live:
+            return sorted(live)
+        live = more
 
 
 def _rebuild(op: ir.Operation, live: list[int]) -> None:
@@ -64,9 +79,9 @@ def _rebuild(op: ir.Operation, live: list[int]) -> None:
     op.erase()
 
 
-def _copy_needed(old: ir.Block, new: ir.Block, values: dict[ir.Value, ir.Value], live: list[int]) -> None:
-    """Copies the ops that the live yields need, in order."""
-    *body, terminator = [op.operation for op in old.operations]
+def _needed(block: ir.Block, live: list[int]) -> set[ir.Operation]:
+    """The ops of a body that the live yields need."""
+    *body, terminator = [op.operation for op in block.operations]
     needed: set[ir.Operation] = set()
     wanted = [terminator.operands[index] for index in live]
     while wanted:
@@ -75,6 +90,13 @@ def _copy_needed(old: ir.Block, new: ir.Block, values: dict[ir.Value, ir.Value],
             continue
         needed.add(owner.operation)
         wanted.extend(owner.operation.operands)
+    return needed
+
+
+def _copy_needed(old: ir.Block, new: ir.Block, values: dict[ir.Value, ir.Value], live: list[int]) -> None:
+    """Copies the ops that the live yields need, in order."""
+    *body, terminator = [op.operation for op in old.operations]
+    needed = _needed(old, live)
     with ir.InsertionPoint(new):
         for op in body:
             if op not in needed:

@@ -118,10 +118,6 @@ def _replace(value: ir.Value, array: np.ndarray) -> None:
     """Puts a dense constant in the place of a value."""
     type_ = ir.RankedTensorType(value.type)
     with ir.InsertionPoint(value.owner), value.owner.location:
-        if str(type_.element_type) == "i1":
-            attr = ir.DenseElementsAttr.get(np.packbits(array, bitorder="little"), shape=list(type_.shape),
-                                            type=type_.element_type)  # fmt: skip
-        else:
-            attr = ir.DenseElementsAttr.get(np.ascontiguousarray(array), type=type_)
+        attr = ir.DenseElementsAttr.get(np.array(array, order="C"), type=type_)
         made = ir.Operation.create("arith.constant", results=[type_], attributes={"value": attr})
     value.replace_all_uses_with(made.result)

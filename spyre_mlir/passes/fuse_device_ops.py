@@ -23,7 +23,9 @@ _ERF = ("add", ("erf", ("mul", "x", 0.70710678)), 1.0)
 _ERF_DIV = ("add", ("erf", ("realdiv", "x", 1.41421356)), 1.0)
 
 #: (pattern, operation, its operands, its constants from the bound ones)
-RULES: list[tuple[Pattern, str, tuple[str, ...], Callable[[dict[str, float]], dict[str, float]] | None]] = [
+Rule = tuple[tuple, str, tuple[str, ...], Callable[[dict[str, float]], dict[str, float]] | None]
+
+RULES: list[Rule] = [
     (_SIGMOID, "sigmoid", ("x",), None),
     (("mul", "x", ("sigmoid", "x")), "silu", ("x",), None),
     (("realdiv", "x", ("add", ("exp", ("neg", "x")), 1.0)), "silu", ("x",), None),
@@ -163,27 +165,42 @@ def _reduction(shape: Structured, source: ir.Value, opcode: str, at: Structured,
 # -- pointwise patterns -------------------------------------------------------------------------------
 
 
+_RULES_BY_ROOT: dict[str, list[Rule]] = {}
+for _rule in RULES:
+    _RULES_BY_ROOT.setdefault(_rule[0][0], []).append(_rule)
+
+
 def _pointwise(root: Structured) -> ir.Value | None:
-    if root.reduced:
+    opcode = root.opcode
+    if root.reduced or opcode not in _RULES_BY_ROOT:
         return None
-    for pattern, opcode, operands, constants in RULES:
-        if pattern[0] != root.opcode or element_of(root.result) == "f32" and "IEEE_FP32" not in DEVICE_OPS[opcode].formats:
+    is_f32 = element_of(root.result) == "f32"
+    for rule in _RULES_BY_ROOT[opcode]:
+        if not is_f32 or "IEEE_FP32" in DEVICE_OPS[rule[1]].formats:
+            made = _apply(rule, root)
+            if made is not None:
+                return made
+    return None
+
+
+def _apply(rule: Rule, root: Structured) -> ir.Value | None:
+    """The fused operation if the rule's pattern is rooted here."""
+    pattern, opcode, operands, constants = rule
+    for bound in _match(pattern, root, tuple(range(len(root.iterators))), {}):
+        if not all(name in bound for name in operands):
             continue
-        for bound in _match(pattern, root, tuple(range(len(root.iterators))), {}):
-            if not all(name in bound for name in operands):
-                continue
-            found = [bound[name] for name in operands]
-            numbers = {name: value for name, value in bound.items() if isinstance(value, float)}
-            return device_op(
-                opcode,
-                [value for value, _ in found],
-                [dims for _, dims in found],
-                root.extents,
-                element_of(root.result),
-                location=root.op.location,
-                result_map=root.maps[-1],
-                constants=constants(numbers) if constants else None,
-            )
+        found = [bound[name] for name in operands]
+        numbers = {name: value for name, value in bound.items() if isinstance(value, float)}
+        return device_op(
+            opcode,
+            [value for value, _ in found],
+            [dims for _, dims in found],
+            root.extents,
+            element_of(root.result),
+            location=root.op.location,
+            result_map=root.maps[-1],
+            constants=constants(numbers) if constants else None,
+        )
     return None
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
+    from spyre_mlir.mlir import ir
     from spyre_mlir.program import Program
-    from spyre_mlir.reference import CpuReference
 
 
 @_common.tool
@@ -29,19 +29,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
 
     from spyre_mlir import dialects
-    from spyre_mlir.reference import CpuReference
 
     module = _common.parse_module(options.input, dialects.context())
-    reference = CpuReference(module) if options.check else None
+    original = module.operation.clone()
     program = _compile(module, options)
-    if reference is None:
-        program.save(options.output)
-        print(program.summary())
-        return 0
-    return _check(program, reference, options.output)
+    status = _check(program, original, options.output) if options.check else _save(program, options.output)
+    if options.remarks:
+        from spyre_mlir.remarks import Remarks
+
+        _common.write_text(options.remarks, Remarks(program.remarks).json_lines())
+    return status
 
 
-def _compile(module, options: argparse.Namespace) -> Program:
+def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     from spyre_mlir.export import export
     from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
     from spyre_mlir.program import Program
@@ -56,18 +56,24 @@ def _compile(module, options: argparse.Namespace) -> Program:
     seconds = time.perf_counter() - begun
     if options.mlir_timing:
         print(timing.report(), end="", file=sys.stderr)
-    if options.remarks:
-        _common.write_text(options.remarks, remarks.json_lines())
     return Program(module, bundle, arrays, list(remarks), seconds, options.numerics)
 
 
-def _check(program: Program, reference: CpuReference, folder: str) -> int:
+def _save(program: Program, folder: str) -> int:
+    program.save(folder)
+    print(program.summary())
+    return 0
+
+
+def _check(program: Program, original: ir.OpView, folder: str) -> int:
     """Save with random parameters, run what is on disk, compare, print."""
     from spyre_mlir.bundle import read_bundle
     from spyre_mlir.bundle.folder import read_arrays
     from spyre_mlir.checking import DISTRIBUTION, SEED, compare, random_arguments
+    from spyre_mlir.reference import CpuReference
     from spyre_mlir.simulator import run
 
+    reference = CpuReference(original)
     manifest = program.bundle.manifest
     arguments = random_arguments(manifest)
     parameters = {each.name for each in manifest.arguments if each.kind == "parameter"}

@@ -1,6 +1,14 @@
 // RUN: spyre-opt %s --drop-dead-results --split-input-file --verify-diagnostics | filecheck %s
 
 // A result that nobody reads goes, with its destination and the scalar ops that only it needs.
+// CHECK-LABEL: func.func @max_without_index
+// CHECK: %[[V:.*]] = linalg.generic {indexing_maps = [#map, #map, #map]
+// CHECK-SAME: ins(%{{.*}}, %{{.*}} : tensor<64xf16>, tensor<64xi64>) outs(%{{.*}} : tensor<64xf16>) {
+// CHECK-NEXT: ^bb0(%[[A:.*]]: f16, %{{.*}}: i64, %{{.*}}: f16):
+// CHECK-NEXT: %[[R:.*]] = arith.negf %[[A]] : f16
+// CHECK-NEXT: linalg.yield %[[R]] : f16
+// CHECK-NEXT: } -> tensor<64xf16>
+// CHECK-NEXT: return %[[V]]
 #id = affine_map<(d0) -> (d0)>
 func.func @max_without_index(%x: tensor<64xf16>, %y: tensor<64xi64>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
@@ -17,6 +25,12 @@ func.func @max_without_index(%x: tensor<64xf16>, %y: tensor<64xi64>) -> tensor<6
 }
 // -----
 // What a live result needs stays, in order, also where the first result is the dead one.
+// CHECK-LABEL: func.func @second
+// CHECK: ^bb0(%[[A:.*]]: f16, %[[P:.*]]: f16):
+// CHECK-NEXT: %[[C:.*]] = arith.constant 2.000000e+00 : f16
+// CHECK-NEXT: %[[Q:.*]] = arith.divf %[[A]], %[[C]] : f16
+// CHECK-NEXT: %[[R:.*]] = arith.addf %[[Q]], %[[P]] : f16
+// CHECK-NEXT: linalg.yield %[[R]] : f16
 #id = affine_map<(d0) -> (d0)>
 #all = affine_map<(d0) -> ()>
 func.func @second(%x: tensor<64xf16>) -> tensor<f16> {
@@ -34,6 +48,10 @@ func.func @second(%x: tensor<64xf16>) -> tensor<f16> {
 }
 // -----
 // An op whose results are all read stays as it is.
+// CHECK-LABEL: func.func @both
+// CHECK: %[[V:.*]]:2 = linalg.generic
+// CHECK: linalg.yield %{{.*}}, %{{.*}} : f16, f16
+// CHECK: return %[[V]]#0, %[[V]]#1
 #id = affine_map<(d0) -> (d0)>
 func.func @both(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
   %e = tensor.empty() : tensor<64xf16>
@@ -46,7 +64,13 @@ func.func @both(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
   return %0#0, %0#1 : tensor<64xf16>, tensor<64xf16>
 }
 // -----
-// A live result that reads the accumulator of a dead one.
+// The maximum beside an index is live although nobody reads it: the index is found by its accumulator.
+// CHECK-LABEL: func.func @argmax
+// CHECK: %[[V:.*]]:2 = linalg.generic
+// CHECK: %[[MORE:.*]] = arith.cmpf ogt, %{{.*}}, %{{.*}} : f16
+// CHECK: arith.select %[[MORE]]
+// CHECK: linalg.yield %{{.*}}, %{{.*}} : f16, i64
+// CHECK: return %[[V]]#1
 #id = affine_map<(d0) -> (d0)>
 #all = affine_map<(d0) -> ()>
 func.func @argmax(%x: tensor<64xf16>) -> tensor<i64> {

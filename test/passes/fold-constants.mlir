@@ -1,6 +1,10 @@
 // RUN: spyre-opt %s --fold-constants --split-input-file --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --fold-constants="largest=3" --split-input-file | filecheck %s --check-prefix=SMALL
 
 // A chain of ops on constants becomes the value that its first reader with an argument needs.
+// CHECK-LABEL: func.func @chain
+// CHECK: %[[C:.*]] = arith.constant dense<[-1.000000e+00, -4.000000e+00, -9.000000e+00, -1.600000e+01]> : tensor<4xf32>
+// CHECK: ins(%{{.*}}, %[[C]] : tensor<4xf32>, tensor<4xf32>)
 #id = affine_map<(d0) -> (d0)>
 func.func @chain(%x: tensor<4xf32>) -> tensor<4xf32> {
   %c = arith.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
@@ -25,6 +29,9 @@ func.func @chain(%x: tensor<4xf32>) -> tensor<4xf32> {
 }
 // -----
 // A mask of positions (linalg.index, booleans) is computed too, and one that is returned.
+// CHECK-LABEL: func.func @mask
+// CHECK: %[[C:.*]] = arith.constant dense<{{\[}}[true, false, false], [true, true, false]]> : tensor<2x3xi1>
+// CHECK: return %[[C]]
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @mask() -> tensor<2x3xi1> {
   %e = tensor.empty() : tensor<2x3xi1>
@@ -39,6 +46,10 @@ func.func @mask() -> tensor<2x3xi1> {
 }
 // -----
 // A fill is one number already.
+// CHECK-LABEL: func.func @fill
+// CHECK-NOT: dense<
+// CHECK: %[[V:.*]] = linalg.generic
+// CHECK: return %[[V]]
 func.func @fill(%x: tensor<4xf32>) -> tensor<4xf32> {
   %c = arith.constant 3.0 : f32
   %e = tensor.empty() : tensor<4xf32>
@@ -50,6 +61,13 @@ func.func @fill(%x: tensor<4xf32>) -> tensor<4xf32> {
 }
 // -----
 // Reshapes, slices and pads fold, of any element type of the host.
+// CHECK-LABEL: func.func @views
+// CHECK: %[[C:.*]] = arith.constant dense<[0, 6, 7, 0]> : tensor<4xi64>
+// CHECK: return %[[C]]
+// A value of more than the largest number of elements is left alone.
+// SMALL-LABEL: func.func @views
+// SMALL: %[[P:.*]] = tensor.pad
+// SMALL: return %[[P]]
 func.func @views(%x: tensor<4xi64>) -> tensor<4xi64> {
   %c = arith.constant dense<[[1, 2, 3, 4], [5, 6, 7, 8]]> : tensor<2x4xi64>
   %0 = tensor.extract_slice %c[1, 1] [1, 2] [1, 1] : tensor<2x4xi64> to tensor<2xi64>
@@ -62,6 +80,9 @@ func.func @views(%x: tensor<4xi64>) -> tensor<4xi64> {
 }
 // -----
 // An op that reads an argument, in its body even, is no constant.
+// CHECK-LABEL: func.func @captured
+// CHECK-NOT: dense<
+// CHECK: tensor.extract
 func.func @captured(%x: tensor<i32>) -> tensor<4xi32> {
   %e = tensor.empty() : tensor<4xi32>
   %0 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]} outs(%e : tensor<4xi32>) {
@@ -70,4 +91,19 @@ func.func @captured(%x: tensor<i32>) -> tensor<4xi32> {
     linalg.yield %r : i32
   } -> tensor<4xi32>
   return %0 : tensor<4xi32>
+}
+// -----
+// A rank-0 value keeps its rank.
+// CHECK-LABEL: func.func @scalar
+// CHECK: %[[C:.*]] = arith.constant dense<4.000000e+00> : tensor<bf16>
+// CHECK: return %[[C]]
+func.func @scalar() -> tensor<bf16> {
+  %c = arith.constant dense<2.0> : tensor<bf16>
+  %e = tensor.empty() : tensor<bf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%c : tensor<bf16>) outs(%e : tensor<bf16>) {
+  ^bb0(%a: bf16, %o: bf16):
+    %r = arith.mulf %a, %a : bf16
+    linalg.yield %r : bf16
+  } -> tensor<bf16>
+  return %0 : tensor<bf16>
 }

@@ -1,0 +1,82 @@
+"""The DMA tuples of a layout: the loop nest they stand for moves each element to its place."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from layout_cases import ELEMENTS, positions, positions_by_order, random_layout, random_order, random_shape
+
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.transfer import DmaTuples, dma_tuples
+
+
+def moved(tuples: DmaTuples, host: np.ndarray, device_elements: int) -> np.ndarray:
+    """Runs the loop nest of the tiled-tensor RFC: the device array, -1 where nothing was put."""
+    device = np.full(device_elements, -1)
+    loops = np.indices(tuples.ranges).reshape(len(tuples.ranges), -1)
+    inside = np.ones(loops.shape[1], bool)
+    for which, weights, size in tuples.bounds:
+        inside &= sum(loops[at] * weight for at, weight in zip(which, weights, strict=True)) < size
+    loops = loops[:, inside]
+    sources = np.array(tuples.host_strides) @ loops
+    targets = np.array(tuples.device_strides) @ loops
+    assert len(np.unique(targets)) == targets.size == host.size, "an element is moved twice or not at all"
+    device[targets] = host.ravel()[sources]
+    return device
+
+
+def test_the_loop_nest_of_the_rfc():
+    """(64, 1024, 4), (1, 64, 65536), (1, 256, 64) of the RFC, here from outermost to innermost."""
+    tuples = dma_tuples(StickLayout.for_tensor([1024, 256], "f16"))
+    assert tuples == DmaTuples((4, 1024, 64), (64, 256, 1), (65536, 64, 1), ())
+
+
+def test_partial_sticks_are_bounded():
+    """70 columns in two sticks: the loops over sticks and lanes stop at column 70."""
+    tuples = dma_tuples(StickLayout.for_tensor([3, 70], "f16"))
+    assert tuples.ranges == (2, 3, 64)
+    assert tuples.bounds == (((0, 2), (64, 1), 70),)
+
+
+def test_a_sparse_tensor_moves_lane_0():
+    tuples = dma_tuples(StickLayout.for_tensor([5], "f16", [0, -1]))
+    assert (tuples.ranges, tuples.host_strides, tuples.device_strides) == ((1, 5, 1), (0, 1, 0), (320, 64, 1))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_dim_orders_move_to_the_place_by_definition(seed):
+    """Random shapes of rank 0 to 5, types and orders, sparse ones too."""
+    rng = random.Random(1000 + seed)
+    rank, dtype, outermost = seed % 6, rng.choice(list(ELEMENTS)), rng.random() < 0.5
+    shape, order = random_shape(rng, rank), random_order(rng, rank)
+    where, size = positions_by_order(shape, ELEMENTS[dtype], order, outermost)
+    host = np.arange(math.prod(shape)).reshape(shape)
+    expected = np.full(math.prod(size), -1)
+    expected[where] = host
+    layout = StickLayout.for_tensor(shape, dtype, order, outermost)
+    np.testing.assert_array_equal(moved(dma_tuples(layout), host, expected.size), expected)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_padded_and_divided_dims_move_to_their_place(seed):
+    """Room in any dim and dims in two pieces: nothing lands in the padding."""
+    layout = random_layout(random.Random(seed))
+    elements = math.prod(layout.device_size)
+    host = np.arange(math.prod(layout.shape)).reshape(layout.shape)
+    expected = np.full(elements, -1)
+    expected[positions(layout)] = host
+    np.testing.assert_array_equal(moved(dma_tuples(layout), host, elements), expected)
+
+
+def test_all_small_tensors_come_back():
+    """From host to device and back over every shape up to 3 x 3 x 66 of both widths is the identity."""
+    for shape in itertools.product((1, 3), (2, 3), (1, 31, 32, 64, 66)):
+        for dtype, dims in itertools.product(("f16", "f32"), itertools.permutations(range(3))):
+            layout = StickLayout.for_tensor(shape, dtype, dims)
+            host = np.arange(math.prod(shape)).reshape(shape)
+            device = moved(dma_tuples(layout), host, math.prod(layout.device_size))
+            np.testing.assert_array_equal(device[positions(layout)], host)

@@ -1,0 +1,3 @@
+func.func @main(%x: tensor<?x64xf16>) -> tensor<?x64xf16> {
+  return %x : tensor<?x64xf16>
+}
