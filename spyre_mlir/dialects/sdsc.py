@@ -62,8 +62,8 @@ class HostAttr(Sdsc.Attribute, name="host"):
     dtype: ir.StringAttr
 
 
-class CloneOp(Sdsc.Operation, name="clone", traits=[ext.Pure]):
-    """Copies a tensor into a buffer of its own.
+class CloneOp(Sdsc.Operation, name="clone"):
+    """Copies a tensor into a buffer of its own: not pure, for two clones of one tensor are two buffers.
 
     ``%1 = "sdsc.clone"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """

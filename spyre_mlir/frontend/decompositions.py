@@ -188,7 +188,8 @@ def layer_norm(
 
 def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
     """x * rsqrt(mean(x^2) + eps) * weight."""
-    eps = torch.finfo(x.dtype).eps if eps is None else eps
+    if eps is None:  # PyTorch takes that of the type it computes in, float32 for 16-bit tensors
+        eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     result = x * torch.rsqrt(_mean(x * x, _normalised_dims(shape)) + eps)
     return result if weight is None else result * weight
 

@@ -75,14 +75,17 @@ def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
 
 def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tuple[int, ...]) -> BufferView:
     axes: list[Axis] = []
+    if view.lane is not None and any(cut % view.elements_per_stick for cut in cuts[view.lane][1:]):
+        raise ViewError(f"the sticks of dim {view.lane} do not fall on the cuts at {cuts[view.lane][1:]}")
     for axis in view.axes:
         own = cuts[axis.dim]
         for at, begin in enumerate(own):
-            end = own[at + 1] if at + 1 < len(own) else axis.divisor * axis.size
-            low, high = max(begin, axis.divisor), min(end, axis.divisor * axis.size)
+            target = first[axis.dim] + len(own) - 1 - at
+            room = axis.divisor * axis.size
+            end = min(room, begin * sizes[target]) if at else room  # a piece has no use for more room
+            low, high = max(begin, axis.divisor), min(end, *own[at + 1 : at + 2], room)
             if low >= high:
                 continue
-            target = first[axis.dim] + len(own) - 1 - at
             if high % low or low % axis.divisor or low % begin:
                 raise ViewError(f"tiles of {axis.divisor} of dim {axis.dim} do not fall on a cut at {begin}")
             axes.append(Axis(target, low // begin, high // low, axis.stride * (low // axis.divisor)))

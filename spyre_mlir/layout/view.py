@@ -187,6 +187,12 @@ class BufferView:
                 continue
             if offset % axis.divisor or (step != 1 and (axis.divisor != 1 or len(own) > 1)):
                 raise ViewError(f"a slice from {offset} by {step} does not fall on the tiles of dim {dim}")
+            if (offset + size) % axis.divisor and axis.divisor != (
+                self.elements_per_stick if dim == self.lane else 1
+            ):
+                raise ViewError(
+                    f"a slice to {offset + size} ends inside a piece of {axis.divisor} of dim {dim}"
+                )
             if first % axis.size + last - first >= axis.size and offset % (axis.divisor * axis.size):
                 raise ViewError(f"a slice from {offset} wraps around a tile of dim {dim}")
             if first % axis.size + last - first < axis.size:

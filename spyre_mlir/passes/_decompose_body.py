@@ -83,7 +83,7 @@ class BodyDecomposer:
     def _emit(self, opcode: str, nodes: list[Node], element: str | None = None, **constants: float) -> Node:
         """One device operation over the dims that its operands have."""
         element = element or next(node.element for node in nodes if node.value is not None)
-        dims = sorted({dim for node in nodes for dim in node.dims if dim is not None})
+        dims = _dims_of(nodes)
         where: dict[int | None, int | None] = {None: None, **{dim: at for at, dim in enumerate(dims)}}
         values = [node.value if node.value is not None else self._constant(node, element) for node in nodes]
         made = device_op(
@@ -307,6 +307,13 @@ class BodyDecomposer:
             reduced=[where[contracted]],
         )
         return Node(made, tuple(dim for dim in dims if dim != contracted))
+
+
+def _dims_of(nodes: list[Node]) -> list[int]:
+    """The dims of all operands in the order of the one with most: an operation of one operand moves nothing."""
+    widest = max(nodes, key=lambda node: len(node.dims))
+    dims = [dim for dim in widest.dims if dim is not None]
+    return [*dims, *sorted({dim for node in nodes for dim in node.dims if dim is not None} - set(dims))]
 
 
 def _is_matmul(left: Node, right: Node, contracted: int) -> bool:

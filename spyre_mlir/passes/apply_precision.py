@@ -156,12 +156,27 @@ class _Demotion:
 
     def _rebuild(self, op: ir.Operation) -> None:
         generic = structured(op)
-        if sdsc.opcode_of(op) in ("dl16tofp32", "fp32todl16"):
-            self.values[op.results[0]] = self._value(op.operands[0])
+        if generic is not None and generic.opcode in ("dl16tofp32", "fp32todl16"):
+            self.values[op.results[0]] = self._uncast(generic)
         elif generic is not None:
             self.values[op.results[0]] = self._device_op(op, generic)
         else:
             self._copy(op)
+
+    def _uncast(self, generic: Structured) -> ir.Value:
+        """What a cast at the rim of an island becomes: its operand, copied if the cast also moved dims."""
+        value = self._value(generic.inputs[0])
+        if generic.maps[0] == generic.maps[-1]:
+            return value
+        return device_op(
+            "identity",
+            [value],
+            generic.maps[:1],
+            generic.extents,
+            element_of(value),
+            location=generic.op.location,
+            result_map=generic.maps[-1],
+        )
 
     def _device_op(self, op: ir.Operation, generic: Structured) -> ir.Value:
         """In f16, or in f32 between casts if it makes or takes a partial result."""

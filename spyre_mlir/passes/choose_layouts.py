@@ -10,6 +10,7 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Structured, defining_op, device_op, element_of, shape_of, structured
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
 from spyre_mlir.layout.orders import batch_outermost, keep_order
+from spyre_mlir.layout.space import refined
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import apply_layouts
 from spyre_mlir.passes._terms import fail
@@ -114,6 +115,10 @@ class _Chooser:
 
     def _restickify(self, value: ir.Value, layout: StickLayout, reason: str) -> ir.Value:
         """Moves the data: pads both sides to whole sticks of each other's stick dim."""
+        try:
+            refined([self._view(value), BufferView.of(layout)])
+        except ViewError:  # the pieces of the view do not fall on the new sticks
+            value = self._unpadded(value)
         source = self._view(value)
         if layout.stick_dim is not None:
             value = self._padded(value, layout.stick_dim, layout.elements_per_stick)
@@ -134,8 +139,10 @@ class _Chooser:
             return value
         root, at = _root_dim(value, dim)
         if root is None or root not in self.layouts:
-            value = root = sdsc.clone(value, ir.Location.current)
-            self._give(value, _plain(self.views[defining_op(value).operands[0]]))
+            value = root = self._unpadded(value)
+            at = dim
+        if self._gathers(root):
+            value = root = self._unpadded(value)
             at = dim
         self._give(root, self.layouts[root].padded(at, multiple))
         self._refresh(root)
@@ -146,6 +153,11 @@ class _Chooser:
         made = sdsc.clone(value, ir.Location.current)
         self._give(made, _plain(self._view(value)))
         return made
+
+    def _gathers(self, root: ir.Value) -> bool:
+        """Whether a value is a copy out of pieces, which have no room between them."""
+        op = defining_op(root)
+        return op is not None and op.name == "sdsc.clone" and self._view(op.operands[0]).why_not_plain() is not None
 
     def _refresh(self, root: ir.Value) -> None:
         """Recomputes the views of a buffer whose layout got more room."""

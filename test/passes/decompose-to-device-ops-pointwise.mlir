@@ -1,6 +1,20 @@
 // RUN: spyre-opt %s --decompose-to-device-ops --split-input-file | filecheck %s
 
 // Each scalar op of a body becomes an op over only the dims that its operands have.
+// CHECK: #[[VEC:map.*]] = affine_map<(d0) -> (d0)>
+// CHECK: #[[ID:map.*]] = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK: #[[ROW:map.*]] = affine_map<(d0, d1) -> (d0)>
+// CHECK-LABEL: func.func @body(
+// CHECK-SAME: %[[X:\w+]]: tensor<8x64xf16> {sdsc.host = #sdsc.host<"arg0", "input", "f16">}, %[[Y:\w+]]: tensor<8xf16>
+// CHECK-SAME: -> (tensor<8x64xf16> {sdsc.host = #sdsc.host<"result0", "result", "f16">}) {
+// CHECK: %[[EXP:.*]] = linalg.generic {indexing_maps = [#[[VEC]], #[[VEC]]], iterator_types = ["parallel"]} ins(%[[Y]] : tensor<8xf16>)
+// CHECK-SAME: sdsc.op = #sdsc.op<"exp", {}>
+// CHECK-NEXT: ^bb0(%[[A:.*]]: f16, %{{.*}}: f16):
+// CHECK-NEXT: %[[R:.*]] = math.exp %[[A]] : f16
+// CHECK-NEXT: linalg.yield %[[R]] : f16
+// CHECK: %[[SUB:.*]] = linalg.generic {indexing_maps = [#[[ID]], #[[ROW]], #[[ID]]], {{.*}} ins(%[[X]], %[[EXP]] : tensor<8x64xf16>, tensor<8xf16>)
+// CHECK-SAME: sdsc.op = #sdsc.op<"sub", {}>
+// CHECK: return %[[SUB]]
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
 func.func @body(%x: tensor<8x64xf16>, %y: tensor<8xf16>) -> tensor<8x64xf16> {
@@ -16,6 +30,17 @@ func.func @body(%x: tensor<8x64xf16>, %y: tensor<8xf16>) -> tensor<8x64xf16> {
 }
 // -----
 // A transpose and a broadcast are no ops of their own: their readers' maps say it.
+// CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d1, d0)>
+// CHECK: #[[COL:map.*]] = affine_map<(d0, d1) -> (d1)>
+// CHECK: #[[ID:map.*]] = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK-LABEL: func.func @views(
+// CHECK-SAME: %[[X:\w+]]: tensor<64x8xf16> {{.*}}, %[[Y:\w+]]: tensor<64xf16>
+// CHECK-NOT: {{identity|transpose}}
+// CHECK: %[[MUL:.*]] = linalg.generic {indexing_maps = [#[[TURNED]], #[[COL]], #[[ID]]]
+// CHECK-SAME: ins(%[[X]], %[[Y]] : tensor<64x8xf16>, tensor<64xf16>)
+// CHECK-SAME: sdsc.op = #sdsc.op<"mul", {}>
+// CHECK-NOT: sdsc.op<
+// CHECK: return %[[MUL]]
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #turned = affine_map<(d0, d1) -> (d1, d0)>
 #col = affine_map<(d0, d1) -> (d1)>
@@ -41,6 +66,11 @@ func.func @views(%x: tensor<64x8xf16>, %y: tensor<64xf16>) -> tensor<8x64xf16> {
 }
 // -----
 // A broadcast from a dim of size 1 reads its constant index 0.
+// CHECK: #[[ID:map.*]] = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK: #[[ONE:map.*]] = affine_map<(d0, d1) -> (d0, 0)>
+// CHECK-LABEL: func.func @ones
+// CHECK: linalg.generic {indexing_maps = [#[[ID]], #[[ONE]], #[[ID]]]
+// CHECK-SAME: ins({{.*}} : tensor<8x64xf16>, tensor<8x1xf16>) {{.*}}sdsc.op = #sdsc.op<"add", {}>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #one = affine_map<(d0, d1) -> (d0, 0)>
 func.func @ones(%x: tensor<8x64xf16>, %y: tensor<8x1xf16>) -> tensor<8x64xf16> {
@@ -55,6 +85,14 @@ func.func @ones(%x: tensor<8x64xf16>, %y: tensor<8x1xf16>) -> tensor<8x64xf16> {
 }
 // -----
 // Numbers, fills and captured rank-0 tensors are rank-0 operands; arithmetic on numbers alone is folded.
+// CHECK: #[[ID:map.*]] = affine_map<(d0) -> (d0)>
+// CHECK: #[[ALL:map.*]] = affine_map<(d0) -> ()>
+// CHECK-LABEL: func.func @constants(
+// CHECK-SAME: %[[X:\w+]]: tensor<64xf16> {{.*}}, %[[S:\w+]]: tensor<f16>
+// CHECK: %[[SIX:.*]] = arith.constant dense<6.000000e+00> : tensor<f16>
+// CHECK: %[[ADD:.*]] = linalg.generic {indexing_maps = [#[[ID]], #[[ALL]], #[[ID]]], {{.*}} ins(%[[X]], %[[SIX]] : tensor<64xf16>, tensor<f16>) {{.*}}"add"
+// CHECK: %[[SUB:.*]] = linalg.generic {indexing_maps = [#[[ID]], #[[ALL]], #[[ID]]], {{.*}} ins(%[[ADD]], %[[S]] : tensor<64xf16>, tensor<f16>) {{.*}}"sub"
+// CHECK: return %[[SUB]]
 #id = affine_map<(d0) -> (d0)>
 #all = affine_map<(d0) -> ()>
 func.func @constants(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<64xf16> {
@@ -78,6 +116,10 @@ func.func @constants(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<64xf16> {
 }
 // -----
 // A body that reads its output reads the destination as an operand.
+// CHECK-LABEL: func.func @destination(
+// CHECK-SAME: %[[X:\w+]]: tensor<64xf16> {{.*}}, %[[Y:\w+]]: tensor<64xf16>
+// CHECK: %[[E:.*]] = tensor.empty()
+// CHECK: linalg.generic {{.*}} ins(%[[X]], %[[Y]] : tensor<64xf16>, tensor<64xf16>) outs(%[[E]] : tensor<64xf16>) {{.*}}"add"
 #id = affine_map<(d0) -> (d0)>
 func.func @destination(%x: tensor<64xf16>, %y: tensor<64xf16>) -> tensor<64xf16> {
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
@@ -90,6 +132,11 @@ func.func @destination(%x: tensor<64xf16>, %y: tensor<64xf16>) -> tensor<64xf16>
 }
 // -----
 // A result that is a transposed or broadcast value is written out.
+// CHECK: #[[COL:map.*]] = affine_map<(d0, d1) -> (d1)>
+// CHECK-LABEL: func.func @broadcast_result(
+// CHECK-SAME: %[[Y:\w+]]: tensor<64xf16>
+// CHECK: %[[V:.*]] = linalg.generic {indexing_maps = [#[[COL]], {{.*}} ins(%[[Y]] : tensor<64xf16>) {{.*}}sdsc.op = #sdsc.op<"identity", {}>
+// CHECK: return %[[V]] : tensor<8x64xf16>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #col = affine_map<(d0, d1) -> (d1)>
 func.func @broadcast_result(%y: tensor<64xf16>) -> tensor<8x64xf16> {

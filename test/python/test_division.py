@@ -15,7 +15,9 @@ from spyre_mlir.division import Division, distribute
 def test_slices_are_equal_whole_and_few_enough(seed):
     """Random spaces: every split divides its dim, dims that must stay whole do, the cores suffice."""
     rng = random.Random(seed)
-    units = [rng.choice((1, 2, 3, 4, 7, 12, 16, 31, 32, 33, 48, 64, 100, 4096)) for _ in range(rng.randrange(6))]
+    units = [
+        rng.choice((1, 2, 3, 4, 7, 12, 16, 31, 32, 33, 48, 64, 100, 4096)) for _ in range(rng.randrange(6))
+    ]
     divisible = [rng.random() < 0.7 for _ in units]
     cores = rng.randint(1, 32)
     splits = distribute(units, divisible, cores).splits

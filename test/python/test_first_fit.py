@@ -54,7 +54,9 @@ def test_no_two_live_buffers_overlap(seed):
     offsets, top = first_fit(buffers, 128)
     assert all(offset % 128 == 0 for offset in offsets)
     for op in range(111):
-        alive = sorted((o, o + b.size) for o, b in zip(offsets, buffers, strict=True) if b.first <= op <= b.last)
+        alive = sorted(
+            (o, o + b.size) for o, b in zip(offsets, buffers, strict=True) if b.first <= op <= b.last
+        )
         assert all(end <= start for (_, end), (start, _) in zip(alive, alive[1:], strict=False))
         assert sum(rounded(end - start, 128) for start, end in alive) <= top
 

@@ -101,7 +101,9 @@ def test_padded_makes_room_in_one_dim_only(seed):
         try:
             more = layout.padded(dim, multiple)
         except ValueError:
-            assert any(digit.divisor > 1 and multiple % digit.divisor for digit in layout.digits if digit.dim == dim)
+            assert any(
+                digit.divisor > 1 and multiple % digit.divisor for digit in layout.digits if digit.dim == dim
+            )
             continue
         if not any(digit.dim == dim for digit in layout.digits[:-1]):
             assert more == layout

@@ -50,14 +50,20 @@ def _transpose(rng: random.Random, shape: tuple[int, ...]) -> Step:
 def _collapse(rng: random.Random, shape: tuple[int, ...]) -> Step:
     first = rng.randrange(len(shape) - 1)
     last = rng.randrange(first + 1, len(shape))
-    groups = [[d] for d in range(first)] + [list(range(first, last + 1))] + [[d] for d in range(last + 1, len(shape))]
+    groups = (
+        [[d] for d in range(first)]
+        + [list(range(first, last + 1))]
+        + [[d] for d in range(last + 1, len(shape))]
+    )
     return "collapse", (groups,)
 
 
 def _expand(rng: random.Random, shape: tuple[int, ...]) -> Step:
     dim = rng.randrange(len(shape))
     divisor = rng.choice([n for n in range(1, shape[dim] + 1) if shape[dim] % n == 0])
-    parts = rng.choice([(divisor, shape[dim] // divisor), (1, divisor, shape[dim] // divisor), (shape[dim], 1)])
+    parts = rng.choice(
+        [(divisor, shape[dim] // divisor), (1, divisor, shape[dim] // divisor), (shape[dim], 1)]
+    )
     result = (*shape[:dim], *parts, *shape[dim + 1 :])
     groups = [[d] for d in range(dim)] + [list(range(dim, dim + len(parts)))]
     groups += [[d + len(parts) - 1] for d in range(dim + 1, len(shape))]
@@ -244,7 +250,9 @@ def _order(layout: StickLayout) -> list[int]:
 
 def _is_dense(layout: StickLayout) -> bool:
     rows = math.prod(size for dim, size in enumerate(layout.shape) if dim != layout.stick_dim)
-    sticks = 1 if layout.stick_dim is None else -(-layout.shape[layout.stick_dim] // layout.elements_per_stick)
+    sticks = (
+        1 if layout.stick_dim is None else -(-layout.shape[layout.stick_dim] // layout.elements_per_stick)
+    )
     return layout.bytes == rows * sticks * 128
 
 
@@ -254,7 +262,9 @@ def test_from_order_is_dense_in_that_order(seed):
     rank = rng.randrange(1, 5)
     shape = random_shape(rng, rank)
     stick = rng.choice([None, *range(rank)])
-    dims = [dim for dim in range(rank) if (shape[dim] > 1 and dim != stick) or (dim == stick and shape[dim] > 64)]
+    dims = [
+        dim for dim in range(rank) if (shape[dim] > 1 and dim != stick) or (dim == stick and shape[dim] > 64)
+    ]
     order = rng.sample(dims, len(dims))
     layout = from_order(shape, "f16", stick, order)
     assert _is_dense(layout) and layout.stick_dim == stick
@@ -275,7 +285,9 @@ def test_keep_order_follows_the_operand(seed):
     else:
         others = [dim for dim in range(len(shape)) if dim != stick]
         assert layout == StickLayout.for_tensor(shape, "f16", [*others, -1 if stick is None else stick])
-    assert keep_order(shape, "f16", 0, None) == StickLayout.for_tensor(shape, "f16", [*range(1, len(shape)), 0])
+    assert keep_order(shape, "f16", 0, None) == StickLayout.for_tensor(
+        shape, "f16", [*range(1, len(shape)), 0]
+    )
 
 
 def test_batch_outermost():

@@ -1,0 +1,10 @@
+"""Benchmarks: the speed of the compiler and the quality of its plans, each with the target that must hold.
+
+    python -m benchmarks                                  lists them
+    python -m benchmarks startup chain --json out.json    runs some, writes {name: {metric: value}}
+    python -m benchmarks --all --markdown docs/benchmarks.md
+
+A benchmark is a function with ``@benchmark``; its name is the function's with dashes, its docstring the line
+of the list. It returns numbers by metric. A metric ends with its unit: ``_seconds``, ``_bytes``; one without
+is a count or a ratio. A new file of this folder is found by itself.
+"""

@@ -1,0 +1,57 @@
+"""The command line of the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import __doc__ as manual
+from benchmarks import registry, report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """List or run benchmarks; 0, or 1 after a diagnostic."""
+    options = _parser().parse_args(argv)
+    known = registry.load_all()
+    names = list(known) if options.all else options.names
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        print(f"error: There is no benchmark '{unknown[0]}'; there are {', '.join(known)}.", file=sys.stderr)
+        return 1
+    if not names:
+        for benchmark in known.values():
+            print(f"{benchmark.name:<14}{benchmark.summary}")
+        return 0
+    _run([known[name] for name in names], options)
+    return 0
+
+
+def _run(benchmarks: Sequence[registry.Benchmark], options: argparse.Namespace) -> None:
+    print(report.machine())
+    results, tables = {}, []
+    for benchmark in benchmarks:
+        print(f"\n{benchmark.name}: {benchmark.summary}\n", flush=True)
+        results[benchmark.name] = dict(benchmark.measure())
+        tables.append((benchmark, report.table(benchmark, results[benchmark.name])))
+        print(tables[-1][1], flush=True)
+    if options.json:
+        Path(options.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if options.markdown:
+        Path(options.markdown).write_text(report.markdown(tables), encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("python -m benchmarks", description=manual, formatter_class=form)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="what to run; nothing lists them")
+    parser.add_argument("--all", action="store_true", help="run all")
+    parser.add_argument("--json", metavar="FILE", help="write {name: {metric: value}}")
+    parser.add_argument("--markdown", metavar="FILE", help="write a page of the tables")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

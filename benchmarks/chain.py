@@ -1,0 +1,80 @@
+"""How compile time grows with the size of a program."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.measure import best, tool
+from benchmarks.registry import Metrics, benchmark
+
+SHAPE = "256x512"
+SLOWEST = 6
+
+_BODIES = (
+    "%r = arith.addf %a, %b : f16",
+    "%r = arith.mulf %a, %b : f16",
+    "%r = math.tanh %a : f16",
+    "%r = arith.subf %a, %b : f16",
+)
+
+
+@benchmark(**{"1000_ops_seconds": 8, "growth_to_4000": 4.5})
+def chain() -> Metrics:
+    """A chain of 1000 and of 4000 elementwise ops through spyre-opt --spyre-pipeline, slowest passes named."""
+    with tempfile.TemporaryDirectory() as folder:
+        small, large = (_written(Path(folder), length) for length in (1000, 4000))
+        of_small = best(lambda: tool("spyre-opt", small, "--spyre-pipeline").seconds)
+        of_large = tool("spyre-opt", large, "--spyre-pipeline").seconds
+        passes = {length: _passes(path) for length, path in ((1000, small), (4000, large))}
+    metrics = {
+        "1000_ops_seconds": of_small,
+        "4000_ops_seconds": of_large,
+        "growth_to_4000": of_large / of_small,
+    }
+    for length, times in passes.items():
+        metrics.update({f"{length}_ops.{name}_seconds": s for name, s in times.most_common(SLOWEST)})
+    return metrics
+
+
+def text(length: int) -> str:
+    """A function of ``length`` generic ops, each on the result of the one before."""
+    tensor = f"tensor<{SHAPE}xf16>"
+    lines = [
+        "#id = affine_map<(d0, d1) -> (d0, d1)>",
+        f"func.func @main(%x: {tensor}) -> {tensor} {{",
+        f"  %e = tensor.empty() : {tensor}",
+    ]
+    value = "%x"
+    for index in range(length):
+        lines += [
+            f"  %v{index} = linalg.generic {{indexing_maps = [#id, #id, #id],"
+            f' iterator_types = ["parallel", "parallel"]}}',
+            f"      ins({value}, %x : {tensor}, {tensor}) outs(%e : {tensor}) {{",
+            "  ^bb0(%a: f16, %b: f16, %o: f16):",
+            f"    {_BODIES[index % len(_BODIES)]}",
+            "    linalg.yield %r : f16",
+            f"  }} -> {tensor}",
+        ]
+        value = f"%v{index}"
+    return "\n".join([*lines, f"  return {value} : {tensor}", "}", ""])
+
+
+def _written(folder: Path, length: int) -> Path:
+    path = folder / f"chain_{length}.mlir"
+    path.write_text(text(length), encoding="utf-8")
+    return path
+
+
+def _passes(path: Path) -> Counter[str]:
+    """The seconds of each pass, those of passes that run several times added up."""
+    from spyre_mlir import dialects
+    from spyre_mlir.mlir import ir
+    from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
+
+    timing, times = Timing(), Counter()
+    run_pipeline(ir.Module.parseFile(str(path), dialects.context()), SpyrePipeline().pipeline(), timing=timing)
+    for name, seconds in timing:
+        times[name.split("{")[0]] += seconds
+    return times

@@ -1,0 +1,24 @@
+"""The programs of the end-to-end tests, for benchmarks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from benchmarks.measure import ROOT
+
+#: The ones that a table is made of: one of each family, and the whole block.
+CHOSEN = (
+    "softmax_dim_0_512x1024", "softmax_dim_last_512x1024", "layernorm", "rmsnorm", "gelu_mlp", "swiglu_mlp",
+    "sdpa_causal", "sdpa_grouped", "matmul_67x71x256", "matmul_1x4096x11", "transpose_3", "llama_block",
+)  # fmt: skip
+
+
+def programs() -> dict[str, Callable]:
+    """All programs by name: factories of (module, inputs). Imports torch."""
+    folder = str(ROOT / "test" / "python")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    from programs import PROGRAMS
+
+    return PROGRAMS

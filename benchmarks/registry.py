@@ -1,0 +1,47 @@
+"""The decorator of benchmarks and how they are found."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import benchmarks
+
+Metrics = Mapping[str, float]
+
+_FOUND: dict[str, Benchmark] = {}
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A named function, and for some of its metrics the largest value that is wanted."""
+
+    name: str
+    measure: Callable[[], Metrics]
+    targets: Metrics
+
+    @property
+    def summary(self) -> str:
+        return (inspect.getdoc(self.measure) or "").split("\n")[0]
+
+
+def benchmark(**targets: float) -> Callable[[Callable[[], Metrics]], Callable[[], Metrics]]:
+    """Register a function; ``targets`` are upper limits by metric."""
+
+    def register(function: Callable[[], Metrics]) -> Callable[[], Metrics]:
+        name = function.__name__.replace("_", "-")
+        _FOUND[name] = Benchmark(name, function, targets)
+        return function
+
+    return register
+
+
+def load_all() -> dict[str, Benchmark]:
+    """Import every file of this folder; all benchmarks by name."""
+    for module in sorted(found.name for found in pkgutil.iter_modules(benchmarks.__path__)):
+        if not module.startswith("__"):
+            importlib.import_module(f"benchmarks.{module}")
+    return dict(sorted(_FOUND.items()))

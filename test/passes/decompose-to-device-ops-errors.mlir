@@ -1,0 +1,183 @@
+// RUN: spyre-opt %s --decompose-to-device-ops --split-input-file --verify-diagnostics
+
+// What has no device operation is an error at its source line, not at the line of the op around it.
+#id = affine_map<(d0) -> (d0)>
+func.func @sine(%x: tensor<64xf16>) -> tensor<64xf16> {
+  %e = tensor.empty() : tensor<64xf16>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf16>) {
+  ^bb0(%a: f16, %o: f16):
+    // expected-error@below {{'math.sin' has no device operation; see the device-operation table for what has}}
+    %r = math.sin %a : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %0 : tensor<64xf16>
+}
+// -----
+// Comparisons of order and constant predicates: only the former are operations.
+#id = affine_map<(d0) -> (d0)>
+func.func @ordered(%x: tensor<64xf16>) -> tensor<64xi1> {
+  %e = tensor.empty() : tensor<64xi1>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xi1>) {
+  ^bb0(%a: f16, %o: i1):
+    // expected-error@below {{'arith.cmpf' has no device operation}}
+    %r = arith.cmpf ord, %a, %a : f16
+    linalg.yield %r : i1
+  } -> tensor<64xi1>
+  return %0 : tensor<64xi1>
+}
+// -----
+#id = affine_map<(d0) -> (d0)>
+func.func @power(%x: tensor<64xf16>) -> tensor<64xf16> {
+  %c = arith.constant 1.5 : f16
+  %e = tensor.empty() : tensor<64xf16>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf16>) {
+  ^bb0(%a: f16, %o: f16):
+    // expected-error@below {{a power with this exponent has no device operation; 1, 2, 3, 4, 0.5, -0.5 and -1 have}}
+    %r = math.powf %a, %c : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %0 : tensor<64xf16>
+}
+// -----
+// expected-error@below {{element type f64 has no form on the device}}
+func.func @double(%x: tensor<64xf64>) -> tensor<64xf64> {
+  return %x : tensor<64xf64>
+}
+// -----
+// expected-error@below {{type tensor<?xf16> has no static shape; the device needs all sizes at compile time}}
+func.func @dynamic(%x: tensor<?xf16>) -> tensor<?xf16> {
+  return %x : tensor<?xf16>
+}
+// -----
+// expected-error@below {{type f16 has no static shape}}
+func.func @scalar(%x: f16) -> f16 {
+  return %x : f16
+}
+// -----
+func.func @named_op(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
+  // expected-error@below {{'linalg.matmul' has no device operation; expected linalg on static tensors}}
+  %0 = linalg.matmul ins(%x, %x : tensor<64x64xf16>, tensor<64x64xf16>) outs(%x : tensor<64x64xf16>) -> tensor<64x64xf16>
+  return %0 : tensor<64x64xf16>
+}
+// -----
+#id = affine_map<(d0) -> (d0)>
+func.func @two_results(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
+  %e = tensor.empty() : tensor<64xf16>
+  // expected-error@below {{a linalg.generic with several results has no device operation}}
+  %0:2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e, %e : tensor<64xf16>, tensor<64xf16>) {
+  ^bb0(%a: f16, %o: f16, %p: f16):
+    linalg.yield %a, %a : f16, f16
+  } -> (tensor<64xf16>, tensor<64xf16>)
+  return %0#0, %0#1 : tensor<64xf16>, tensor<64xf16>
+}
+// -----
+func.func @window(%x: tensor<66xf16>) -> tensor<64xf16> {
+  %f = arith.constant dense<0.0> : tensor<64xf16>
+  %w = tensor.empty() : tensor<3xf16>
+  // expected-error@below {{a linalg.generic with an indexing map that is no selection of dims has no device operation}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 + d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x, %w : tensor<66xf16>, tensor<3xf16>) outs(%f : tensor<64xf16>) {
+  ^bb0(%a: f16, %k: f16, %o: f16):
+    %r = arith.maximumf %a, %o : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %0 : tensor<64xf16>
+}
+// -----
+#id = affine_map<(d0) -> (d0)>
+func.func @reduction(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<f16> {
+  // expected-error@below {{this reduction has no device operation; sums, products, minima and maxima have}}
+  %0 = linalg.generic {indexing_maps = [#id, affine_map<(d0) -> ()>], iterator_types = ["reduction"]} ins(%x : tensor<64xf16>) outs(%s : tensor<f16>) {
+  ^bb0(%a: f16, %o: f16):
+    %r = arith.subf %o, %a : f16
+    linalg.yield %r : f16
+  } -> tensor<f16>
+  return %0 : tensor<f16>
+}
+// -----
+#id = affine_map<(d0) -> (d0)>
+func.func @accumulator(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<f16> {
+  // expected-error@below {{a reduction that uses its accumulator twice has no device operation}}
+  %0 = linalg.generic {indexing_maps = [#id, affine_map<(d0) -> ()>], iterator_types = ["reduction"]} ins(%x : tensor<64xf16>) outs(%s : tensor<f16>) {
+  ^bb0(%a: f16, %o: f16):
+    %m = arith.mulf %a, %o : f16
+    %r = arith.addf %o, %m : f16
+    linalg.yield %r : f16
+  } -> tensor<f16>
+  return %0 : tensor<f16>
+}
+// -----
+func.func @constant_reduction(%s: tensor<f16>) -> tensor<f16> {
+  %c = arith.constant dense<2.0> : tensor<64xf16>
+  // expected-error@below {{a reduction of a constant has no device operation}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> ()>], iterator_types = ["reduction"]} ins(%c : tensor<64xf16>) outs(%s : tensor<f16>) {
+  ^bb0(%a: f16, %o: f16):
+    %r = arith.addf %a, %o : f16
+    linalg.yield %r : f16
+  } -> tensor<f16>
+  return %0 : tensor<f16>
+}
+// -----
+func.func @wide_matmul(%x: tensor<64x64xf32>, %z: tensor<64x64xf32>) -> tensor<64x64xf32> {
+  // expected-error@below {{batchmatmul takes fp16, not f32 x f32; cast the operands}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %x : tensor<64x64xf32>, tensor<64x64xf32>) outs(%z : tensor<64x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %p = arith.mulf %a, %b : f32
+    %r = arith.addf %o, %p : f32
+    linalg.yield %r : f32
+  } -> tensor<64x64xf32>
+  return %0 : tensor<64x64xf32>
+}
+// -----
+func.func @negative_pad(%x: tensor<64xf16>) -> tensor<62xf16> {
+  %c = arith.constant 0.0 : f16
+  // expected-error@below {{a pad by a negative or dynamic amount has no device operation}}
+  %0 = tensor.pad %x low[-1] high[-1] {
+  ^bb0(%i: index):
+    tensor.yield %c : f16
+  } : tensor<64xf16> to tensor<62xf16>
+  return %0 : tensor<62xf16>
+}
+// -----
+func.func @pad_value(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<66xf16> {
+  // expected-error@below {{a pad needs a constant value}}
+  %0 = tensor.pad %x low[1] high[1] {
+  ^bb0(%i: index):
+    %c = tensor.extract %s[] : tensor<f16>
+    tensor.yield %c : f16
+  } : tensor<64xf16> to tensor<66xf16>
+  return %0 : tensor<66xf16>
+}
+// -----
+func.func @strided_insert(%x: tensor<64xf16>, %y: tensor<2xf16>) -> tensor<64xf16> {
+  // expected-error@below {{an insert_slice needs static offsets and unit strides}}
+  %0 = tensor.insert_slice %y into %x[0] [2] [2] : tensor<2xf16> into tensor<64xf16>
+  return %0 : tensor<64xf16>
+}
+// -----
+func.func @resource() -> tensor<2xf16> {
+  // expected-error@below {{a constant tensor must be given by its values; pass large ones as arguments}}
+  %c = arith.constant dense_resource<blob> : tensor<2xf16>
+  return %c : tensor<2xf16>
+}
+{-# dialect_resources: { builtin: { blob: "0x04000000003C0040" } } #-}
+// -----
+// A cast to a type that the device has not.
+#id = affine_map<(d0) -> (d0)>
+func.func @cast(%x: tensor<64xf16>) -> tensor<64xi8> {
+  %e = tensor.empty() : tensor<64xi8>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xi8>) {
+  ^bb0(%a: f16, %o: i8):
+    // expected-error@below {{element type i8 has no form on the device}}
+    %r = arith.fptosi %a : f16 to i8
+    linalg.yield %r : i8
+  } -> tensor<64xi8>
+  return %0 : tensor<64xi8>
+}
+// -----
+func.func @unknown_value(%x: tensor<64xf16>, %t: tensor<64xf16>) -> tensor<64xf16> {
+  %e = tensor.empty() : tensor<64xf16>
+  // expected-error@below {{a value of type tensor<64xf16> is not known on the device}}
+  return %e : tensor<64xf16>
+}

@@ -1,0 +1,63 @@
+"""Bugs that were found once, each by the smallest program that shows it."""
+
+from __future__ import annotations
+
+import pytest
+import spyre_mlir
+import torch
+
+
+def tensor(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).half()
+
+
+def check(model, *inputs: torch.Tensor, tolerance: float = 2e-3) -> None:
+    result = spyre_mlir.compile(model, inputs, verify_each=True)(*inputs)
+    expected = model(*inputs)
+    assert result.shape == expected.shape and result.dtype == expected.dtype
+    scale = expected.double().abs().max().item()
+    assert (result.double() - expected.double()).abs().max().item() <= tolerance * scale
+
+
+def test_a_transpose_inside_an_f32_island_is_kept() -> None:
+    """A cast whose operand was transposed moved its data; folding the cast away lost the transpose."""
+    check(lambda a: (a.t().float() * a.float()).half(), tensor(64, 64))
+
+
+def test_an_outer_product_is_no_contraction() -> None:
+    """A matmul over a dim of size 1 has no sum; its second operand is indexed (k, n)."""
+    check(lambda a, b: a @ b, tensor(65, 1), tensor(1, 70, seed=1))
+
+
+def test_the_fill_of_a_pad_comes_before_what_is_padded() -> None:
+    """The copy of the operand was emitted first and the fill wrote over it."""
+    check(lambda a: torch.nn.functional.pad(a, (1, 2, 0, 3), value=2.0), tensor(33, 65))
+
+
+def test_a_slice_with_steps_gets_room_for_whole_steps() -> None:
+    """33 rows by steps of 2 end in a half step: the strides of the outer dims were no multiple."""
+    check(lambda a: a[::2] * 2, tensor(33, 65))
+
+
+def test_a_full_sum_rounds_once() -> None:
+    """The row sums of a sum over all dims were rounded to fp16 before they were added."""
+    x = tensor(64, 130)
+    result = spyre_mlir.compile(lambda a: a.sum(), (x,))(x)
+    assert abs(result.double() - x.double().sum()) <= 2e-3 * abs(x.double().sum())
+
+
+def test_one_argument_returned_twice_is_two_results() -> None:
+    """Clones were pure, so CSE made one buffer of two results."""
+    x = tensor(65, 70)
+    first, second = spyre_mlir.compile(lambda a: (a, a), (x,))(x)
+    assert torch.equal(first, x) and torch.equal(second, x)
+
+
+def test_rms_norm_takes_the_epsilon_of_float32() -> None:
+    """PyTorch's default epsilon is that of the type it computes in."""
+    check(lambda a: torch.nn.functional.rms_norm(a, (70,)), tensor(65, 70) * 0.02)
+
+
+def test_a_tensor_without_elements_is_refused() -> None:
+    with pytest.raises(spyre_mlir.CompileError, match="no elements"):
+        spyre_mlir.compile(lambda a: a * 2, (tensor(0, 5),))
