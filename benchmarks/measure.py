@@ -15,9 +15,10 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished process: wall-clock time, and the largest memory it had."""
+    """A finished process: wall-clock time, time on the processor, and the largest memory it had."""
 
     seconds: float
+    processor_seconds: float
     peak_bytes: int
 
 
@@ -32,7 +33,7 @@ def tool(name: str, *arguments: str | Path) -> Run:
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
     kibibytes = usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss // 1024
-    return Run(seconds, kibibytes * 1024)
+    return Run(seconds, usage.ru_utime + usage.ru_stime, kibibytes * 1024)
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -48,7 +48,8 @@ def _row(name: str, value: float, target: float | None) -> tuple[str, ...]:
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     first, *others = (
-        cell.ljust(w) if k == 0 else cell.rjust(w) for k, (cell, w) in enumerate(zip(row, widths, strict=True))
+        cell.ljust(w) if k == 0 else cell.rjust(w)
+        for k, (cell, w) in enumerate(zip(row, widths, strict=True))
     )
     return f"| {first} | " + " | ".join(others) + " |"
 

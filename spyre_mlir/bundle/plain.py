@@ -35,7 +35,7 @@ def from_plain(kind: Any, value: Any) -> Any:
         return tuple(from_plain(each, item) for each, item in zip(arguments, value, strict=True))
     if origin is dict:
         return {key: from_plain(arguments[1], member) for key, member in value.items()}
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = _hints(kind)
         return kind(**{key: from_plain(hints[key], member) for key, member in value.items()})
     return kind(value)

@@ -16,6 +16,9 @@ shape and dtype are those of the host, the tensor type is that of the device.
 ``sdsc.clone`` copies a tensor into a buffer of its own.
 """
 
+# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Mapping, Sequence
 
 from spyre_mlir.mlir import ext, ir

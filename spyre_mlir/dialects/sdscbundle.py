@@ -13,6 +13,9 @@ The designs themselves, and what the host must know, are attributes of the modul
 (one dictionary per file), ``sdscbundle.manifest`` and ``sdscbundle.constants``.
 """
 
+# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# pyright: reportInvalidTypeForm=false
+
 from collections.abc import Sequence
 
 from spyre_mlir.mlir import ext, ir

@@ -14,6 +14,9 @@ element per stick. Sizes follow from the tensor's shape, so a slice keeps its at
 are views: they move nothing, and their result's layout is the composition.
 """
 
+# No postponed annotations here: the bindings read the fields of ops and attributes from them.
+# pyright: reportInvalidTypeForm=false
+
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.mlir import ext, ir
 

@@ -52,8 +52,9 @@ class Structured:
         return tuple(sizes)
 
     @property
-    def opcode(self) -> str | None:
-        return sdsc.opcode_of(self.op)
+    def opcode(self) -> str:
+        """The device operation recorded on the op; empty without one."""
+        return sdsc.opcode_of(self.op) or ""
 
 
 def structured(op: ir.Operation) -> Structured | None:
@@ -108,6 +109,14 @@ def defining_op(value: ir.Value) -> ir.Operation | None:
     """The op that makes a value; None for a block argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def maker_of(value: ir.Value) -> ir.Operation:
+    """The op that makes a value which is known not to be a block argument."""
+    op = defining_op(value)
+    if op is None:
+        raise TypeError("a block argument has no defining op")
+    return op
 
 
 def device_op(

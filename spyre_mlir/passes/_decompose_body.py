@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.dialects.structured import Map, Structured, device_op, shape_of, structured
@@ -238,7 +239,7 @@ class BodyDecomposer:
         )  # fmt: skip
         return Node(made, tuple(dims))
 
-    def _reduce_dims(self, node: Node, reduced: list[int | None], opcode: str) -> Node:
+    def _reduce_dims(self, node: Node, reduced: Sequence[int | None], opcode: str) -> Node:
         assert node.value is not None
         shape = shape_of(node.value)
         made = device_op(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from spyre_mlir.mlir import ir
 
@@ -58,7 +59,7 @@ COMBINES: dict[str, tuple[str, str, str]] = {
     "arith.ori": ("max", "maxnonstick", "maximum"),
 }
 
-_FOLD: dict[str, Callable[..., float]] = {
+_FOLD: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,

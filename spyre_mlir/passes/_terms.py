@@ -6,6 +6,7 @@ that has not been written to memory and never is if all readers can take it into
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,7 @@ class Terms:
             splat = attr.get_splat_value()
             self._terms[op.results[0]] = Term(None, splat=float(splat.value))
             return
-        array = np.array(attr)
+        array = _numbers(attr)
         dtype = {"f16": np.float16, "f32": np.float32, "i32": np.int32}[element]
         made = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element))
         dense = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(dtype)), type=made)
@@ -84,7 +85,9 @@ class Terms:
             return self._terms[value]
         scalar = self.scalar(value)
         if scalar is None:
-            raise CompileError(f"a value of type {value.type} is not known on the device")
+            owner = defining_op(value)
+            where = location_of(owner.location) if owner else ""
+            raise CompileError(f"a value of type {value.type} is not known on the device", where)
         return Term(None, splat=scalar)
 
     def scalar(self, value: ir.Value) -> float | None:
@@ -139,6 +142,18 @@ class Terms:
             made = sdsc.clone(made, location)
             self._own.add(made)
         return made
+
+
+def _numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
+    """The values of a constant. The bindings cannot read bf16, whose bits are the upper half of an f32."""
+    type_, text = ir.RankedTensorType(attr.type), str(attr)
+    if str(type_.element_type) != "bf16":
+        return np.array(attr)
+    if '"0x' in text:
+        bits = np.frombuffer(bytes.fromhex(text.split('"')[1][2:]), np.uint16).astype(np.uint32)
+        return (bits << 16).view(np.float32).reshape(type_.shape)
+    text = re.sub(r"0x([0-9A-F]{4})\b", r"0x\g<1>0000", text)
+    return np.array(ir.Attribute.parse(text.replace("xbf16>", "xf32>")))
 
 
 def _is_shared(value: ir.Value, made: ir.Value, root: ir.Value) -> bool:

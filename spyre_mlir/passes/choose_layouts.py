@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Structured, defining_op, device_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import (
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    shape_of,
+    structured,
+)
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
 from spyre_mlir.layout.orders import batch_outermost, keep_order
 from spyre_mlir.layout.space import refined
@@ -182,7 +190,14 @@ class _Chooser:
         elif op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
             self.free.add(op.results[0])
         elif op.name == "stick.restickify":
-            self._give(op.results[0], stick.layout_of(op.results[0].type))
+            self._pinned(op)
+
+    def _pinned(self, op: ir.Operation) -> None:
+        """A restickify of the programmer's stays where it stands."""
+        layout = stick.layout_of(op.results[0].type)
+        if layout is None:
+            raise fail(op, "a stick.restickify names the layout of its result")
+        self._give(op.results[0], layout)
 
     def _device_op(self, op: Structured) -> None:
         kind = DEVICE_OPS[op.opcode].kind
@@ -237,11 +252,12 @@ class _Chooser:
     def _cheapest_stick(self, op: Structured) -> int | None:
         """The iteration dim in the stick that converts the fewest bytes of the operands."""
         known = [(value, dims) for value, dims in zip(op.inputs, op.maps, strict=False) if value not in self.free]
-        lanes: list[int | None] = []
+        lanes: list[int] = []
         for value, dims in known:
             lane = self._lane(value)
-            if lane is not None and dims[lane] not in lanes:
-                lanes.append(dims[lane])
+            dim = None if lane is None else dims[lane]
+            if dim is not None and dim not in lanes:
+                lanes.append(dim)
         if not lanes:
             return self._default_stick(op, known)
         extents = op.extents
@@ -254,7 +270,7 @@ class _Chooser:
         loose = [dim for dim in op.maps[-1] if dim is not None and dim not in taken and extents[dim] > 1]
         return loose[-1] if loose else None
 
-    def _bytes_to_convert(self, known: list, lane: int | None, extents: tuple[int, ...]) -> int:
+    def _bytes_to_convert(self, known: list, lane: int, extents: tuple[int, ...]) -> int:
         total = 0
         for value, dims in known:
             wanted = dims.index(lane) if lane in dims and extents[lane] > 1 else None
@@ -385,7 +401,7 @@ class _Chooser:
         layout = self._chain_layout(op)
         if whole not in self.views:
             self._give(whole, layout)  # a tensor.empty
-        elif self.layouts.get(whole) != layout and defining_op(whole).name != "tensor.insert_slice":
+        elif self.layouts.get(whole) != layout and maker_of(whole).name != "tensor.insert_slice":
             op.operands[1] = self._copied_as(whole, layout)
         wanted = self._slot_layout(op)
         # A part is written after the whole: if that is copied only here, the part must be too.
@@ -446,7 +462,7 @@ class _Orientation:
     def of(cls, op: Structured, first: int, second: int) -> _Orientation | None:
         rows, columns, contracted = op.maps[first], op.maps[second], op.reduced[0]
         own_rows = [dim for dim in rows if dim not in columns]
-        own_columns = [dim for dim in columns if dim not in rows]
+        own_columns = [dim for dim in columns if dim not in rows and dim is not None]
         batch = [dim for dim in rows if dim in columns and dim != contracted]
         if len(own_columns) != 1 or len(own_rows) > 2 or len(batch) > 2:
             return None

@@ -75,8 +75,9 @@ class _Function:
 
     def _return(self, op: ir.Operation) -> None:
         attributes, values = [], []
+        declared = ir.FunctionType(ir.TypeAttr(self.func.attributes["function_type"]).value).results
         for index, operand in enumerate(op.operands):
-            type_ = _static(operand.type, op)
+            type_ = _static(declared[index], op)  # a returned argument has its device type by now
             attributes.append(
                 ir.DictAttr.get({sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))})
             )

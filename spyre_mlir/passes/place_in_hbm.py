@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._memory import Memory, body_of, functions
@@ -50,7 +50,7 @@ class PlaceInHbm(Pass):
                 f"intermediates need {top} bytes at once, the pool has {device().pool_bytes}", location_of(func.location)
             )
         for value, offset in zip(lives, offsets, strict=True):
-            defining_op(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", offset)
+            maker_of(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", offset)
         i64 = ir.IntegerType.get_signless(64)
         func.attributes[POOL_BYTES] = ir.IntegerAttr.get(i64, top)
         self.remark(func, "placement", f"{len(buffers)} intermediates share a pool of {top} bytes", after=top)

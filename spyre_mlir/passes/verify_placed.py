@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
 from spyre_mlir.passes._terms import fail
@@ -106,7 +106,7 @@ class _Check:
         size = ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value if POOL_BYTES in self.func.attributes else 0
         spans = []
         for root, ops in touched.items():
-            owner = defining_op(root)
+            owner = maker_of(root)
             placement = owner.attributes[sdsc.PLACEMENT]
             if not isinstance(placement, sdsc.HbmAttr) or ir.StringAttr(placement.base).value != "pool":
                 continue

@@ -39,7 +39,7 @@ class Device:
 @functools.cache
 def device() -> Device:
     """The device of ``spyre.toml``."""
-    data = tomllib.loads(resources.files(__package__).joinpath("spyre.toml").read_text())
+    data = tomllib.loads(resources.files("spyre_mlir.target").joinpath("spyre.toml").read_text())
     return Device(
         cores=data["cores"]["count"],
         emitted_corelets=data["cores"]["emitted_corelets"],

@@ -26,6 +26,7 @@ func.func @ordered(%x: tensor<64xf16>) -> tensor<64xi1> {
   return %0 : tensor<64xi1>
 }
 // -----
+// A power by anything but a few exponents.
 #id = affine_map<(d0) -> (d0)>
 func.func @power(%x: tensor<64xf16>) -> tensor<64xf16> {
   %c = arith.constant 1.5 : f16
@@ -39,27 +40,32 @@ func.func @power(%x: tensor<64xf16>) -> tensor<64xf16> {
   return %0 : tensor<64xf16>
 }
 // -----
+// f64 has no form on the device.
 // expected-error@below {{element type f64 has no form on the device}}
 func.func @double(%x: tensor<64xf64>) -> tensor<64xf64> {
   return %x : tensor<64xf64>
 }
 // -----
+// All sizes must be known.
 // expected-error@below {{type tensor<?xf16> has no static shape; the device needs all sizes at compile time}}
 func.func @dynamic(%x: tensor<?xf16>) -> tensor<?xf16> {
   return %x : tensor<?xf16>
 }
 // -----
+// Arguments are tensors.
 // expected-error@below {{type f16 has no static shape}}
 func.func @scalar(%x: f16) -> f16 {
   return %x : f16
 }
 // -----
+// A named op must be generalised first.
 func.func @named_op(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
   // expected-error@below {{'linalg.matmul' has no device operation; expected linalg on static tensors}}
   %0 = linalg.matmul ins(%x, %x : tensor<64x64xf16>, tensor<64x64xf16>) outs(%x : tensor<64x64xf16>) -> tensor<64x64xf16>
   return %0 : tensor<64x64xf16>
 }
 // -----
+// An op with several live results.
 #id = affine_map<(d0) -> (d0)>
 func.func @two_results(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
   %e = tensor.empty() : tensor<64xf16>
@@ -71,6 +77,7 @@ func.func @two_results(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
   return %0#0, %0#1 : tensor<64xf16>, tensor<64xf16>
 }
 // -----
+// A convolution's windows.
 func.func @window(%x: tensor<66xf16>) -> tensor<64xf16> {
   %f = arith.constant dense<0.0> : tensor<64xf16>
   %w = tensor.empty() : tensor<3xf16>
@@ -84,6 +91,7 @@ func.func @window(%x: tensor<66xf16>) -> tensor<64xf16> {
   return %0 : tensor<64xf16>
 }
 // -----
+// A reduction by subtraction.
 #id = affine_map<(d0) -> (d0)>
 func.func @reduction(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<f16> {
   // expected-error@below {{this reduction has no device operation; sums, products, minima and maxima have}}
@@ -95,6 +103,7 @@ func.func @reduction(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<f16> {
   return %0 : tensor<f16>
 }
 // -----
+// A recurrence is no reduction.
 #id = affine_map<(d0) -> (d0)>
 func.func @accumulator(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<f16> {
   // expected-error@below {{a reduction that uses its accumulator twice has no device operation}}
@@ -107,6 +116,7 @@ func.func @accumulator(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<f16> {
   return %0 : tensor<f16>
 }
 // -----
+// A reduction of a number (upstream or fold-constants computes it).
 func.func @constant_reduction(%s: tensor<f16>) -> tensor<f16> {
   %c = arith.constant dense<2.0> : tensor<64xf16>
   // expected-error@below {{a reduction of a constant has no device operation}}
@@ -118,6 +128,7 @@ func.func @constant_reduction(%s: tensor<f16>) -> tensor<f16> {
   return %0 : tensor<f16>
 }
 // -----
+// A matmul of fp32 values.
 func.func @wide_matmul(%x: tensor<64x64xf32>, %z: tensor<64x64xf32>) -> tensor<64x64xf32> {
   // expected-error@below {{batchmatmul takes fp16, not f32 x f32; cast the operands}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]}
@@ -130,6 +141,7 @@ func.func @wide_matmul(%x: tensor<64x64xf32>, %z: tensor<64x64xf32>) -> tensor<6
   return %0 : tensor<64x64xf32>
 }
 // -----
+// A pad that cuts.
 func.func @negative_pad(%x: tensor<64xf16>) -> tensor<62xf16> {
   %c = arith.constant 0.0 : f16
   // expected-error@below {{a pad by a negative or dynamic amount has no device operation}}
@@ -140,6 +152,7 @@ func.func @negative_pad(%x: tensor<64xf16>) -> tensor<62xf16> {
   return %0 : tensor<62xf16>
 }
 // -----
+// A pad by a run-time value.
 func.func @pad_value(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<66xf16> {
   // expected-error@below {{a pad needs a constant value}}
   %0 = tensor.pad %x low[1] high[1] {
@@ -150,12 +163,14 @@ func.func @pad_value(%x: tensor<64xf16>, %s: tensor<f16>) -> tensor<66xf16> {
   return %0 : tensor<66xf16>
 }
 // -----
+// An insertion with steps.
 func.func @strided_insert(%x: tensor<64xf16>, %y: tensor<2xf16>) -> tensor<64xf16> {
   // expected-error@below {{an insert_slice needs static offsets and unit strides}}
   %0 = tensor.insert_slice %y into %x[0] [2] [2] : tensor<2xf16> into tensor<64xf16>
   return %0 : tensor<64xf16>
 }
 // -----
+// A constant whose values are not in the text.
 func.func @resource() -> tensor<2xf16> {
   // expected-error@below {{a constant tensor must be given by its values; pass large ones as arguments}}
   %c = arith.constant dense_resource<blob> : tensor<2xf16>
@@ -176,8 +191,9 @@ func.func @cast(%x: tensor<64xf16>) -> tensor<64xi8> {
   return %0 : tensor<64xi8>
 }
 // -----
-func.func @unknown_value(%x: tensor<64xf16>, %t: tensor<64xf16>) -> tensor<64xf16> {
-  %e = tensor.empty() : tensor<64xf16>
+// What nobody has written has no value to return.
+func.func @unwritten() -> tensor<64xf16> {
   // expected-error@below {{a value of type tensor<64xf16> is not known on the device}}
+  %e = tensor.empty() : tensor<64xf16>
   return %e : tensor<64xf16>
 }

@@ -314,10 +314,8 @@ class _InDouble(torch.utils._python_dispatch.TorchDispatchMode):
         return operation(*args, **kwargs)
 
 
-#: Of the largest value. PyTorch rounds a layer norm once; the device rounds the mean, the difference, the
-#: variance, the root and the product, each up to 5e-4.
+#: Of the largest value.
 FLOOR = 1e-3
-FLOORS = {"layernorm_odd": 2e-3}
 
 
 def error_bound(
@@ -336,12 +334,14 @@ def error_bound(
     return bounds
 
 
-def check_close(name: str, got: Any, model: nn.Module, inputs: Sequence[Tensor]) -> None:
+def check_close(
+    name: str, got: Any, model: nn.Module, inputs: Sequence[Tensor], floor: float = FLOOR
+) -> None:
     """Assert that the tensors or arrays in ``got`` are as good as PyTorch's own results, up to a factor 4."""
     results = [
         torch.as_tensor(np.asarray(x)) for x in torch.utils._pytree.tree_leaves(got) if hasattr(x, "shape")
     ]
-    bounds = error_bound(model, inputs, FLOORS.get(name, FLOOR))
+    bounds = error_bound(model, inputs, floor)
     assert len(results) == len(bounds), f"{name}: {len(results)} results instead of {len(bounds)}"
     for index, (result, (reference, bound)) in enumerate(zip(results, bounds, strict=True)):
         assert result.shape == reference.shape, f"{name}: result {index} has the shape {tuple(result.shape)}"

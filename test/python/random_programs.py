@@ -1,0 +1,254 @@
+"""Random PyTorch programs whose numbers are exact: small integers, so that every 16-bit result is the integer.
+
+A program is a list of instructions over a growing list of tensors; running it on float64 tells the exact
+results, and while it is made that each value, and each partial sum, is an integer that fp16 can hold.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+SIZES = (1, 2, 3, 5, 31, 32, 63, 64, 65, 127, 128, 129)
+ELEMENTS = 12_000
+LARGEST = 2048.0  # all integers up to here are fp16 numbers
+
+Instruction = tuple[Callable[..., Tensor], tuple[int, ...]]
+
+
+@dataclass
+class RandomProgram(nn.Module):
+    """``steps`` of a function and the tensors it takes; ``results`` are the tensors that are returned."""
+
+    seed: int
+    inputs: list[Tensor] = field(default_factory=list)
+    steps: list[Instruction] = field(default_factory=list)
+    results: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        _Maker(self).make()
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        values = dict(enumerate(inputs))
+        for at, (function, operands) in enumerate(self.steps):
+            values[len(inputs) + at] = function(*(values[operand] for operand in operands))
+        return tuple(values[result] for result in self.results)
+
+    __hash__ = nn.Module.__hash__
+
+
+class _Maker:
+    """Draws instructions until there are enough; what would not be exact or too large is drawn again."""
+
+    def __init__(self, program: RandomProgram) -> None:
+        self.program = program
+        self.rng = random.Random(program.seed)
+        self.values: list[tuple[str, Tensor]] = []  # name and exact value, inputs and steps in order made
+        self.drawn: list[tuple[str, Callable[..., Tensor], tuple[str, ...]]] = []
+
+    def make(self) -> None:
+        torch.manual_seed(self.program.seed)
+        self.input(self.shape())
+        wanted = self.rng.randint(1, 7)
+        makers = (
+            self.unary, self.binary, self.binary, self.reduction, self.matmul, self.permute, self.reshape, self.slice,
+            self.concatenate, self.pad, self.where, self.stack,
+        )  # fmt: skip
+        while len(self.drawn) < wanted:
+            self.rng.choice(makers)()
+        self.finish()
+
+    def finish(self) -> None:
+        """Numbers the tensors: inputs first, then the steps."""
+        program = self.program
+        steps = {name for name, _, _ in self.drawn}
+        names = [name for name, _ in self.values if name not in steps] + [name for name, _, _ in self.drawn]
+        at = {name: index for index, name in enumerate(names)}
+        program.steps = [(function, tuple(at[o] for o in operands)) for _, function, operands in self.drawn]
+        program.inputs = [value.half() for name, value in self.values if name not in steps]
+        used = {operand for _, operands in program.steps for operand in operands}
+        program.results = [at[name] for name in [name for name, _, _ in self.drawn] if at[name] not in used]
+        if self.rng.random() < 0.1:
+            program.results.append(self.rng.randrange(len(names)))
+
+    # -- values ---------------------------------------------------------------------------------------
+
+    def input(self, shape: Sequence[int]) -> str:
+        name = f"x{len(self.values)}"
+        self.values.append((name, torch.randint(-2, 3, tuple(shape)).double()))
+        self.program.text.append(f"{name} = input{list(shape)}")
+        return name
+
+    def value(self, name: str) -> Tensor:
+        return dict(self.values)[name]
+
+    def any(self, least_rank: int = 0) -> str | None:
+        fit = [name for name, value in self.values if value.dim() >= least_rank]
+        # What was made last is taken more often: long chains find more than wide programs.
+        return fit[-1] if fit and self.rng.random() < 0.6 else self.rng.choice(fit) if fit else None
+
+    def shape(self) -> list[int]:
+        while True:
+            shape = [self.rng.choice(SIZES) for _ in range(self.rng.randint(1, 4))]
+            if math.prod(shape) <= ELEMENTS:
+                return shape
+
+    def step(self, text: str, function: Callable[..., Tensor], *operands: str, bound: float = 0.0) -> None:
+        """Adds an instruction if its result is small enough; ``bound`` is the largest partial sum."""
+        result = function(*(self.value(operand) for operand in operands))
+        largest = max(bound, result.abs().max().item() if result.numel() else math.inf)
+        if largest > LARGEST or result.numel() > ELEMENTS or result.dim() > 5:
+            return
+        name = f"t{len(self.values)}"
+        self.values.append((name, result))
+        self.drawn.append((name, function, operands))
+        self.program.text.append(f"{name} = {text.format(*operands)} : {list(result.shape)}")
+
+    # -- instructions ---------------------------------------------------------------------------------
+
+    def unary(self) -> None:
+        text, function = self.rng.choice(
+            [
+                ("-{}", torch.neg), ("{}.abs()", torch.abs), ("relu({})", torch.relu), ("{} + 3", lambda x: x + 3),
+                ("2 - {}", lambda x: 2 - x), ("{} * -2", lambda x: x * -2), ("{}.clone()", torch.clone),
+                ("clamp({}, -2, 5)", lambda x: torch.clamp(x, -2, 5)), ("{0} * {0}", lambda x: x * x),
+            ]  # fmt: skip
+        )
+        self.step(text, function, self.any())
+
+    def partner(self, name: str) -> str:
+        """Something that broadcasts with a value: an earlier one, or a new input."""
+        shape = list(self.value(name).shape)
+        fit = [other for other, value in self.values if _broadcasts(value.shape, shape)]
+        if fit and self.rng.random() < 0.5:
+            return self.rng.choice(fit)
+        kept = shape[self.rng.choice([0, 0, 0, self.rng.randint(0, len(shape))]) :]
+        kept = [1 if self.rng.random() < 0.25 else size for size in kept]
+        return self.input([self.rng.choice((2, 3)), *kept] if self.rng.random() < 0.1 and len(kept) < 4 else kept)
+
+    def binary(self) -> None:
+        name = self.any()
+        other = self.partner(name)
+        text, function = self.rng.choice(
+            [
+                ("{} + {}", torch.add), ("{} - {}", torch.sub), ("{} * {}", torch.mul),
+                ("maximum({}, {})", torch.maximum), ("minimum({}, {})", torch.minimum),
+                ("({} > {}).half()", lambda a, b: (a > b).to(a.dtype)),
+            ]  # fmt: skip
+        )
+        pair = [name, other] if self.rng.random() < 0.5 else [other, name]
+        self.step(text, function, *pair)
+
+    def where(self) -> None:
+        name = self.any()
+        first, second = self.partner(name), self.partner(name)
+        self.step("where({0} > {1}, {0}, {2})", _where, name, first, second)
+
+    def reduction(self) -> None:
+        name = self.any(1)
+        if name is None:
+            return
+        value = self.value(name)
+        dims = tuple(sorted(self.rng.sample(range(value.dim()), self.rng.randint(1, min(2, value.dim())))))
+        keep = self.rng.random() < 0.4
+        kind = self.rng.choice(("sum", "amax", "amin"))
+        bound = value.abs().sum(dims).max().item() if kind == "sum" else 0.0
+        function = getattr(torch, kind)
+        self.step(
+            f"{kind}({{}}, {dims}, keepdim={keep})", lambda x: function(x, dim=dims, keepdim=keep), name, bound=bound
+        )
+
+    def matmul(self) -> None:
+        name = self.any(2)
+        if name is None or self.value(name).dim() > 4:
+            return
+        shape = list(self.value(name).shape)
+        inner = self.rng.choice(SIZES)
+        batch = shape[:-2] if self.rng.random() < 0.6 else []
+        left = self.rng.random() < 0.5
+        other = self.input([*batch, shape[-1], inner] if left else [*batch, inner, shape[-2]])
+        pair = (name, other) if left else (other, name)
+        bound = torch.matmul(*(self.value(each).abs() for each in pair)).max().item()
+        self.step("{} @ {}", torch.matmul, *pair, bound=bound)
+
+    def permute(self) -> None:
+        name = self.any(2)
+        if name is None:
+            return
+        order = self.rng.sample(range(self.value(name).dim()), self.value(name).dim())
+        self.step(f"{{}}.permute({order})", lambda x: x.permute(order), name)
+
+    def reshape(self) -> None:
+        name = self.any(1)
+        if name is None:
+            return
+        shape = list(self.value(name).shape)
+        dim = self.rng.randrange(len(shape))
+        if self.rng.random() < 0.5 and dim + 1 < len(shape):
+            shape[dim : dim + 2] = [shape[dim] * shape[dim + 1]]
+        else:
+            divisor = self.rng.choice([n for n in range(1, shape[dim] + 1) if shape[dim] % n == 0])
+            shape[dim : dim + 1] = [divisor, shape[dim] // divisor]
+        self.step(f"{{}}.reshape({shape})", lambda x: x.reshape(shape), name)
+
+    def slice(self) -> None:
+        name = self.any(1)
+        if name is None:
+            return
+        shape = self.value(name).shape
+        dim = self.rng.randrange(len(shape))
+        start = self.rng.choice([0, self.rng.randrange(shape[dim]), self.rng.randrange(shape[dim]) // 64 * 64])
+        stop = self.rng.choice([shape[dim], self.rng.randint(start + 1, shape[dim])])
+        step = self.rng.choice((1, 1, 1, 2))
+        cut = (slice(None),) * dim + (slice(start, stop, step),)
+        if self.rng.random() < 0.2:
+            cut = (slice(None),) * dim + (start,)
+        self.step(f"{{}}[{cut}]", lambda x: x[cut], name)
+
+    def concatenate(self) -> None:
+        name = self.any(1)
+        if name is None:
+            return
+        shape = list(self.value(name).shape)
+        dim = self.rng.randrange(len(shape))
+        if self.rng.random() < 0.3:
+            other = name
+        else:
+            shape[dim] = self.rng.choice(SIZES)
+            if math.prod(shape) > ELEMENTS:
+                return
+            other = self.input(shape)
+        self.step(f"cat(({{}}, {{}}), {dim})", lambda a, b: torch.cat((a, b), dim), name, other)
+
+    def stack(self) -> None:
+        name = self.any(1)
+        if name is None:
+            return
+        dim = self.rng.randint(0, self.value(name).dim())
+        other = self.input(list(self.value(name).shape))
+        self.step(f"stack(({{}}, {{}}), {dim})", lambda a, b: torch.stack((a, b), dim), name, other)
+
+    def pad(self) -> None:
+        name = self.any(1)
+        if name is None:
+            return
+        dims = self.rng.randint(1, min(2, self.value(name).dim()))
+        amounts = [self.rng.choice((0, 0, 1, 3, 33)) for _ in range(2 * dims)]
+        value = self.rng.choice((0.0, -3.0))
+        self.step(f"pad({{}}, {amounts}, {value})", lambda x: nn.functional.pad(x, amounts, value=value), name)
+
+
+def _where(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+    return torch.where(a > b, a, c)
+
+
+def _broadcasts(one: Sequence[int], other: Sequence[int]) -> bool:
+    return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(other), strict=False))
+
