@@ -31,8 +31,8 @@ check-lit: $(READY)
 check-python: $(READY)
 	$(PY) -m pytest -q test/python
 
-bench: $(READY) ## all benchmarks
-	$(PY) -m benchmarks --all
+bench: $(READY) ## all benchmarks, written to docs/benchmarks.md
+	$(PY) -m benchmarks --all --markdown docs/benchmarks.md
 
 lint: $(READY) ## ruff and pyright
 	$(PY) -m ruff check .
@@ -44,9 +44,10 @@ format: $(READY) ## format and sort imports
 	$(PY) -m ruff format .
 
 wheel: $(READY) ## a wheel, in dist/
+	rm -rf dist
 	$(PY) -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean: ## remove what was made, the environment too
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist out *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 	find test -name Output -prune -exec rm -rf {} +

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 from benchmarks.measure import tool
@@ -39,7 +38,7 @@ def chain() -> Metrics:
         "growth_to_4000": processor[1] / processor[0],
     }
     for length, times in passes.items():
-        metrics.update({f"{length}_ops.{name}_seconds": s for name, s in times.most_common(SLOWEST)})
+        metrics.update({f"{length}_ops.{name}_seconds": times[name] for name in list(times)[:SLOWEST]})
     return metrics
 
 
@@ -72,16 +71,18 @@ def _written(folder: Path, length: int) -> Path:
     return path
 
 
-def _passes(path: Path) -> Counter[str]:
-    """The seconds of each pass, those of passes that run several times added up."""
+def _passes(path: Path) -> dict[str, float]:
+    """The seconds of each pass, slowest first; those of a pass that runs several times are added up."""
     from spyre_mlir import dialects
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 
-    timing, times = Timing(), Counter()
+    timing = Timing()
+    times: dict[str, float] = {}
     run_pipeline(
         ir.Module.parseFile(str(path), dialects.context()), SpyrePipeline().pipeline(), timing=timing
     )
     for name, seconds in timing:
-        times[name.split("{")[0]] += seconds
-    return times
+        bare = name.split("{")[0]
+        times[bare] = times.get(bare, 0.0) + seconds
+    return dict(sorted(times.items(), key=lambda item: -item[1]))

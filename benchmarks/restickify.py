@@ -10,7 +10,7 @@ RESTICKIFY = "ReStickifyOpHBM"
 
 @benchmark()
 def restickify() -> Metrics:
-    """Conversions of layout in every program of the tests: how many, and the HBM bytes they read and write."""
+    """Conversions of layout in the programs of the tests: how many, and the HBM bytes they move."""
     import spyre_mlir
 
     counts, moved = {}, {}

@@ -14,7 +14,7 @@ from benchmarks.registry import Metrics, benchmark
 
 @benchmark(softmax_seconds=1, llama_block_seconds=15, llama_block_peak_bytes=2 * 1024**3)
 def simulate() -> Metrics:
-    """spyre-run on the bundle of a softmax (512, 1024), best of 3, and of a Llama-style block, the process included."""
+    """spyre-run on a softmax (512, 1024), best of 3, and on a Llama-style block, the process included."""
     with tempfile.TemporaryDirectory() as folder:
         softmax = _saved("softmax_dim_0_512x1024", Path(folder) / "softmax")
         block = _saved("llama_block", Path(folder) / "block")

@@ -16,6 +16,7 @@ from spyre_mlir.dialects import context as new_context
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
+from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.report.summary import summarize
@@ -71,10 +72,12 @@ class Program:
         results = [argument.name for argument in self.bundle.manifest.arguments if argument.kind == "result"]
         return self._unflatten([self.last_run.outputs[name] for name in results])
 
-    def _by_position(self, *inputs: Any) -> dict[str, np.ndarray]:
+    def _by_position(self, *inputs: Any, **named: Any) -> dict[str, np.ndarray]:
+        if named:
+            raise CompileError(f"The inputs of this program are given by position, not by name as '{next(iter(named))}'.")
         if len(inputs) != len(self.inputs):
             raise CompileError(f"The program takes {len(self.inputs)} inputs, not {len(inputs)}.")
-        return {argument.name: np.asarray(value) for argument, value in zip(self.inputs, inputs, strict=True)}
+        return {argument.name: _array(argument, value) for argument, value in zip(self.inputs, inputs, strict=True)}
 
     def traffic(self) -> Traffic:
         """The HBM bytes of the last run."""
@@ -112,10 +115,9 @@ def compile(
     of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16". Other options are
     those of the spyre pipeline. Raises ``CompileError``.
     """
-    options = {
-        key: value for key, value in (("sencores", sencores), ("precision", precision)) if value is not None
-    }
-    pipeline = SpyrePipeline(**options, **pipeline_options)
+    options = {"sencores": sencores, "precision": precision, **pipeline_options}
+    given = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
+    pipeline = SpyrePipeline.parse(" ".join(given))
     if isinstance(module_or_mlir, ir.Module | str | Path):
         module = _parsed(module_or_mlir)
         return _compiled(module, pipeline, numerics)
@@ -159,6 +161,13 @@ def _compiled(module: ir.Module, pipeline: SpyrePipeline, numerics: str) -> Prog
     seconds = time.perf_counter() - begun
     bundle, arrays = export(module)
     return Program(module, bundle, arrays, list(remarks), seconds, numerics)
+
+
+def _array(argument: Argument, value: Any) -> np.ndarray:
+    try:
+        return np.asarray(value)
+    except (ValueError, TypeError) as error:
+        raise CompileError(f"The input '{argument.name}' is not an array: {error}.") from error
 
 
 def _one_or_all(arrays: list[np.ndarray]) -> Any:

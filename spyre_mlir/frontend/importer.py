@@ -45,7 +45,7 @@ class Imported:
         """What @main is called with when the model is called with ``args``: inputs, parameters, constants."""
         leaves, tree = pytree.tree_flatten((args, kwargs))
         if tree != self._input_tree:
-            raise CompileError(f"The program takes inputs of the structure {self._input_tree}, not {tree}.")
+            raise CompileError(_other_inputs(self._input_tree, tree))
         inputs = iter([leaves[index] for index in self._input_leaves])
         return [
             to_numpy(next(inputs) if arg.kind == INPUT else arg.tensor, arg.name) for arg in self.arguments
@@ -59,6 +59,13 @@ class Imported:
         ]
         values = [leaf.value if isinstance(leaf, Fixed) else tensors[leaf] for leaf in self._leaves]
         return pytree.tree_unflatten(values, self._output_tree)
+
+
+def _other_inputs(wanted: pytree.TreeSpec, given: pytree.TreeSpec) -> str:
+    if wanted.num_leaves != given.num_leaves:
+        return f"The program takes {wanted.num_leaves} inputs, not {given.num_leaves}."
+    structures = (" ".join(str(tree).split()) for tree in (wanted, given))
+    return "The program takes inputs of the structure {}, not {}.".format(*structures)
 
 
 def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:

@@ -22,6 +22,7 @@ from torch.fx import Node
 from torch.fx.proxy import TracerBase
 from torch_mlir.extras.fx_importer import ContextCache
 
+from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.mlir import ir
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
@@ -83,19 +84,13 @@ def _operation_of(node: Node) -> str:
     return sources[-1].target if sources else str(node.meta.get("original_aten") or "")
 
 
-def to_attribute(value: Any) -> ir.Attribute:
-    """A Python value as an MLIR attribute; needs a current context."""
-    if isinstance(value, bool):
-        return ir.BoolAttr.get(value)
-    if isinstance(value, int):
-        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
-    if isinstance(value, float):
-        return ir.FloatAttr.get_f64(value)
+def _plain(value: Any) -> Any:
+    """A value of an annotation in the types that attributes have; anything else by its text."""
     if isinstance(value, (list, tuple)):
-        return ir.ArrayAttr.get([to_attribute(item) for item in value])
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return ir.DictAttr.get({str(key): to_attribute(item) for key, item in value.items()})
-    return ir.StringAttr.get(str(value))
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
 class SourceLocations(ContextCache):
@@ -105,7 +100,7 @@ class SourceLocations(ContextCache):
         if node.op == "output":
             return super().get_node_location(node)
         with self._c:
-            return ir.Location.fused([self._source(node)], metadata=to_attribute(_metadata(node)))
+            return ir.Location.fused([self._source(node)], metadata=to_attribute(_plain(_metadata(node))))
 
     def _source(self, node: Node) -> ir.Location:
         frames = [ir.Location.file(name, line, 0) for name, line in user_frames(node)]

@@ -11,6 +11,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, device_op, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._terms import buffer_of
 from spyre_mlir.passes.base import Pass
 
 _LARGEST_F16 = 65504.0
@@ -50,6 +51,19 @@ class ApplyPrecision(Pass):
         if folded:
             self.remark(func, "precision", f"{len(folded)} f32 values between fp16 values run as fp16")
             _Demotion(block, folded).run()
+            _separate_results(list(block.operations)[-1].operation)
+
+
+def _separate_results(terminator: ir.Operation) -> None:
+    """Clones results whose own buffers were those of casts that have become nothing."""
+    taken: set[ir.Value] = set()
+    for index, value in enumerate(terminator.operands):
+        root = buffer_of(value)
+        owner = defining_op(root) if root is not None else None
+        if owner is None or owner.name == "arith.constant" or root in taken:
+            with ir.InsertionPoint(terminator):
+                terminator.operands[index] = root = sdsc.clone(value, terminator.location)
+        taken.add(root)
 
 
 class Islands:
@@ -126,6 +140,13 @@ def _free(value: ir.Value) -> bool:
     """Constants and empty tensors can be had in any type."""
     owner = defining_op(value)
     return owner is not None and owner.name in ("arith.constant", "tensor.empty")
+
+
+def _is_alone(value: ir.Value) -> bool:
+    """Whether an op made this value for one reader: only then may it be written in that reader's buffer."""
+    owner = defining_op(value)
+    made = owner is not None and owner.name in ("linalg.generic", "sdsc.clone", "tensor.insert_slice")
+    return made and sum(1 for _ in value.uses) <= 1
 
 
 class _Demotion:
@@ -206,10 +227,13 @@ class _Demotion:
 
     def _copy(self, op: ir.Operation) -> None:
         """A view or an insertion: the same op on f16."""
+        operands = [self._value(value) for value in op.operands]
+        if op.name == "tensor.insert_slice" and not _is_alone(operands[0]):
+            operands[0] = sdsc.clone(operands[0], op.location)  # the cast that made this part became nothing
         copy = op.clone().operation
         f16 = ir.F16Type.get()
-        for index, operand in enumerate(op.operands):
-            copy.operands[index] = self._value(operand)
+        for index, operand in enumerate(operands):
+            copy.operands[index] = operand
         copy.results[0].set_type(ir.RankedTensorType.get(shape_of(op.results[0]), f16))
         for block in (block for region in copy.regions for block in region.blocks):
             for argument in block.arguments:

@@ -149,7 +149,7 @@ class _Chooser:
         if root is None or root not in self.layouts:
             value = root = self._unpadded(value)
             at = dim
-        if self._gathers(root):
+        if self._gathers(root) or not self._can_pad(root, at, multiple):
             value = root = self._unpadded(value)
             at = dim
         self._give(root, self.layouts[root].padded(at, multiple))
@@ -166,6 +166,20 @@ class _Chooser:
         """Whether a value is a copy out of pieces, which have no room between them."""
         op = defining_op(root)
         return op is not None and op.name == "sdsc.clone" and self._view(op.operands[0]).why_not_plain() is not None
+
+    def _can_pad(self, root: ir.Value, dim: int, multiple: int) -> bool:
+        """Whether all views of a buffer remain views when it gets more room."""
+        pending = [(root, BufferView.of(self.layouts[root].padded(dim, multiple)))]
+        while pending:
+            value, view = pending.pop()
+            readers = [use.owner.operation for use in value.uses]
+            for op in readers:
+                if op.name in VIEWS and op.operands[0] == value and op.results[0] in self.views:
+                    try:
+                        pending.append((op.results[0], view_of(op, view)))
+                    except ViewError:
+                        return False
+        return True
 
     def _refresh(self, root: ir.Value) -> None:
         """Recomputes the views of a buffer whose layout got more room."""
@@ -384,7 +398,8 @@ class _Chooser:
             if self.layouts[moved] != _with_stick(source, dim):
                 moved = self._unpadded(moved)
             op.operands[0] = moved
-            self.views[op.results[0]] = view_of(op, self._view(moved))
+            source = self._with_room_for_steps(op)
+            self.views[op.results[0]] = view_of(op, self._view(source))
             return
         raise fail(op, f"this view has no device form: {reason}")
 
@@ -399,8 +414,8 @@ class _Chooser:
     def _insert(self, op: ir.Operation) -> None:
         source, whole = op.operands[0], op.operands[1]
         layout = self._chain_layout(op)
-        if whole not in self.views:
-            self._give(whole, layout)  # a tensor.empty
+        if maker_of(whole).name == "tensor.empty":
+            self._give(whole, layout)  # each chain gets an empty tensor of its own
         elif self.layouts.get(whole) != layout and maker_of(whole).name != "tensor.insert_slice":
             op.operands[1] = self._copied_as(whole, layout)
         wanted = self._slot_layout(op)

@@ -1,10 +1,25 @@
 // RUN: spyre-opt %s --apply-precision --canonicalize --split-input-file --verify-diagnostics | filecheck %s
 // RUN: spyre-opt %s --apply-precision="policy=strict" --canonicalize --split-input-file | filecheck %s --check-prefix=STRICT
+// RUN: not spyre-opt %s --apply-precision="policy=none" --split-input-file 2>&1 | filecheck %s --check-prefix=POLICY
+
+// POLICY: error: Precision policy 'none' is not known; 'device' and 'strict' are.
 
 // An fp32 island between two casts runs as fp16, its constants too.
 #id = affine_map<(d0) -> (d0)>
 #all = affine_map<(d0) -> ()>
 // expected-remark@below {{precision: 2 f32 values between fp16 values run as fp16}}
+// CHECK-LABEL: func.func @island(
+// CHECK-SAME: %[[X:\w+]]: tensor<64xf16>
+// CHECK: %[[C:.*]] = arith.constant dense<6.550400e+04> : tensor<f16>
+// CHECK: %[[V:.*]] = linalg.generic {{.*}} ins(%[[X]], %[[C]] : tensor<64xf16>, tensor<f16>) {{.*}}"minimum"
+// CHECK-NEXT: ^bb0(%[[A:.*]]: f16, %[[B:.*]]: f16, %{{.*}}: f16):
+// CHECK-NEXT: arith.minimumf %[[A]], %[[B]] : f16
+// CHECK: return %[[V]]
+// With policy=strict it stays as the program says.
+// STRICT-LABEL: func.func @island(
+// STRICT: "dl16tofp32"
+// STRICT: ins({{.*}} : tensor<64xf32>, tensor<f32>) {{.*}}"minimum"
+// STRICT: "fp32todl16"
 func.func @island(%x: tensor<64xf16>) -> tensor<64xf16> {
   %c = arith.constant dense<1.0e6> : tensor<f32>
   %e = tensor.empty() : tensor<64xf32>
@@ -28,6 +43,10 @@ func.func @island(%x: tensor<64xf16>) -> tensor<64xf16> {
 }
 // -----
 // An island that an fp32 argument or result belongs to stays.
+// CHECK-LABEL: func.func @bound(
+// CHECK: "dl16tofp32"
+// CHECK: ins({{.*}} : tensor<64xf32>, tensor<64xf32>) {{.*}}"add"
+// CHECK: "fp32todl16"
 #id = affine_map<(d0) -> (d0)>
 func.func @bound(%x: tensor<64xf16>, %y: tensor<64xf32>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf32>
@@ -51,6 +70,17 @@ func.func @bound(%x: tensor<64xf16>, %y: tensor<64xf32>) -> tensor<64xf16> {
 }
 // -----
 // A matmul that is rounded at once is one operation under both policies; views of an island follow it.
+// CHECK-LABEL: func.func @matmul(
+// CHECK: %[[M:.*]] = linalg.generic {{.*}} outs(%{{.*}} : tensor<64x64xf16>) {{.*}}"batchmatmul"
+// CHECK: %[[V:.*]] = tensor.collapse_shape %[[M]] {{\[\[}}0, 1]] : tensor<64x64xf16> into tensor<4096xf16>
+// Two results of one buffer are kept apart by a clone.
+// CHECK: %[[W:.*]] = "sdsc.clone"(%[[V]])
+// CHECK: return %[[M]], %[[W]]
+// STRICT-LABEL: func.func @matmul(
+// STRICT: %[[M:.*]] = linalg.generic {{.*}} outs(%{{.*}} : tensor<64x64xf16>) {{.*}}"batchmatmul"
+// STRICT: linalg.generic {{.*}} ins(%[[M]] : tensor<64x64xf16>) {{.*}}"dl16tofp32"
+// STRICT: tensor.collapse_shape {{.*}} : tensor<64x64xf32> into tensor<4096xf32>
+// STRICT: "fp32todl16"
 #lhs = affine_map<(d0, d1, d2) -> (d0, d2)>
 #rhs = affine_map<(d0, d1, d2) -> (d2, d1)>
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
@@ -87,4 +117,33 @@ func.func @matmul(%x: tensor<64x64xf16>) -> (tensor<64x64xf16>, tensor<4096xf16>
     linalg.yield %r : f16
   } -> tensor<4096xf16>
   return %1, %4 : tensor<64x64xf16>, tensor<4096xf16>
+}
+// -----
+// A part that only a vanished cast kept apart from an argument is cloned into its place.
+// CHECK-LABEL: func.func @part(
+// CHECK-SAME: %[[X:\w+]]: tensor<64xf16>
+// CHECK: %[[A:.*]] = "sdsc.clone"(%[[X]])
+// CHECK: %[[I:.*]] = tensor.insert_slice %[[A]] into %{{.*}}[0] [64] [1] : tensor<64xf16> into tensor<128xf16>
+// CHECK: %[[B:.*]] = "sdsc.clone"(%[[X]])
+// CHECK: %[[J:.*]] = tensor.insert_slice %[[B]] into %[[I]][64] [64] [1]
+// CHECK: return %[[J]]
+#id = affine_map<(d0) -> (d0)>
+func.func @part(%x: tensor<64xf16>) -> tensor<128xf16> {
+  %e = tensor.empty() : tensor<64xf32>
+  %w = tensor.empty() : tensor<128xf32>
+  %h = tensor.empty() : tensor<128xf16>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf32>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
+  ^bb0(%a: f16, %o: f32):
+    %r = arith.extf %a : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<64xf32>
+  %1 = tensor.insert_slice %0 into %w[0] [64] [1] : tensor<64xf32> into tensor<128xf32>
+  %c = "sdsc.clone"(%0) : (tensor<64xf32>) -> tensor<64xf32>
+  %2 = tensor.insert_slice %c into %1[64] [64] [1] : tensor<64xf32> into tensor<128xf32>
+  %3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%2 : tensor<128xf32>) outs(%h : tensor<128xf16>) attrs = {sdsc.op = #sdsc.op<"fp32todl16", {}>} {
+  ^bb0(%a: f32, %o: f16):
+    %r = arith.truncf %a : f32 to f16
+    linalg.yield %r : f16
+  } -> tensor<128xf16>
+  return %3 : tensor<128xf16>
 }

@@ -148,7 +148,8 @@ class _Maker:
 
     def where(self) -> None:
         name = self.any()
-        first, second = self.partner(name), self.partner(name)
+        first = self.partner(name)
+        second = self.input(torch.broadcast_shapes(self.value(name).shape, self.value(first).shape))
         self.step("where({0} > {1}, {0}, {2})", _where, name, first, second)
 
     def reduction(self) -> None:

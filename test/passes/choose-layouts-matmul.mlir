@@ -1,0 +1,72 @@
+// RUN: spyre-opt %s --choose-layouts --split-input-file --verify-diagnostics | filecheck %s
+
+// Input 1 has the contracted dim in the stick, input 2 and the result the columns: nothing to convert.
+func.func @straight(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<256x64xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x64xf16> {
+  %e0 = tensor.empty() : tensor<128x64xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<128x256xf16>, tensor<256x64xf16>) outs(%e0 : tensor<128x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x64xf16>
+  return %0 : tensor<128x64xf16>
+}
+// -----
+// x^T y^T is turned round to (y x)^T: both sticks fit, and the result has its rows in the stick.
+func.func @turned(%x: tensor<256x128xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<64x256xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x64xf16> {
+  %e0 = tensor.empty() : tensor<128x64xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d2, d0)>, affine_map<(d0, d1, d2) -> (d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<256x128xf16>, tensor<64x256xf16>) outs(%e0 : tensor<128x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x64xf16>
+  return %0 : tensor<128x64xf16>
+}
+// -----
+// A weight in either order is laid out ahead of time.
+func.func @weight(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %w: tensor<64x256xf16> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}) -> tensor<128x64xf16> {
+  %e0 = tensor.empty() : tensor<128x64xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %w : tensor<128x256xf16>, tensor<64x256xf16>) outs(%e0 : tensor<128x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x64xf16>
+  return %0 : tensor<128x64xf16>
+}
+// -----
+// x y^T of two inputs needs one conversion.
+func.func @convert(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<64x256xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x64xf16> {
+  %e0 = tensor.empty() : tensor<128x64xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<128x256xf16>, tensor<64x256xf16>) outs(%e0 : tensor<128x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x64xf16>
+  return %0 : tensor<128x64xf16>
+}
+// -----
+// The batch dims of a result are outermost.
+func.func @batched(%x: tensor<4x128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<4x256x64xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<4x128x64xf16> {
+  %e0 = tensor.empty() : tensor<4x128x64xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3) -> (d0, d1, d3)>, affine_map<(d0, d1, d2, d3) -> (d0, d3, d2)>, affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%x, %y : tensor<4x128x256xf16>, tensor<4x256x64xf16>) outs(%e0 : tensor<4x128x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<4x128x64xf16>
+  return %0 : tensor<4x128x64xf16>
+}
+// -----
+// Input 2 has room for a whole stick of contracted rows.
+func.func @padded(%x: tensor<128x100xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<100x64xf16> {sdsc.host = #sdsc.host<"y", "parameter", "f16">}) -> tensor<128x64xf16> {
+  %e0 = tensor.empty() : tensor<128x64xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<128x100xf16>, tensor<100x64xf16>) outs(%e0 : tensor<128x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x64xf16>
+  return %0 : tensor<128x64xf16>
+}
+// -----
+// At most 2 row and 2 batch dims.
+func.func @too_many(%x: tensor<2x3x4x64xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<64x64xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<2x3x4x64xf16> {
+  %e0 = tensor.empty() : tensor<2x3x4x64xf16>
+  // expected-error@below {{batchmatmul takes one contracted dim, at most 2 row and 2 batch dims and one column dim}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d4)>, affine_map<(d0, d1, d2, d3, d4) -> (d4, d3)>, affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d3)>], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction"]} ins(%x, %y : tensor<2x3x4x64xf16>, tensor<64x64xf16>) outs(%e0 : tensor<2x3x4x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<2x3x4x64xf16>
+  return %0 : tensor<2x3x4x64xf16>
+}

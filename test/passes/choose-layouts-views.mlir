@@ -1,0 +1,55 @@
+// RUN: spyre-opt %s --choose-layouts --split-input-file --verify-diagnostics | filecheck %s
+
+// A view's layout is composed from its source: nothing moves.
+func.func @composed(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x4x64xf16> {
+  %v = tensor.expand_shape %x [[0], [1, 2]] output_shape [128, 4, 64] : tensor<128x256xf16> into tensor<128x4x64xf16>
+  %e0 = tensor.empty() : tensor<128x4x64xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d1, d2)>, affine_map<(d0, d1, d2) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel"]} ins(%v : tensor<128x4x64xf16>) outs(%e0 : tensor<128x4x64xf16>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x4x64xf16>
+  return %0 : tensor<128x4x64xf16>
+}
+// -----
+// A transpose renames dims.
+func.func @transposed(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<256x128xf16> {
+  %e = tensor.empty() : tensor<256x128xf16>
+  %v = linalg.transpose ins(%x : tensor<128x256xf16>) outs(%e : tensor<256x128xf16>) permutation = [1, 0]
+  %0 = "sdsc.clone"(%v) : (tensor<256x128xf16>) -> tensor<256x128xf16>
+  return %0 : tensor<256x128xf16>
+}
+// -----
+// A slice of whole sticks is a view.
+func.func @slice(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x128xf16> {
+  %v = tensor.extract_slice %x[0, 64] [128, 128] [1, 1] : tensor<128x256xf16> to tensor<128x128xf16>
+  %0 = "sdsc.clone"(%v) : (tensor<128x128xf16>) -> tensor<128x128xf16>
+  return %0 : tensor<128x128xf16>
+}
+// -----
+// A slice that cuts a stick moves the stick to another dim first.
+func.func @cut(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x128xf16> {
+  // expected-remark@below {{restickify: a view needs another stick: a slice from 32 by 1 cuts the sticks of dim 1}}
+  %v = tensor.extract_slice %x[0, 32] [128, 128] [1, 1] : tensor<128x256xf16> to tensor<128x128xf16>
+  %0 = "sdsc.clone"(%v) : (tensor<128x128xf16>) -> tensor<128x128xf16>
+  return %0 : tensor<128x128xf16>
+}
+// -----
+// The buffer of insertions has a stick that none of them cuts; the parts take their place's layout.
+func.func @insertion(%x: tensor<128x32xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<128x32xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x64xf16> {
+  %a = "sdsc.clone"(%x) : (tensor<128x32xf16>) -> tensor<128x32xf16>
+  %b = "sdsc.clone"(%y) : (tensor<128x32xf16>) -> tensor<128x32xf16>
+  %e = tensor.empty() : tensor<128x64xf16>
+  %0 = tensor.insert_slice %a into %e[0, 0] [128, 32] [1, 1] : tensor<128x32xf16> into tensor<128x64xf16>
+  %1 = tensor.insert_slice %b into %0[0, 32] [128, 32] [1, 1] : tensor<128x32xf16> into tensor<128x64xf16>
+  return %1 : tensor<128x64xf16>
+}
+// -----
+// Insertions of whole sticks keep the last dim in the stick.
+func.func @whole_sticks(%x: tensor<128x64xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<128x64xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x128xf16> {
+  %a = "sdsc.clone"(%x) : (tensor<128x64xf16>) -> tensor<128x64xf16>
+  %b = "sdsc.clone"(%y) : (tensor<128x64xf16>) -> tensor<128x64xf16>
+  %e = tensor.empty() : tensor<128x128xf16>
+  %0 = tensor.insert_slice %a into %e[0, 0] [128, 64] [1, 1] : tensor<128x64xf16> into tensor<128x128xf16>
+  %1 = tensor.insert_slice %b into %0[0, 64] [128, 64] [1, 1] : tensor<128x64xf16> into tensor<128x128xf16>
+  return %1 : tensor<128x128xf16>
+}

@@ -1,0 +1,101 @@
+// RUN: spyre-opt %s --choose-layouts --split-input-file --verify-diagnostics | filecheck %s
+
+// A pointwise result inherits stick and order of its operand; the default stick of an input is its last dim.
+func.func @inherit(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x256xf16> {
+  %e0 = tensor.empty() : tensor<128x256xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16>
+  return %0 : tensor<128x256xf16>
+}
+// -----
+// Operands with different sticks: the smaller number of bytes is restickified, with the reason.
+func.func @converts(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<256x128xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}, %z: tensor<128x256xf16> {sdsc.host = #sdsc.host<"z", "input", "f16">}) -> tensor<128x256xf16> {
+  %e0 = tensor.empty() : tensor<128x256xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %y, %z : tensor<128x256xf16>, tensor<256x128xf16>, tensor<128x256xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"where3", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %a2: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16>
+  return %0 : tensor<128x256xf16>
+}
+// -----
+// A value that two readers want in another stick is converted once.
+func.func @once(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<256x128xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x256xf16> {
+  %e0 = tensor.empty() : tensor<128x256xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %y : tensor<128x256xf16>, tensor<256x128xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16>
+  %e1 = tensor.empty() : tensor<128x256xf16>
+  %1 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%0, %y : tensor<128x256xf16>, tensor<256x128xf16>) outs(%e1 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"sub", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16>
+  return %1 : tensor<128x256xf16>
+}
+// -----
+// A parameter takes the stick of its first reader, at no run-time cost.
+func.func @parameter(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %w: tensor<256x128xf16> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}) -> tensor<128x256xf16> {
+  %e0 = tensor.empty() : tensor<128x256xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %w : tensor<128x256xf16>, tensor<256x128xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16>
+  return %0 : tensor<128x256xf16>
+}
+// -----
+// A reduction over the stick gives a sparse result, which its readers broadcast.
+func.func @sparse(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x256xf16> {
+  %e0 = tensor.empty() : tensor<128xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<128x256xf16>) outs(%e0 : tensor<128xf16>) attrs = {sdsc.op = #sdsc.op<"max", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128xf16>
+  %e1 = tensor.empty() : tensor<128x256xf16>
+  %1 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %0 : tensor<128x256xf16>, tensor<128xf16>) outs(%e1 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"sub", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16>
+  return %1 : tensor<128x256xf16>
+}
+// -----
+// A reduction over another dim keeps the stick.
+func.func @other(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<256xf16> {
+  %e0 = tensor.empty() : tensor<256xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1)>], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16>) outs(%e0 : tensor<256xf16>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16>
+  return %0 : tensor<256xf16>
+}
+// -----
+// The form of a reduction follows the layout: over the rows of a turned matrix it is the one over the stick.
+func.func @form(%x: tensor<128x256xf16, #stick.layout<affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>>> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<256xf16> {
+  %e0 = tensor.empty() : tensor<256xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1)>], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>>>) outs(%e0 : tensor<256xf16>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16>
+  return %0 : tensor<256xf16>
+}
+// -----
+// A product has no form over the stick: the operand gets another one.
+func.func @prod(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128xf16> {
+  %e0 = tensor.empty() : tensor<128xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<128x256xf16>) outs(%e0 : tensor<128xf16>) attrs = {sdsc.op = #sdsc.op<"prod", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128xf16>
+  return %0 : tensor<128xf16>
+}
+// -----
+// A cast between 2 and 4 bytes leaves room for whole sticks of both: 40 elements are two sticks of fp32.
+func.func @cast(%x: tensor<8x40xf32> {sdsc.host = #sdsc.host<"x", "input", "f32">}) -> tensor<8x40xf16> {
+  %e0 = tensor.empty() : tensor<8x40xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x40xf32>) outs(%e0 : tensor<8x40xf16>) attrs = {sdsc.op = #sdsc.op<"fp32todl16", {}>} {
+  ^bb0(%a0: f32, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<8x40xf16>
+  return %0 : tensor<8x40xf16>
+}

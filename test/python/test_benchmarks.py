@@ -1,0 +1,60 @@
+"""The benchmarks: listed, run, written; their measurements are those of ``make bench``."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import __main__ as command  # noqa: E402
+from benchmarks import measure, registry, report  # noqa: E402
+from benchmarks.chain import text  # noqa: E402
+from spyre_mlir.bundle.folder import executed_files  # noqa: E402
+
+
+def test_every_benchmark_is_listed_with_a_sentence(capsys):
+    assert command.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [
+        "chain",
+        "compile-time",
+        "restickify",
+        "simulate",
+        "startup",
+    ]
+    assert all(line.endswith(".") for line in lines)
+
+
+def test_results_are_json_by_name_and_metric(tmp_path, monkeypatch, capsys):
+    two = registry.Benchmark("two", lambda: {"a_seconds": 1.0, "count": 3}, {"a_seconds": 0.5, "count": 4})
+    monkeypatch.setattr(registry, "load_all", lambda: {"two": two})
+    files = [str(tmp_path / name) for name in ("out.json", "page.md")]
+    assert command.main(["two", "--json", files[0], "--markdown", files[1]]) == 0
+    assert json.loads(Path(files[0]).read_text()) == {"two": {"a_seconds": 1.0, "count": 3}}
+    page = Path(files[1]).read_text()
+    assert "| a_seconds | 1.000 s | 0.500 s | 200 % MISSED |" in page
+    assert "| count     |       3 |       4 |         75 % |" in page
+    assert report.machine() in page and report.machine() in capsys.readouterr().out
+
+
+def test_an_unknown_name_is_one_sentence(capsys):
+    assert command.main(["startup", "speed"]) == 1
+    assert capsys.readouterr().err.startswith("error: There is no benchmark 'speed'; there are chain,")
+
+
+def test_a_process_is_measured_and_must_succeed():
+    run = measure.tool("spyre-opt", "--version")
+    assert 0 < run.processor_seconds and 0 < run.seconds < 30 and run.peak_bytes > 2**20
+    with pytest.raises(subprocess.CalledProcessError):
+        measure.tool("spyre-opt", "--no-such-pass", "/dev/null")
+
+
+def test_a_chain_has_one_device_operation_per_op():
+    import spyre_mlir
+
+    program = spyre_mlir.compile(text(10))
+    assert len(executed_files(program.bundle.statements)) == 10
