@@ -74,10 +74,15 @@ class Program:
 
     def _by_position(self, *inputs: Any, **named: Any) -> dict[str, np.ndarray]:
         if named:
-            raise CompileError(f"The inputs of this program are given by position, not by name as '{next(iter(named))}'.")
+            raise CompileError(
+                f"The inputs of this program are given by position, not by name as '{next(iter(named))}'."
+            )
         if len(inputs) != len(self.inputs):
             raise CompileError(f"The program takes {len(self.inputs)} inputs, not {len(inputs)}.")
-        return {argument.name: _array(argument, value) for argument, value in zip(self.inputs, inputs, strict=True)}
+        return {
+            argument.name: _array(argument, value)
+            for argument, value in zip(self.inputs, inputs, strict=True)
+        }
 
     def traffic(self) -> Traffic:
         """The HBM bytes of the last run."""
@@ -167,7 +172,9 @@ def _array(argument: Argument, value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise CompileError(f"The input '{argument.name}' is not an array: {error}.") from error
+        raise CompileError(
+            f"The input '{argument.name}' is not an array: {str(error).rstrip('.')}."
+        ) from error
 
 
 def _one_or_all(arrays: list[np.ndarray]) -> Any:

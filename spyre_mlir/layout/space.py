@@ -7,6 +7,7 @@ A dim that is in the stick of any operand has the padded extent, whole sticks, f
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -67,7 +68,7 @@ def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
         lane = view.elements_per_stick if view.lane == dim else 1
         found |= {divisor for divisor in axes if divisor != lane}
     cuts = sorted(found)
-    for low, high in zip(cuts, cuts[1:], strict=False):
+    for low, high in itertools.pairwise(cuts):
         if high % low:
             raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
     return cuts

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._decompose_body import BodyDecomposer
 from spyre_mlir.passes._terms import Terms, device_element, fail
@@ -178,6 +179,9 @@ class _Function:
 
 def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int]) -> ir.Value:
     """Builds ``tensor.insert_slice`` with static offsets, sizes and unit strides."""
+    maker = defining_op(source)
+    if maker is not None and maker.name == "tensor.insert_slice":
+        source = sdsc.clone(source, ir.Location.current)  # a buffer that is filled by parts cannot be a part
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
         "static_sizes": ir.DenseI64ArrayAttr.get(sizes),

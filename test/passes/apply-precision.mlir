@@ -7,7 +7,6 @@
 // An fp32 island between two casts runs as fp16, its constants too.
 #id = affine_map<(d0) -> (d0)>
 #all = affine_map<(d0) -> ()>
-// expected-remark@below {{precision: 2 f32 values between fp16 values run as fp16}}
 // CHECK-LABEL: func.func @island(
 // CHECK-SAME: %[[X:\w+]]: tensor<64xf16>
 // CHECK: %[[C:.*]] = arith.constant dense<6.550400e+04> : tensor<f16>
@@ -20,6 +19,7 @@
 // STRICT: "dl16tofp32"
 // STRICT: ins({{.*}} : tensor<64xf32>, tensor<f32>) {{.*}}"minimum"
 // STRICT: "fp32todl16"
+// expected-remark@below {{precision: 2 f32 values between fp16 values run as fp16}}
 func.func @island(%x: tensor<64xf16>) -> tensor<64xf16> {
   %c = arith.constant dense<1.0e6> : tensor<f32>
   %e = tensor.empty() : tensor<64xf32>

@@ -1,6 +1,11 @@
 // RUN: spyre-opt %s --choose-layouts --split-input-file --verify-diagnostics | filecheck %s
 
 // A view's layout is composed from its source: nothing moves.
+// CHECK: #[[VIEW:map.*]] = affine_map<(d0, d1, d2) -> (d1, d0, d2 mod 64)>
+// CHECK-LABEL: func.func @composed(
+// CHECK-NOT: restickify
+// CHECK: %[[V:.*]] = tensor.expand_shape {{.*}} into tensor<128x4x64xf16, #stick.layout<#[[VIEW]]>>
+// CHECK: linalg.generic {{.*}} ins(%[[V]] :
 func.func @composed(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x4x64xf16> {
   %v = tensor.expand_shape %x [[0], [1, 2]] output_shape [128, 4, 64] : tensor<128x256xf16> into tensor<128x4x64xf16>
   %e0 = tensor.empty() : tensor<128x4x64xf16>
@@ -12,6 +17,11 @@ func.func @composed(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input"
 }
 // -----
 // A transpose renames dims.
+// CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+// CHECK-LABEL: func.func @transposed(
+// CHECK-SAME: %[[X:\w+]]: tensor
+// CHECK: %[[V:.*]] = linalg.transpose ins(%[[X]] : {{.*}} outs(%{{.*}} : tensor<256x128xf16, #stick.layout<#[[TURNED]]>>)
+// CHECK: "sdsc.clone"(%[[V]])
 func.func @transposed(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<256x128xf16> {
   %e = tensor.empty() : tensor<256x128xf16>
   %v = linalg.transpose ins(%x : tensor<128x256xf16>) outs(%e : tensor<256x128xf16>) permutation = [1, 0]
@@ -20,6 +30,10 @@ func.func @transposed(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "inpu
 }
 // -----
 // A slice of whole sticks is a view.
+// CHECK-LABEL: func.func @slice(
+// CHECK-SAME: %[[X:\w+]]: tensor
+// CHECK: %[[V:.*]] = tensor.extract_slice %[[X]][0, 64]
+// CHECK: "sdsc.clone"(%[[V]])
 func.func @slice(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x128xf16> {
   %v = tensor.extract_slice %x[0, 64] [128, 128] [1, 1] : tensor<128x256xf16> to tensor<128x128xf16>
   %0 = "sdsc.clone"(%v) : (tensor<128x128xf16>) -> tensor<128x128xf16>
@@ -27,6 +41,12 @@ func.func @slice(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "
 }
 // -----
 // A slice that cuts a stick moves the stick to another dim first.
+// CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+// CHECK-LABEL: func.func @cut(
+// CHECK-SAME: %[[X:\w+]]: tensor
+// CHECK: %[[C:.*]] = "stick.restickify"(%[[X]]) : {{.*}} -> tensor<128x256xf16, #stick.layout<#[[TURNED]]>>
+// CHECK: %[[V:.*]] = tensor.extract_slice %[[C]][0, 32]
+// CHECK: "sdsc.clone"(%[[V]])
 func.func @cut(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x128xf16> {
   // expected-remark@below {{restickify: a view needs another stick: a slice from 32 by 1 cuts the sticks of dim 1}}
   %v = tensor.extract_slice %x[0, 32] [128, 128] [1, 1] : tensor<128x256xf16> to tensor<128x128xf16>
@@ -35,6 +55,12 @@ func.func @cut(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f1
 }
 // -----
 // The buffer of insertions has a stick that none of them cuts; the parts take their place's layout.
+// CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+// CHECK-LABEL: func.func @insertion(
+// CHECK-SAME: %[[X:\w+]]: {{.*}}, %[[Y:\w+]]: tensor
+// CHECK: %[[C:.*]] = "stick.restickify"(%[[X]])
+// CHECK: %[[A:.*]] = "sdsc.clone"(%[[C]]) : {{.*}} -> tensor<128x32xf16, #stick.layout<#[[TURNED]]>>
+// CHECK: tensor.insert_slice %[[A]] into %{{.*}} into tensor<128x64xf16, #stick.layout<#[[TURNED]]>>
 func.func @insertion(%x: tensor<128x32xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<128x32xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x64xf16> {
   %a = "sdsc.clone"(%x) : (tensor<128x32xf16>) -> tensor<128x32xf16>
   %b = "sdsc.clone"(%y) : (tensor<128x32xf16>) -> tensor<128x32xf16>
@@ -45,6 +71,10 @@ func.func @insertion(%x: tensor<128x32xf16> {sdsc.host = #sdsc.host<"x", "input"
 }
 // -----
 // Insertions of whole sticks keep the last dim in the stick.
+// CHECK: #[[ROWS:map.*]] = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// CHECK-LABEL: func.func @whole_sticks(
+// CHECK-NOT: restickify
+// CHECK: tensor.insert_slice {{.*}} into tensor<128x128xf16, #stick.layout<#[[ROWS]]>>
 func.func @whole_sticks(%x: tensor<128x64xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<128x64xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x128xf16> {
   %a = "sdsc.clone"(%x) : (tensor<128x64xf16>) -> tensor<128x64xf16>
   %b = "sdsc.clone"(%y) : (tensor<128x64xf16>) -> tensor<128x64xf16>

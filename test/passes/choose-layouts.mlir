@@ -1,6 +1,12 @@
 // RUN: spyre-opt %s --choose-layouts --split-input-file --verify-diagnostics | filecheck %s
 
 // A pointwise result inherits stick and order of its operand; the default stick of an input is its last dim.
+// CHECK: #[[ROWS:map.*]] = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// CHECK-LABEL: func.func @inherit(
+// CHECK-SAME: %{{.*}}: tensor<128x256xf16, #stick.layout<#[[ROWS]]>> {{.*}} -> tensor<128x256xf16, #stick.layout<#[[ROWS]]>> {
+// CHECK-NOT: restickify
+// CHECK: %[[V:.*]] = linalg.generic {{.*}} ins(%{{.*}} : tensor<128x256xf16, #stick.layout<#[[ROWS]]>>) outs(%{{.*}} : tensor<128x256xf16, #stick.layout<#[[ROWS]]>>)
+// CHECK: return %[[V]]
 func.func @inherit(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x256xf16> {
   %e0 = tensor.empty() : tensor<128x256xf16>
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
@@ -11,8 +17,15 @@ func.func @inherit(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input",
 }
 // -----
 // Operands with different sticks: the smaller number of bytes is restickified, with the reason.
+// CHECK: #[[ROWS:map.*]] = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+// CHECK-LABEL: func.func @converts(
+// CHECK-SAME: %[[X:\w+]]: {{.*}}, %[[Y:\w+]]: tensor<256x128xf16, #stick.layout<#[[ROWS]]>> {{.*}}, %[[Z:\w+]]: tensor
+// CHECK: %[[C:.*]] = "stick.restickify"(%[[Y]]) : (tensor<256x128xf16, #stick.layout<#[[ROWS]]>>) -> tensor<256x128xf16, #stick.layout<#[[TURNED]]>>
+// CHECK: linalg.generic {{.*}} ins(%[[X]], %[[C]], %[[Z]] : {{.*}} outs(%{{.*}} : tensor<128x256xf16, #stick.layout<#[[ROWS]]>>)
 func.func @converts(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<256x128xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}, %z: tensor<128x256xf16> {sdsc.host = #sdsc.host<"z", "input", "f16">}) -> tensor<128x256xf16> {
   %e0 = tensor.empty() : tensor<128x256xf16>
+  // expected-remark@below {{restickify: 'where3' wants one stick for all its operands (0 -> 131072)}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %y, %z : tensor<128x256xf16>, tensor<256x128xf16>, tensor<128x256xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"where3", {}>} {
   ^bb0(%a0: f16, %a1: f16, %a2: f16, %o: f16):
     linalg.yield %o : f16
@@ -21,6 +34,13 @@ func.func @converts(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input"
 }
 // -----
 // A value that two readers want in another stick is converted once.
+// CHECK-LABEL: func.func @once(
+// CHECK-SAME: %[[X:\w+]]: {{.*}}, %[[Y:\w+]]: tensor
+// CHECK: %[[C:.*]] = "stick.restickify"(%[[Y]])
+// CHECK: %[[V:.*]] = linalg.generic {{.*}} ins(%[[X]], %[[C]] :
+// CHECK-NOT: restickify
+// CHECK: %[[W:.*]] = linalg.generic {{.*}} ins(%[[V]], %[[C]] :
+// CHECK: return %[[W]]
 func.func @once(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<256x128xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<128x256xf16> {
   %e0 = tensor.empty() : tensor<128x256xf16>
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %y : tensor<128x256xf16>, tensor<256x128xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
@@ -36,6 +56,11 @@ func.func @once(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f
 }
 // -----
 // A parameter takes the stick of its first reader, at no run-time cost.
+// CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+// CHECK-LABEL: func.func @parameter(
+// CHECK-SAME: %{{.*}}: tensor<256x128xf16, #stick.layout<#[[TURNED]]>> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}
+// CHECK-NOT: restickify
+// CHECK: return
 func.func @parameter(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %w: tensor<256x128xf16> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}) -> tensor<128x256xf16> {
   %e0 = tensor.empty() : tensor<128x256xf16>
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %w : tensor<128x256xf16>, tensor<256x128xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
@@ -46,6 +71,11 @@ func.func @parameter(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input
 }
 // -----
 // A reduction over the stick gives a sparse result, which its readers broadcast.
+// CHECK: #[[SPARSE:map.*]] = affine_map<(d0) -> (d0, 0)>
+// CHECK-LABEL: func.func @sparse(
+// CHECK: %[[M:.*]] = linalg.generic {{.*}} outs(%{{.*}} : tensor<128xf16, #stick.layout<#[[SPARSE]]>>) {{.*}}"max"
+// CHECK-NOT: restickify
+// CHECK: linalg.generic {{.*}} ins(%{{.*}}, %[[M]] : {{.*}}"sub"
 func.func @sparse(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x256xf16> {
   %e0 = tensor.empty() : tensor<128xf16>
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<128x256xf16>) outs(%e0 : tensor<128xf16>) attrs = {sdsc.op = #sdsc.op<"max", {}>} {
@@ -61,6 +91,10 @@ func.func @sparse(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", 
 }
 // -----
 // A reduction over another dim keeps the stick.
+// CHECK: #[[VEC:map.*]] = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+// CHECK-LABEL: func.func @other(
+// CHECK-NOT: restickify
+// CHECK: linalg.generic {{.*}} outs(%{{.*}} : tensor<256xf16, #stick.layout<#[[VEC]]>>) {{.*}}"sumnonstick"
 func.func @other(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<256xf16> {
   %e0 = tensor.empty() : tensor<256xf16>
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1)>], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16>) outs(%e0 : tensor<256xf16>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
@@ -71,6 +105,11 @@ func.func @other(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "
 }
 // -----
 // The form of a reduction follows the layout: over the rows of a turned matrix it is the one over the stick.
+// CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+// CHECK: #[[SPARSE:map.*]] = affine_map<(d0) -> (d0, 0)>
+// CHECK-LABEL: func.func @form(
+// CHECK-SAME: %[[X:\w+]]: tensor<128x256xf16, #stick.layout<#[[TURNED]]>>
+// CHECK: linalg.generic {{.*}} ins(%[[X]] : {{.*}} outs(%{{.*}} : tensor<256xf16, #stick.layout<#[[SPARSE]]>>) {{.*}}sdsc.op = #sdsc.op<"sum", {}>
 func.func @form(%x: tensor<128x256xf16, #stick.layout<affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>>> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<256xf16> {
   %e0 = tensor.empty() : tensor<256xf16>
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1)>], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>>>) outs(%e0 : tensor<256xf16>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
@@ -81,6 +120,11 @@ func.func @form(%x: tensor<128x256xf16, #stick.layout<affine_map<(d0, d1) -> (d0
 }
 // -----
 // A product has no form over the stick: the operand gets another one.
+// CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+// CHECK-LABEL: func.func @prod(
+// CHECK-SAME: %[[X:\w+]]: tensor
+// CHECK: %[[C:.*]] = "stick.restickify"(%[[X]]) : {{.*}} -> tensor<128x256xf16, #stick.layout<#[[TURNED]]>>
+// CHECK: linalg.generic {{.*}} ins(%[[C]] : {{.*}}"prod"
 func.func @prod(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128xf16> {
   %e0 = tensor.empty() : tensor<128xf16>
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<128x256xf16>) outs(%e0 : tensor<128xf16>) attrs = {sdsc.op = #sdsc.op<"prod", {}>} {
@@ -90,12 +134,15 @@ func.func @prod(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f
   return %0 : tensor<128xf16>
 }
 // -----
-// A cast between 2 and 4 bytes leaves room for whole sticks of both: 40 elements are two sticks of fp32.
-func.func @cast(%x: tensor<8x40xf32> {sdsc.host = #sdsc.host<"x", "input", "f32">}) -> tensor<8x40xf16> {
-  %e0 = tensor.empty() : tensor<8x40xf16>
-  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x40xf32>) outs(%e0 : tensor<8x40xf16>) attrs = {sdsc.op = #sdsc.op<"fp32todl16", {}>} {
-  ^bb0(%a0: f32, %o: f16):
-    linalg.yield %o : f16
-  } -> tensor<8x40xf16>
-  return %0 : tensor<8x40xf16>
+// A cast between 2 and 4 bytes leaves room for whole sticks of both: 20 elements take two sticks of fp32.
+// CHECK: #[[WIDE:map.*]] = affine_map<(d0, d1) -> ((d1 floordiv 32) mod 2, d0, d1 mod 32)>
+// CHECK-LABEL: func.func @cast(
+// CHECK: linalg.generic {{.*}} outs(%{{.*}} : tensor<8x20xf32, #stick.layout<#[[WIDE]]>>) {{.*}}"dl16tofp32"
+func.func @cast(%x: tensor<8x20xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<8x20xf32> {
+  %e0 = tensor.empty() : tensor<8x20xf32>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x20xf16>) outs(%e0 : tensor<8x20xf32>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
+  ^bb0(%a0: f16, %o: f32):
+    linalg.yield %o : f32
+  } -> tensor<8x20xf32>
+  return %0 : tensor<8x20xf32>
 }

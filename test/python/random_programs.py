@@ -116,10 +116,16 @@ class _Maker:
     def unary(self) -> None:
         text, function = self.rng.choice(
             [
-                ("-{}", torch.neg), ("{}.abs()", torch.abs), ("relu({})", torch.relu), ("{} + 3", lambda x: x + 3),
-                ("2 - {}", lambda x: 2 - x), ("{} * -2", lambda x: x * -2), ("{}.clone()", torch.clone),
-                ("clamp({}, -2, 5)", lambda x: torch.clamp(x, -2, 5)), ("{0} * {0}", lambda x: x * x),
-            ]  # fmt: skip
+                ("-{}", torch.neg),
+                ("{}.abs()", torch.abs),
+                ("relu({})", torch.relu),
+                ("{} + 3", lambda x: x + 3),
+                ("2 - {}", lambda x: 2 - x),
+                ("{} * -2", lambda x: x * -2),
+                ("{}.clone()", torch.clone),
+                ("clamp({}, -2, 5)", lambda x: torch.clamp(x, -2, 5)),
+                ("{0} * {0}", lambda x: x * x),
+            ]
         )
         self.step(text, function, self.any())
 
@@ -131,17 +137,21 @@ class _Maker:
             return self.rng.choice(fit)
         kept = shape[self.rng.choice([0, 0, 0, self.rng.randint(0, len(shape))]) :]
         kept = [1 if self.rng.random() < 0.25 else size for size in kept]
-        return self.input([self.rng.choice((2, 3)), *kept] if self.rng.random() < 0.1 and len(kept) < 4 else kept)
+        longer = self.rng.random() < 0.1 and len(kept) == len(shape) < 4
+        return self.input([self.rng.choice((2, 3)), *kept] if longer else kept)
 
     def binary(self) -> None:
         name = self.any()
         other = self.partner(name)
         text, function = self.rng.choice(
             [
-                ("{} + {}", torch.add), ("{} - {}", torch.sub), ("{} * {}", torch.mul),
-                ("maximum({}, {})", torch.maximum), ("minimum({}, {})", torch.minimum),
+                ("{} + {}", torch.add),
+                ("{} - {}", torch.sub),
+                ("{} * {}", torch.mul),
+                ("maximum({}, {})", torch.maximum),
+                ("minimum({}, {})", torch.minimum),
                 ("({} > {}).half()", lambda a, b: (a > b).to(a.dtype)),
-            ]  # fmt: skip
+            ]
         )
         pair = [name, other] if self.rng.random() < 0.5 else [other, name]
         self.step(text, function, *pair)
@@ -163,7 +173,10 @@ class _Maker:
         bound = value.abs().sum(dims).max().item() if kind == "sum" else 0.0
         function = getattr(torch, kind)
         self.step(
-            f"{kind}({{}}, {dims}, keepdim={keep})", lambda x: function(x, dim=dims, keepdim=keep), name, bound=bound
+            f"{kind}({{}}, {dims}, keepdim={keep})",
+            lambda x: function(x, dim=dims, keepdim=keep),
+            name,
+            bound=bound,
         )
 
     def matmul(self) -> None:
@@ -205,7 +218,9 @@ class _Maker:
             return
         shape = self.value(name).shape
         dim = self.rng.randrange(len(shape))
-        start = self.rng.choice([0, self.rng.randrange(shape[dim]), self.rng.randrange(shape[dim]) // 64 * 64])
+        start = self.rng.choice(
+            [0, self.rng.randrange(shape[dim]), self.rng.randrange(shape[dim]) // 64 * 64]
+        )
         stop = self.rng.choice([shape[dim], self.rng.randint(start + 1, shape[dim])])
         step = self.rng.choice((1, 1, 1, 2))
         cut = (slice(None),) * dim + (slice(start, stop, step),)
@@ -243,7 +258,9 @@ class _Maker:
         dims = self.rng.randint(1, min(2, self.value(name).dim()))
         amounts = [self.rng.choice((0, 0, 1, 3, 33)) for _ in range(2 * dims)]
         value = self.rng.choice((0.0, -3.0))
-        self.step(f"pad({{}}, {amounts}, {value})", lambda x: nn.functional.pad(x, amounts, value=value), name)
+        self.step(
+            f"pad({{}}, {amounts}, {value})", lambda x: nn.functional.pad(x, amounts, value=value), name
+        )
 
 
 def _where(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -252,4 +269,3 @@ def _where(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
 
 def _broadcasts(one: Sequence[int], other: Sequence[int]) -> bool:
     return all(a == b or 1 in (a, b) for a, b in zip(reversed(one), reversed(other), strict=False))
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -57,7 +58,7 @@ def test_no_two_live_buffers_overlap(seed):
         alive = sorted(
             (o, o + b.size) for o, b in zip(offsets, buffers, strict=True) if b.first <= op <= b.last
         )
-        assert all(end <= start for (_, end), (start, _) in zip(alive, alive[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(alive))
         assert sum(rounded(end - start, 128) for start, end in alive) <= top
 
 
@@ -71,7 +72,7 @@ def test_ten_thousand_buffers_do_not_overlap():
         for op in range(buffer.first, buffer.last + 1):
             by_op.setdefault(op, []).append((offset, offset + buffer.size))
     for alive in map(sorted, by_op.values()):
-        assert all(end <= start for (_, end), (start, _) in zip(alive, alive[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(alive))
 
 
 def test_a_life_ends_with_its_last_op():

@@ -44,7 +44,9 @@ def imported(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], Impo
 
 
 @functools.cache
-def compiled(name: str, sencores: int = 32, precision: str = "device", numerics: str = "ieee") -> spyre_mlir.Program:
+def compiled(
+    name: str, sencores: int = 32, precision: str = "device", numerics: str = "ieee"
+) -> spyre_mlir.Program:
     """A program of the linalg; the parameters of the model are its arrays."""
     _, inputs, program = imported(name)
     made = spyre_mlir.compile(program.module, sencores=sencores, precision=precision, numerics=numerics)

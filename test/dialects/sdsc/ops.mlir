@@ -1,0 +1,17 @@
+// RUN: spyre-opt %s | spyre-opt | filecheck %s
+
+// A clone and every attribute of the dialect survive printing.
+// CHECK-LABEL: func.func @ops(%{{.*}}: tensor<64x64xf16> {sdsc.host = #sdsc.host<"x", "input", "bf16">})
+// CHECK-NEXT: "sdsc.clone"(%{{[^)]*}}) {
+// CHECK-SAME: sdsc.division = #sdsc.division<[1, 16], #{{[a-z0-9]+}}>
+// CHECK-SAME: sdsc.op = #sdsc.op<"clip", {clipMax = 6.000000e+00 : f64, clipMin = 0.000000e+00 : f64}>
+// CHECK-SAME: sdsc.placement = #sdsc.hbm<"pool", 4096 : i64>
+// CHECK-SAME: (tensor<64x64xf16>) -> tensor<64x64xf16>
+// CHECK-NEXT: "sdsc.clone"(%{{.*}}) {sdsc.placement = #sdsc.lx<128 : i64>}
+func.func @ops(%x: tensor<64x64xf16> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) {
+  %0 = "sdsc.clone"(%x) {sdsc.op = #sdsc.op<"clip", {clipMax = 6.0 : f64, clipMin = 0.0 : f64}>,
+                         sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>,
+                         sdsc.placement = #sdsc.hbm<"pool", 4096 : i64>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
+  %1 = "sdsc.clone"(%0) {sdsc.placement = #sdsc.lx<128 : i64>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
+  return
+}

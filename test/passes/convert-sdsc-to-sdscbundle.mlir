@@ -1,0 +1,121 @@
+// RUN: spyre-opt %s --convert-sdsc-to-sdscbundle --split-input-file --verify-diagnostics | filecheck %s
+
+// One execution per operation, one parameter per argument and result, one address per core and operand.
+// CHECK: module attributes {sdscbundle.designs = {sdsc_0.json = {
+// CHECK-SAME: opcode = "exp"
+// CHECK-SAME: start = array<i64: -1, -2>
+// CHECK-SAME: start = array<i64: -3, -4>
+// CHECK-SAME: shares = {mb = 64 : i64, out = 256 : i64}, sizes = {mb = 128 : i64, out = 256 : i64}, slices = {mb = 2 : i64, out = 1 : i64}
+// CHECK-SAME: sdsc_1.json
+// CHECK-SAME: sdscbundle.manifest = {arguments = [{bytes = 65536 : i64, {{.*}} host_dtype = "bfloat16", {{.*}} name = "x"
+// CHECK-SAME: name = "result0"
+// CHECK-SAME: uses = {{\[\[}}"x", "buffer0"], ["buffer0", "result0"]]
+// CHECK-NEXT: func.func @sdsc_bundle(%[[A:.*]]: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>, %[[B:.*]]: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>) {
+// CHECK-NEXT: %[[X:.*]] = "sdscbundle.input_arg_extract"(%[[A]]) {what = "value"}
+// CHECK-NEXT: %[[R:.*]] = "sdscbundle.input_arg_extract"(%[[B]]) {what = "value"}
+// CHECK-NEXT: %[[P:.*]] = "sdscbundle.device_mem_allocate"() {bytes = 65536 : i64}
+// CHECK-NEXT: %[[C:.*]] = arith.constant 8192 : index
+// CHECK-NEXT: %[[X1:.*]] = arith.addi %[[X]], %[[C]]
+// CHECK: %[[P1:.*]] = arith.addi %[[P]], %{{.*}}
+// CHECK-NEXT: "sdscbundle.sdsc_execute"(%[[X]], %[[X1]], %[[P]], %[[P1]]) {sdsc_filename = "sdsc_0.json", symbol_ids = [-1, -2, -3, -4]}
+// CHECK: %[[R1:.*]] = arith.addi %[[R]], %{{.*}}
+// CHECK-NEXT: "sdscbundle.sdsc_execute"(%[[P]], %[[P1]], %[[R]], %[[R1]]) {sdsc_filename = "sdsc_1.json", symbol_ids = [-3, -4, -5, -6]}
+// CHECK-NEXT: return
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @main(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) attributes {sdsc.pool_bytes = 65536 : i64} {
+  %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %e1 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e1 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  return %1 : tensor<128x256xf16, #stick.layout<#rows>>
+}
+// -----
+// Two operations with the same design share its file.
+// CHECK-LABEL: func.func @sdsc_bundle(
+// CHECK: sdsc_filename = "sdsc_0.json"
+// CHECK-NEXT: sdsc_filename = "sdsc_0.json"
+// CHECK: sdsc_filename = "sdsc_1.json"
+// CHECK-NEXT: return
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @shared(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) attributes {sdsc.pool_bytes = 65536 : i64} {
+  %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %e2 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %e1 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e2 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%2 : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e1 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  return %1 : tensor<128x256xf16, #stick.layout<#rows>>
+}
+// -----
+// A buffer in LX has a literal address in the design and no symbol.
+// CHECK-LABEL: func.func @sdsc_bundle(
+// CHECK: "sdscbundle.sdsc_execute"(%{{.*}}) {sdsc_filename = "sdsc_0.json", symbol_ids = [-1, -2]}
+// CHECK: "sdscbundle.sdsc_execute"(%{{.*}}) {sdsc_filename = "sdsc_1.json", symbol_ids = [-3, -4]}
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @lx(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) {
+  %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %e1 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.lx<256 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e1 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  return %1 : tensor<128x256xf16, #stick.layout<#rows>>
+}
+// -----
+// An operation that is not divided.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @undivided(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) attributes {sdsc.pool_bytes = 65536 : i64} {
+  %e1 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  // expected-error@below {{this operation has no division; run work-distribution first}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e1 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  return %1 : tensor<128x256xf16, #stick.layout<#rows>>
+}
+// -----
+// A buffer that is not placed.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @unplaced(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) attributes {sdsc.pool_bytes = 65536 : i64} {
+  %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %e1 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  // expected-error@below {{this buffer has no placement; run place-in-hbm first}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e1 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  return %1 : tensor<128x256xf16, #stick.layout<#rows>>
+}
+// -----
+// Exactly one function with a body.
+func.func @one() { return }
+// expected-error@unknown {{a bundle is made of one function with a body, this module has 2}}
+func.func @two() { return }

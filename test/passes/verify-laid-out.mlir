@@ -1,0 +1,182 @@
+// RUN: spyre-opt %s --verify-laid-out --split-input-file --verify-diagnostics
+
+// A program whose sticks fit passes.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#first = affine_map<(d0, d1) -> (d0)>
+func.func @valid(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  %e1 = tensor.empty() : tensor<128xf16, #stick.layout<#sparse>>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  %1 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%0 : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e1 : tensor<128xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"max", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128xf16, #stick.layout<#sparse>>
+  return
+}
+// -----
+// An argument without a layout.
+// expected-error@below {{argument of type tensor<64xf16> has no #stick.layout}}
+func.func @argument(%x: tensor<64xf16>) {
+  return
+}
+// -----
+// A tensor without a layout.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+func.func @value(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  // expected-error@below {{this tensor has no #stick.layout}}
+  %0 = tensor.empty() : tensor<64xf16>
+  return
+}
+// -----
+// A view whose result says something else than its composition.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+func.func @view(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  // expected-error@below {{the result's layout is not the composition of the view; expected (d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)}}
+  %0 = tensor.extract_slice %x[0, 0] [64, 256] [1, 1] : tensor<128x256xf16, #stick.layout<#rows>> to tensor<64x256xf16, #stick.layout<#columns>>
+  return
+}
+// -----
+// A slice that cuts a stick is no view.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+func.func @no_view(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  // expected-error@below {{'tensor.extract_slice' between these layouts is no view: a slice from 32 by 1 cuts the sticks of dim 1}}
+  %0 = tensor.extract_slice %x[0, 32] [128, 64] [1, 1] : tensor<128x256xf16, #stick.layout<#rows>> to tensor<128x64xf16, #stick.layout<#rows>>
+  return
+}
+// -----
+// A dim that is in the stick of one operand has room for whole sticks in all.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+func.func @room(%x: tensor<100x64xf16, #stick.layout<#columns>>) {
+  // expected-error@below {{dim 0 needs room for 128 positions (whole sticks), not 100}}
+  %0 = "stick.restickify"(%x) : (tensor<100x64xf16, #stick.layout<#columns>>) -> tensor<100x64xf16, #stick.layout<#rows>>
+  return
+}
+// -----
+// Operands of a pointwise operation have one stick.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @pointwise(%x: tensor<128x256xf16, #stick.layout<#rows>>, %y: tensor<128x256xf16, #stick.layout<#columns>>) {
+  %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  // expected-error@below {{'add' breaks a stick rule: operand 1 has dim 0 in the stick, the result has 1}}
+  %0 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %y : tensor<128x256xf16, #stick.layout<#rows>>, tensor<128x256xf16, #stick.layout<#columns>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  return
+}
+// -----
+// A reduction over the stick reduces that dim.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#second = affine_map<(d0, d1) -> (d1)>
+func.func @over_stick(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
+  // expected-error@below {{'sum' breaks a stick rule: it reduces dims [0], the stick of its operand is dim 1}}
+  %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16, #stick.layout<#vec>>
+  return
+}
+// -----
+// Its result is sparse.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#first = affine_map<(d0, d1) -> (d0)>
+func.func @dense_result(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<128xf16, #stick.layout<#vec>>
+  // expected-error@below {{'sum' breaks a stick rule: its result must be sparse}}
+  %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128xf16, #stick.layout<#vec>>
+  return
+}
+// -----
+// A reduction over another dim does not reduce the stick.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#first = affine_map<(d0, d1) -> (d0)>
+func.func @over_other(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<128xf16, #stick.layout<#sparse>>
+  // expected-error@below {{'sumnonstick' breaks a stick rule: dim 1 is reduced and in the stick}}
+  %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128xf16, #stick.layout<#sparse>>
+  return
+}
+// -----
+// Its result keeps the stick.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#second = affine_map<(d0, d1) -> (d1)>
+func.func @lost_stick(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#sparse>>
+  // expected-error@below {{'sumnonstick' breaks a stick rule: its result must keep the stick of its operand}}
+  %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16, #stick.layout<#sparse>>
+  return
+}
+// -----
+// Input 1 of a matmul has the contracted dim in the stick.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+#lhs = affine_map<(d0, d1, d2) -> (d0, d2)>
+#rhs = affine_map<(d0, d1, d2) -> (d2, d1)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+func.func @first(%x: tensor<64x128xf16, #stick.layout<#columns>>, %y: tensor<128x192xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#rows>>
+  // expected-error@below {{'batchmatmul' breaks a stick rule: input 1 has dim 0 in the stick, not the contracted one}}
+  %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#columns>>, tensor<128x192xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<64x192xf16, #stick.layout<#rows>>
+  return
+}
+// -----
+// Input 2 has its columns there.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+#lhs = affine_map<(d0, d1, d2) -> (d0, d2)>
+#rhs = affine_map<(d0, d1, d2) -> (d2, d1)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+func.func @second(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<128x192xf16, #stick.layout<#columns>>) {
+  %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#rows>>
+  // expected-error@below {{'batchmatmul' breaks a stick rule: input 2 must have its columns in the stick}}
+  %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#rows>>, tensor<128x192xf16, #stick.layout<#columns>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<64x192xf16, #stick.layout<#rows>>
+  return
+}
+// -----
+// And so has the result.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+#lhs = affine_map<(d0, d1, d2) -> (d0, d2)>
+#rhs = affine_map<(d0, d1, d2) -> (d2, d1)>
+#out = affine_map<(d0, d1, d2) -> (d0, d1)>
+func.func @third(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<128x192xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#columns>>
+  // expected-error@below {{'batchmatmul' breaks a stick rule: the result must have the columns in the stick}}
+  %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#rows>>, tensor<128x192xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#columns>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<64x192xf16, #stick.layout<#columns>>
+  return
+}
