@@ -19,8 +19,10 @@ shape and dtype are those of the host, the tensor type is that of the device.
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
+import math
 from collections.abc import Mapping, Sequence
 
+from spyre_mlir.division import Division
 from spyre_mlir.mlir import ext, ir
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
@@ -124,8 +126,24 @@ def constants_of(op: ir.Operation) -> dict[str, float]:
     return {entry.name: ir.FloatAttr(entry.attr).value for entry in ir.DictAttr(op.attributes[OP].constants)}
 
 
-def division_of(op: ir.Operation) -> tuple[tuple[int, ...], ir.AffineMap]:
-    """Slices per iteration dim and the core mapping of an op."""
+def division_of(op: ir.Operation) -> Division:
+    """The division of an op: its splits, and the owners that its core mapping gives."""
     attr = op.attributes[DIVISION]
     splits = tuple(ir.IntegerAttr(split).value for split in ir.ArrayAttr(attr.splits))
-    return splits, ir.AffineMapAttr(attr.mapping).value
+    results = list(ir.AffineMapAttr(attr.mapping).value.results)
+    owners = tuple(tuple(_at(result, core) for result in results) for core in range(math.prod(splits)))
+    return Division(splits, owners)
+
+
+def _at(expression: ir.AffineExpr, core: int) -> int:
+    """The value of a core mapping's result, made of constants, ``floordiv`` and ``mod``, for one core."""
+    if isinstance(expression, ir.AffineConstantExpr):
+        return expression.value
+    if isinstance(expression, ir.AffineDimExpr):
+        return core
+    left, right = _at(expression.lhs, core), _at(expression.rhs, core)
+    if isinstance(expression, ir.AffineAddExpr):
+        return left + right
+    if isinstance(expression, ir.AffineMulExpr):
+        return left * right
+    return left % right if isinstance(expression, ir.AffineModExpr) else left // right

@@ -9,21 +9,24 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Division:
-    """Slices per dim. Core ids count the slices in mixed radix, the first dim fastest."""
+    """Slices per dim, and for each core the slice of each dim that it owns."""
 
     splits: tuple[int, ...]
+    owners: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def mixed_radix(cls, splits: Sequence[int]) -> Division:
+        """Core ids count the slices, the first dim fastest: ``(core floordiv earlier splits) mod split``."""
+        before = [math.prod(splits[:dim]) for dim in range(len(splits))]
+        owners = tuple(
+            tuple(core // step % split for step, split in zip(before, splits, strict=True))
+            for core in range(math.prod(splits))
+        )
+        return cls(tuple(splits), owners)
 
     @property
     def cores(self) -> int:
         return math.prod(self.splits)
-
-    def slices_of(self, core: int) -> tuple[int, ...]:
-        """The slice of each dim that a core owns: ``(core floordiv prod(earlier splits)) mod split``."""
-        slices = []
-        for split in self.splits:
-            slices.append(core % split)
-            core //= split
-        return tuple(slices)
 
 
 def distribute(units: Sequence[int], divisible: Sequence[bool], cores: int) -> Division:
@@ -39,4 +42,4 @@ def distribute(units: Sequence[int], divisible: Sequence[bool], cores: int) -> D
         if divisible[dim]:
             splits[dim] = max(count for count in range(1, left + 1) if units[dim] % count == 0)
             left //= splits[dim]
-    return Division(tuple(splits))
+    return Division.mixed_radix(splits)

@@ -25,9 +25,10 @@ def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
 def _metadata(location: ir.Location) -> dict[str, str]:
     """The strings of the first metadata dictionary in a location tree."""
     if isinstance(location, ir.FusedLoc):
-        if location.metadata is not None and isinstance(location.metadata, ir.DictAttr):
-            entries = [entry for entry in location.metadata if isinstance(entry.attr, ir.StringAttr)]
-            return {entry.name: entry.attr.value for entry in entries}
+        if location.metadata is not None:
+            # The bindings give metadata by its base class.
+            entries = [(entry.name, entry.attr) for entry in ir.DictAttr(location.metadata)]
+            return {name: attr.value for name, attr in entries if isinstance(attr, ir.StringAttr)}
         return next((found for part in location.locations if (found := _metadata(part))), {})
     if isinstance(location, ir.CallSiteLoc):
         return _metadata(location.callee) or _metadata(location.caller)

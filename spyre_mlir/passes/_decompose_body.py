@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from spyre_mlir.dialects.structured import Map, Structured, device_op, shape_of, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
@@ -151,6 +153,8 @@ class BodyDecomposer:
         if node.value is None:
             return node
         wanted = str(op.results[0].type)
+        if op.name == "arith.trunci" and wanted == "i1":
+            raise fail(op, "the lowest bit of an integer has no device operation")
         if wanted == "f64":
             wanted = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
         return self._to(node, device_element(wanted, op.location), op)
@@ -180,7 +184,8 @@ class BodyDecomposer:
 
     def _power(self, op: ir.Operation, base: Node, exponent: Node) -> Node:
         if exponent.constant is not None and base.value is None:
-            return Node(None, constant=(base.constant or 0.0) ** exponent.constant)
+            with np.errstate(all="ignore"):
+                return Node(None, constant=float(np.float64(base.constant or 0.0) ** exponent.constant))
         chain = scalar.power(exponent.constant) if exponent.constant is not None else None
         if chain is None:
             raise fail(op, "a power with this exponent has no device operation; 1, 2, 3, 4, 0.5, -0.5 and -1 have")

@@ -49,21 +49,19 @@ class DesignBuilder:
         self.extra: dict[str, int] = {}  # labels without a dim: synthetic sticks and fillers, and their size
         self.fillers: set[str] = set()
 
-    def build(
-        self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None, memory: Sequence[str]
-    ) -> Design:
-        """The design; ``starts(operand, core, byte offset in the buffer)`` gives the symbol or address."""
+    def build(self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None) -> Design:
+        """The design, all in HBM; ``starts(operand, core, byte offset in the buffer)`` gives the symbol."""
         space, padded = self.space, self.space.padded
         geometries = self._geometries()
         roles = self._roles(geometries)
         slices = {label: split for label, split in zip(self.labels, self.division.splits, strict=True)}
         shares = dict(zip(self.labels, self.shares, strict=True))
-        cores = [self.division.slices_of(core) for core in range(self.division.cores)]
+        cores = self.division.owners
         operands = tuple(
             Operand(
                 role=roles[at],
                 data_format=FORMATS[view.dtype],
-                memory=memory[at],
+                memory="hbm",
                 dim_order=geometry.dim_order,
                 stick_dim=geometry.stick_dim,
                 stick_elements=view.elements_per_stick,

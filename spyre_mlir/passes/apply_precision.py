@@ -8,7 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import Structured, defining_op, device_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import (
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    shape_of,
+    structured,
+)
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import buffer_of

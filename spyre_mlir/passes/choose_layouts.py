@@ -416,11 +416,13 @@ class _Chooser:
         layout = self._chain_layout(op)
         if maker_of(whole).name == "tensor.empty":
             self._give(whole, layout)  # each chain gets an empty tensor of its own
-        elif self.layouts.get(whole) != layout and maker_of(whole).name != "tensor.insert_slice":
+        elif maker_of(whole).name != "tensor.insert_slice" and (
+            self.layouts.get(whole) != layout or _is_shared(whole)
+        ):
             op.operands[1] = self._copied_as(whole, layout)
         wanted = self._slot_layout(op)
         # A part is written after the whole: if that is copied only here, the part must be too.
-        if self.layouts.get(source) != wanted or op.operands[1] != whole:
+        if self.layouts.get(source) != wanted or op.operands[1] != whole or _is_shared(source):
             op.operands[0] = self._copied_as(source, wanted)
         self.layouts[op.results[0]] = layout
         self.views[op.results[0]] = BufferView.of(layout)
@@ -526,6 +528,11 @@ def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int |
         return index if alone else None
     sized = [source for source in groups[dim] if shape_of(op.operands[0])[source] > 1]
     return sized[0] if len(sized) == 1 else None
+
+
+def _is_shared(value: ir.Value) -> bool:
+    """Whether a value has a second reader: equal fills of two buffers are one op after CSE."""
+    return sum(1 for _ in value.uses) > 1
 
 
 def _insertion(value: ir.Value) -> ir.Operation | None:

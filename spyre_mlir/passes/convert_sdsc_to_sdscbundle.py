@@ -10,7 +10,6 @@ from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.structured import defining_op
-from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.mlir import ir, location_of
@@ -144,11 +143,10 @@ class _Lowering:
             size = self.memory.layout(value).bytes
             name = f"buffer{self.intermediates}"
             self.intermediates += 1
-            if isinstance(placement, sdsc.LxAttr):
-                made = Buffer(name, "lx", ir.IntegerAttr(placement.address).value, size)
-            else:
-                made = Buffer(name, _text(placement.base), ir.IntegerAttr(placement.offset).value, size)
-            self.buffers[value] = made
+            if not isinstance(placement, sdsc.HbmAttr):
+                raise fail(owner or self.func, "only placements in HBM are lowered, scratchpad planning is not there")
+            offset = ir.IntegerAttr(placement.offset).value
+            self.buffers[value] = Buffer(name, _text(placement.base), offset, size)
         return self.buffers[value]
 
     def _bases(self, block: ir.Block) -> None:
@@ -164,22 +162,18 @@ class _Lowering:
         opcode, space, values = self.memory.space(op)
         if sdsc.DIVISION not in op.attributes:
             raise fail(op, "this operation has no division; run work-distribution first")
-        splits, _ = sdsc.division_of(op)
         buffers = [self._buffer(self.memory.place(value).buffer) for value in values]
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
         bound: dict[int, ir.Value] = {}
 
         def start(at: int, core: int, offset: int) -> int:
             buffer = buffers[at]
-            if buffer.base == "lx":
-                return buffer.offset + offset
             symbol, value = self._address(buffer.base, buffer.offset + offset)
             bound[symbol] = value
             return symbol
 
-        builder = DesignBuilder(opcode, space, Division(splits), constants)
-        memory = ["lx" if buffer.base == "lx" else "hbm" for buffer in buffers]
-        design = builder.build(len(self.designs), start, debug_handle(op, opcode), memory)
+        builder = DesignBuilder(opcode, space, sdsc.division_of(op), constants)
+        design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         self.uses.append(tuple(buffer.name for buffer in buffers))

@@ -129,7 +129,7 @@ def _mean(root: Structured) -> ir.Value | None:
         return None
     scale = _constant(root.inputs[1])
     total = _inner(root.inputs[0])
-    if scale is None or total is None or total.opcode not in _MEANS:
+    if not scale or total is None or total.opcode not in _MEANS:
         return None
     factor = 1.0 / scale if root.opcode == "realdiv" else scale
     return _reduction(total, total.inputs[0], _MEANS[total.opcode], root, scaling_factor=factor)

@@ -39,7 +39,8 @@ class VerifyDivided(Pass):
 def _check(op: ir.Operation, space: Space) -> None:
     if sdsc.DIVISION not in op.attributes:
         raise fail(op, "this operation has no sdsc.division")
-    splits, mapping = sdsc.division_of(op)
+    division = sdsc.division_of(op)
+    splits = division.splits
     if len(splits) != len(space.sizes):
         raise fail(op, f"the division names {len(splits)} dims, the operation has {len(space.sizes)}")
     cores = math.prod(splits)
@@ -50,7 +51,7 @@ def _check(op: ir.Operation, space: Space) -> None:
             raise fail(op, f"dim {dim} has {units} rows or sticks, which {split} slices do not divide")
         if split > 1 and dim in space.reduced:
             raise fail(op, f"dim {dim} is reduced and divided, but no one combines the partial results")
-    owners = {tuple(_value(result, core) for result in mapping.results) for core in range(cores)}
+    owners = set(division.owners)
     legal = all(0 <= slice_ < split for owner in owners for slice_, split in zip(owner, splits, strict=True))
     if len(owners) != cores or not legal:
         raise fail(op, f"the core map does not give each of the {cores} slices one core")
@@ -59,15 +60,6 @@ def _check(op: ir.Operation, space: Space) -> None:
         if span > device().span_bytes:
             limit = device().span_bytes
             raise fail(op, f"a core addresses {span} bytes of operand {index} {list(view.shape)}; the limit is {limit}")
-
-
-def _value(expression: ir.AffineExpr, core: int) -> int:
-    if isinstance(expression, ir.AffineConstantExpr):
-        return expression.value
-    if isinstance(expression, ir.AffineDimExpr):
-        return core
-    left, right = _value(expression.lhs, core), _value(expression.rhs, core)
-    return left % right if isinstance(expression, ir.AffineModExpr) else left // right
 
 
 def _span_bytes(view: BufferView, space: Space, splits: tuple[int, ...]) -> int:

@@ -10,7 +10,8 @@
 // CHECK-SAME: sdscbundle.manifest = {arguments = [{bytes = 65536 : i64, {{.*}} host_dtype = "bfloat16", {{.*}} name = "x"
 // CHECK-SAME: name = "result0"
 // CHECK-SAME: uses = {{\[\[}}"x", "buffer0"], ["buffer0", "result0"]]
-// CHECK-NEXT: func.func @sdsc_bundle(%[[A:.*]]: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>, %[[B:.*]]: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>) {
+// CHECK-LABEL: func.func @sdsc_bundle(
+// CHECK-SAME: %[[A:.*]]: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>, %[[B:.*]]: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>) {
 // CHECK-NEXT: %[[X:.*]] = "sdscbundle.input_arg_extract"(%[[A]]) {what = "value"}
 // CHECK-NEXT: %[[R:.*]] = "sdscbundle.input_arg_extract"(%[[B]]) {what = "value"}
 // CHECK-NEXT: %[[P:.*]] = "sdscbundle.device_mem_allocate"() {bytes = 65536 : i64}
@@ -64,15 +65,13 @@ func.func @shared(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sd
   return %1 : tensor<128x256xf16, #stick.layout<#rows>>
 }
 // -----
-// A buffer in LX has a literal address in the design and no symbol.
-// CHECK-LABEL: func.func @sdsc_bundle(
-// CHECK: "sdscbundle.sdsc_execute"(%{{.*}}) {sdsc_filename = "sdsc_0.json", symbol_ids = [-1, -2]}
-// CHECK: "sdscbundle.sdsc_execute"(%{{.*}}) {sdsc_filename = "sdsc_1.json", symbol_ids = [-3, -4]}
+// A placement in LX has no lowering yet: it must not be taken for one in HBM.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @lx(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) {
   %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
   %e1 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  // expected-error@below {{only placements in HBM are lowered, scratchpad planning is not there}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.lx<256 : i64>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

@@ -16,7 +16,7 @@
 // RUN: spyre-opt %t.4 --convert-sdsc-to-sdscbundle --verify-bundle -o %t.5
 // RUN: spyre-opt %t.5 -o %t.5again
 // RUN: diff %t.5 %t.5again
-// The level of a stage is what the whole pipeline gives at it; the last two names differ only in the source's.
+// The level of a stage is what the whole pipeline gives at it.
 // RUN: spyre-opt %s --spyre-pipeline="sencores=4" --to-level=laid-out | diff %t.2 -
 // RUN: spyre-opt %s --spyre-pipeline="sencores=4" --to-level=divided | diff %t.3 -
 // RUN: filecheck %s < %t.4

@@ -56,5 +56,6 @@ def test_a_process_is_measured_and_must_succeed():
 def test_a_chain_has_one_device_operation_per_op():
     import spyre_mlir
 
-    program = spyre_mlir.compile(text(10))
-    assert len(executed_files(program.bundle.statements)) == 10
+    for program, operations in ((text(10), 10), (text(10, fan=True), 11)):
+        bundle = spyre_mlir.compile(program).bundle
+        assert len(executed_files(bundle.statements)) == operations

@@ -61,8 +61,8 @@ def test_the_largest_dim_comes_first(units, divisible, cores, splits):
 @pytest.mark.parametrize("splits", list(itertools.product((1, 2, 3, 4), repeat=3)))
 def test_each_slice_has_one_owner(splits):
     """Core ids are a mixed radix, the first dim fastest: a bijection between cores and slices."""
-    division = Division(splits)
-    owned = [division.slices_of(core) for core in range(division.cores)]
+    division = Division.mixed_radix(splits)
+    owned = list(division.owners)
     assert sorted(owned) == sorted(itertools.product(*(range(split) for split in splits)))
     for core, slices in enumerate(owned):
         weights = (math.prod(splits[:dim]) for dim in range(len(splits)))
@@ -71,5 +71,5 @@ def test_each_slice_has_one_owner(splits):
 
 def test_neighbours_differ_in_the_first_dim():
     """work-division.md: slice_0 = core mod s0, slice_1 = (core floordiv s0) mod s1."""
-    division = Division((4, 8))
-    assert [division.slices_of(core) for core in (0, 1, 3, 4, 31)] == [(0, 0), (1, 0), (3, 0), (0, 1), (3, 7)]
+    division = Division.mixed_radix((4, 8))
+    assert [division.owners[core] for core in (0, 1, 3, 4, 31)] == [(0, 0), (1, 0), (3, 0), (0, 1), (3, 7)]

@@ -66,6 +66,7 @@ FOUND = {
     "a concatenation in a concatenation": (
         lambda x, y, z: torch.stack((torch.cat((x, y)), z)), (128,), (128,), (256,),
     ),
+    "two pads of one shape": (lambda x, y: F.pad(x, (0, 1)) * F.pad(y, (0, 1)), (127,), (127,)),
     "two concatenations at once": (lambda x, y: torch.cat((x, y), 1) * torch.cat((y, x), 1), (65, 64), (65, 64)),
     "a pad on both sides of a stick": (lambda x: F.pad(x, (33, 33, 3, 0), value=-3.0), (5, 64)),
 }  # fmt: skip

@@ -61,3 +61,11 @@ def test_rms_norm_takes_the_epsilon_of_float32() -> None:
 def test_a_tensor_without_elements_is_refused() -> None:
     with pytest.raises(spyre_mlir.CompileError, match="no elements"):
         spyre_mlir.compile(lambda a: a * 2, (tensor(0, 5),))
+
+
+def test_a_design_names_the_source_line_and_the_aten_op() -> None:
+    """The metadata of a location comes by its base class; the handle had no ATen op."""
+    program = spyre_mlir.compile(lambda a: torch.tanh(a), (tensor(65, 70),))
+    (design,) = program.bundle.designs.values()
+    assert design.debug is not None and design.debug.aten_op == "aten.tanh.default"
+    assert design.debug.file == __file__
