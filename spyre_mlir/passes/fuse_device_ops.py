@@ -247,8 +247,14 @@ def _inner(value: ir.Value) -> Structured | None:
     owner = defining_op(value)
     if owner is None or sdsc.opcode_of(owner) is None:
         return None
-    readers = {use.owner.operation for use in value.uses}
-    return structured(owner) if len(readers) == 1 else None
+    return structured(owner) if _has_one_reader(value) else None
+
+
+def _has_one_reader(value: ir.Value) -> bool:
+    """Stops at the second reader: a value may have thousands, and each of them asks."""
+    uses = iter(value.uses)
+    first = next(uses, None)
+    return first is not None and all(use.owner.operation == first.owner.operation for use in uses)
 
 
 def _constant(value: ir.Value) -> float | None:

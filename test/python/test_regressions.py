@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import spyre_mlir
 import torch
+
+import spyre_mlir
 
 
 def tensor(*shape: int, seed: int = 0) -> torch.Tensor:
