@@ -46,7 +46,9 @@ class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
     def verify_invariants(self) -> bool:
         ids = [ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(self.operation.attributes["symbol_ids"])]
         if len(ids) != len(self.operation.operands):
-            self.location.emit_error(f"sdsc_execute has {len(self.operation.operands)} operands but {len(ids)} symbol ids")
+            self.location.emit_error(
+                f"sdsc_execute has {len(self.operation.operands)} operands but {len(ids)} symbol ids"
+            )
             return False
         if len(set(ids)) != len(ids) or any(symbol >= 0 for symbol in ids):
             self.location.emit_error("symbol ids of sdsc_execute are negative and each is bound once")
@@ -90,13 +92,17 @@ def input_arg_type(granularity: int | None = None, max_value: int | None = None)
     return InputArgType.get(ir.TypeAttr.get(ir.IndexType.get()), _i64(granularity or 0), _i64(max_value or 0))
 
 
-def sdsc_execute(filename: str, operands: Sequence[ir.Value], symbol_ids: Sequence[int], location: ir.Location) -> None:
+def sdsc_execute(
+    filename: str, operands: Sequence[ir.Value], symbol_ids: Sequence[int], location: ir.Location
+) -> None:
     """Builds an execute at the current insertion point."""
     attributes = {
         "sdsc_filename": ir.StringAttr.get(filename),
         "symbol_ids": ir.ArrayAttr.get([_i64(symbol) for symbol in symbol_ids]),
     }
-    ir.Operation.create("sdscbundle.sdsc_execute", operands=list(operands), attributes=attributes, loc=location)
+    ir.Operation.create(
+        "sdscbundle.sdsc_execute", operands=list(operands), attributes=attributes, loc=location
+    )
 
 
 def device_mem_allocate(size_bytes: int) -> ir.Value:

@@ -141,13 +141,20 @@ def device_op(
     type_ = ir.RankedTensorType.get([shape[dim] for dim in kept if dim is not None], ir.Type.parse(element))
     init = _init(opcode, type_, location)
     attributes = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in (*maps, kept)]),
+        "indexing_maps": ir.ArrayAttr.get(
+            [ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in (*maps, kept)]
+        ),
         "iterator_types": _iterators(rank, frozenset(reduced)),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
         sdsc.OP: sdsc.op_attr(opcode, constants),
     }
     made = ir.Operation.create(
-        "linalg.generic", results=[type_], operands=[*inputs, init], attributes=attributes, regions=1, loc=location
+        "linalg.generic",
+        results=[type_],
+        operands=[*inputs, init],
+        attributes=attributes,
+        regions=1,
+        loc=location,
     )
     scalars = [ir.RankedTensorType(value.type).element_type for value in inputs]
     block = ir.Block.create_at_start(made.regions[0], [*scalars, type_.element_type])
@@ -192,7 +199,9 @@ class Body:
         self.element = element
         self.constants = constants
 
-    def __call__(self, name: str, *operands: ir.Value, result: ir.Type | None = None, **attributes) -> ir.Value:
+    def __call__(
+        self, name: str, *operands: ir.Value, result: ir.Type | None = None, **attributes
+    ) -> ir.Value:
         return ir.Operation.create(
             name, results=[result or self.element], operands=list(operands), attributes=attributes
         ).result
@@ -220,7 +229,9 @@ class Body:
 
 
 def _sigmoid(b: Body, x: ir.Value) -> ir.Value:
-    return b("arith.divf", b.constant(1.0), b("arith.addf", b.constant(1.0), b("math.exp", b("arith.negf", x))))
+    return b(
+        "arith.divf", b.constant(1.0), b("arith.addf", b.constant(1.0), b("math.exp", b("arith.negf", x)))
+    )
 
 
 def _softplus(b: Body, x: ir.Value) -> ir.Value:

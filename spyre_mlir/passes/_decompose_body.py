@@ -48,7 +48,8 @@ class BodyDecomposer:
     def run(self) -> Term:
         body = self.generic.body
         inputs = [
-            self._node(value, dims) for value, dims in zip(self.generic.inputs, self.generic.maps, strict=False)
+            self._node(value, dims)
+            for value, dims in zip(self.generic.inputs, self.generic.maps, strict=False)
         ]
         self.nodes.update(zip(list(body.arguments)[:-1], inputs, strict=True))
         *ops, terminator = [op.operation for op in body.operations]
@@ -188,7 +189,9 @@ class BodyDecomposer:
                 return Node(None, constant=float(np.float64(base.constant or 0.0) ** exponent.constant))
         chain = scalar.power(exponent.constant) if exponent.constant is not None else None
         if chain is None:
-            raise fail(op, "a power with this exponent has no device operation; 1, 2, 3, 4, 0.5, -0.5 and -1 have")
+            raise fail(
+                op, "a power with this exponent has no device operation; 1, 2, 3, 4, 0.5, -0.5 and -1 have"
+            )
         node = base
         for step in chain:
             if step == "mul":
@@ -203,8 +206,14 @@ class BodyDecomposer:
 
     def _reduction(self, ops: list[ir.Operation], yielded: ir.Value, accumulator: ir.Value) -> Term:
         combine = next((op for op in ops if op.results[0] == yielded), None)
-        if combine is None or combine.name not in scalar.COMBINES or accumulator not in list(combine.operands):
-            raise fail(self.op, "this reduction has no device operation; sums, products, minima and maxima have")
+        if (
+            combine is None
+            or combine.name not in scalar.COMBINES
+            or accumulator not in list(combine.operands)
+        ):
+            raise fail(
+                self.op, "this reduction has no device operation; sums, products, minima and maxima have"
+            )
         source = next(operand for operand in combine.operands if operand != accumulator)
         others = [op for op in ops if op != combine]
         if any(accumulator in list(op.operands) for op in others):
@@ -287,8 +296,14 @@ class BodyDecomposer:
         return self._matmul(left, right, contracted, element)
 
     def _no_contraction(self, left: Node, right: Node, contracted: int) -> None:
-        if _is_matmul(left, right, contracted) and set(left.dims) - set(right.dims) and set(right.dims) - set(left.dims):
-            raise fail(self.op, f"batchmatmul takes fp16, not {left.element} x {right.element}; cast the operands")
+        if (
+            _is_matmul(left, right, contracted)
+            and set(left.dims) - set(right.dims)
+            and set(right.dims) - set(left.dims)
+        ):
+            raise fail(
+                self.op, f"batchmatmul takes fp16, not {left.element} x {right.element}; cast the operands"
+            )
 
     def _uncast(self, ops: list[ir.Operation], value: ir.Value) -> Node | None:
         """An input of the body, through casts that widen it."""

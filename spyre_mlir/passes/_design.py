@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.model import INPUT, KERNEL, KERNEL_IDX, OUTPUT, Constant, DebugHandle, Design, Operand
@@ -66,14 +65,18 @@ class DesignBuilder:
                 stick_dim=geometry.stick_dim,
                 stick_elements=view.elements_per_stick,
                 scale=self._scales(geometry),
-                start=tuple(starts(at, core, self._offset_bytes(at, cores[core])) for core in range(len(cores))),
+                start=tuple(
+                    starts(at, core, self._offset_bytes(at, cores[core])) for core in range(len(cores))
+                ),
                 gap=geometry.gap,
             )
             for at, (view, geometry) in enumerate(zip(space.views, geometries, strict=True))
         )
         sizes = {**dict(zip(self.labels, padded, strict=True)), **self.extra}
         padding = {
-            label: extent - size for label, extent, size in zip(self.labels, padded, space.sizes, strict=True) if extent > size
+            label: extent - size
+            for label, extent, size in zip(self.labels, padded, space.sizes, strict=True)
+            if extent > size
         }
         ones = dict.fromkeys(self.extra, 1)
         masks, mask_constant = self._masks(padding)
@@ -85,7 +88,9 @@ class DesignBuilder:
             sizes=sizes,
             slices={**slices, **ones},
             shares={**shares, **self.extra},
-            core_slices=tuple({**dict(zip(self.labels, own, strict=True)), **dict.fromkeys(self.extra, 0)} for own in cores),
+            core_slices=tuple(
+                {**dict(zip(self.labels, own, strict=True)), **dict.fromkeys(self.extra, 0)} for own in cores
+            ),
             operands=operands,
             padding=padding,
             masks=masks,
@@ -166,7 +171,9 @@ class DesignBuilder:
         padded = self.space.padded[dim]
         return padded // view.elements_per_stick if dim == view.lane else padded
 
-    def _close_gap(self, view: BufferView, order: list[str], gap: dict[str, int], stride: int, wanted: int) -> None:
+    def _close_gap(
+        self, view: BufferView, order: list[str], gap: dict[str, int], stride: int, wanted: int
+    ) -> None:
         """Makes the dims so far reach ``wanted`` elements, by a gap behind the last one."""
         if wanted == stride:
             return
@@ -183,7 +190,9 @@ class DesignBuilder:
         if wanted % base or wanted < stride:
             raise CompileError(f"'{self.opcode}' cannot address an operand: stride {wanted} after {stride}")
         missing = wanted // base - extent
-        gap[last] = missing * (per_stick if last not in self.extra and self.labels.index(last) == view.lane else 1)
+        gap[last] = missing * (
+            per_stick if last not in self.extra and self.labels.index(last) == view.lane else 1
+        )
 
     def _filler(self) -> str:
         """A dim of size 1 whose only purpose is its gap."""
@@ -255,5 +264,3 @@ class DesignBuilder:
             value = self.constants[name]
             made.append(Constant(name, data_format, constant_bits(value, data_format)))
         return tuple(made)
-
-

@@ -85,6 +85,3 @@ def _retype_constant(op: ir.Operation) -> None:
         return
     text = str(attr)
     op.attributes["value"] = ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {type_}")
-
-
-

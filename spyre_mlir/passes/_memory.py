@@ -62,7 +62,11 @@ class Memory:
         layout = stick.layout_of(value.type)
         if layout is None:
             op = defining_op(value)
-            raise fail(op, "this tensor has no #stick.layout") if op else ValueError("argument without a layout")
+            raise (
+                fail(op, "this tensor has no #stick.layout")
+                if op
+                else ValueError("argument without a layout")
+            )
         return layout
 
     def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:

@@ -39,7 +39,16 @@ DIRECT: dict[str, str] = {
 #: On booleans, which run as 0.0 and 1.0.
 LOGICAL: dict[str, str] = {"arith.andi": "mul", "arith.ori": "maximum", "arith.xori": "notequal"}
 
-CASTS = {"arith.extf", "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.fptosi", "arith.extui", "arith.extsi", "arith.trunci"}
+CASTS = {
+    "arith.extf",
+    "arith.truncf",
+    "arith.sitofp",
+    "arith.uitofp",
+    "arith.fptosi",
+    "arith.extui",
+    "arith.extsi",
+    "arith.trunci",
+}
 
 #: Predicates of arith.cmpf; ordered and unordered ones run alike, the device has one NaN.
 COMPARISONS: dict[int, str] = {

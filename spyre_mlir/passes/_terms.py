@@ -138,7 +138,12 @@ class Terms:
         made = self.materialize(value, location)
         root = buffer_of(made)
         roots = {buffer_of(other) for other in taken}  # never None: what is taken has a buffer
-        if root is None or root not in self._own or root in roots or (sole_reader and _is_shared(value, made, root)):
+        if (
+            root is None
+            or root not in self._own
+            or root in roots
+            or (sole_reader and _is_shared(value, made, root))
+        ):
             made = sdsc.clone(made, location)
             self._own.add(made)
         return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.layout import BufferView
 from spyre_mlir.mlir import ir
 
@@ -51,3 +51,32 @@ def dropped_dims(sizes: list[int], shape: tuple[int, ...]) -> list[int]:
         else:
             dropped.append(dim)
     return dropped
+
+
+def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
+    """The buffer behind a chain of views and its dim that is ``dim`` of the value; None through a slice."""
+    while (op := defining_op(value)) is not None and op.name in VIEWS:
+        if op.name == "linalg.transpose":
+            dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
+        elif op.name == "tensor.extract_slice":
+            return None, 0
+        else:
+            groups = [
+                [ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]
+            ]
+            found = _through_group(groups, op, dim)
+            if found is None:
+                return None, 0
+            dim = found
+        value = op.operands[0]
+    return (None, 0) if op is not None and op.name == "tensor.insert_slice" else (value, dim)
+
+
+def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:
+    """The source dim of a reshape that alone is the result's ``dim``."""
+    if op.name == "tensor.expand_shape":
+        index = next(at for at, group in enumerate(groups) if dim in group)
+        alone = shape_of(op.operands[0])[index] == shape_of(op.results[0])[dim]
+        return index if alone else None
+    sized = [source for source in groups[dim] if shape_of(op.operands[0])[source] > 1]
+    return sized[0] if len(sized) == 1 else None

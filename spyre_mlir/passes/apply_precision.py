@@ -104,7 +104,9 @@ class Islands:
         opcode = sdsc.opcode_of(op)
         if op.name in ("tensor.empty", "linalg.fill", "arith.constant") and opcode is None:
             return  # made anew for whoever uses them
-        values = [value for value in (*_read(op), *op.results) if element_of(value) == "f32" and not _free(value)]
+        values = [
+            value for value in (*_read(op), *op.results) if element_of(value) == "f32" and not _free(value)
+        ]
         for value in values:
             self._add(value)
         if opcode == "batchmatmul":
@@ -261,7 +263,9 @@ class _Demotion:
         if owner.name == "tensor.empty":
             return ir.Operation.create("tensor.empty", results=[type_]).result
         attr = owner.attributes["value"]
-        number = np.array(attr) if not attr.is_splat else np.full(shape_of(value), attr.get_splat_value().value)
+        number = (
+            np.array(attr) if not attr.is_splat else np.full(shape_of(value), attr.get_splat_value().value)
+        )
         finite = np.where(np.isfinite(number), np.clip(number, -_LARGEST_F16, _LARGEST_F16), number)
         dense = ir.DenseElementsAttr.get(np.ascontiguousarray(finite.astype(np.float16)), type=type_)
         return ir.Operation.create("arith.constant", results=[type_], attributes={"value": dense}).result

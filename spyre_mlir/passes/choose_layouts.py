@@ -20,9 +20,10 @@ from spyre_mlir.layout import BufferView, StickLayout, ViewError
 from spyre_mlir.layout.orders import batch_outermost, keep_order
 from spyre_mlir.layout.space import refined
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._insertions import Insertions
 from spyre_mlir.passes._layout_types import apply_layouts
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import VIEWS, dropped_dims, insert_region, view_of
+from spyre_mlir.passes._view_ops import VIEWS, root_dim, view_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
@@ -61,6 +62,7 @@ class _Chooser:
         self.views: dict[ir.Value, BufferView] = {}
         self.layouts: dict[ir.Value, StickLayout] = {}  # of values with a buffer of their own
         self.free: set[ir.Value] = set()
+        self.insertions = Insertions()
         self.converted: dict[tuple[ir.Value, int | None], ir.Value] = {}
 
     def run(self) -> None:
@@ -100,7 +102,9 @@ class _Chooser:
 
     # -- conversions ----------------------------------------------------------------------------------
 
-    def _with_stick(self, value: ir.Value, dim: int | None, why: str, plain_for: Structured | None = None) -> ir.Value:
+    def _with_stick(
+        self, value: ir.Value, dim: int | None, why: str, plain_for: Structured | None = None
+    ) -> ir.Value:
         """The value with logical ``dim`` in the stick (None: sparse), converted if it must be."""
         shape = shape_of(value)
         if dim is not None and shape[dim] == 1:
@@ -145,7 +149,7 @@ class _Chooser:
         """The value with room for whole multiples in a dim that is not its stick; a copy if need be."""
         if shape_of(value)[dim] % multiple == 0 or shape_of(value)[dim] == 1:
             return value
-        root, at = _root_dim(value, dim)
+        root, at = root_dim(value, dim)
         if root is None or root not in self.layouts:
             value = root = self._unpadded(value)
             at = dim
@@ -165,7 +169,11 @@ class _Chooser:
     def _gathers(self, root: ir.Value) -> bool:
         """Whether a value is a copy out of pieces, which have no room between them."""
         op = defining_op(root)
-        return op is not None and op.name == "sdsc.clone" and self._view(op.operands[0]).why_not_plain() is not None
+        return (
+            op is not None
+            and op.name == "sdsc.clone"
+            and self._view(op.operands[0]).why_not_plain() is not None
+        )
 
     def _can_pad(self, root: ir.Value, dim: int, multiple: int) -> bool:
         """Whether all views of a buffer remain views when it gets more room."""
@@ -224,10 +232,10 @@ class _Chooser:
         self._place_in_chain(result)
 
     def _pointwise(self, op: Structured) -> ir.Value:
-        chain = _insertion(op.result)
+        chain = self.insertions.of(op.result)
         result_map = op.maps[-1]
         if chain is not None:
-            lane = self._chain_layout(chain).stick_dim
+            lane = self.insertions.whole(chain).stick_dim
             chosen = None if lane is None else result_map[lane]
         else:
             chosen = self._cheapest_stick(op)
@@ -238,7 +246,9 @@ class _Chooser:
         current = structured(op.op)
         assert current is not None
         lane = result_map.index(chosen) if chosen is not None else None
-        self._give(op.result, keep_order(shape_of(op.result), element_of(op.result), lane, self._template(current)))
+        self._give(
+            op.result, keep_order(shape_of(op.result), element_of(op.result), lane, self._template(current))
+        )
         if DEVICE_OPS[op.opcode].kind is Kind.CAST and lane is not None:
             self._pad_cast(current, lane)
         return op.result
@@ -265,7 +275,9 @@ class _Chooser:
 
     def _cheapest_stick(self, op: Structured) -> int | None:
         """The iteration dim in the stick that converts the fewest bytes of the operands."""
-        known = [(value, dims) for value, dims in zip(op.inputs, op.maps, strict=False) if value not in self.free]
+        known = [
+            (value, dims) for value, dims in zip(op.inputs, op.maps, strict=False) if value not in self.free
+        ]
         lanes: list[int] = []
         for value, dims in known:
             lane = self._lane(value)
@@ -279,7 +291,9 @@ class _Chooser:
 
     def _default_stick(self, op: Structured, known: list) -> int | None:
         """All operands are sparse, scalar or free: the last dim that none of the sparse ones has."""
-        taken = {dim for value, dims in known for dim, size in zip(dims, shape_of(value), strict=True) if size > 1}
+        taken = {
+            dim for value, dims in known for dim, size in zip(dims, shape_of(value), strict=True) if size > 1
+        }
         extents = op.extents
         loose = [dim for dim in op.maps[-1] if dim is not None and dim not in taken and extents[dim] > 1]
         return loose[-1] if loose else None
@@ -295,11 +309,11 @@ class _Chooser:
     def _clone(self, op: ir.Operation) -> None:
         value = op.operands[0]
         view = self._view(value)
-        chain = _insertion(op.results[0])
+        chain = self.insertions.of(op.results[0])
         if chain is None:
             self._give(op.results[0], _plain(view))
             return
-        wanted = self._slot_layout(chain) if chain.operands[0] == op.results[0] else self._chain_layout(chain)
+        wanted = self.insertions.wanted(op.results[0], chain)
         if wanted.stick_dim != view.lane:
             op.operands[0] = self._restickify(value, wanted, "the buffer it is put into has another stick")
         self._give(op.results[0], wanted)
@@ -313,7 +327,9 @@ class _Chooser:
         over_stick = lane is not None and dims[lane] in reduced
         only_stick = op.opcode == "exx2_zeromean"
         if only_stick and not over_stick:
-            value = self._with_stick(value, dims.index(op.reduced[0]), "a mean square reduces over the stick", op)
+            value = self._with_stick(
+                value, dims.index(op.reduced[0]), "a mean square reduces over the stick", op
+            )
             over_stick = True
         elif over_stick and (len(reduced) > 1 or op.opcode == "prod"):
             kept = [at for at, dim in enumerate(dims) if dim not in reduced and shape_of(value)[at] > 1]
@@ -334,18 +350,27 @@ class _Chooser:
         axes = tuple(axis for axis in view.axes if dims[axis.dim] in where)
         lane = where.get(dims[view.lane]) if view.lane is not None else None
         kept = [where.get(dim) for dim in dims]
-        template = BufferView(view.shape, view.dtype, axes, view.lane if lane is not None else None, view.elements_per_stick)
+        template = BufferView(
+            view.shape, view.dtype, axes, view.lane if lane is not None else None, view.elements_per_stick
+        )
         renamed = template.rename(kept, len(where), shape_of(op.result))
         return keep_order(shape_of(op.result), element_of(op.result), lane, renamed)
 
     def _matmul(self, op: Structured) -> ir.Value:
         ways = [way for way in (_Orientation.of(op, 0, 1), _Orientation.of(op, 1, 0)) if way is not None]
         if not ways:
-            raise fail(op.op, "batchmatmul takes one contracted dim, at most 2 row and 2 batch dims and one column dim")
+            raise fail(
+                op.op,
+                "batchmatmul takes one contracted dim, at most 2 row and 2 batch dims and one column dim",
+            )
         way = min(ways, key=lambda way: self._matmul_cost(op, way))
         rows, columns = op.inputs[way.first], op.inputs[way.second]
-        left = self._with_stick(rows, way.rows_stick, "matmul: input 1 has the contracted dim in the stick", op)
-        right = self._with_stick(columns, way.columns_stick, "matmul: input 2 has its columns in the stick", op)
+        left = self._with_stick(
+            rows, way.rows_stick, "matmul: input 1 has the contracted dim in the stick", op
+        )
+        right = self._with_stick(
+            columns, way.columns_stick, "matmul: input 2 has its columns in the stick", op
+        )
         right = self._padded(right, way.contracted_at, self._view(right).elements_per_stick)
         if way.first == 0:
             op.op.operands[0], op.op.operands[1] = left, right
@@ -413,14 +438,14 @@ class _Chooser:
 
     def _insert(self, op: ir.Operation) -> None:
         source, whole = op.operands[0], op.operands[1]
-        layout = self._chain_layout(op)
+        layout = self.insertions.whole(op)
         if maker_of(whole).name == "tensor.empty":
             self._give(whole, layout)  # each chain gets an empty tensor of its own
         elif maker_of(whole).name != "tensor.insert_slice" and (
             self.layouts.get(whole) != layout or _is_shared(whole)
         ):
             op.operands[1] = self._copied_as(whole, layout)
-        wanted = self._slot_layout(op)
+        wanted = self.insertions.part(op)
         # A part is written after the whole: if that is copied only here, the part must be too.
         if self.layouts.get(source) != wanted or op.operands[1] != whole or _is_shared(source):
             op.operands[0] = self._copied_as(source, wanted)
@@ -437,31 +462,12 @@ class _Chooser:
 
     def _place_in_chain(self, value: ir.Value) -> None:
         """Gives a value that is put into a larger buffer the layout of its place there, if it can have it."""
-        chain = _insertion(value)
+        chain = self.insertions.of(value)
         if chain is None:
             return
-        wanted = self._slot_layout(chain) if chain.operands[0] == value else self._chain_layout(chain)
+        wanted = self.insertions.wanted(value, chain)
         if self.layouts[value].stick_dim == wanted.stick_dim:
             self._give(value, wanted)
-
-    def _chain_layout(self, op: ir.Operation) -> StickLayout:
-        """The layout of the buffer that a chain of insertions fills: a stick that no insertion cuts."""
-        whole = op.results[0]
-        shape, element = shape_of(whole), element_of(whole)
-        chain = _chain(op)
-        per_stick = StickLayout.for_tensor(shape, element).elements_per_stick
-        for dim in (*reversed(range(len(shape))),):
-            if all(_aligned(insert, dim, shape[dim], per_stick) for insert in chain) and shape[dim] > 1:
-                return StickLayout.for_tensor(shape, element, [*(d for d in range(len(shape)) if d != dim), dim])
-        return StickLayout.for_tensor(shape, element, [*range(len(shape)), -1])
-
-    def _slot_layout(self, op: ir.Operation) -> StickLayout:
-        """The layout of the part that an insertion writes."""
-        offsets, sizes = insert_region(op)
-        whole = BufferView.of(self._chain_layout(op))
-        part = whole.slice(offsets, sizes, [1] * len(sizes))
-        dropped = dropped_dims(sizes, shape_of(op.operands[0]))
-        return part.drop(dropped).layout
 
 
 @dataclass(frozen=True)
@@ -484,7 +490,9 @@ class _Orientation:
         if len(own_columns) != 1 or len(own_rows) > 2 or len(batch) > 2:
             return None
         column = own_columns[0]
-        return cls(first, second, rows.index(contracted), columns.index(column), columns.index(contracted), column)
+        return cls(
+            first, second, rows.index(contracted), columns.index(column), columns.index(contracted), column
+        )
 
 
 def _default(value: ir.Value) -> StickLayout:
@@ -503,58 +511,6 @@ def _plain(view: BufferView) -> StickLayout:
     return keep_order(view.shape, view.dtype, view.lane, view if view.why_not_plain() is None else None)
 
 
-def _root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
-    """The buffer behind a chain of views and its dim that is ``dim`` of the value; None through a slice."""
-    while (op := defining_op(value)) is not None and op.name in VIEWS:
-        if op.name == "linalg.transpose":
-            dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
-        elif op.name == "tensor.extract_slice":
-            return None, 0
-        else:
-            groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
-            found = _through_group(groups, op, dim)
-            if found is None:
-                return None, 0
-            dim = found
-        value = op.operands[0]
-    return (None, 0) if op is not None and op.name == "tensor.insert_slice" else (value, dim)
-
-
-def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:
-    """The source dim of a reshape that alone is the result's ``dim``."""
-    if op.name == "tensor.expand_shape":
-        index = next(at for at, group in enumerate(groups) if dim in group)
-        alone = shape_of(op.operands[0])[index] == shape_of(op.results[0])[dim]
-        return index if alone else None
-    sized = [source for source in groups[dim] if shape_of(op.operands[0])[source] > 1]
-    return sized[0] if len(sized) == 1 else None
-
-
 def _is_shared(value: ir.Value) -> bool:
     """Whether a value has a second reader: equal fills of two buffers are one op after CSE."""
     return sum(1 for _ in value.uses) > 1
-
-
-def _insertion(value: ir.Value) -> ir.Operation | None:
-    """The insertion that takes a value, as part or as the buffer that it fills."""
-    users = [use.owner.operation for use in value.uses]
-    return next((user for user in users if user.name == "tensor.insert_slice"), None)
-
-
-def _chain(op: ir.Operation) -> list[ir.Operation]:
-    """All insertions into one buffer."""
-    while (before := defining_op(op.operands[1])) is not None and before.name == "tensor.insert_slice":
-        op = before
-    chain = [op]
-    while True:
-        users = [use.owner.operation for use in chain[-1].results[0].uses]
-        after = [u for u in users if u.name == "tensor.insert_slice" and u.operands[1] == chain[-1].results[0]]
-        if not after:
-            return chain
-        chain.append(after[0])
-
-
-def _aligned(op: ir.Operation, dim: int, extent: int, per_stick: int) -> bool:
-    offsets, sizes = insert_region(op)
-    whole_sticks = sizes[dim] % per_stick == 0 or offsets[dim] + sizes[dim] == extent
-    return offsets[dim] % per_stick == 0 and whole_sticks

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.bundle.model import Argument, Buffer, DebugHandle, Design, Manifest, Transfer
+from spyre_mlir.bundle.model import Argument, Buffer, Design, Manifest, Transfer
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle
 from spyre_mlir.dialects.attributes import to_attribute
@@ -137,14 +137,18 @@ class _Lowering:
         """The buffer of a root value: an argument's, or the one its placement names."""
         if value not in self.buffers:
             owner = defining_op(value)
-            placement = owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
+            placement = (
+                owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
+            )
             if placement is None:
                 raise fail(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             size = self.memory.layout(value).bytes
             name = f"buffer{self.intermediates}"
             self.intermediates += 1
             if not isinstance(placement, sdsc.HbmAttr):
-                raise fail(owner or self.func, "only placements in HBM are lowered, scratchpad planning is not there")
+                raise fail(
+                    owner or self.func, "only placements in HBM are lowered, scratchpad planning is not there"
+                )
             offset = ir.IntegerAttr(placement.offset).value
             self.buffers[value] = Buffer(name, _text(placement.base), offset, size)
         return self.buffers[value]
@@ -152,7 +156,11 @@ class _Lowering:
     def _bases(self, block: ir.Block) -> None:
         for argument, value in zip(self.arguments, block.arguments, strict=True):
             self.bases[argument.parameter] = sdscbundle.input_arg_extract(value)
-        size = ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value if POOL_BYTES in self.func.attributes else 0
+        size = (
+            ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value
+            if POOL_BYTES in self.func.attributes
+            else 0
+        )
         if size:
             self.bases["pool"] = sdscbundle.device_mem_allocate(size)
 
@@ -215,7 +223,15 @@ class _Lowering:
 def _identity(design: Design) -> tuple:
     """What two designs of one file have in common: all but index and debug handle."""
     operands = [
-        (each.role, each.data_format, each.memory, each.dim_order, each.stick_dim, each.start, *_items(each.scale, each.gap))
+        (
+            each.role,
+            each.data_format,
+            each.memory,
+            each.dim_order,
+            each.stick_dim,
+            each.start,
+            *_items(each.scale, each.gap),
+        )
         for each in design.operands
     ]
     facts = _items(design.sizes, design.slices, design.padding, design.masks)

@@ -80,7 +80,9 @@ class _Function:
         for index, operand in enumerate(op.operands):
             type_ = _static(declared[index], op)  # a returned argument has its device type by now
             attributes.append(
-                ir.DictAttr.get({sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))})
+                ir.DictAttr.get(
+                    {sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))}
+                )
             )
             values.append(self.terms.of_its_own(operand, op.location, frozenset(values)))
         for index, value in enumerate(values):
@@ -169,7 +171,10 @@ class _Function:
         self.terms.bind(op.results[0], insert_slice(source, whole, offsets, sizes), own=True)
 
     def _insert_slice(self, op: ir.Operation) -> None:
-        attrs = [list(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")]
+        attrs = [
+            list(ir.DenseI64ArrayAttr(op.attributes["static_" + key]))
+            for key in ("offsets", "sizes", "strides")
+        ]
         if any(entry < 0 for entry in attrs[0]) or any(step != 1 for step in attrs[2]):
             raise fail(op, "an insert_slice needs static offsets and unit strides")
         part = self.terms.materialize(op.operands[0], op.location)

@@ -45,7 +45,9 @@ def _live(op: ir.Operation) -> list[int]:
     while True:
         needed = _needed(block, sorted(live))
         terminator = list(block.operations)[-1].operation
-        read = {value for each in needed for value in each.operands} | {terminator.operands[at] for at in live}
+        read = {value for each in needed for value in each.operands} | {
+            terminator.operands[at] for at in live
+        }
         more = {at for at in range(len(op.results)) if block.arguments[inputs + at] in read} | live
         if more == live:
             return sorted(live)

@@ -34,7 +34,9 @@ class FoldConstants(Pass):
         block = func.regions[0].blocks[0]
         constant: set[ir.Value] = set()
         for op in [op.operation for op in block.operations]:
-            if op.name in ("arith.constant", "tensor.empty") or (op.name in _FOLDED and _reads_only(op, constant)):
+            if op.name in ("arith.constant", "tensor.empty") or (
+                op.name in _FOLDED and _reads_only(op, constant)
+            ):
                 constant.update(op.results)
         wanted = [value for op in block.operations for value in _leaving(op.operation, constant)]
         wanted = [value for value in wanted if self._worth_folding(value)]
@@ -106,7 +108,9 @@ def _evaluate(block: ir.Block, wanted: list[ir.Value], constant: set[ir.Value]) 
 def _copy(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> None:
     """Clones an op with its operands, and those that its body captures, renamed."""
     copy = op.clone().operation
-    inner = [each.operation for region in copy.regions for block in region.blocks for each in block.operations]
+    inner = [
+        each.operation for region in copy.regions for block in region.blocks for each in block.operations
+    ]
     for each in (copy, *inner):
         for index, operand in enumerate(each.operands):
             if operand in values:

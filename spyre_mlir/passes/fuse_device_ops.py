@@ -93,7 +93,9 @@ class FuseDeviceOps(Pass):
                 made = _mean(root) or _mean_square(root) or _pointwise(root)
             if made is None:
                 return
-            self.remark(current, "fusion", f"'{sdsc.opcode_of(defining_op(made))}' takes the place of {_names(root)}")
+            self.remark(
+                current, "fusion", f"'{sdsc.opcode_of(defining_op(made))}' takes the place of {_names(root)}"
+            )
             current.results[0].replace_all_uses_with(made)
             _erase_dead(current)
             current = defining_op(made)
@@ -148,7 +150,9 @@ def _mean_square(root: Structured) -> ir.Value | None:
     return _reduction(root, square.inputs[0], "exx2_zeromean", root, exx2scale=scale)
 
 
-def _reduction(shape: Structured, source: ir.Value, opcode: str, at: Structured, **constants: float) -> ir.Value:
+def _reduction(
+    shape: Structured, source: ir.Value, opcode: str, at: Structured, **constants: float
+) -> ir.Value:
     return device_op(
         opcode,
         [source],

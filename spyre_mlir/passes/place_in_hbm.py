@@ -47,7 +47,8 @@ class PlaceInHbm(Pass):
         offsets, top = first_fit(buffers, device().hbm_alignment_bytes)
         if top > device().pool_bytes:
             raise CompileError(
-                f"intermediates need {top} bytes at once, the pool has {device().pool_bytes}", location_of(func.location)
+                f"intermediates need {top} bytes at once, the pool has {device().pool_bytes}",
+                location_of(func.location),
             )
         for value, offset in zip(lives, offsets, strict=True):
             maker_of(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", offset)

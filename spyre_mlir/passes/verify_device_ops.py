@@ -52,14 +52,20 @@ def _check_device_op(op: ir.Operation) -> None:
     if generic is None or opcode is None:
         raise fail(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
     if opcode not in DEVICE_OPS:
-        known = "the fused operations that use it were not recognised here" if opcode in BODIES else "it is unknown"
+        known = (
+            "the fused operations that use it were not recognised here"
+            if opcode in BODIES
+            else "it is unknown"
+        )
         raise fail(op, f"'{opcode}' is no device operation; {known}")
     described = DEVICE_OPS[opcode]
     if len(generic.inputs) != described.arity:
         raise fail(op, f"'{opcode}' takes {described.arity} operands, not {len(generic.inputs)}")
     reduces = described.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
     if reduces != bool(generic.reduced):
-        raise fail(op, f"'{opcode}' is a {described.kind.value}, but reduces the dims {list(generic.reduced)}")
+        raise fail(
+            op, f"'{opcode}' is a {described.kind.value}, but reduces the dims {list(generic.reduced)}"
+        )
     missing = set(described.constants) - set(sdsc.constants_of(op))
     if missing:
         raise fail(op, f"'{opcode}' needs the constants {sorted(missing)}")
@@ -75,4 +81,6 @@ def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str
     if given not in allowed:
         raise fail(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({inputs[0]})")
     if _FORMATS[result] != described.result_format(given):
-        raise fail(op, f"'{opcode}' gives {described.result_format(given)}, not {_FORMATS[result]} ({result})")
+        raise fail(
+            op, f"'{opcode}' gives {described.result_format(given)}, not {_FORMATS[result]} ({result})"
+        )

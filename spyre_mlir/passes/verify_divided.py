@@ -59,7 +59,10 @@ def _check(op: ir.Operation, space: Space) -> None:
         span = _span_bytes(view, space, splits)
         if span > device().span_bytes:
             limit = device().span_bytes
-            raise fail(op, f"a core addresses {span} bytes of operand {index} {list(view.shape)}; the limit is {limit}")
+            raise fail(
+                op,
+                f"a core addresses {span} bytes of operand {index} {list(view.shape)}; the limit is {limit}",
+            )
 
 
 def _span_bytes(view: BufferView, space: Space, splits: tuple[int, ...]) -> int:

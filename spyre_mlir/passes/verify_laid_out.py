@@ -58,7 +58,10 @@ def _check_view(memory: Memory, op: ir.Operation) -> None:
     composed = view_of(op, memory.place(op.operands[0]).view).layout
     given = BufferView.of(memory.layout(op.results[0])).layout
     if (composed.digits, composed.shape) != (given.digits, given.shape):
-        raise fail(op, f"the result's layout is not the composition of the view; expected {stick.affine_map(composed)}")
+        raise fail(
+            op,
+            f"the result's layout is not the composition of the view; expected {stick.affine_map(composed)}",
+        )
 
 
 def _check_room(op: ir.Operation, space: Space) -> None:
@@ -67,7 +70,9 @@ def _check_room(op: ir.Operation, space: Space) -> None:
             room = max((axis.divisor * axis.size for axis in view.axes if axis.dim == dim), default=1)
             room = max(room, view.elements_per_stick if view.lane == dim else 1)
             if room < space.padded[dim]:
-                raise fail(op, f"dim {dim} needs room for {space.padded[dim]} positions (whole sticks), not {room}")
+                raise fail(
+                    op, f"dim {dim} needs room for {space.padded[dim]} positions (whole sticks), not {room}"
+                )
 
 
 def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:

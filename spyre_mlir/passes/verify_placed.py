@@ -65,7 +65,9 @@ class _Check:
         for index, value in enumerate(self.ops[-1].operands):
             root = self.memory.place(value).buffer
             owner = defining_op(root)
-            placement = owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
+            placement = (
+                owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
+            )
             base = ir.StringAttr(placement.base).value if isinstance(placement, sdsc.HbmAttr) else None
             if base != f"result{index}":
                 raise fail(self.ops[-1], f"result {index} is not placed in its own kernel argument")
@@ -88,7 +90,9 @@ class _Check:
         before = op.operands[1]
         while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
             starts, extents = insert_region(earlier)
-            apart = any(a + n <= b or b + m <= a for a, n, b, m in zip(offsets, sizes, starts, extents, strict=True))
+            apart = any(
+                a + n <= b or b + m <= a for a, n, b, m in zip(offsets, sizes, starts, extents, strict=True)
+            )
             if not apart and self._writer(earlier.operands[0]) > written:
                 raise fail(op, "this part is written before another part that it overlaps")
             before = earlier.operands[1]
@@ -103,7 +107,11 @@ class _Check:
 
     def _overlaps(self, touched: dict[ir.Value, list[int]]) -> None:
         """A sweep over time: pool buffers alive together are disjoint."""
-        size = ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value if POOL_BYTES in self.func.attributes else 0
+        size = (
+            ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value
+            if POOL_BYTES in self.func.attributes
+            else 0
+        )
         spans = []
         for root, ops in touched.items():
             owner = maker_of(root)
@@ -113,12 +121,16 @@ class _Check:
             start = ir.IntegerAttr(placement.offset).value
             end = start + self.memory.layout(root).bytes
             if start % device().hbm_alignment_bytes or end > size or start < 0:
-                raise fail(owner, f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes")
+                raise fail(
+                    owner, f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes"
+                )
             spans.append((ops[0], ops[-1], start, end, owner))
         alive: list[tuple[int, int, int, int, ir.Operation]] = []
         for span in sorted(spans, key=lambda span: span[0]):
             alive = [other for other in alive if other[1] >= span[0]]
             for other in alive:
                 if other[2] < span[3] and span[2] < other[3]:
-                    raise fail(span[4], f"bytes {span[2]} to {span[3]} of the pool hold another buffer that is alive")
+                    raise fail(
+                        span[4], f"bytes {span[2]} to {span[3]} of the pool hold another buffer that is alive"
+                    )
             alive.append(span)
