@@ -199,7 +199,9 @@ def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: l
 
 
 def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:
-    if not isinstance(type_, ir.RankedTensorType) or not ir.RankedTensorType(type_).has_static_shape:
+    if not isinstance(type_, ir.RankedTensorType):
+        raise fail(op, f"{type_} is no ranked tensor; arguments and results of a program are tensors")
+    if not ir.RankedTensorType(type_).has_static_shape:
         raise fail(op, f"type {type_} has no static shape; the device needs all sizes at compile time")
     if 0 in ir.RankedTensorType(type_).shape:
         raise fail(op, f"type {type_} has no elements; there is nothing to compute")

@@ -46,6 +46,10 @@ class FoldConstants(Pass):
         for value, array in zip(wanted, arrays, strict=True):
             self.remark(value.owner, "fold", f"a value of type {value.type} depends on no argument")
             _replace(value, array)
+        for op in reversed([op.operation for op in block.operations]):
+            unread = not any(True for result in op.results for _ in result.uses)
+            if op.name in _FOLDED and op.results[0] in constant and unread:
+                op.erase()
 
     def _worth_folding(self, value: ir.Value) -> bool:
         """A fill, or a broadcast of a scalar, is one number already."""

@@ -220,9 +220,11 @@ def test_inputs_that_are_no_tuple():
 
 
 def test_calls_with_other_inputs():
-    """The structure and the kind of the inputs are checked when a program is called."""
+    """The number, the structure and the kind of the inputs are checked when a program is called."""
     program = imported(torch.exp, half(2))
-    with pytest.raises(CompileError, match="inputs of the structure"):
+    with pytest.raises(CompileError, match="takes 1 inputs, not 2"):
         program.operands(half(2), half(2))
+    with pytest.raises(CompileError, match="inputs of the structure"):
+        program.operands([half(2)])
     with pytest.raises(CompileError, match="must be a tensor, not a ndarray"):
         program.operands(np.zeros(2, np.float16))

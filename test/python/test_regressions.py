@@ -70,3 +70,33 @@ def test_a_design_names_the_source_line_and_the_aten_op() -> None:
     (design,) = program.bundle.designs.values()
     assert design.debug is not None and design.debug.aten_op == "aten.tanh.default"
     assert design.debug.file == __file__
+
+
+def test_a_mask_computed_from_indices_is_folded_away() -> None:
+    """The folded op stayed behind, dead, and was refused for its linalg.index."""
+    text = """
+    #m = affine_map<(a, b) -> (a, b)>
+    func.func @main(%x: tensor<33x65xf16>) -> tensor<33x65xf16> {
+      %e = tensor.empty() : tensor<33x65xi1>
+      %mask = linalg.generic {indexing_maps = [#m], iterator_types = ["parallel", "parallel"]}
+          outs(%e : tensor<33x65xi1>) {
+      ^bb0(%o: i1):
+        %i = linalg.index 0 : index
+        %j = linalg.index 1 : index
+        %c = arith.cmpi sge, %i, %j : index
+        linalg.yield %c : i1
+      } -> tensor<33x65xi1>
+      %zero = arith.constant 0.0 : f16
+      %e2 = tensor.empty() : tensor<33x65xf16>
+      %y = linalg.generic {indexing_maps = [#m, #m, #m], iterator_types = ["parallel", "parallel"]}
+          ins(%mask, %x : tensor<33x65xi1>, tensor<33x65xf16>) outs(%e2 : tensor<33x65xf16>) {
+      ^bb0(%p: i1, %a: f16, %o: f16):
+        %r = arith.select %p, %a, %zero : f16
+        linalg.yield %r : f16
+      } -> tensor<33x65xf16>
+      return %y : tensor<33x65xf16>
+    }
+    """
+    x = tensor(33, 65)
+    result = spyre_mlir.compile(text)(x.numpy())
+    assert torch.equal(torch.from_numpy(result), torch.tril(x))
