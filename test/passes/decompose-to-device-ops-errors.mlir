@@ -53,7 +53,7 @@ func.func @dynamic(%x: tensor<?xf16>) -> tensor<?xf16> {
 }
 // -----
 // Arguments are tensors.
-// expected-error@below {{type f16 has no static shape}}
+// expected-error@below {{f16 is no ranked tensor; arguments and results of a program are tensors}}
 func.func @scalar(%x: f16) -> f16 {
   return %x : f16
 }
