@@ -13,6 +13,9 @@ op carries three decisions as attributes, added level by level:
 Host boundary: each argument and result of the kernel carries ``sdsc.host = #sdsc.host<name, kind, dtype>``;
 shape and dtype are those of the host, the tensor type is that of the device.
 
+``sdsc.history = [["fusion", "fuse-device-ops", "reason"]]`` on an op lists what made it, oldest first; the
+bundle's debug handle carries it on.
+
 ``sdsc.clone`` copies a tensor into a buffer of its own.
 """
 
@@ -26,6 +29,7 @@ from spyre_mlir.division import Division
 from spyre_mlir.mlir import ext, ir
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
+HISTORY = "sdsc.history"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -112,6 +116,30 @@ def hbm_attr(base: str, offset: int) -> HbmAttr:
 def host_attr(label: str, kind: str, dtype: str) -> HostAttr:
     """``#sdsc.host`` from Python values."""
     return HostAttr.get(*(ir.StringAttr.get(text) for text in (label, kind, dtype)))
+
+
+def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
+    """Adds a step to the history of an op; ``kind`` is one of the public format (fusion, remap, ...)."""
+    before = list(op.attributes[HISTORY]) if HISTORY in op.attributes else []
+    step = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in (kind, pass_name, reason)])
+    op.attributes[HISTORY] = ir.ArrayAttr.get([*before, step])
+
+
+def inherit(op: ir.Operation, source: ir.Operation) -> None:
+    """Gives an op that takes the place of ``source`` its history."""
+    if HISTORY in source.attributes:
+        op.attributes[HISTORY] = source.attributes[HISTORY]
+
+
+def history_of(op: ir.Operation) -> tuple[tuple[str, str, str], ...]:
+    """The steps that made an op: (kind, pass, reason), oldest first."""
+    if HISTORY not in op.attributes:
+        return ()
+    steps = [
+        [ir.StringAttr(text).value for text in ir.ArrayAttr(step)]
+        for step in ir.ArrayAttr(op.attributes[HISTORY])
+    ]
+    return tuple((kind, pass_name, reason) for kind, pass_name, reason in steps)
 
 
 def opcode_of(op: ir.Operation) -> str | None:

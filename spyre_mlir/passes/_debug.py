@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spyre_mlir.bundle.model import DebugHandle
+from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir, location_of
 
 
@@ -19,6 +20,7 @@ def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
         column=column,
         aten_op=facts.get("aten"),
         ir_chain=(*chain, op.name, opcode),
+        transforms=sdsc.history_of(op),
     )
 
 

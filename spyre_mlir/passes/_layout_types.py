@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from spyre_mlir.dialects import stick
+from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._view_ops import VIEWS, view_of
+
+#: On a clone that converts: why. It becomes a stick.restickify when types are written.
+RESTICKIFY = "stick.restickify"
 
 _DESTINATION = ("linalg.generic", "linalg.transpose")
 
@@ -54,8 +57,9 @@ def _apply(op: ir.Operation, layouts: dict[ir.Value, StickLayout], views: dict[i
         _own_destination(op, len(op.operands) - 1, None)
     if op.name == "arith.constant":
         _retype_constant(op)
-    if "stick.restickify" in op.attributes:
+    if RESTICKIFY in op.attributes:
         made = ir.Operation.create("stick.restickify", results=[result.type], operands=[op.operands[0]])
+        sdsc.record(made, "remap", "choose-layouts", ir.StringAttr(op.attributes[RESTICKIFY]).value)
         views[made.result] = views[result]
         layouts[made.result] = layouts[result]
         result.replace_all_uses_with(made.result)

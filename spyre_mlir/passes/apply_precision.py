@@ -13,6 +13,7 @@ from spyre_mlir.dialects.structured import (
     defining_op,
     device_op,
     element_of,
+    maker_of,
     shape_of,
     structured,
 )
@@ -224,6 +225,7 @@ class _Demotion:
             result_map=generic.maps[-1],
             constants=sdsc.constants_of(op),
         )
+        sdsc.inherit(maker_of(made), op)
         return self._cast(made, "f16" if generic.result in self.folded else "f32")
 
     def _cast(self, value: ir.Value, element: str) -> ir.Value:

@@ -21,7 +21,7 @@ from spyre_mlir.layout.orders import batch_outermost, keep_order
 from spyre_mlir.layout.space import refined
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._insertions import Insertions
-from spyre_mlir.passes._layout_types import apply_layouts
+from spyre_mlir.passes._layout_types import RESTICKIFY, apply_layouts
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, root_dim, view_of
 from spyre_mlir.passes.base import Pass
@@ -140,7 +140,7 @@ class _Chooser:
         provisional = ir.RankedTensorType.get(shape_of(value), ir.RankedTensorType(value.type).element_type)
         location = ir.Location.current
         op = ir.Operation.create("sdsc.clone", results=[provisional], operands=[value], loc=location)
-        op.attributes["stick.restickify"] = ir.UnitAttr.get()
+        op.attributes[RESTICKIFY] = ir.StringAttr.get(reason)
         self._give(op.result, layout)
         self.owner.remark(op, "restickify", reason, before=0, after=2 * layout.bytes)
         return op.result
@@ -386,6 +386,7 @@ class _Chooser:
                 reduced=op.reduced,
                 result_map=op.maps[-1],
             )
+            sdsc.inherit(maker_of(result), op.op)
             op.result.replace_all_uses_with(result)
         batch = sum(1 for dim in op.maps[-1] if dim in op.maps[0] and dim in op.maps[1])
         lane = op.maps[-1].index(way.column)

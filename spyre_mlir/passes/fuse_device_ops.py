@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import Map, Structured, defining_op, device_op, element_of, structured
+from spyre_mlir.dialects.structured import (
+    Map,
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    structured,
+)
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS
@@ -93,12 +101,14 @@ class FuseDeviceOps(Pass):
                 made = _mean(root) or _mean_square(root) or _pointwise(root)
             if made is None:
                 return
-            self.remark(
-                current, "fusion", f"'{sdsc.opcode_of(defining_op(made))}' takes the place of {_names(root)}"
-            )
+            op = maker_of(made)
+            reason = f"'{sdsc.opcode_of(op)}' takes the place of {_names(root)}"
+            self.remark(current, "fusion", reason)
+            sdsc.inherit(op, current)
+            sdsc.record(op, "fusion", self.name, reason)
             current.results[0].replace_all_uses_with(made)
             _erase_dead(current)
-            current = defining_op(made)
+            current = op
 
 
 def _names(root: Structured) -> str:

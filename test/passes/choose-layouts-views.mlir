@@ -44,7 +44,7 @@ func.func @slice(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "
 // CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
 // CHECK-LABEL: func.func @cut(
 // CHECK-SAME: %[[X:\w+]]: tensor
-// CHECK: %[[C:.*]] = "stick.restickify"(%[[X]]) : {{.*}} -> tensor<128x256xf16, #stick.layout<#[[TURNED]]>>
+// CHECK: %[[C:.*]] = "stick.restickify"(%[[X]]) {{.*}} : {{.*}} -> tensor<128x256xf16, #stick.layout<#[[TURNED]]>>
 // CHECK: %[[V:.*]] = tensor.extract_slice %[[C]][0, 32]
 // CHECK: "sdsc.clone"(%[[V]])
 func.func @cut(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x128xf16> {

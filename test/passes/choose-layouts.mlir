@@ -21,7 +21,7 @@ func.func @inherit(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input",
 // CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
 // CHECK-LABEL: func.func @converts(
 // CHECK-SAME: %[[X:\w+]]: {{.*}}, %[[Y:\w+]]: tensor<256x128xf16, #stick.layout<#[[ROWS]]>> {{.*}}, %[[Z:\w+]]: tensor
-// CHECK: %[[C:.*]] = "stick.restickify"(%[[Y]]) : (tensor<256x128xf16, #stick.layout<#[[ROWS]]>>) -> tensor<256x128xf16, #stick.layout<#[[TURNED]]>>
+// CHECK: %[[C:.*]] = "stick.restickify"(%[[Y]]) {{.*}} : (tensor<256x128xf16, #stick.layout<#[[ROWS]]>>) -> tensor<256x128xf16, #stick.layout<#[[TURNED]]>>
 // CHECK: linalg.generic {{.*}} ins(%[[X]], %[[C]], %[[Z]] : {{.*}} outs(%{{.*}} : tensor<128x256xf16, #stick.layout<#[[ROWS]]>>)
 func.func @converts(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<256x128xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}, %z: tensor<128x256xf16> {sdsc.host = #sdsc.host<"z", "input", "f16">}) -> tensor<128x256xf16> {
   %e0 = tensor.empty() : tensor<128x256xf16>
@@ -123,7 +123,7 @@ func.func @form(%x: tensor<128x256xf16, #stick.layout<affine_map<(d0, d1) -> (d0
 // CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
 // CHECK-LABEL: func.func @prod(
 // CHECK-SAME: %[[X:\w+]]: tensor
-// CHECK: %[[C:.*]] = "stick.restickify"(%[[X]]) : {{.*}} -> tensor<128x256xf16, #stick.layout<#[[TURNED]]>>
+// CHECK: %[[C:.*]] = "stick.restickify"(%[[X]]) {{.*}} : {{.*}} -> tensor<128x256xf16, #stick.layout<#[[TURNED]]>>
 // CHECK: linalg.generic {{.*}} ins(%[[C]] : {{.*}}"prod"
 func.func @prod(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128xf16> {
   %e0 = tensor.empty() : tensor<128xf16>

@@ -100,3 +100,16 @@ def test_a_mask_computed_from_indices_is_folded_away() -> None:
     x = tensor(33, 65)
     result = spyre_mlir.compile(text)(x.numpy())
     assert torch.equal(torch.from_numpy(result), torch.tril(x))
+
+
+def test_a_design_says_what_made_it() -> None:
+    """The transform history of the debug handle was always empty."""
+    program = spyre_mlir.compile(
+        lambda a, b: torch.nn.functional.silu(a) @ b.t(), (tensor(65, 70), tensor(33, 70))
+    )
+    history = {
+        design.opcode: design.debug.transforms for design in program.bundle.designs.values() if design.debug
+    }
+    assert [step[:2] for step in history["silu"]] == [("fusion", "fuse-device-ops")]
+    assert [step[:2] for step in history["ReStickifyOpHBM"]] == [("remap", "choose-layouts")]
+    assert history["batchmatmul"] == ()
