@@ -113,3 +113,23 @@ def test_a_design_says_what_made_it() -> None:
     assert [step[:2] for step in history["silu"]] == [("fusion", "fuse-device-ops")]
     assert [step[:2] for step in history["ReStickifyOpHBM"]] == [("remap", "choose-layouts")]
     assert history["batchmatmul"] == ()
+
+
+def test_a_span_beyond_the_limit_is_an_error_by_default() -> None:
+    """A core would address 512 MiB of one tensor; only verify_each saw it."""
+    text = """
+    #m = affine_map<(a, b) -> (a, b)>
+    func.func @main(%x: tensor<4194304x64xf16>) -> tensor<4194304x64xf16> {
+      %e = tensor.empty() : tensor<4194304x64xf16>
+      %y = linalg.generic {indexing_maps = [#m, #m], iterator_types = ["parallel", "parallel"]}
+          ins(%x : tensor<4194304x64xf16>) outs(%e : tensor<4194304x64xf16>) {
+      ^bb0(%a: f16, %o: f16):
+        %r = arith.negf %a : f16
+        linalg.yield %r : f16
+      } -> tensor<4194304x64xf16>
+      return %y : tensor<4194304x64xf16>
+    }
+    """
+    with pytest.raises(spyre_mlir.CompileError, match="the limit is 268431360"):
+        spyre_mlir.compile(text, sencores=1)
+    assert spyre_mlir.compile(text, sencores=4).bundle.designs
