@@ -22,11 +22,7 @@ _STICK, _SECOND_STICK = "out", "in"
 
 @dataclass(frozen=True)
 class Geometry:
-    """An operand in the labels of a design: order (innermost first), stick, scales, gaps, and strides.
-
-    ``steps`` gives, per label that is divided, the elements in memory between neighbouring positions
-    (for the stick dim: between neighbouring sticks, by ``E``).
-    """
+    """An operand in the labels of a design: dim order (innermost first), stick, scales, and gaps in elements."""
 
     dim_order: tuple[str, ...]
     stick_dim: str

@@ -37,7 +37,7 @@ class ApplyPrecision(Pass):
     results of one reduction in two operations are never rounded: they stay f32 between casts.
 
     ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16; one that
-    touches an argument, a result or an integer stays f32.
+    touches an argument, a result, an integer or a constant beyond fp16 stays f32.
     ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
     whose accumulation is the island's.
     """
@@ -114,6 +114,8 @@ class Islands:
             self.matmuls.append(op)
         if opcode in _ROUNDING and sdsc.opcode_of(_producer(op)) in _ROUNDING and values:
             self.partial.add(op.operands[0])
+        if any(_exceeds_f16(value) for value in op.operands):
+            self.bound.update(values)
         if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32"):
             self.bound.update(values)
         elif opcode not in ("dl16tofp32", "fp32todl16"):
@@ -133,6 +135,21 @@ class Islands:
             for value in results
             if all(sdsc.opcode_of(use.owner.operation) == "fp32todl16" for use in value.uses)
         }
+
+
+def _exceeds_f16(value: ir.Value) -> bool:
+    """Whether a value is a constant with a finite number that fp16 cannot hold."""
+    owner = defining_op(value)
+    if owner is None or owner.name != "arith.constant" or element_of(value) != "f32":
+        return False
+    attr = owner.attributes["value"]
+    number = np.array(attr) if isinstance(attr, ir.DenseElementsAttr) and not attr.is_splat else _splat(attr)
+    return bool(np.any(np.isfinite(number) & (np.abs(number) > _LARGEST_F16)))
+
+
+def _splat(attr: ir.Attribute) -> np.ndarray:
+    value = attr.get_splat_value() if isinstance(attr, ir.DenseElementsAttr) else attr
+    return np.array(ir.FloatAttr(value).value)
 
 
 def _producer(op: ir.Operation) -> ir.Operation:
@@ -268,6 +285,5 @@ class _Demotion:
         number = (
             np.array(attr) if not attr.is_splat else np.full(shape_of(value), attr.get_splat_value().value)
         )
-        finite = np.where(np.isfinite(number), np.clip(number, -_LARGEST_F16, _LARGEST_F16), number)
-        dense = ir.DenseElementsAttr.get(np.ascontiguousarray(finite.astype(np.float16)), type=type_)
+        dense = ir.DenseElementsAttr.get(np.ascontiguousarray(number.astype(np.float16)), type=type_)
         return ir.Operation.create("arith.constant", results=[type_], attributes={"value": dense}).result

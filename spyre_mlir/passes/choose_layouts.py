@@ -37,7 +37,7 @@ class ChooseLayouts(Pass):
 
     Inputs come in the default layout (the last dim is the stick); parameters and constants take the
     layout of their first reader, at no run-time cost. A pointwise op takes the stick that converts the
-    fewest bytes; a reduction becomes its stick or non-stick form; a matmul is turned round if that
+    fewest elements; a reduction becomes its stick or non-stick form; a matmul is turned round if that
     converts less. Views compose; one that cuts sticks moves the stick to another dim first.
 
     Before: level *device ops*. After: every tensor type has ``#stick.layout``, every conversion is a
@@ -263,7 +263,7 @@ class _Chooser:
             op.op.operands[0] = self._padded(op.inputs[0], at, longest)
 
     def _template(self, op: Structured) -> BufferView | None:
-        """The largest operand over all result dims, its dims renamed to those of the result."""
+        """The first operand that has all result dims, its dims renamed to those of the result."""
         where = {dim: at for at, dim in enumerate(op.maps[-1])}
         best: BufferView | None = None
         for value, dims in zip(op.inputs, op.maps, strict=False):
@@ -274,7 +274,7 @@ class _Chooser:
         return best
 
     def _cheapest_stick(self, op: Structured) -> int | None:
-        """The iteration dim in the stick that converts the fewest bytes of the operands."""
+        """The iteration dim in the stick that converts the fewest elements of the operands."""
         known = [
             (value, dims) for value, dims in zip(op.inputs, op.maps, strict=False) if value not in self.free
         ]
@@ -287,7 +287,9 @@ class _Chooser:
         if not lanes:
             return self._default_stick(op, known)
         extents = op.extents
-        return min(lanes, key=lambda lane: (self._bytes_to_convert(known, lane, extents), lanes.index(lane)))
+        return min(
+            lanes, key=lambda lane: (self._elements_to_convert(known, lane, extents), lanes.index(lane))
+        )
 
     def _default_stick(self, op: Structured, known: list) -> int | None:
         """All operands are sparse, scalar or free: the last dim that none of the sparse ones has."""
@@ -298,7 +300,7 @@ class _Chooser:
         loose = [dim for dim in op.maps[-1] if dim is not None and dim not in taken and extents[dim] > 1]
         return loose[-1] if loose else None
 
-    def _bytes_to_convert(self, known: list, lane: int, extents: tuple[int, ...]) -> int:
+    def _elements_to_convert(self, known: list, lane: int, extents: tuple[int, ...]) -> int:
         total = 0
         for value, dims in known:
             wanted = dims.index(lane) if lane in dims and extents[lane] > 1 else None

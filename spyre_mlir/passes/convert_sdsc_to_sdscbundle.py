@@ -235,7 +235,8 @@ def _identity(design: Design) -> tuple:
         for each in design.operands
     ]
     facts = _items(design.sizes, design.slices, design.padding, design.masks)
-    return (design.opcode, design.mask_constant, design.constants, *facts, *operands)
+    owners = _items(*design.core_slices)
+    return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
 
 
 def _items(*members: dict) -> tuple:

@@ -133,3 +133,8 @@ def test_a_span_beyond_the_limit_is_an_error_by_default() -> None:
     with pytest.raises(spyre_mlir.CompileError, match="the limit is 268431360"):
         spyre_mlir.compile(text, sencores=1)
     assert spyre_mlir.compile(text, sencores=4).bundle.designs
+
+
+def test_an_island_with_a_constant_beyond_fp16_stays_f32() -> None:
+    """The constant was cut to 65504, so the result was wrong by a factor of 15."""
+    check(lambda a: ((a.float() * 1000) * 1000 / 1e6).half(), tensor(65, 70))
