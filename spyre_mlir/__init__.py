@@ -4,6 +4,7 @@ program = spyre_mlir.compile(model, (x,))
 y = program(x)                 # runs the bundle on the simulator
 print(program.summary())
 program.save("out")            # bundle.mlir, sdsc_<i>.json, manifest.json
+x = spyre_mlir.to_device(array, stick_dims=[0])    # a tensor in the layout that you choose
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from spyre_mlir.device_tensor import DeviceTensor, to_device
     from spyre_mlir.program import Program, compile
 
-__all__ = ["CompileError", "Program", "__version__", "compile"]
+__all__ = ["CompileError", "DeviceTensor", "Program", "__version__", "compile", "to_device"]
 
 
 def __getattr__(name: str) -> Any:
@@ -25,4 +27,8 @@ def __getattr__(name: str) -> Any:
         from spyre_mlir import program
 
         return getattr(program, name)
+    if name in ("DeviceTensor", "to_device"):
+        from spyre_mlir import device_tensor
+
+        return getattr(device_tensor, name)
     raise AttributeError(f"module 'spyre_mlir' has no attribute '{name}'")

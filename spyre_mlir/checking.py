@@ -53,7 +53,11 @@ class Comparison:
 def random_arguments(manifest: Manifest, seed: int = SEED) -> dict[str, np.ndarray]:
     """Host arrays by name for the inputs and the parameters, in the form that the CPU reference takes."""
     generator = np.random.default_rng(seed)
-    given = [argument for argument in manifest.arguments if argument.kind in ("input", "parameter")]
+    given = [
+        argument
+        for argument in manifest.arguments
+        if argument.kind in ("input", "parameter") and argument.source is None
+    ]
     return {argument.name: _random(argument, generator) for argument in given}
 
 

@@ -34,12 +34,14 @@ class SpyrePipeline(Options):
 
     ``verify_each`` checks the invariant of every level. Without it those are checked that a user's program
     can break: that each op has a device operation, that no core addresses more than it can span, and that
-    the plan of the memory holds.
+    the plan of the memory holds. ``stick_outermost`` makes the stick count the outermost device dim of a
+    default layout, as in the tiled-tensor RFC.
     """
 
     sencores: int = from_environment("SENCORES", device().cores)
     precision: str = "device"
     verify_each: bool = False
+    stick_outermost: bool = False
 
     @classmethod
     def title(cls) -> str:
@@ -66,7 +68,7 @@ class SpyrePipeline(Options):
                     "verify-device-ops",
                 ),
             ),
-            ("laid-out", ("choose-layouts", *self._checks("verify-laid-out"))),
+            ("laid-out", (self._choose_layouts(), *self._checks("verify-laid-out"))),
             ("divided", (f"work-distribution{{sencores={self.sencores}}}", "verify-divided")),
             ("placed", ("place-in-hbm", "verify-placed")),
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks("verify-bundle"))),
@@ -84,6 +86,9 @@ class SpyrePipeline(Options):
                 levels = ", ".join(level for level, _ in self.stages())
                 raise CompileError(f"There is no level '{to_level}'; the levels are {levels}.")
         return Pipeline.parse(",".join(texts), "spyre-pipeline")
+
+    def _choose_layouts(self) -> str:
+        return "choose-layouts{stick-outermost=true}" if self.stick_outermost else "choose-layouts"
 
     def _checks(self, name: str) -> tuple[str, ...]:
         return (name,) if self.verify_each else ()

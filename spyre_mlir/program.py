@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from spyre_mlir.argument_layouts import choices, set_layouts
 from spyre_mlir.bundle import write_bundle
-from spyre_mlir.bundle.model import Argument, Bundle
+from spyre_mlir.bundle.model import Argument, Bundle, Transfer
+from spyre_mlir.bundle.transfer import same_moves
+from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
@@ -57,22 +60,30 @@ class Program:
         self.compile_seconds = compile_seconds
         self.numerics = numerics
         self.last_run: Result | None = None
-        self._operands: Callable[..., dict[str, np.ndarray]] = self._by_position
+        self._operands: Callable[..., dict[str, np.ndarray | DeviceTensor]] = self._by_position
         self._unflatten: Callable[[list[np.ndarray]], Any] = _one_or_all
 
     @property
     def inputs(self) -> list[Argument]:
         """The arguments that a call gives, in order."""
-        return [argument for argument in self.bundle.manifest.arguments if argument.kind == "input"]
+        arguments = self.bundle.manifest.arguments
+        return [argument for argument in arguments if argument.kind == "input" and argument.source is None]
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Runs the program on the simulator and returns what the model would (arrays for a .mlir program)."""
-        given = self._operands(*inputs, **named)
+        """Runs the program on the simulator and returns what the model would (arrays for a .mlir program).
+
+        A ``DeviceTensor`` is taken where its layout is that of the argument.
+        """
+        arguments = {argument.name: argument for argument in self.bundle.manifest.arguments}
+        given = {
+            name: _on_the_host(arguments[name], value) if isinstance(value, DeviceTensor) else value
+            for name, value in self._operands(*inputs, **named).items()
+        }
         self.last_run = run(self.bundle, {**self.arrays, **given}, self.numerics)
         results = [argument.name for argument in self.bundle.manifest.arguments if argument.kind == "result"]
         return self._unflatten([self.last_run.outputs[name] for name in results])
 
-    def _by_position(self, *inputs: Any, **named: Any) -> dict[str, np.ndarray]:
+    def _by_position(self, *inputs: Any, **named: Any) -> dict[str, np.ndarray | DeviceTensor]:
         if named:
             raise CompileError(
                 f"The inputs of this program are given by position, not by name as '{next(iter(named))}'."
@@ -80,7 +91,7 @@ class Program:
         if len(inputs) != len(self.inputs):
             raise CompileError(f"The program takes {len(self.inputs)} inputs, not {len(inputs)}.")
         return {
-            argument.name: _array(argument, value)
+            argument.name: value if isinstance(value, DeviceTensor) else _array(argument, value)
             for argument, value in zip(self.inputs, inputs, strict=True)
         }
 
@@ -111,31 +122,38 @@ def compile(
     sencores: int | None = None,
     precision: str = "device",
     numerics: str = "ieee",
+    layouts: Mapping[str | int, Any] | None = None,
     **pipeline_options: Any,
 ) -> Program:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
 
     ``inputs`` are example inputs of a PyTorch model. ``sencores`` is the number of cores, 1 to 32
     (default: SENCORES, or 32). ``precision`` is "device" (fp16 islands stay fp16) or "strict" (the types
-    of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16". Other options are
-    those of the spyre pipeline. Raises ``CompileError``.
+    of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16". ``layouts`` chooses the
+    layouts of inputs, parameters and constants, by name or by the position of an input: each is a mapping
+    with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input that is a
+    ``DeviceTensor`` says its own. Other options are those of the spyre pipeline. Raises ``CompileError``.
     """
     options = {"sencores": sencores, "precision": precision, **pipeline_options}
     given = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
     pipeline = SpyrePipeline.parse(" ".join(given))
+    chosen = choices(layouts or {}, pipeline.stick_outermost)
     if isinstance(module_or_mlir, ir.Module | str | Path):
         module = _parsed(module_or_mlir)
+        laid_out = {at: each.layout for at, each in enumerate(inputs) if isinstance(each, DeviceTensor)}
+        set_layouts(module, laid_out, chosen)
         return _compiled(module, pipeline, numerics)
     from spyre_mlir.frontend import import_torch
 
     imported = import_torch(module_or_mlir, inputs, context=new_context())
+    set_layouts(imported.module, imported.input_layouts, chosen)
     program = _compiled(imported.module, pipeline, numerics)
     given = [argument for argument in imported.arguments if argument.kind != "input"]
     from spyre_mlir.frontend.importer import to_numpy
 
     program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in given})
 
-    def operands(*values: Any, **named: Any) -> dict[str, np.ndarray]:
+    def operands(*values: Any, **named: Any) -> dict[str, np.ndarray | DeviceTensor]:
         arrays = imported.operands(*values, **named)
         return {argument.name: array for argument, array in zip(imported.arguments, arrays, strict=True)}
 
@@ -175,6 +193,21 @@ def _array(argument: Argument, value: Any) -> np.ndarray:
         raise CompileError(
             f"The input '{argument.name}' is not an array: {str(error).rstrip('.')}."
         ) from error
+
+
+def _on_the_host(argument: Argument, value: DeviceTensor) -> np.ndarray:
+    """The array of a tensor that lies as the argument wants it; the simulator loads it into its own memory."""
+    is_like = value.shape == argument.host_shape and value.dtype == argument.host_dtype
+    if is_like and not same_moves(value.transfer, argument.transfer):
+        raise CompileError(
+            f"The input '{argument.name}' is laid out as {_described(value.layout.device_size, value.transfer)}, "
+            f"but the program takes it as {_described(argument.device_size, argument.transfer)}."
+        )
+    return value.numpy()
+
+
+def _described(device_size: Sequence[int], transfer: Transfer) -> str:
+    return f"device size {list(device_size)} with host strides {list(transfer.host_strides)}"
 
 
 def _one_or_all(arrays: list[np.ndarray]) -> Any:

@@ -1,6 +1,7 @@
 """`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names.
 
-A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan".
+A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a
+source only if its array is that of another one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _plain(member) for key, member in value.items()}
+        return {key: _plain(member) for key, member in value.items() if member is not None}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
@@ -61,6 +62,7 @@ def _read_argument(field: Field) -> Argument:
         bytes=field["bytes"].integer(),
         transfer=_read_transfer(field["transfer"]),
         fill=_read_fill(field["fill"]),
+        source=field["source"].text() if "source" in field else None,
     )
 
 

@@ -195,7 +195,8 @@ class Transfer:
 class Argument:
     """One kernel argument as the host sees it. ``kind``: input, parameter, constant or result.
 
-    ``host_dtype`` is a numpy name or "bfloat16"; ``fill`` is what the host writes into padding.
+    ``host_dtype`` is a numpy name or "bfloat16"; ``fill`` is what the host writes into padding. ``source``
+    names the argument whose host array this one takes too, in a layout of its own.
     """
 
     name: str
@@ -208,6 +209,12 @@ class Argument:
     bytes: int
     transfer: Transfer
     fill: float = 0.0
+    source: str | None = None
+
+    @property
+    def array_name(self) -> str:
+        """The argument that the host array is given for."""
+        return self.source or self.name
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,24 @@ def arguments(context: Context) -> Iterator[Complaint]:
             yield problem, where
 
 
+def sources(context: Context) -> Iterator[Complaint]:
+    """An argument takes the array of one that is given itself and looks the same to the host."""
+    given = {each.name: each for each in context.bundle.manifest.arguments if each.source is None}
+    for argument in context.bundle.manifest.arguments:
+        if argument.source is None:
+            continue
+        where = f"manifest.json, argument {argument.name}"
+        source = given.get(argument.source)
+        if source is None:
+            yield f"Its source {argument.source} is no argument with an array of its own.", where
+        elif "result" in (argument.kind, source.kind) or _host(argument) != _host(source):
+            yield f"Its source {argument.source} has another kind, type or shape on the host.", where
+
+
+def _host(argument: Argument) -> tuple:
+    return argument.kind, argument.host_dtype, argument.host_shape
+
+
 def _sizes(argument: Argument) -> Iterator[str]:
     form = FORMATS.get(argument.data_format)
     if form is None:

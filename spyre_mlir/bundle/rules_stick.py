@@ -41,8 +41,8 @@ def _reduce_stick(design: Design) -> Iterator[str]:
         yield f"Tensor0 broadcasts its stick {stick}; expected the reduced dim there"
     if _scale(output, stick) != -2 or output.stick_dim != stick:
         yield f"The output does not have scale -2 on {stick}; expected the input's stick to be reduced"
-    for dim in design.sizes:
-        if dim != stick and _scale(source, dim) != _scale(output, dim):
+    for dim, size in design.sizes.items():
+        if dim != stick and size > 1 and _scale(source, dim) != _scale(output, dim):
             yield f"The dim {dim} is reduced too; expected the stick {stick} as the only reduced dim"
 
 

@@ -49,6 +49,7 @@ DESIGN: dict[str, Rule] = {
     "whole-sticks": each_design(rules_design.whole_sticks),
     "stick": each_design(rules_stick.stick_rules),
     "arguments": rules_manifest.arguments,
+    "sources": rules_manifest.sources,
 }
 
 PLACES: dict[str, Rule] = {

@@ -25,7 +25,8 @@ def context() -> ir.Context:
 
 
 def load_into(existing: ir.Context) -> None:
-    """Load our dialects into a context that somebody else made."""
+    """Load our dialects into a context that somebody else made; those that it has already stay."""
     with existing, ir.Location.unknown():
         for dialect in DIALECTS:
-            dialect.load()
+            if not existing.is_dialect_loaded(dialect.DIALECT_NAMESPACE):
+                dialect.load()

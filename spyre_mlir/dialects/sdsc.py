@@ -11,7 +11,8 @@ op carries three decisions as attributes, added level by level:
   ``#sdsc.hbm<"result0", 0>`` (a kernel argument), ``#sdsc.lx<0>`` (byte address in every core's LX).
 
 Host boundary: each argument and result of the kernel carries ``sdsc.host = #sdsc.host<name, kind, dtype>``;
-shape and dtype are those of the host, the tensor type is that of the device.
+shape and dtype are those of the host, the tensor type is that of the device. An argument with
+``sdsc.source = "w"`` is the host array of the argument ``w`` once more, in another layout.
 
 ``sdsc.history = [["fusion", "fuse-device-ops", "reason"]]`` on an op lists what made it, oldest first; the
 bundle's debug handle carries it on.
@@ -29,7 +30,7 @@ from spyre_mlir.division import Division
 from spyre_mlir.mlir import ext, ir
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
-HISTORY = "sdsc.history"
+HISTORY, SOURCE = "sdsc.history", "sdsc.source"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -89,8 +90,10 @@ class CloneOp(Sdsc.Operation, name="clone"):
 
 
 def clone(source: ir.Value, location: ir.Location) -> ir.Value:
-    """Builds a copy of ``source`` at the current insertion point."""
-    return ir.Operation.create("sdsc.clone", results=[source.type], operands=[source], loc=location).result
+    """Builds a copy of ``source``, whose layout is yet to be chosen, at the current insertion point."""
+    type_ = ir.RankedTensorType(source.type)
+    made = ir.RankedTensorType.get(type_.shape, type_.element_type)
+    return ir.Operation.create("sdsc.clone", results=[made], operands=[source], loc=location).result
 
 
 def op_attr(opcode: str, constants: Mapping[str, float] | None = None) -> OpAttr:

@@ -12,6 +12,10 @@ element per stick. Sizes follow from the tensor's shape, so a slice keeps its at
 ``stick.restickify`` copies a tensor into another layout; no other op changes one. ``tensor.expand_shape``,
 ``tensor.collapse_shape``, ``tensor.extract_slice`` and ``linalg.transpose`` between tensors with layouts
 are views: they move nothing, and their result's layout is the composition.
+
+Before layouts are chosen, types have none, and a program says what it wants by the attribute ``stick.to``:
+of ``stick.restickify``, the layout to convert to at this place; of ``stick.pin``, the layout in which its
+operand is made. Only the arguments of a function have the layout in their type already: it is the caller's.
 """
 
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.
@@ -19,6 +23,9 @@ are views: they move nothing, and their result's layout is the composition.
 
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.mlir import ext, ir
+
+#: The attribute by which a program names a layout before layouts are chosen.
+TO = "stick.to"
 
 
 class Stick(ext.Dialect, name="stick"):
@@ -36,7 +43,10 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
 
     ``%1 = "stick.restickify"(%0) : (tensor<64x64xf16, #rows>) -> tensor<64x64xf16, #columns>``
 
-    Same elements at the same logical index; all bytes are read and written.
+    Same elements at the same logical index; all bytes are read and written. Before layouts are chosen, the
+    attribute names that of the result:
+
+    ``%1 = "stick.restickify"(%0) {stick.to = #stick.layout<#columns>} : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
 
     source: ext.Operand[ir.RankedTensorType]
@@ -47,16 +57,83 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
         if list(source.shape) != list(result.shape) or source.element_type != result.element_type:
             self.location.emit_error("restickify keeps shape and element type, only the layout changes")
             return False
+        if TO in self.attributes:
+            return _has_fitting_request(self)
         if layout_of(source) is None or layout_of(result) is None:
-            self.location.emit_error("restickify needs a layout on its source and on its result")
+            self.location.emit_error(f"restickify needs a layout on its source and on its result, or '{TO}'")
             return False
         return True
+
+
+class PinOp(Stick.Operation, name="pin"):
+    """Says in which layout its operand is made; moves nothing and is gone once layouts are chosen.
+
+    ``%1 = "stick.pin"(%0) {stick.to = #stick.layout<#columns>} : (tensor<64x64xf16>) -> tensor<64x64xf16>``
+
+    Its result is its operand. Not pure: a pin holds for its operand even if nobody reads the result.
+    """
+
+    source: ext.Operand[ir.RankedTensorType]
+    result: ext.Result[ir.RankedTensorType]
+
+    def verify_invariants(self) -> bool:
+        source, result = (ir.RankedTensorType(value.type) for value in (self.operands[0], self.results[0]))
+        if list(source.shape) != list(result.shape) or source.element_type != result.element_type:
+            self.location.emit_error("pin keeps shape and element type of its operand")
+            return False
+        if TO not in self.attributes:
+            self.location.emit_error(f"pin names the layout of its operand in '{TO}'")
+            return False
+        return _has_fitting_request(self)
+
+
+def _has_fitting_request(op: ir.OpView) -> bool:
+    """Whether ``stick.to`` is a layout for tensors of the op's rank; emits the error if not."""
+    attr, rank = op.attributes[TO], ir.RankedTensorType(op.results[0].type).rank
+    if not isinstance(attr, LayoutAttr):
+        op.location.emit_error(f"'{TO}' must be a #stick.layout, not {attr}")
+        return False
+    dims = ir.AffineMapAttr(attr.map).value.n_dims
+    if dims != rank:
+        op.location.emit_error(f"'{TO}' is a layout of {dims} dims, but the tensor has {rank}")
+        return False
+    try:
+        _digits(str(attr), attr)
+    except ValueError as error:
+        op.location.emit_error(f"'{TO}' is no layout: {error}")
+        return False
+    return True
 
 
 def restickify(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
     """Builds the conversion of ``source`` to ``layout`` at the current insertion point."""
     made = with_layout(source.type, layout)
     return ir.Operation.create("stick.restickify", results=[made], operands=[source], loc=location).result
+
+
+def requested_restickify(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
+    """Builds a conversion of ``source``, which has no layout yet, to ``layout`` at the current insertion point."""
+    return _request("stick.restickify", source, layout, location)
+
+
+def pin(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
+    """Builds the statement that ``source`` is made in ``layout`` at the current insertion point."""
+    return _request("stick.pin", source, layout, location)
+
+
+def _request(name: str, source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
+    attributes = {TO: layout_attr(layout)}
+    made = ir.Operation.create(
+        name, results=[without_layout(source.type)], operands=[source], attributes=attributes, loc=location
+    )
+    return made.result
+
+
+def requested_layout(op: ir.Operation) -> StickLayout:
+    """The layout that the ``stick.to`` of an op names, for the type of its result."""
+    tensor = ir.RankedTensorType(op.results[0].type)
+    attr = op.attributes[TO]
+    return StickLayout(tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
 
 
 def layout_of(type_: ir.Type) -> StickLayout | None:
@@ -71,8 +148,18 @@ def layout_of(type_: ir.Type) -> StickLayout | None:
 def with_layout(type_: ir.Type, layout: StickLayout) -> ir.RankedTensorType:
     """The tensor type with the layout as its encoding."""
     tensor = ir.RankedTensorType(type_)
-    encoding = LayoutAttr.get(ir.AffineMapAttr.get(affine_map(layout)))
-    return ir.RankedTensorType.get(tensor.shape, tensor.element_type, encoding)
+    return ir.RankedTensorType.get(tensor.shape, tensor.element_type, layout_attr(layout))
+
+
+def without_layout(type_: ir.Type) -> ir.RankedTensorType:
+    """The tensor type without an encoding."""
+    tensor = ir.RankedTensorType(type_)
+    return ir.RankedTensorType.get(tensor.shape, tensor.element_type)
+
+
+def layout_attr(layout: StickLayout) -> LayoutAttr:
+    """``#stick.layout`` from a layout."""
+    return LayoutAttr.get(ir.AffineMapAttr.get(affine_map(layout)))
 
 
 def affine_map(layout: StickLayout) -> ir.AffineMap:
@@ -121,4 +208,19 @@ def _constant(expression: ir.AffineExpr) -> int:
     return expression.value
 
 
-__all__ = ["LayoutAttr", "RestickifyOp", "Stick", "affine_map", "layout_of", "restickify", "with_layout"]
+__all__ = [
+    "TO",
+    "LayoutAttr",
+    "PinOp",
+    "RestickifyOp",
+    "Stick",
+    "affine_map",
+    "layout_attr",
+    "layout_of",
+    "pin",
+    "requested_layout",
+    "requested_restickify",
+    "restickify",
+    "with_layout",
+    "without_layout",
+]

@@ -14,6 +14,8 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from spyre_mlir.frontend.operators import is_layout_operator
+
 #: Larger results are left to the program: computing them again is cheaper than keeping them.
 LARGEST_ELEMENTS = 1 << 24
 
@@ -25,7 +27,7 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
         return True
     if not isinstance(node.target, torch._ops.OpOverload) or "empty" in node.target.name():
         return False
-    if torch.Tag.nondeterministic_seeded in node.target.tags:
+    if torch.Tag.nondeterministic_seeded in node.target.tags or is_layout_operator(node):
         return False
     result = node.meta.get("val")
     return not isinstance(result, torch.Tensor) or result.numel() <= LARGEST_ELEMENTS

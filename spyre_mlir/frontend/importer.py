@@ -15,14 +15,19 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 from torch_mlir.dialects import torch as torch_dialect
-from torch_mlir.extras.fx_importer import FxImporter
+from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
 
+from spyre_mlir.device_tensor import DeviceTensor
+from spyre_mlir.dialects import load_into
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import INPUT, Argument, ExportedGraph, Fixed, export_graph, quiet
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
-from spyre_mlir.frontend.lowering import lower_to_linalg
+from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
+from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
+from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 
 
@@ -31,25 +36,29 @@ class Imported:
     """A model as MLIR, with what is needed to call it like the model.
 
     ``arguments``: name, kind and data of each argument of @main. ``results``: shape and dtype of each result.
+    ``input_layouts``: by their position, the layouts of the inputs that were given on the device.
     """
 
     module: ir.Module
     arguments: list[Argument]
     results: list[tuple[tuple[int, ...], torch.dtype]]
+    input_layouts: dict[int, StickLayout]
     _leaves: list[int | Fixed] = field(repr=False)
     _input_tree: pytree.TreeSpec = field(repr=False)
     _output_tree: pytree.TreeSpec = field(repr=False)
     _input_leaves: list[int] = field(repr=False)
 
-    def operands(self, *args: Any, **kwargs: Any) -> list[np.ndarray]:
-        """What @main is called with when the model is called with ``args``: inputs, parameters, constants."""
+    def operands(self, *args: Any, **kwargs: Any) -> list[np.ndarray | DeviceTensor]:
+        """What @main is called with when the model is called with ``args``: inputs, parameters, constants.
+
+        An input that is on the device already stays as it is.
+        """
         leaves, tree = pytree.tree_flatten((args, kwargs))
         if tree != self._input_tree:
             raise CompileError(_other_inputs(self._input_tree, tree))
         inputs = iter([leaves[index] for index in self._input_leaves])
-        return [
-            to_numpy(next(inputs) if arg.kind == INPUT else arg.tensor, arg.name) for arg in self.arguments
-        ]
+        values = [(next(inputs) if arg.kind == INPUT else arg.tensor, arg.name) for arg in self.arguments]
+        return [value if isinstance(value, DeviceTensor) else to_numpy(value, name) for value, name in values]
 
     def unflatten(self, arrays: Sequence[np.ndarray]) -> Any:
         """What the model returns, from the results of @main."""
@@ -91,13 +100,15 @@ def import_torch(
     context: ir.Context,
 ) -> Imported:
     """Import a model, a function or an exported program, called with ``example_inputs``, into ``context``."""
-    exported = export_graph(model, example_inputs)
+    given, _ = pytree.tree_flatten(example_inputs)
+    exported = export_graph(model, pytree.tree_map(_off_the_device, example_inputs))
     module = lower_to_linalg(_import_graph(exported, context))
     call = exported.program.call_spec
     return Imported(
         module,
         exported.arguments,
         [(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in exported.results],
+        _layouts([given[leaf] for leaf in exported.input_leaves] if given else []),
         exported.leaves,
         cast(pytree.TreeSpec, call.in_spec),
         cast(pytree.TreeSpec, call.out_spec),
@@ -105,10 +116,48 @@ def import_torch(
     )
 
 
+def _off_the_device(leaf: Any) -> Any:
+    """An example input that is on the device, as PyTorch has it."""
+    if not isinstance(leaf, DeviceTensor):
+        return leaf
+    return to_tensor(leaf.numpy(), getattr(torch, leaf.dtype))
+
+
+def _layouts(inputs: Sequence[Any]) -> dict[int, StickLayout]:
+    return {at: leaf.layout for at, leaf in enumerate(inputs) if isinstance(leaf, DeviceTensor)}
+
+
+class _NodeImporter(GraphNodeImporter):
+    """torch-mlir's, which also knows the operators of ``operators.py``.
+
+    They become ops of the ``stick`` dialect between casts to tensors and back, which torch-mlir's passes keep
+    where they are; a ``torch.operator`` they would refuse.
+    """
+
+    __slots__ = ()
+
+    def _import_torch_op_overload(self, loc: ir.Location, node: Node, concrete_target: Any = None) -> None:
+        if not is_layout_operator(node):
+            super()._import_torch_op_overload(loc, node, concrete_target)
+            return
+        build, source, layout, element = layout_operation(node)
+        value = self.resolve_node_value(source)
+        with loc:
+            type_ = ir.RankedTensorType.get(layout.shape, ir.Type.parse(element))
+            tensor = ir.Operation.create(
+                "torch_c.to_builtin_tensor", results=[type_], operands=[value]
+            ).result
+            made = build(tensor, layout, loc)
+            back = ir.Operation.create("torch_c.from_builtin_tensor", results=[value.type], operands=[made])
+        self.bind_node_value(node, back.result)
+
+
 def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
     """The graph in the torch dialect, with named arguments."""
     torch_dialect.register_dialect(context)
-    importer = FxImporter(context=context)
+    load_into(context)
+    load_conversion_dialect(context)
+    importer = FxImporter(context=context, graph_node_importer_cls=_NodeImporter)
     importer._cc = SourceLocations(context, py_attr_tracker=importer._py_attr_tracker)
     try:
         with torch.no_grad(), quiet():

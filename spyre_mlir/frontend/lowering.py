@@ -41,6 +41,15 @@ def lower_to_linalg(module: ir.Module) -> ir.Module:
     return module
 
 
+def load_conversion_dialect(context: ir.Context) -> None:
+    """Load ``torch_c``, the casts between torch's types and tensors.
+
+    The bindings cannot name it; a pass that makes such casts loads it, whatever it runs on.
+    """
+    with ir.Location.unknown(context):
+        _run(ir.Module.create(), ("func.func(convert-torch-to-linalg)",))
+
+
 def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
     """Run passes with the diagnostics in the exception, not on stderr."""
     context = module.context

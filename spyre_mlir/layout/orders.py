@@ -11,9 +11,9 @@ from spyre_mlir.layout.view import BufferView
 def keep_order(shape: Sequence[int], dtype: str, stick: int | None, like: BufferView | None) -> StickLayout:
     """A dense layout with ``stick`` in the stick and the dims in the memory order of ``like``.
 
-    The default order where ``like`` is None or has another stick.
+    The default order where ``like`` is None or has another stick, or several dims in it.
     """
-    if like is None or like.lane != stick:
+    if like is None or like.lane != stick or like.stick_axes:
         others = [dim for dim in range(len(shape)) if dim != stick]
         return StickLayout.for_tensor(shape, dtype, [*others, -1 if stick is None else stick])
     return from_order(shape, dtype, stick, [axis.dim for axis in like.axes])
@@ -29,6 +29,16 @@ def from_order(shape: Sequence[int], dtype: str, stick: int | None, order: Seque
     digits = [Digit(dim, per_stick) if dim == stick else Digit(dim) for dim in (*missing, *order)]
     lane = Digit(None) if stick is None else Digit(stick, 1, per_stick)
     return StickLayout(tuple(shape), dtype, (*digits, lane))
+
+
+def natural_order(shape: Sequence[int], dtype: str, stick: int) -> StickLayout:
+    """Device dims in logical order, then the stick count, then the last of the other dims.
+
+    Rows of one matrix lie together, batches one after the other: the default order puts dim 0 innermost, which
+    at identical bytes is up to 8.3x slower on a batched matmul (hardware.md, batched matmul rows).
+    """
+    others = [dim for dim in range(len(shape)) if dim != stick]
+    return from_order(shape, dtype, stick, [*others[:-1], stick, *others[-1:]])
 
 
 def batch_outermost(shape: Sequence[int], dtype: str, stick: int, batch: int) -> StickLayout:

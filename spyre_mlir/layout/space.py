@@ -33,7 +33,7 @@ class Space:
 
     def granule(self, dim: int) -> int:
         """Elements that cannot be divided: the longest stick of a dim, 1 for a dim in no stick."""
-        return max((view.elements_per_stick for view in self.views if view.lane == dim), default=1)
+        return max((view.stick_elements(dim) for view in self.views), default=1)
 
     @property
     def units(self) -> tuple[int, ...]:
@@ -65,8 +65,7 @@ def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
     found = {1}
     for view in views:
         axes = sorted(axis.divisor for axis in view.axes if axis.dim == dim)
-        lane = view.elements_per_stick if view.lane == dim else 1
-        found |= {divisor for divisor in axes if divisor != lane}
+        found |= {divisor for divisor in axes if divisor != view.stick_elements(dim)}
     cuts = sorted(found)
     for low, high in itertools.pairwise(cuts):
         if high % low:
@@ -76,8 +75,9 @@ def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
 
 def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tuple[int, ...]) -> BufferView:
     axes: list[Axis] = []
-    if view.lane is not None and any(cut % view.elements_per_stick for cut in cuts[view.lane][1:]):
-        raise ViewError(f"the sticks of dim {view.lane} do not fall on the cuts at {cuts[view.lane][1:]}")
+    for dim in view.stick_dims:
+        if any(cut % view.stick_elements(dim) for cut in cuts[dim][1:]):
+            raise ViewError(f"the sticks of dim {dim} do not fall on the cuts at {cuts[dim][1:]}")
     for axis in view.axes:
         own = cuts[axis.dim]
         for at, begin in enumerate(own):
@@ -90,6 +90,8 @@ def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tup
             if high % low or low % axis.divisor or low % begin:
                 raise ViewError(f"tiles of {axis.divisor} of dim {axis.dim} do not fall on a cut at {begin}")
             axes.append(Axis(target, low // begin, high // low, axis.stride * (low // axis.divisor)))
-    lane = None if view.lane is None else first[view.lane] + len(cuts[view.lane]) - 1
-    made = replace(view, shape=sizes, axes=tuple(axes), lane=lane)
+    innermost = [begin + len(own) - 1 for begin, own in zip(first, cuts, strict=True)]
+    lane = None if view.lane is None else innermost[view.lane]
+    stick_axes = tuple(replace(axis, dim=innermost[axis.dim]) for axis in view.stick_axes)
+    made = replace(view, shape=sizes, axes=tuple(axes), lane=lane, stick_axes=stick_axes)
     return made._canonical()

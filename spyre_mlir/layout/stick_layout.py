@@ -7,25 +7,59 @@ the position in the stick, of the stick dim; where it is absent (``dim is None``
 
     [512, 256] fp16, stick 1:  (d1 floordiv 64, d0, d1 mod 64)   device size (4, 512, 64)
 
+Elements of 1 byte and of 4 bits may have several dims in the stick. Then the trailing digits whose moduli
+multiply to the elements of a stick are the position in it; an int8 stick of 2 x 64:
+
+    [512, 256] int8:  (d1 floordiv 64, d0 floordiv 2, d0 mod 2, d1 mod 64)   device size (4, 256, 2, 64)
+
 Sizes follow from the tensor's shape, ceil-divided: padding. A modulus larger than the shape needs pads a
 dim further (``d0 mod 128`` for a dim of 71).
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.target.device import device
 
-#: Bytes of an element on the device, by MLIR element type. fp16, bf16 and booleans all run as DL16.
-ELEMENT_BYTES = {"f16": 2, "bf16": 2, "i1": 2, "f32": 4, "i32": 4}
+#: Bits of an element on the device, by MLIR element type. fp16, bf16 and booleans all run as DL16.
+ELEMENT_BITS = {
+    "f32": 32,
+    "i32": 32,
+    "f16": 16,
+    "bf16": 16,
+    "i1": 16,
+    "i8": 8,
+    "f8E4M3FN": 8,
+    "f8E5M2": 8,
+    "i4": 4,
+}
+
+#: Bytes of an element, for the types whose elements are whole bytes.
+ELEMENT_BYTES = {dtype: bits // 8 for dtype, bits in ELEMENT_BITS.items() if bits % 8 == 0}
+
+#: The (dim, elements) pairs of a stick, outermost first.
+Sticks = Sequence[tuple[int, int]]
+
+_Index = TypeVar("_Index", int, NDArray[np.int64])
 
 
+@functools.cache
 def elements_per_stick(dtype: str) -> int:
     """Elements of an MLIR element type in one stick; ``KeyError`` for a type the device has not."""
-    return device().stick_bytes // ELEMENT_BYTES[dtype]
+    return device().stick_bytes * 8 // ELEMENT_BITS[dtype]
+
+
+def bytes_of(elements: int, dtype: str) -> int:
+    """Bytes that so many elements take on the device; a last half byte counts whole."""
+    return -(-elements * ELEMENT_BITS[dtype] // 8)
 
 
 @dataclass(frozen=True)
@@ -41,18 +75,31 @@ class Digit:
             return 1
         return self.modulus or -(-shape[self.dim] // self.divisor)
 
+    def of(self, position: _Index) -> _Index:
+        """The value of this digit at a position of its dim."""
+        quotient = position // self.divisor
+        return quotient if self.modulus is None else quotient % self.modulus
+
 
 @dataclass(frozen=True)
 class StickLayout:
     """A tensor's device layout: logical ``shape``, element type, device dims outermost first.
 
-    The last of ``digits`` is the position in the stick. Two layouts are equal if they say the same of
-    every index; ``same_memory`` ignores dims of size 1.
+    The last of ``digits`` are the position in the stick. Two layouts are equal if they are written alike;
+    ``same_memory`` asks whether they put each element at the same place, dims of size 1 aside.
     """
 
     shape: tuple[int, ...]
     dtype: str
     digits: tuple[Digit, ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        # Layouts are keys of many dictionaries; the generated hash would visit every digit each time.
+        return hash((self.shape, self.dtype, self.digits))
 
     @classmethod
     def for_tensor(
@@ -61,47 +108,84 @@ class StickLayout:
         dtype: str,
         dim_order: Sequence[int] | None = None,
         stick_outermost: bool = False,
+        sticks: Sticks | None = None,
     ) -> StickLayout:
         """The layout named by a dim order: its last entry is the stick (-1: stick-sparse), its first goes
         innermost before the stick, the others stay outermost in the order given, then the stick count.
 
         Without ``dim_order`` the last dim is the stick. ``stick_outermost`` puts the stick count first
         (the default of the tiled-tensor RFC).
+
+        ``sticks`` says what one stick holds where that is more than one dim: (dim, elements) pairs,
+        outermost first, whose elements multiply to a stick. ``((0, 2), (1, 64))`` is the form of the second
+        operand of an int8 matmul; a dim may come twice, as in ``((1, 16), (0, 2), (1, 8))`` of int4. The dim
+        of the last pair is the one that ends ``dim_order``; the others are divided by their elements per
+        stick where they stand in the order.
+
+        ``ValueError`` if the order does not name each dim once, or if ``sticks`` does not fill a stick.
         """
         shape = tuple(shape)
-        per_stick = elements_per_stick(dtype)
-        order = list(range(len(shape)) if dim_order is None else dim_order)
-        if sorted(dim for dim in order if dim != -1) != list(range(len(shape))) or -1 in order[:-1]:
-            raise ValueError(f"dim_order {order} must name each of the {len(shape)} dims once, or end in -1")
-        *others, stick = order or [-1]
-        if stick == -1:
-            count, lane = Digit(None), Digit(None)
+        if sticks is None:
+            order = _order(dim_order, len(shape)) or [-1]
+            lanes = (Digit(None),) if order[-1] == -1 else (Digit(order[-1], 1, elements_per_stick(dtype)),)
         else:
-            count, lane = Digit(stick, per_stick), Digit(stick, 1, per_stick)
-        inner = [Digit(dim) for dim in others[:1]]
-        outer = [Digit(dim) for dim in others[1:]]
-        middle = [count, *outer] if stick_outermost else [*outer, count]
-        return cls(shape, dtype, (*middle, *inner, lane))
+            lanes = _lanes(sticks, len(shape), dtype)
+            order = _order_of_sticks(dim_order, len(shape), sticks[-1][0])
+        *others, stick = [_count(dim, lanes) for dim in order]
+        middle = [stick, *others[1:]] if stick_outermost else [*others[1:], stick]
+        return cls(shape, dtype, (*middle, *others[:1], *lanes))
 
     @property
     def elements_per_stick(self) -> int:
         return elements_per_stick(self.dtype)
 
+    @functools.cached_property
+    def stick_digits(self) -> tuple[Digit, ...]:
+        """The digits inside the stick, outermost first; empty if sparse.
+
+        These are the trailing digits whose moduli multiply to a stick, or the last one alone if none do.
+        """
+        if self.digits[-1].dim is None:
+            return ()
+        held = 1
+        for first in reversed(range(len(self.digits))):
+            modulus = self.digits[first].modulus
+            if modulus is None or held >= self.elements_per_stick:
+                break
+            held *= modulus
+            if held == self.elements_per_stick:
+                return self.digits[first:]
+        return self.digits[-1:]
+
+    @property
+    def outer_digits(self) -> tuple[Digit, ...]:
+        """The digits that number the sticks, outermost first."""
+        return self.digits[: -max(1, len(self.stick_digits))]
+
+    @property
+    def stick_dims(self) -> tuple[int, ...]:
+        """The logical dims whose elements lie in the stick, ascending; empty if sparse."""
+        return tuple(sorted({digit.dim for digit in self.stick_digits if digit.dim is not None}))
+
     @property
     def stick_dim(self) -> int | None:
-        """The logical dim whose elements lie in the stick; None if sparse."""
+        """The logical dim whose elements lie side by side in the stick; None if sparse."""
         return self.digits[-1].dim
 
-    @property
+    @functools.cached_property
     def device_size(self) -> tuple[int, ...]:
-        """Sizes of the device array, outermost first; the last is a whole stick."""
-        return (*(digit.size(self.shape) for digit in self.digits[:-1]), self.elements_per_stick)
+        """Sizes of the device array, outermost first; the last ones, one per digit, are a whole stick."""
+        outer, inside = self.outer_digits, self.stick_digits
+        lanes = [digit.size(self.shape) for digit in inside] if len(inside) > 1 else [self.elements_per_stick]
+        return (*(digit.size(self.shape) for digit in outer), *lanes)
 
-    @property
+    @functools.cached_property
     def device_strides(self) -> tuple[int, ...]:
         """Row-major strides of the device array, in elements."""
-        sizes = self.device_size
-        return tuple(math.prod(sizes[k + 1 :]) for k in range(len(sizes)))
+        strides = [1]
+        for size in reversed(self.device_size[1:]):
+            strides.append(strides[-1] * size)
+        return tuple(reversed(strides))
 
     @property
     def stride_map(self) -> tuple[int, ...]:
@@ -115,12 +199,13 @@ class StickLayout:
     @property
     def bytes(self) -> int:
         """Device bytes, padding included."""
-        return math.prod(self.device_size) * ELEMENT_BYTES[self.dtype]
+        return bytes_of(math.prod(self.device_size), self.dtype)
 
     def extent(self, dim: int) -> int:
-        """How many positions of a logical dim the device array has room for."""
+        """How many positions of a logical dim the device array has room for; all of a dim that is repeated."""
         return max(
-            (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim), default=1
+            (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim),
+            default=self.shape[dim],
         )
 
     @property
@@ -131,7 +216,7 @@ class StickLayout:
     def padded(self, dim: int, multiple: int) -> StickLayout:
         """The same layout with room for a whole multiple of positions in one dim."""
         outermost = max(
-            (digit for digit in self.digits[:-1] if digit.dim == dim), key=lambda d: d.divisor, default=None
+            (digit for digit in self.outer_digits if digit.dim == dim), key=lambda d: d.divisor, default=None
         )
         if outermost is None or self.extent(dim) % multiple == 0:
             return self
@@ -146,3 +231,160 @@ class StickLayout:
     def reshaped_to(self, shape: Sequence[int]) -> StickLayout:
         """The same map for a tensor of another extent (a slice keeps its attribute)."""
         return replace(self, shape=tuple(shape))
+
+    # -- the map and its inverse ----------------------------------------------------------------------
+
+    @overload
+    def to_device(self, index: Sequence[int]) -> tuple[int, ...]: ...
+    @overload
+    def to_device(self, index: NDArray[np.integer]) -> NDArray[np.int64]: ...
+
+    def to_device(self, index: Sequence[int] | NDArray[np.integer]) -> tuple[int, ...] | NDArray[np.int64]:
+        """The device coordinate of a logical index; of an array [rank, ...], an array [device rank, ...].
+
+        ``IndexError`` for an index outside the shape, ``ValueError`` for one of another rank.
+        """
+        _check_rank("An index", len(index), len(self.shape))
+        if isinstance(index, np.ndarray):
+            if index.size:
+                self._check_inside([(int(at.min()), int(at.max())) for at in index])
+            none = np.zeros(index.shape[1:], np.int64)
+            index = index.astype(np.int64)
+            return np.stack([none if d.dim is None else d.of(index[d.dim]) for d in self.digits])
+        self._check_inside([(at, at) for at in index])
+        return tuple(0 if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits)
+
+    def _check_inside(self, reach: Sequence[tuple[int, int]]) -> None:
+        for dim, ((first, last), size) in enumerate(zip(reach, self.shape, strict=True)):
+            if first < 0 or last >= size:
+                at = first if first < 0 else last
+                raise IndexError(f"Index {at} of dim {dim} lies outside its {size} elements.")
+
+    @overload
+    def to_host(self, coordinate: Sequence[int]) -> tuple[int, ...] | None: ...
+    @overload
+    def to_host(self, coordinate: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]: ...
+
+    def to_host(
+        self, coordinate: Sequence[int] | NDArray[np.integer]
+    ) -> tuple[int, ...] | tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+        """The logical index at a device coordinate; None for padding, empty lanes and beyond the array.
+
+        Of an array [device rank, ...]: the indices [rank, ...] and the mask [...] of those that hold an
+        element; an index without one is 0. A dim that the map repeats is at 0. ``ValueError`` for a
+        coordinate of another rank.
+        """
+        _check_rank("A device coordinate", len(coordinate), len(self.digits))
+        if isinstance(coordinate, np.ndarray):
+            return self._to_host_arrays(coordinate.astype(np.int64))
+        index = tuple(self._position(dim, coordinate) for dim in range(len(self.shape)))
+        if any(not 0 <= at < size for at, size in zip(index, self.shape, strict=True)):
+            return None
+        return index if self.to_device(index) == tuple(coordinate) else None
+
+    def _to_host_arrays(self, coordinate: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        found = np.zeros((len(self.shape), *coordinate.shape[1:]), np.int64)
+        holds = np.ones(coordinate.shape[1:], bool)
+        for dim, size in enumerate(self.shape):
+            found[dim] = self._position(dim, list(coordinate))
+            holds &= (found[dim] >= 0) & (found[dim] < size)
+        found *= holds
+        if holds.any():
+            holds &= (self.to_device(found) == coordinate).all(0)
+        return found * holds, holds
+
+    def _position(self, dim: int, coordinate: Sequence[_Index]) -> _Index | int:
+        """The position of one dim by its digits, smallest divisor first; digits may say a part again."""
+        known, position = 1, 0
+        own = [at for at, digit in enumerate(self.digits) if digit.dim == dim]
+        for at in sorted(own, key=lambda at: self.digits[at].divisor):
+            divisor = self.digits[at].divisor
+            reach = divisor * self.digits[at].size(self.shape)
+            if reach > known:
+                position = coordinate[at] * divisor + position % divisor
+                known = reach
+        return position
+
+    def same_memory(self, other: StickLayout) -> bool:
+        """Whether each element lies at the same offset in both, dims and digits of size 1 aside.
+
+        The shapes have to agree but for dims of size 1. Room behind the last element is not compared:
+        ``bytes`` may differ.
+        """
+        mine, theirs = ([dim for dim, size in enumerate(each.shape) if size != 1] for each in (self, other))
+        if self.dtype != other.dtype or len(mine) != len(theirs):
+            return False
+        return all(
+            np.array_equal(self._offsets(own), other._offsets(its))
+            for own, its in zip(mine, theirs, strict=True)
+        )
+
+    def _offsets(self, dim: int) -> NDArray[np.int64]:
+        """What each position of one dim adds to the device offset, in elements; dims add up independently."""
+        position = np.arange(self.shape[dim], dtype=np.int64)
+        offsets = np.zeros_like(position)
+        for digit, stride in zip(self.digits, self.device_strides, strict=True):
+            if digit.dim == dim:
+                offsets += digit.of(position) * stride
+        return offsets
+
+
+def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:
+    """``dim_order`` or its default; ``ValueError`` unless it names each dim once."""
+    if dim_order is None:
+        return list(range(rank))
+    order = list(dim_order)
+    if -1 in order[:-1] or sorted(dim for dim in order if dim != -1) != list(range(rank)):
+        problem = _problem(order, rank)
+        raise ValueError(f"dim_order {order} must name each of the {rank} dims once: {problem}.")
+    return order
+
+
+def _problem(order: Sequence[int], rank: int) -> str:
+    """What is wrong with a dim order that does not name each dim once."""
+    problems = [f"there is no dim {dim}" for dim in order if not -1 <= dim < rank]
+    problems += [f"dim {dim} comes {order.count(dim)} times" for dim in range(rank) if order.count(dim) > 1]
+    problems += [f"dim {dim} is missing" for dim in range(rank) if dim not in order]
+    return [*problems, "-1, for a stick-sparse tensor, can only be the last entry"][0]
+
+
+def _order_of_sticks(dim_order: Sequence[int] | None, rank: int, innermost: int) -> list[int]:
+    """The order of a layout with several dims in the stick: it ends in the innermost of them."""
+    if dim_order is None:
+        return [*(dim for dim in range(rank) if dim != innermost), innermost]
+    order = _order(dim_order, rank)
+    if order[-1] != innermost:
+        raise ValueError(f"dim_order {order} must end in dim {innermost}, the innermost of the stick.")
+    return order
+
+
+def _lanes(sticks: Sticks, rank: int, dtype: str) -> tuple[Digit, ...]:
+    """The digits of a stick; ``ValueError`` unless (dim, elements) pairs fill it."""
+    per_stick = elements_per_stick(dtype)
+    for dim, elements in sticks:
+        if not 0 <= dim < rank:
+            raise ValueError(f"The stick names dim {dim}, but the tensor has {rank} dims.")
+        if elements < 2:
+            raise ValueError(f"The stick has {elements} elements of dim {dim}; a part of it has at least 2.")
+    held = math.prod(elements for _, elements in sticks)
+    if held != per_stick:
+        raise ValueError(f"The stick holds {held} elements, but a stick of {dtype} has {per_stick}.")
+    lanes: list[Digit] = []
+    for dim, elements in reversed(sticks):
+        lanes.insert(0, Digit(dim, _in_stick(dim, lanes), elements))
+    return tuple(lanes)
+
+
+def _in_stick(dim: int, lanes: Sequence[Digit]) -> int:
+    """How many positions of a dim a stick with these digits holds."""
+    return math.prod(lane.modulus or 1 for lane in lanes if lane.dim == dim)
+
+
+def _count(dim: int, lanes: Sequence[Digit]) -> Digit:
+    """The digit that numbers the positions of a dim, or its sticks; constant for -1."""
+    return Digit(None) if dim == -1 else Digit(dim, _in_stick(dim, lanes))
+
+
+def _check_rank(what: str, given: int, rank: int) -> None:
+    if given != rank:
+        raise ValueError(f"{what} of this layout has {rank} entries, not {given}.")

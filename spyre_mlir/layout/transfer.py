@@ -27,8 +27,8 @@ def dma_tuples(layout: StickLayout) -> DmaTuples:
     shape = layout.shape
     host = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     ranges, host_strides, device_strides = [], [], []
-    for digit, size, stride in zip(layout.digits, layout.device_size, layout.device_strides, strict=True):
-        ranges.append(1 if digit.dim is None else size)
+    for digit, stride in zip(layout.digits, layout.device_strides, strict=True):
+        ranges.append(digit.size(shape))
         host_strides.append(0 if digit.dim is None else digit.divisor * host[digit.dim])
         device_strides.append(stride)
     bounds = []

@@ -1,4 +1,4 @@
-"""Views of a device buffer: transpose, expand, collapse, slice, without moving a byte.
+"""Views of a device buffer: transpose, expand, collapse, slice, broadcast, without moving a byte.
 
 A view is a logical shape over somebody else's memory: each *axis* says that one step of one digit of a
 logical dim advances so many elements. Composition with a view operation either gives a view again or
@@ -7,10 +7,13 @@ raises ``ViewError`` with the reason; then the data has to be moved (a restickif
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir.layout.stick_layout import Digit, StickLayout
+from spyre_mlir.target.device import device
 
 
 class ViewError(ValueError):
@@ -33,6 +36,9 @@ class BufferView:
 
     ``axes`` are all digits but the lane; ``lane`` is the logical dim inside the stick (None: sparse).
     Axes are kept canonical: neighbours merged, size 1 dropped, by falling stride.
+
+    Where the stick holds several dims, ``stick_axes`` are the digits inside it by falling stride, and
+    ``lane`` is the dim of the last one, whose elements lie side by side.
     """
 
     shape: tuple[int, ...]
@@ -41,24 +47,43 @@ class BufferView:
     lane: int | None
     elements_per_stick: int
     offset: int = 0
+    stick_axes: tuple[Axis, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        # Views are keys of many dictionaries; the generated hash would visit every axis each time.
+        return hash((self.shape, self.dtype, self.axes, self.lane, self.offset, self.stick_axes))
 
     @classmethod
     def of(cls, layout: StickLayout) -> BufferView:
-        """The whole buffer of a layout."""
-        axes = [
-            Axis(digit.dim, digit.divisor, digit.size(layout.shape), stride)
-            for digit, stride in zip(layout.digits[:-1], layout.device_strides, strict=False)
-            if digit.dim is not None
-        ]
-        view = cls(layout.shape, layout.dtype, tuple(axes), layout.stick_dim, layout.elements_per_stick)
-        return view._canonical()
+        """The whole buffer of a layout; ``ViewError`` if its last digits do not fill a stick."""
+        return _whole(layout)
 
-    @property
+    @functools.cached_property
     def layout(self) -> StickLayout:
         """The layout attribute of this view: its map alone, without strides and offset."""
         digits = [self._digit(axis) for axis in self.axes]
-        lane = Digit(None) if self.lane is None else Digit(self.lane, 1, self.elements_per_stick)
-        return StickLayout(self.shape, self.dtype, (*digits, lane))
+        if self.stick_axes:
+            lanes = [Digit(axis.dim, axis.divisor, axis.size) for axis in self.stick_axes]
+        else:
+            lanes = [Digit(None) if self.lane is None else Digit(self.lane, 1, self.elements_per_stick)]
+        return StickLayout(self.shape, self.dtype, (*digits, *lanes))
+
+    @property
+    def stick_dims(self) -> tuple[int, ...]:
+        """The logical dims inside the stick, ascending; empty if sparse."""
+        if self.stick_axes:
+            return tuple(sorted({axis.dim for axis in self.stick_axes}))
+        return () if self.lane is None else (self.lane,)
+
+    def stick_elements(self, dim: int) -> int:
+        """How many positions of a dim one stick holds; 1 for a dim that is not in it."""
+        if self.stick_axes:
+            return math.prod(axis.size for axis in self.stick_axes if axis.dim == dim)
+        return self.elements_per_stick if dim == self.lane else 1
 
     def _digit(self, axis: Axis) -> Digit:
         outermost = all(other.divisor <= axis.divisor for other in self.axes if other.dim == axis.dim)
@@ -66,26 +91,11 @@ class BufferView:
         return Digit(axis.dim, axis.divisor, None if outermost and exact else axis.size)
 
     def _canonical(self) -> BufferView:
-        axes = sorted(
-            (axis for axis in self.axes if axis.size > 1),
-            key=lambda axis: (axis.dim, -axis.divisor, -axis.stride),
-        )
-        merged: list[Axis] = []
-        for axis in axes:
-            last = merged[-1] if merged else None
-            if (
-                last is not None
-                and last.dim == axis.dim
-                and last.divisor == axis.divisor * axis.size
-                and last.stride == axis.stride * axis.size
-            ):
-                merged[-1] = Axis(axis.dim, axis.divisor, last.size * axis.size, axis.stride)
-            else:
-                merged.append(axis)
+        axes = _merged([axis for axis in self.axes if axis.size > 1])
         lane = self.lane
-        if lane is not None and self.shape[lane] == 1:
+        if lane is not None and self.shape[lane] == 1 and not self.stick_axes:
             lane = None  # a stick of one element is sparse
-        return replace(self, axes=tuple(sorted(merged, key=lambda axis: (-axis.stride, axis.dim))), lane=lane)
+        return replace(self, axes=axes, lane=lane)
 
     # -- view operations ------------------------------------------------------------------------------
 
@@ -97,14 +107,47 @@ class BufferView:
             shape=tuple(self.shape[source] for source in permutation),
             axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.axes),
             lane=None if self.lane is None else where[self.lane],
+            stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.stick_axes),
         )._canonical()
 
     def rename(self, dims: Sequence[int | None], rank: int, extents: Sequence[int]) -> BufferView:
         """The view over iteration dims: logical dim ``k`` is iteration dim ``dims[k]`` (None: a dim of size 1)."""
         shape = list(extents)
-        axes = tuple(replace(axis, dim=_named(dims[axis.dim], axis.dim)) for axis in self.axes)
+        used = (axis for axis in self.axes if dims[axis.dim] is not None or self.shape[axis.dim] > 1)
+        axes = tuple(replace(axis, dim=_named(dims[axis.dim], axis.dim)) for axis in used)
+        stick_axes = tuple(replace(axis, dim=_kept(dims[axis.dim], axis.dim)) for axis in self.stick_axes)
         lane = None if self.lane is None else dims[self.lane]
-        return replace(self, shape=tuple(shape[:rank]), axes=axes, lane=lane)._canonical()
+        return replace(
+            self, shape=tuple(shape[:rank]), axes=axes, lane=lane, stick_axes=stick_axes
+        )._canonical()
+
+    def broadcast(self, shape: Sequence[int], dims: Sequence[int], stick: int | None = None) -> BufferView:
+        """Repeated to ``shape``: dim ``k`` is result dim ``dims[k]``, result dims not in ``dims`` are new.
+
+        A new dim, and a dim of size 1 that becomes longer, shows the same elements at each position.
+        ``stick`` is the result dim that the operation wants in the stick. A tensor that is repeated along
+        it has to be stick-sparse, one element per stick, which the device loads into all lanes (layouts.md,
+        pointwise); ``ViewError`` else, and where a dim of more than one element would change its size.
+        """
+        if len(set(dims)) != len(self.shape):
+            raise ViewError(f"each of the {len(self.shape)} dims needs a dim of its own in the result")
+        for source, result in enumerate(dims):
+            if self.shape[source] not in (1, shape[result]):
+                raise ViewError(
+                    f"dim {source} of size {self.shape[source]} cannot become {shape[result]}: only a dim of"
+                    " size 1 is repeated"
+                )
+        same = {result for source, result in enumerate(dims) if self.shape[source] == shape[result]}
+        for source in self.stick_dims:
+            if dims[source] not in same:
+                raise ViewError(f"dim {source} of size 1 cannot be repeated: the stick holds other dims too")
+        if stick is not None and stick not in same and self.lane is not None:
+            raise ViewError(
+                f"dim {stick} is repeated in the stick, but the stick holds dim {dims[self.lane]}: only a"
+                " stick-sparse tensor can be"
+            )
+        kept = tuple(axis for axis in self.axes if dims[axis.dim] in same)
+        return replace(self, axes=kept).rename(dims, len(shape), shape)
 
     def collapse(self, groups: Sequence[Sequence[int]]) -> BufferView:
         """Groups of adjacent dims become one dim each (tensor.collapse_shape)."""
@@ -117,6 +160,8 @@ class BufferView:
                 weight *= self.shape[dim]
             shape.append(weight)
         first = {next((d for d in group if self.shape[d] > 1), None) for group in groups}
+        for dim in self.stick_dims:
+            self._check_stick_collapses(dim, first, target, shape)
         axes = []
         for axis in self.axes:
             if axis.dim not in first and self.shape[axis.dim] % (axis.divisor * axis.size):
@@ -125,20 +170,25 @@ class BufferView:
                 )
             result, weight = target[axis.dim]
             axes.append(Axis(result, axis.divisor * weight, axis.size, axis.stride))
-        lane = None
-        if self.lane is not None:
-            self._check_lane_collapses(first, target)
-            lane = target[self.lane][0]
-        return replace(self, shape=tuple(shape), axes=tuple(axes), lane=lane)._canonical()
+        return replace(
+            self,
+            shape=tuple(shape),
+            axes=tuple(axes),
+            lane=None if self.lane is None else target[self.lane][0],
+            stick_axes=tuple(replace(axis, dim=target[axis.dim][0]) for axis in self.stick_axes),
+        )._canonical()
 
-    def _check_lane_collapses(self, first: set[int | None], target: dict[int, tuple[int, int]]) -> None:
-        assert self.lane is not None
-        if target[self.lane][1] != 1:
-            raise ViewError(f"stick dim {self.lane} is not the innermost of its group")
-        if self.lane not in first and self.shape[self.lane] % self.elements_per_stick:
-            raise ViewError(
-                f"stick dim {self.lane} of size {self.shape[self.lane]} is padded inside its group"
-            )
+    def _check_stick_collapses(
+        self, dim: int, first: set[int | None], target: dict[int, tuple[int, int]], shape: Sequence[int]
+    ) -> None:
+        result, weight = target[dim]
+        merged = [other for other in self.stick_dims if target[other][0] == result]
+        if len(merged) > 1:
+            raise ViewError(f"stick dims {merged} cannot become one dim")
+        if weight != 1:
+            raise ViewError(f"stick dim {dim} is not the innermost of its group")
+        if dim not in first and shape[result] > 1 and self.shape[dim] % self.stick_elements(dim):
+            raise ViewError(f"stick dim {dim} of size {self.shape[dim]} is padded inside its group")
 
     def expand(self, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> BufferView:
         """Each dim becomes a group of adjacent dims (tensor.expand_shape)."""
@@ -148,19 +198,22 @@ class BufferView:
             for dim in reversed(group):
                 weights[dim] = weight
                 weight *= shape[dim]
+        where = {dim: self._expanded_stick(dim, groups[dim], shape) for dim in self.stick_dims}
         axes = [part for axis in self.axes for part in _split(axis, groups[axis.dim], shape, weights)]
-        lane = None
-        if self.lane is not None:
-            lane = self._expanded_lane(groups[self.lane], shape)
-        return replace(self, shape=tuple(shape), axes=tuple(axes), lane=lane)._canonical()
+        return replace(
+            self,
+            shape=tuple(shape),
+            axes=tuple(axes),
+            lane=None if self.lane is None else where[self.lane],
+            stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.stick_axes),
+        )._canonical()
 
-    def _expanded_lane(self, group: Sequence[int], shape: Sequence[int]) -> int | None:
-        sized = [dim for dim in group if shape[dim] > 1]
-        if not sized:
-            return None
-        if len(sized) > 1 and shape[sized[-1]] % self.elements_per_stick:
+    def _expanded_stick(self, dim: int, group: Sequence[int], shape: Sequence[int]) -> int:
+        """The dim of a group that the elements in the stick belong to: the innermost that has several."""
+        sized = [part for part in group if shape[part] > 1]
+        if len(sized) > 1 and shape[sized[-1]] % self.stick_elements(dim):
             raise ViewError(f"expanding the stick dim cuts sticks: inner size {shape[sized[-1]]}")
-        return sized[-1]
+        return sized[-1] if sized else group[-1]
 
     def slice(self, offsets: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> BufferView:
         """A rectangular part (tensor.extract_slice)."""
@@ -173,7 +226,8 @@ class BufferView:
     def _sliced(self, dim: int, offset: int, size: int, step: int) -> BufferView:
         if size == 1:
             step = 1  # one element has no step
-        if self.lane == dim and (offset % self.elements_per_stick or step != 1):
+        per_stick = self.stick_elements(dim)
+        if dim in self.stick_dims and (offset % per_stick or step != 1):
             raise ViewError(f"a slice from {offset} by {step} cuts the sticks of dim {dim}")
         axes, start = [], self.offset
         own = [axis for axis in self.axes if axis.dim == dim]
@@ -187,9 +241,7 @@ class BufferView:
                 continue
             if offset % axis.divisor or (step != 1 and (axis.divisor != 1 or len(own) > 1)):
                 raise ViewError(f"a slice from {offset} by {step} does not fall on the tiles of dim {dim}")
-            if (offset + size) % axis.divisor and axis.divisor != (
-                self.elements_per_stick if dim == self.lane else 1
-            ):
+            if (offset + size) % axis.divisor and axis.divisor != per_stick:
                 raise ViewError(
                     f"a slice to {offset + size} ends inside a piece of {axis.divisor} of dim {dim}"
                 )
@@ -206,9 +258,13 @@ class BufferView:
         """Without dims of size 1 (a rank-reduced slice)."""
         kept = [dim for dim in range(len(self.shape)) if dim not in dims]
         where = {dim: new for new, dim in enumerate(kept)}
-        axes = tuple(replace(axis, dim=where[axis.dim]) for axis in self.axes)
+        axes = tuple(replace(axis, dim=where[axis.dim]) for axis in self.axes if axis.dim in where)
+        stick_axes = tuple(
+            replace(axis, dim=_kept(where.get(axis.dim), axis.dim)) for axis in self.stick_axes
+        )
         lane = None if self.lane is None else where[self.lane]
-        return replace(self, shape=tuple(self.shape[dim] for dim in kept), axes=axes, lane=lane)
+        shape = tuple(self.shape[dim] for dim in kept)
+        return replace(self, shape=shape, axes=axes, lane=lane, stick_axes=stick_axes)
 
     # -- questions ------------------------------------------------------------------------------------
 
@@ -218,6 +274,8 @@ class BufferView:
 
     def why_not_plain(self) -> str | None:
         """Why a device operation cannot address this view with one stride per dim, or None if it can."""
+        if self.stick_axes:
+            return f"its sticks hold dims {list(self.stick_dims)} in {len(self.stick_axes)} parts"
         for dim in range(len(self.shape)):
             axes = [axis for axis in self.axes if axis.dim == dim]
             if len(axes) > 1:
@@ -226,6 +284,111 @@ class BufferView:
             if axes and axes[0].divisor != expected:
                 return f"dim {dim} advances in tiles of {axes[0].divisor}"
         return None
+
+    def run_bytes(self, tile: Sequence[int]) -> int:
+        """Contiguous bytes that a transfer of one tile can rely on: whole sticks, at least one.
+
+        ``tile`` has a size in elements for each dim; a size beyond the dim stands for all of it. A tile
+        begins at a multiple of its size in each dim and is whole. Take the sticks that hold an element of it:
+        no maximal run of adjacent ones is shorter than the result, for any tile. The result is the
+        shortest such run where each dim has one axis (``why_not_plain``). For a dim in pieces that a tile does
+        not fall on it may be less.
+        """
+        run, reach = 1, self.elements_per_stick
+        for axis in reversed(self.axes):
+            if axis.stride != run * reach:
+                break
+            run *= self._steps(axis, tile[axis.dim])  # if not all of the axis, the next stride is too far
+        return run * device().stick_bytes
+
+    def _steps(self, axis: Axis, size: int) -> int:
+        """Adjacent steps of an axis that every tile of ``size`` elements of its dim makes, at least."""
+        extent = self.shape[axis.dim]
+        size = min(size, extent)
+        if axis.divisor * axis.size < extent:
+            # Beyond its room the axis begins anew: every part of a tile in there is a multiple of this.
+            size = math.gcd(size, axis.divisor * axis.size)
+        if axis.divisor == self.stick_elements(axis.dim):
+            return min(-(-size // axis.divisor), axis.size)  # a stick that is begun counts
+        return min(max(size // axis.divisor, 1), axis.size)
+
+
+@functools.lru_cache(maxsize=4096)
+def _whole(layout: StickLayout) -> BufferView:
+    axes = [
+        Axis(digit.dim, digit.divisor, digit.size(layout.shape), stride)
+        for digit, stride in zip(layout.outer_digits, layout.device_strides, strict=False)
+        if digit.dim is not None
+    ]
+    view = BufferView(
+        layout.shape,
+        layout.dtype,
+        tuple(axes),
+        layout.stick_dim,
+        layout.elements_per_stick,
+        stick_axes=_stick_axes(layout),
+    )
+    return view._canonical()
+
+
+def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
+    """The digits inside the stick; none where they are just positions of one dim (the lane says that)."""
+    digits, per_stick = layout.stick_digits, layout.elements_per_stick
+    if not digits or digits == (Digit(digits[0].dim, 1, per_stick),):
+        return ()
+    if len(digits) == 1:
+        _check_lone_digit(digits[0], layout)
+        return ()
+    strides = layout.device_strides[-len(digits) :]
+    axes = _merged(
+        [
+            Axis(digit.dim, digit.divisor, digit.size(layout.shape), stride)
+            for digit, stride in zip(digits, strides, strict=True)
+            if digit.dim is not None
+        ]
+    )
+    held = dict.fromkeys(layout.stick_dims, 1)
+    for axis in sorted(axes, key=lambda axis: axis.divisor):
+        if axis.divisor != held[axis.dim]:
+            raise ViewError(
+                f"a stick has positions of dim {axis.dim} from {axis.divisor} on, but {held[axis.dim]} before"
+            )
+        held[axis.dim] *= axis.size
+    return axes if len(axes) > 1 else ()
+
+
+def _check_lone_digit(digit: Digit, layout: StickLayout) -> None:
+    """A digit without a modulus is a whole stick too if the dim fits in it."""
+    assert digit.dim is not None
+    size = layout.shape[digit.dim]
+    if digit.modulus is not None or digit.divisor != 1 or size > layout.elements_per_stick:
+        raise ViewError(
+            f"the last digit has positions of dim {digit.dim} that are not one stick of"
+            f" {layout.elements_per_stick} elements"
+        )
+
+
+def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """By falling stride, with neighbours of one dim that go on where the other ends as one."""
+    merged: list[Axis] = []
+    for axis in sorted(axes, key=lambda axis: (axis.dim, -axis.divisor, -axis.stride)):
+        last = merged[-1] if merged else None
+        if (
+            last is not None
+            and last.dim == axis.dim
+            and last.divisor == axis.divisor * axis.size
+            and last.stride == axis.stride * axis.size
+        ):
+            merged[-1] = Axis(axis.dim, axis.divisor, last.size * axis.size, axis.stride)
+        else:
+            merged.append(axis)
+    return tuple(sorted(merged, key=lambda axis: (-axis.stride, axis.dim)))
+
+
+def _kept(dim: int | None, source: int) -> int:
+    if dim is None:
+        raise ViewError(f"dim {source} cannot be left out: the stick holds it beside other dims")
+    return dim
 
 
 def _named(dim: int | None, source: int) -> int:

@@ -20,6 +20,8 @@ from spyre_mlir.passes._scalar_ops import scalar_constant
 
 _ELEMENTS = {"f16": "f16", "bf16": "f16", "i1": "f16", "f32": "f32", "i32": "i32", "i64": "i32"}
 
+_SHOW_THE_WHOLE = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose", "stick.pin")
+
 
 def fail(op: ir.Operation, message: str) -> CompileError:
     """The error for an op, at its source line."""
@@ -60,6 +62,10 @@ class Terms:
         self._terms[old] = term
         if term.value is not None:
             self._own.add(term.value)
+
+    def alias(self, old: ir.Value, other: ir.Value) -> None:
+        """``old`` is the same as another linalg value."""
+        self._terms[old] = self[other]
 
     def bind_constant(self, op: ir.Operation) -> None:
         """A constant tensor: a splat, or an ``arith.constant`` in the device's type."""
@@ -144,8 +150,13 @@ class Terms:
             or root in roots
             or (sole_reader and _is_shared(value, made, root))
         ):
-            made = sdsc.clone(made, location)
-            self._own.add(made)
+            return self.copied(made, location)
+        return made
+
+    def copied(self, value: ir.Value, location: ir.Location) -> ir.Value:
+        """A copy of a device tensor, in a buffer that nobody else uses."""
+        made = sdsc.clone(value, location)
+        self._own.add(made)
         return made
 
 
@@ -167,12 +178,12 @@ def _is_shared(value: ir.Value, made: ir.Value, root: ir.Value) -> bool:
 
 
 def buffer_of(value: ir.Value) -> ir.Value | None:
-    """The value whose whole buffer a chain of reshapes and transposes shows; None through a slice."""
+    """The value whose whole buffer a chain of reshapes, transposes and pins shows; None through a slice."""
     while True:
         owner = defining_op(value)
         if owner is None or owner.name == "tensor.extract_slice":
             return None
-        if owner.name not in ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose"):
+        if owner.name not in _SHOW_THE_WHOLE:
             return value
         value = owner.operands[0]
 

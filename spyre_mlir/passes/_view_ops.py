@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from collections.abc import Sequence
+
 from spyre_mlir.layout import BufferView
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose, applied
 from spyre_mlir.mlir import ir
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose")
@@ -11,28 +14,30 @@ VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice",
 
 def view_of(op: ir.Operation, source: BufferView) -> BufferView:
     """The result of a view op over the view of its source; ``ViewError`` if memory does not allow it."""
+    return applied(step_of(op), source)
+
+
+def step_of(op: ir.Operation) -> Step:
+    """What a view op does."""
     if op.name == "linalg.transpose":
-        return source.transpose(list(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
+        return Transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
     if op.name == "tensor.extract_slice":
-        return _slice(op, source)
-    groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
-    if op.name == "tensor.expand_shape":
-        shape = shape_of(op.results[0])
-        return source.expand(groups or [[]] * len(source.shape), shape) if groups else _scalar(source, shape)
-    return source.collapse(groups) if groups else _scalar(source, ())
-
-
-def _scalar(source: BufferView, shape: tuple[int, ...]) -> BufferView:
-    """Between rank 0 and a shape of ones: one element either way."""
-    return BufferView(shape, source.dtype, (), None, source.elements_per_stick, source.offset)
-
-
-def _slice(op: ir.Operation, source: BufferView) -> BufferView:
-    offsets, sizes, steps = (
-        list(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")
+        offsets, sizes, steps = (
+            tuple(ir.DenseI64ArrayAttr(op.attributes["static_" + key]))
+            for key in ("offsets", "sizes", "strides")
+        )
+        return Slice(offsets, sizes, steps, tuple(dropped_dims(sizes, shape_of(op.results[0]))))
+    groups = tuple(
+        tuple(ir.IntegerAttr(entry).value for entry in group) for group in op.attributes["reassociation"]
     )
-    view = source.slice(offsets, sizes, steps)
-    return view.drop(dropped_dims(sizes, shape_of(op.results[0])))
+    return Expand(groups, shape_of(op.results[0])) if op.name == "tensor.expand_shape" else Collapse(groups)
+
+
+def place_of(op: ir.Operation) -> Slice:
+    """The part of the whole that a ``tensor.insert_slice`` fills."""
+    offsets, sizes = insert_region(op)
+    dropped = dropped_dims(sizes, shape_of(op.operands[0]))
+    return Slice(tuple(offsets), tuple(sizes), (1,) * len(sizes), tuple(dropped))
 
 
 def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:
@@ -41,7 +46,7 @@ def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:
     return offsets, list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
 
 
-def dropped_dims(sizes: list[int], shape: tuple[int, ...]) -> list[int]:
+def dropped_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
     """The dims of size 1 of a slice that its rank-reduced ``shape`` does not have."""
     dropped, wanted = [], list(shape)
     for dim, size in enumerate(sizes):

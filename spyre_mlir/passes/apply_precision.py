@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import (
     Structured,
     defining_op,
@@ -18,8 +18,9 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._terms import buffer_of
+from spyre_mlir.passes._terms import buffer_of, fail
 from spyre_mlir.passes.base import Pass
 
 _LARGEST_F16 = 65504.0
@@ -176,6 +177,14 @@ def _is_alone(value: ir.Value) -> bool:
     return made and sum(1 for _ in value.uses) <= 1
 
 
+def _sticks_of_f16(op: ir.Operation) -> stick.LayoutAttr:
+    """The layout that an op on f32 asks for, with the longer sticks of f16."""
+    try:
+        return stick.layout_attr(with_element_type(stick.requested_layout(op), "f16"))
+    except ValueError as error:
+        raise fail(op, f"this value runs as fp16, and its layout has no such form: {error}") from None
+
+
 class _Demotion:
     """Rebuilds the ops of folded values in f16; casts at the rim become nothing."""
 
@@ -254,7 +263,7 @@ class _Demotion:
         return device_op(opcode, [value], [dims], shape, element, location=ir.Location.current)
 
     def _copy(self, op: ir.Operation) -> None:
-        """A view or an insertion: the same op on f16."""
+        """A view, an insertion, a pin or a restickify: the same op on f16."""
         operands = [self._value(value) for value in op.operands]
         if op.name == "tensor.insert_slice" and not _is_alone(operands[0]):
             operands[0] = sdsc.clone(operands[0], op.location)  # the cast that made this part became nothing
@@ -263,6 +272,8 @@ class _Demotion:
         for index, operand in enumerate(operands):
             copy.operands[index] = operand
         copy.results[0].set_type(ir.RankedTensorType.get(shape_of(op.results[0]), f16))
+        if stick.TO in op.attributes:
+            copy.attributes[stick.TO] = _sticks_of_f16(op)
         for block in (block for region in copy.regions for block in region.blocks):
             for argument in block.arguments:
                 argument.set_type(f16)

@@ -92,8 +92,10 @@ class _Lowering:
     def _declare_arguments(self) -> None:
         given = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
         for value, attrs in zip(self.func.regions[0].blocks[0].arguments, given, strict=True):
-            host = ir.DictAttr(attrs)[sdsc.HOST]
-            self._declare(value, _text(host.label), _text(host.kind), _text(host.dtype))
+            named = ir.DictAttr(attrs)
+            host = named[sdsc.HOST]
+            source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
+            self._declare(value, _text(host.label), _text(host.kind), _text(host.dtype), source)
         for op in self.ops:
             if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
                 label = f"constant{len(self.constants)}"
@@ -105,7 +107,7 @@ class _Lowering:
             host = ir.DictAttr(attrs)[sdsc.HOST]
             self._declare(value, _text(host.label), "result", _text(host.dtype))
 
-    def _declare(self, value: ir.Value, label: str, kind: str, dtype: str) -> None:
+    def _declare(self, value: ir.Value, label: str, kind: str, dtype: str, source: str | None = None) -> None:
         place = self.memory.place(value)
         layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
         tuples = dma_tuples(layout)
@@ -122,6 +124,7 @@ class _Lowering:
                 device_size=layout.device_size,
                 bytes=size,
                 transfer=Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds),
+                source=source,
             )
         )
         self.buffers[place.buffer] = Buffer(label, parameter, 0, size)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op
-from spyre_mlir.mlir import ir
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.requests import why_not_a_layout
+from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._decompose_body import BodyDecomposer
 from spyre_mlir.passes._terms import Terms, device_element, fail
 from spyre_mlir.passes.base import Pass
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"}
 _KEPT = {"tensor.empty", "arith.constant"}
+_REQUESTS = {"stick.pin", "stick.restickify"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class _Function:
         self.block = func.regions[0].blocks[0]
         self.terms = Terms()
         self.replaced: list[ir.Operation] = []
+        self.pinned: dict[ir.Value, ir.Attribute] = {}
 
     def run(self) -> None:
         if sdsc.HOST in str(self.func.attributes["arg_attrs"] if "arg_attrs" in self.func.attributes else ""):
@@ -69,7 +73,8 @@ class _Function:
             type_ = _static(argument.type, self.func)
             attrs[sdsc.HOST] = sdsc.host_attr(label, kind, str(type_.element_type))
             element = device_element(str(type_.element_type), self.func.location)
-            argument.set_type(ir.RankedTensorType.get(type_.shape, ir.Type.parse(element)))
+            made = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element), type_.encoding)
+            argument.set_type(_checked(label, made, self.func.location))
             attributes.append(ir.DictAttr.get(attrs))
             self.terms.bind(argument, argument)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
@@ -98,6 +103,10 @@ class _Function:
             self.terms.bind_term(op.results[0], BodyDecomposer(self.terms, op).run())
         elif op.name in _MOVED:
             self._view(op)
+        elif op.name in _REQUESTS:
+            self._layout_request(op)
+        elif op.name == "tensor.cast":
+            self._cast(op)
         elif op.name in _KEPT:
             self._constant(op)
             return
@@ -128,9 +137,33 @@ class _Function:
         self.terms.bind(op.results[0], copy.results[0])
 
     def _retype(self, op: ir.Operation) -> None:
-        type_ = _static(op.results[0].type, op)
-        element = ir.RankedTensorType(op.operands[0].type).element_type
-        op.results[0].set_type(ir.RankedTensorType.get(type_.shape, element))
+        type_, source = _static(op.results[0].type, op), ir.RankedTensorType(op.operands[0].type)
+        # Upstream's verifier wants the encoding of an argument on its slices.
+        encoding = source.encoding if op.name == "tensor.extract_slice" else None
+        op.results[0].set_type(ir.RankedTensorType.get(type_.shape, source.element_type, encoding))
+
+    def _layout_request(self, op: ir.Operation) -> None:
+        """A ``stick.pin`` or ``stick.restickify`` stays where it is, on the device's tensor."""
+        source = self.terms.materialize(op.operands[0], op.location)
+        if op.name == "stick.pin" and self.terms[op.operands[0]].splat is not None:
+            source = self._fill_of_its_own(op, source)
+        copy = op.clone().operation
+        copy.operands[0] = source
+        copy.results[0].set_type(stick.without_layout(source.type))
+        reason = why_not_a_layout(stick.requested_layout(copy))
+        if reason is not None:
+            raise fail(op, f"a tensor of type {copy.results[0].type} cannot have this layout: {reason}")
+        self.terms.bind(op.results[0], copy.results[0], own=op.name == "stick.restickify")
+
+    def _fill_of_its_own(self, op: ir.Operation, source: ir.Value) -> ir.Value:
+        """A copy for a second layout: fills with one number are one value after CSE, whoever made them."""
+        layout = self.pinned.setdefault(op.operands[0], op.attributes[stick.TO])
+        return source if layout == op.attributes[stick.TO] else self.terms.copied(source, op.location)
+
+    def _cast(self, op: ir.Operation) -> None:
+        """A cast between static types of one shape changes the encoding, which only an argument has: nothing."""
+        _static(op.results[0].type, op)
+        self.terms.alias(op.results[0], op.operands[0])
 
     def _concat(self, op: ir.Operation) -> None:
         dim = ir.IntegerAttr(op.attributes["dim"]).value
@@ -196,6 +229,18 @@ def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: l
     return ir.Operation.create(
         "tensor.insert_slice", results=[whole.type], operands=[source, whole], attributes=attributes
     ).result
+
+
+def _checked(label: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.RankedTensorType:
+    """The type of an argument, whose layout is the caller's: an error that names it for one that is none."""
+    try:
+        layout = stick.layout_of(type_)
+        reason = why_not_a_layout(layout) if layout is not None else None
+    except ValueError as error:
+        reason = str(error)
+    if reason is not None:
+        raise CompileError(f"argument '{label}' cannot have this layout: {reason}", location_of(location))
+    return type_
 
 
 def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:

@@ -71,14 +71,14 @@ def lifetimes(memory: Memory, ops: list[ir.Operation]) -> dict[ir.Value, tuple[i
                 continue
             root = memory.place(value).buffer
             owner = defining_op(root)
-            if owner is None or owner.name in ("arith.constant", "linalg.fill") or _is_destination(root):
+            if owner is None or owner.name in ("arith.constant", "linalg.fill") or is_destination(root):
                 continue
             first, _ = lives.get(root, (index, index))
             lives[root] = (first, index)
     return lives
 
 
-def _is_destination(value: ir.Value) -> bool:
+def is_destination(value: ir.Value) -> bool:
     """An empty tensor that only stands for the result of one op, not a buffer that insertions fill."""
     owner = defining_op(value)
     if owner is None or owner.name != "tensor.empty":

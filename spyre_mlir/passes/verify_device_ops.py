@@ -15,7 +15,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, Kind
 
 _FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32}
 _OTHERS = {
-    "sdsc.clone", "stick.restickify", "tensor.empty", "tensor.expand_shape", "tensor.collapse_shape",
+    "sdsc.clone", "stick.restickify", "stick.pin", "tensor.empty", "tensor.expand_shape", "tensor.collapse_shape",
     "tensor.extract_slice", "tensor.insert_slice", "linalg.transpose", "linalg.fill", "arith.constant", "func.return",
 }  # fmt: skip
 

@@ -5,25 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects import stick
 from spyre_mlir.layout import BufferView, ViewError
+from spyre_mlir.layout.rules import RULES, Iteration, violation
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._memory import COPIES, Memory, body_of, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, view_of
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.ops import Kind
 
 
 @dataclass(frozen=True)
 class VerifyLaidOut(Pass):
     """Every device tensor has a layout, views compose, and every op's stick rules hold.
 
-    Stick rules (layouts.md): one stick for all operands of a pointwise op; a reduction over the stick has
-    only that dim and gives a sparse result, one over others keeps its stick; matmul input 1 sticks on the
-    contracted dim, input 2 and the result on the columns. A dim in any operand's stick has room for whole
-    sticks in all of them.
+    The stick rules are those of ``layout.rules``. A dim in any operand's stick has room for whole sticks in
+    all of them.
     """
 
     name: ClassVar[str] = "verify-laid-out"
@@ -48,7 +47,9 @@ def _check(memory: Memory, op: ir.Operation) -> None:
         elif is_compute(op):
             opcode, space, _ = memory.space(op)
             _check_room(op, space)
-            if sdsc.opcode_of(op) is not None:
+            if op.name in COPIES:
+                _check_copy(op, space)
+            else:
                 _check_sticks(op, opcode, space)
     except ViewError as error:
         raise fail(op, f"'{op.name}' between these layouts is no view: {error}") from error
@@ -68,11 +69,22 @@ def _check_room(op: ir.Operation, space: Space) -> None:
     for view, present in zip(space.views, space.present, strict=True):
         for dim in present:
             room = max((axis.divisor * axis.size for axis in view.axes if axis.dim == dim), default=1)
-            room = max(room, view.elements_per_stick if view.lane == dim else 1)
+            room = max(room, view.stick_elements(dim))
             if room < space.padded[dim]:
                 raise fail(
                     op, f"dim {dim} needs room for {space.padded[dim]} positions (whole sticks), not {room}"
                 )
+
+
+def _check_copy(op: ir.Operation, space: Space) -> None:
+    """A copy keeps the sticks, a restickify exchanges their one dim: no other op can take sticks apart."""
+    source, result = space.views
+    if source.stick_axes != result.stick_axes:
+        raise fail(
+            op,
+            f"'{op.name}' breaks a stick rule: input 1 has dims {list(source.stick_dims)} in the stick, the "
+            f"result has {list(result.stick_dims)}: {RULES[Kind.RESTICKIFY].sentence}",
+        )
 
 
 def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
@@ -80,46 +92,9 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
         reason = view.why_not_plain()
         if reason:
             raise fail(op, f"operand {index} of '{opcode}' cannot be addressed: {reason}")
-    lanes = [view.lane for view in space.views]
-    kind = DEVICE_OPS[opcode].kind
-    problem = _RULES[kind](lanes, space) if kind in _RULES else None
+    iteration = Iteration(
+        space.sizes, space.present, space.reduced, tuple(view.dtype for view in space.views)
+    )
+    problem = violation(opcode, iteration, [view.lane for view in space.views])
     if problem:
         raise fail(op, f"'{opcode}' breaks a stick rule: {problem}")
-
-
-def _pointwise(lanes: list[int | None], space: Space) -> str | None:
-    output = lanes[-1]
-    for index, (lane, present) in enumerate(zip(lanes, space.present, strict=True)):
-        has = output in present and output is not None and space.sizes[output] > 1
-        if lane != (output if has else None):
-            return f"operand {index} has dim {lane} in the stick, the result has {output}"
-    return None
-
-
-def _reduce_stick(lanes: list[int | None], space: Space) -> str | None:
-    if set(space.reduced) != {lanes[0]}:
-        return f"it reduces dims {sorted(space.reduced)}, the stick of its operand is dim {lanes[0]}"
-    return None if lanes[1] is None else "its result must be sparse"
-
-
-def _reduce_other(lanes: list[int | None], space: Space) -> str | None:
-    if lanes[0] in space.reduced:
-        return f"dim {lanes[0]} is reduced and in the stick"
-    return None if lanes[0] == lanes[1] else "its result must keep the stick of its operand"
-
-
-def _matmul(lanes: list[int | None], space: Space) -> str | None:
-    if {lanes[0]} != set(space.reduced):
-        return f"input 1 has dim {lanes[0]} in the stick, not the contracted one"
-    if lanes[1] is None or lanes[1] in space.present[0]:
-        return "input 2 must have its columns in the stick"
-    return None if lanes[2] == lanes[1] else "the result must have the columns in the stick"
-
-
-_RULES = {
-    Kind.POINTWISE: _pointwise,
-    Kind.CAST: _pointwise,
-    Kind.REDUCE_STICK: _reduce_stick,
-    Kind.REDUCE_OTHER: _reduce_other,
-    Kind.MATMUL: _matmul,
-}

@@ -48,8 +48,8 @@ def run(
     """Execute ``bundle`` on host arrays given by argument name.
 
     Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
-    float32). ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default the
-    device's. Any misuse of memory is a SimulationError.
+    float32), but one with a source takes that of its source. ``lx_backend_fraction`` is the part of LX that
+    the bundle may not use; by default the device's. Any misuse of memory is a SimulationError.
     """
     machine = _Machine(bundle, Numerics(numerics), lx_backend_fraction)
     machine.load(arrays)
@@ -91,14 +91,16 @@ class _Machine:
     def load(self, arrays: Mapping[str, NDArray]) -> None:
         """Put the host arrays into simulated HBM."""
         given = [argument for argument in self.bundle.manifest.arguments if argument.kind != "result"]
-        unknown = sorted(set(arrays) - {argument.name for argument in given})
+        names = list(dict.fromkeys(argument.array_name for argument in given))
+        unknown = sorted(set(arrays) - set(names))
         if unknown:
-            text = f"there is no such input; the inputs are {', '.join(a.name for a in given) or 'none'}."
+            text = f"there is no such input; the inputs are {', '.join(names) or 'none'}."
             raise SimulationError("argument", text, tensor=unknown[0])
         for argument in given:
-            if argument.name not in arrays:
-                raise SimulationError("argument", "no array was given for this input.", tensor=argument.name)
-            array = np.asarray(arrays[argument.name])
+            name = argument.array_name
+            if name not in arrays:
+                raise SimulationError("argument", "no array was given for this input.", tensor=name)
+            array = np.asarray(arrays[name])
             check_array(argument, array)
             load_argument(self.space.hbm, self._address(argument), argument, array, self.numerics)
 

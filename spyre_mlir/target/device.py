@@ -26,6 +26,10 @@ class Device:
     pool_bytes: int
     span_bytes: int
     hbm_alignment_bytes: int
+    one_way_bytes_per_ns: float
+    restickify_bytes_per_ns: float
+    burst_bytes: int
+    burst_overhead_bytes: int
     loop_iterations: int
     operand_layouts: int
 
@@ -52,6 +56,10 @@ def device() -> Device:
         pool_bytes=data["hbm"]["pool_bytes"],
         span_bytes=data["hbm"]["span_bytes"],
         hbm_alignment_bytes=data["hbm"]["alignment_bytes"],
+        one_way_bytes_per_ns=data["hbm"]["one_way_bytes_per_ns"],
+        restickify_bytes_per_ns=data["hbm"]["restickify_bytes_per_ns"],
+        burst_bytes=data["hbm"]["burst_bytes"],
+        burst_overhead_bytes=data["hbm"]["burst_overhead_bytes"],
         loop_iterations=data["program"]["loop_iterations"],
         operand_layouts=data["program"]["operand_layouts"],
     )

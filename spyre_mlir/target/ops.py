@@ -19,6 +19,10 @@ class Kind(enum.Enum):
     REDUCE_STICK = "reduction over the stick dim"
     REDUCE_OTHER = "reduction over other dims"
     MATMUL = "matmul"
+    CONVOLUTION = "convolution"
+    NORMALISE = "normalisation"
+    POOLING = "pooling"
+    TOP_K = "top-k"
     RESTICKIFY = "restickify"
 
 
@@ -61,6 +65,7 @@ DEVICE_OPS: dict[str, DeviceOp] = _table(
     DeviceOp("clip", Kind.POINTWISE, constants=("clipMin", "clipMax")),
     DeviceOp("leakyrelufwd", Kind.POINTWISE, formats=(DL16,), constants=("alpha",)),
     DeviceOp("softplus", Kind.POINTWISE, formats=(DL16,), constants=("softplusBeta", "softplusThresh")),
+    # 1 / sqrt(x + eps) of any tensor. Statistics lack the normalised dim: they come in, and leave, sparse.
     DeviceOp("layernormscale", Kind.POINTWISE, constants=("eps",)),
     DeviceOp("addi32toi32", Kind.POINTWISE, 2, (INT32,)),
     DeviceOp("muli32toi32", Kind.POINTWISE, 2, (INT32,)),
@@ -77,6 +82,17 @@ DEVICE_OPS: dict[str, DeviceOp] = _table(
     DeviceOp("batchmatmul", Kind.MATMUL, 2, (DL16,), unit="pt"),
     DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=(DL16, FP32, INT32)),
 )
+
+#: The kind of every operation of the interface that the stick rules know, those without a lowering included.
+KINDS: dict[str, Kind] = {
+    **{op.name: op.kind for op in DEVICE_OPS.values()},
+    **dict.fromkeys(("batchmatmulfp8", "batchmatmulint8", "batchmatmulint4"), Kind.MATMUL),
+    **dict.fromkeys(("conv2d", "conv2dfp8", "conv2dint8", "conv2dint4"), Kind.CONVOLUTION),
+    "exx2": Kind.REDUCE_STICK,
+    "layernormnorm": Kind.NORMALISE,
+    **dict.fromkeys(("avgpoolfwd", "maxpoolfwd"), Kind.POOLING),
+    **dict.fromkeys(("topkvalue", "topkindex"), Kind.TOP_K),
+}
 
 #: The neutral value of a reduction, and of the contracted dim of a matmul: what a masked lane holds.
 NEUTRAL: dict[str, float] = {

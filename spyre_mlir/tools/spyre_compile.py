@@ -2,6 +2,11 @@
 
     spyre-compile softmax.mlir -o softmax.bundle --sencores 4
     spyre-compile softmax.mlir -o softmax.bundle --check
+    spyre-compile linear.mlir -o linear.bundle --layout 0 stick-dims=0 --layout arg1 dim-order=1,0
+
+--layout chooses the layout of an argument, by its name (spyre.name, or arg<k>) or by the position of an input:
+stick-dims=0 puts dim 0 in the stick and keeps the default order of the others (stick-dims= is stick-sparse);
+dim-order=1,0 names the order of all dims, the stick last; stick-outermost puts the stick count first.
 
 --check reads the folder back, runs it on the simulator with seeded random arguments and compares the results
 with those of the CPU: upstream's lowering of the program as it was given. The arguments of kind "parameter"
@@ -14,11 +19,14 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
+    from spyre_mlir.layout.requests import LayoutRequest
     from spyre_mlir.mlir import ir
     from spyre_mlir.program import Program
 
@@ -42,13 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
+    from spyre_mlir.argument_layouts import set_layouts
     from spyre_mlir.export import export
     from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
     from spyre_mlir.program import Program
     from spyre_mlir.remarks import Remarks
 
-    named = {name: getattr(options, name) for name in ("sencores", "precision")}
+    named = {name: getattr(options, name) for name in ("sencores", "precision", "stick_outermost")}
     pipeline = SpyrePipeline(**{name: value for name, value in named.items() if value is not None})
+    set_layouts(module, _layouts(options.layout, pipeline.stick_outermost))
     remarks, timing = Remarks(), Timing()
     begun = time.perf_counter()
     run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=remarks)
@@ -57,6 +67,20 @@ def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     if options.mlir_timing:
         print(timing.report(), end="", file=sys.stderr)
     return Program(module, bundle, arrays, list(remarks), seconds, options.numerics)
+
+
+def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | int, LayoutRequest]:
+    """The layouts that ``--layout`` names: an argument's name or an input's position, and the options."""
+    from spyre_mlir.layout.requests import LayoutRequest
+
+    layouts: dict[str | int, LayoutRequest] = {}
+    for name, text in pairs:
+        key = int(name) if name.isdigit() else name
+        if key in layouts:
+            raise CompileError(f"--layout names '{name}' twice.")
+        request = LayoutRequest.parse(text)
+        layouts[key] = replace(request, stick_outermost=request.stick_outermost or stick_outermost)
+    return layouts
 
 
 def _save(program: Program, folder: str) -> int:
@@ -98,6 +122,10 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--sencores", type=int, metavar="N", help="cores, 1 to 32 (default: SENCORES, or 32)")
     parser.add_argument("--precision", choices=("device", "strict"),
                         help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
+    parser.add_argument("--layout", nargs=2, action="append", default=[], metavar=("NAME", "OPTIONS"),
+                        help="the layout of an argument, such as: x stick-dims=0")  # fmt: skip
+    parser.add_argument("--stick-outermost", action="store_true",
+                        help="default layouts have the stick count first, as in the tiled-tensor RFC")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"), default="ieee",
                         help="of --check: DL16 as IEEE fp16 (the default), or bit-true")  # fmt: skip
     parser.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")

@@ -67,8 +67,9 @@ def table(statistics: Statistics) -> str:
 
 def _named(bundle: Bundle, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
     """Replace ``arr_<k>`` by the name of the k-th input, unless an argument has that very name."""
-    known = {argument.name for argument in bundle.manifest.arguments}
-    inputs = [argument.name for argument in bundle.manifest.arguments if argument.kind == "input"]
+    arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
+    known = {argument.name for argument in arguments}
+    inputs = [argument.name for argument in arguments if argument.kind == "input"]
     named: dict[str, NDArray] = {}
     for key, array in arrays.items():
         position = re.fullmatch(r"arr_(\d+)", key)

@@ -147,3 +147,37 @@ func.func @part(%x: tensor<64xf16>) -> tensor<128xf16> {
   } -> tensor<128xf16>
   return %3 : tensor<128xf16>
 }
+// -----
+// Pins and restickifies of an island that becomes fp16 get the longer sticks of fp16; elsewhere they stay.
+#id = affine_map<(d0) -> (d0)>
+#dense32 = affine_map<(d0) -> (d0 floordiv 32, d0 mod 32)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+// CHECK: #[[DENSE16:.*]] = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+// CHECK: #[[SPARSE:.*]] = affine_map<(d0) -> (d0, 0)>
+// CHECK-LABEL: func.func @requests(
+// CHECK: %[[X:.*]] = "sdsc.clone"
+// CHECK: %[[P:.*]] = "stick.pin"(%[[X]]) {stick.to = #stick.layout<#[[DENSE16]]>} : (tensor<70xf16>) -> tensor<70xf16>
+// CHECK: %[[R:.*]] = "stick.restickify"(%[[P]]) {stick.to = #stick.layout<#[[SPARSE]]>} : (tensor<70xf16>) -> tensor<70xf16>
+// CHECK: return %[[R]]
+// STRICT: #[[DENSE32:.*]] = affine_map<(d0) -> (d0 floordiv 32, d0 mod 32)>
+// STRICT-LABEL: func.func @requests(
+// STRICT: "stick.pin"(%{{.*}}) {stick.to = #stick.layout<#[[DENSE32]]>} : (tensor<70xf32>) -> tensor<70xf32>
+// expected-remark@below {{precision: 3 f32 values between fp16 values run as fp16}}
+func.func @requests(%x: tensor<70xf16>) -> tensor<70xf16> {
+  %e = tensor.empty() : tensor<70xf32>
+  %h = tensor.empty() : tensor<70xf16>
+  %y = "sdsc.clone"(%x) : (tensor<70xf16>) -> tensor<70xf16>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%y : tensor<70xf16>) outs(%e : tensor<70xf32>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
+  ^bb0(%a: f16, %o: f32):
+    %r = arith.extf %a : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<70xf32>
+  %1 = "stick.pin"(%0) {stick.to = #stick.layout<#dense32>} : (tensor<70xf32>) -> tensor<70xf32>
+  %2 = "stick.restickify"(%1) {stick.to = #stick.layout<#sparse>} : (tensor<70xf32>) -> tensor<70xf32>
+  %3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%2 : tensor<70xf32>) outs(%h : tensor<70xf16>) attrs = {sdsc.op = #sdsc.op<"fp32todl16", {}>} {
+  ^bb0(%a: f32, %o: f16):
+    %r = arith.truncf %a : f32 to f16
+    linalg.yield %r : f16
+  } -> tensor<70xf16>
+  return %3 : tensor<70xf16>
+}

@@ -114,6 +114,20 @@ func.func @unplaced(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #
   return %1 : tensor<128x256xf16, #stick.layout<#rows>>
 }
 // -----
+// A weight that two readers want in two layouts is two arguments and one array of the host.
+// CHECK: sdscbundle.manifest = {arguments = [{{.*}}name = "w", {{[^}]*}}}}, {{.*}}name = "w@1", {{[^}]*}}source = "w", {{[^}]*}}}}, {{.*}}name = "result0"
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @source(%w: tensor<64x64xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}, %v: tensor<64x64xf16, #stick.layout<#columns>> {sdsc.host = #sdsc.host<"w@1", "parameter", "f16">, sdsc.source = "w"}) -> (tensor<64x64xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "f16">}) {
+  %e = tensor.empty() : tensor<64x64xf16, #stick.layout<#rows>>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%w : tensor<64x64xf16, #stick.layout<#rows>>) outs(%e : tensor<64x64xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], affine_map<(d0) -> (0, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<64x64xf16, #stick.layout<#rows>>
+  return %0 : tensor<64x64xf16, #stick.layout<#rows>>
+}
+// -----
 // Exactly one function with a body.
 func.func @one() { return }
 // expected-error@unknown {{a bundle is made of one function with a body, this module has 2}}

@@ -88,3 +88,24 @@ func.func @argmax(%x: tensor<64xf16>) -> tensor<i64> {
   } -> (tensor<f16>, tensor<i64>)
   return %0#1 : tensor<i64>
 }
+// -----
+// Pins and restickifies of the program stay as they are; a result that a pin takes is read.
+// CHECK-LABEL: func.func @requests
+// CHECK: %[[V:.*]]:2 = linalg.generic
+// CHECK: %[[P:.*]] = "stick.pin"(%[[V]]#1) {stick.to = #stick.layout<#{{.*}}>} : (tensor<64xf16>) -> tensor<64xf16>
+// CHECK-NEXT: %[[R:.*]] = "stick.restickify"(%[[P]]) {stick.to = #stick.layout<#{{.*}}>} : (tensor<64xf16>) -> tensor<64xf16>
+// CHECK-NEXT: return %[[V]]#0, %[[R]]
+#id = affine_map<(d0) -> (d0)>
+#dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+func.func @requests(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
+  %e = tensor.empty() : tensor<64xf16>
+  %0:2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xf16>) outs(%e, %e : tensor<64xf16>, tensor<64xf16>) {
+  ^bb0(%a: f16, %o: f16, %p: f16):
+    %r = arith.negf %a : f16
+    linalg.yield %r, %a : f16, f16
+  } -> (tensor<64xf16>, tensor<64xf16>)
+  %1 = "stick.pin"(%0#1) {stick.to = #stick.layout<#dense>} : (tensor<64xf16>) -> tensor<64xf16>
+  %2 = "stick.restickify"(%1) {stick.to = #stick.layout<#dense>} : (tensor<64xf16>) -> tensor<64xf16>
+  return %0#0, %2 : tensor<64xf16>, tensor<64xf16>
+}

@@ -107,3 +107,26 @@ func.func @scalar() -> tensor<bf16> {
   } -> tensor<bf16>
   return %0 : tensor<bf16>
 }
+// -----
+// A pin or a restickify of a constant stays where it is, so that the layout holds; what comes before it is folded.
+// CHECK-LABEL: func.func @requests
+// CHECK: %[[C:.*]] = arith.constant dense<[1.000000e+00, 4.000000e+00]> : tensor<2xf16>
+// CHECK: %[[P:.*]] = "stick.pin"(%[[C]]) {stick.to = #stick.layout<#{{.*}}>}
+// CHECK: %[[R:.*]] = "stick.restickify"(%[[P]]) {stick.to = #stick.layout<#{{.*}}>}
+// CHECK: return %[[R]]
+#id = affine_map<(d0) -> (d0)>
+#dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+func.func @requests() -> tensor<2xf16> {
+  %c = arith.constant dense<[1.0, 2.0]> : tensor<2xf16>
+  %e = tensor.empty() : tensor<2xf16>
+  // expected-remark@below {{fold: a value of type tensor<2xf16> depends on no argument}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%c : tensor<2xf16>) outs(%e : tensor<2xf16>) {
+  ^bb0(%a: f16, %o: f16):
+    %r = arith.mulf %a, %a : f16
+    linalg.yield %r : f16
+  } -> tensor<2xf16>
+  %1 = "stick.pin"(%0) {stick.to = #stick.layout<#dense>} : (tensor<2xf16>) -> tensor<2xf16>
+  %2 = "stick.restickify"(%1) {stick.to = #stick.layout<#sparse>} : (tensor<2xf16>) -> tensor<2xf16>
+  return %2 : tensor<2xf16>
+}

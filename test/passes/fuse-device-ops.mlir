@@ -327,3 +327,31 @@ func.func @format(%x: tensor<64xf32>) -> tensor<64xf32> {
   } -> tensor<64xf32>
   return %v1 : tensor<64xf32>
 }
+// -----
+// What the program pins or restickifies is made as it says: a group is not fused across it.
+// CHECK-LABEL: func.func @barrier(
+// CHECK: %[[V:.*]] = linalg.generic {{.*}}sdsc.op = #sdsc.op<"maximum", {}>
+// CHECK: %[[P:.*]] = "stick.pin"(%[[V]]) {stick.to = #stick.layout<#{{.*}}>}
+// CHECK: %[[R:.*]] = "stick.restickify"(%[[P]]) {stick.to = #stick.layout<#{{.*}}>}
+// CHECK: linalg.generic {{.*}} ins(%[[R]], {{.*}}sdsc.op = #sdsc.op<"minimum", {}>
+#id = affine_map<(d0) -> (d0)>
+#all = affine_map<(d0) -> ()>
+#dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+func.func @barrier(%x: tensor<64xf16>) -> tensor<64xf16> {
+  %e = tensor.empty() : tensor<64xf16>
+  %c0 = arith.constant dense<1.0> : tensor<f16>
+  %c1 = arith.constant dense<6.0> : tensor<f16>
+  %v0 = linalg.generic {indexing_maps = [#id, #all, #id], iterator_types = ["parallel"]} ins(%x, %c0 : tensor<64xf16>, tensor<f16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"maximum", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %r = arith.maximumf %a0, %a1 : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  %p = "stick.pin"(%v0) {stick.to = #stick.layout<#dense>} : (tensor<64xf16>) -> tensor<64xf16>
+  %r = "stick.restickify"(%p) {stick.to = #stick.layout<#dense>} : (tensor<64xf16>) -> tensor<64xf16>
+  %v1 = linalg.generic {indexing_maps = [#id, #all, #id], iterator_types = ["parallel"]} ins(%r, %c1 : tensor<64xf16>, tensor<f16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"minimum", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %s = arith.minimumf %a0, %a1 : f16
+    linalg.yield %s : f16
+  } -> tensor<64xf16>
+  return %v1 : tensor<64xf16>
+}

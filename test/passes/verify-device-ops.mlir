@@ -155,3 +155,11 @@ func.func @mixed(%x: tensor<64xf16>, %y: tensor<64xf32>) -> tensor<64xf16> {
   } -> tensor<64xf16>
   return %0 : tensor<64xf16>
 }
+// -----
+// What the program says of layouts belongs to the level.
+#dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+func.func @requests(%x: tensor<64xf16>) -> tensor<64xf16> {
+  %0 = "stick.pin"(%x) {stick.to = #stick.layout<#dense>} : (tensor<64xf16>) -> tensor<64xf16>
+  %1 = "stick.restickify"(%0) {stick.to = #stick.layout<#dense>} : (tensor<64xf16>) -> tensor<64xf16>
+  return %1 : tensor<64xf16>
+}

@@ -65,7 +65,7 @@ func.func @room(%x: tensor<100x64xf16, #stick.layout<#columns>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @pointwise(%x: tensor<128x256xf16, #stick.layout<#rows>>, %y: tensor<128x256xf16, #stick.layout<#columns>>) {
   %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
-  // expected-error@below {{'add' breaks a stick rule: operand 1 has dim 0 in the stick, the result has 1}}
+  // expected-error@below {{'add' breaks a stick rule: input 2 has dim 0 in the stick; expected dim 1 as in the result: all operands of a pointwise operation have one stick}}
   %0 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %y : tensor<128x256xf16, #stick.layout<#rows>>, tensor<128x256xf16, #stick.layout<#columns>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -80,7 +80,7 @@ func.func @pointwise(%x: tensor<128x256xf16, #stick.layout<#rows>>, %y: tensor<1
 #second = affine_map<(d0, d1) -> (d1)>
 func.func @over_stick(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
-  // expected-error@below {{'sum' breaks a stick rule: it reduces dims [0], the stick of its operand is dim 1}}
+  // expected-error@below {{'sum' breaks a stick rule: input 1 has dim 1 in the stick; expected the reduced dim 0: a reduction over the stick reduces the dim in the stick and no other, its result is sparse}}
   %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -95,7 +95,7 @@ func.func @over_stick(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #first = affine_map<(d0, d1) -> (d0)>
 func.func @dense_result(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<128xf16, #stick.layout<#vec>>
-  // expected-error@below {{'sum' breaks a stick rule: its result must be sparse}}
+  // expected-error@below {{'sum' breaks a stick rule: the result has dim 0 in the stick; expected it sparse, as it lacks dim 1 of input 1: a reduction over the stick reduces the dim in the stick and no other, its result is sparse}}
   %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -110,7 +110,7 @@ func.func @dense_result(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #first = affine_map<(d0, d1) -> (d0)>
 func.func @over_other(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<128xf16, #stick.layout<#sparse>>
-  // expected-error@below {{'sumnonstick' breaks a stick rule: dim 1 is reduced and in the stick}}
+  // expected-error@below {{'sumnonstick' breaks a stick rule: input 1 has dim 1 in the stick; expected the kept dim 0 or sparse: a reduction over other dims than the stick keeps the stick in its result}}
   %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -125,7 +125,7 @@ func.func @over_other(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #second = affine_map<(d0, d1) -> (d1)>
 func.func @lost_stick(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#sparse>>
-  // expected-error@below {{'sumnonstick' breaks a stick rule: its result must keep the stick of its operand}}
+  // expected-error@below {{'sumnonstick' breaks a stick rule: the result is sparse; expected dim 1 as in input 1: a reduction over other dims than the stick keeps the stick in its result}}
   %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -141,7 +141,7 @@ func.func @lost_stick(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
 func.func @first(%x: tensor<64x128xf16, #stick.layout<#columns>>, %y: tensor<128x192xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#rows>>
-  // expected-error@below {{'batchmatmul' breaks a stick rule: input 1 has dim 0 in the stick, not the contracted one}}
+  // expected-error@below {{'batchmatmul' breaks a stick rule: input 1 has dim 0 in the stick; expected the contracted dim 2: a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result}}
   %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#columns>>, tensor<128x192xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -157,7 +157,7 @@ func.func @first(%x: tensor<64x128xf16, #stick.layout<#columns>>, %y: tensor<128
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
 func.func @second(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<128x192xf16, #stick.layout<#columns>>) {
   %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#rows>>
-  // expected-error@below {{'batchmatmul' breaks a stick rule: input 2 must have its columns in the stick}}
+  // expected-error@below {{'batchmatmul' breaks a stick rule: input 2 has dim 2 in the stick; expected the column dim 1: a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result}}
   %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#rows>>, tensor<128x192xf16, #stick.layout<#columns>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -173,10 +173,68 @@ func.func @second(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<128x1
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
 func.func @third(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<128x192xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#columns>>
-  // expected-error@below {{'batchmatmul' breaks a stick rule: the result must have the columns in the stick}}
+  // expected-error@below {{'batchmatmul' breaks a stick rule: the result has dim 0 in the stick; expected dim 1 as in input 2: a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result}}
   %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#rows>>, tensor<128x192xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#columns>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
   } -> tensor<64x192xf16, #stick.layout<#columns>>
+  return
+}
+// -----
+// A reduction over the stick has one dim; of those of size 1 there may be more.
+#rows = affine_map<(d0, d1, d2) -> (d0, d2 floordiv 64, d1, d2 mod 64)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+#id = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#middle = affine_map<(d0, d1, d2) -> (d1)>
+func.func @several(%x: tensor<1x128x256xf16, #stick.layout<#rows>>, %y: tensor<2x128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<128xf16, #stick.layout<#sparse>>
+  %0 = linalg.generic {indexing_maps = [#id, #middle], iterator_types = ["reduction", "parallel", "reduction"]} ins(%x : tensor<1x128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128xf16, #stick.layout<#sparse>>
+  // expected-error@below {{'sum' breaks a stick rule: it has 2 reduced dims of more than one element [0, 2]; expected at most 1: a reduction over the stick reduces the dim in the stick and no other, its result is sparse}}
+  %1 = linalg.generic {indexing_maps = [#id, #middle], iterator_types = ["reduction", "parallel", "reduction"]} ins(%y : tensor<2x128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128xf16, #stick.layout<#sparse>>
+  return
+}
+// -----
+// An operand without the stick dim is sparse.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#first = affine_map<(d0, d1) -> (d0)>
+func.func @column(%x: tensor<128x256xf16, #stick.layout<#rows>>, %y: tensor<128xf16, #stick.layout<#vec>>) {
+  %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
+  // expected-error@below {{'add' breaks a stick rule: input 2 has dim 0 in the stick; expected it sparse, as it lacks dim 1 of the result: all operands of a pointwise operation have one stick}}
+  %0 = linalg.generic {indexing_maps = [#id, #first, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %y : tensor<128x256xf16, #stick.layout<#rows>>, tensor<128xf16, #stick.layout<#vec>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x256xf16, #stick.layout<#rows>>
+  return
+}
+// -----
+// Both sides of a cast have room for whole sticks of the longer kind.
+#half = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#single = affine_map<(d0) -> (d0 floordiv 32, d0 mod 32)>
+#id = affine_map<(d0) -> (d0)>
+func.func @cast(%x: tensor<96xf16, #stick.layout<#half>>) {
+  %e0 = tensor.empty() : tensor<96xf32, #stick.layout<#single>>
+  // expected-error@below {{dim 0 needs room for 128 positions (whole sticks), not 96}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<96xf16, #stick.layout<#half>>) outs(%e0 : tensor<96xf32, #stick.layout<#single>>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
+  ^bb0(%a0: f16, %o: f32):
+    linalg.yield %o : f32
+  } -> tensor<96xf32, #stick.layout<#single>>
+  return
+}
+// -----
+// No copy takes a stick of several dims apart.
+#pairs = affine_map<(d0, d1) -> (d1 floordiv 64, d0 floordiv 2, d0 mod 2, d1 mod 64)>
+#rows = affine_map<(d0, d1) -> (d1 floordiv 128, d0, d1 mod 128)>
+func.func @apart(%x: tensor<128x256xi8, #stick.layout<#pairs>>) {
+  %0 = "sdsc.clone"(%x) : (tensor<128x256xi8, #stick.layout<#pairs>>) -> tensor<128x256xi8, #stick.layout<#pairs>>
+  // expected-error@below {{'stick.restickify' breaks a stick rule: input 1 has dims [0, 1] in the stick, the result has [1]: a restickify goes from the stick of one dim to that of another}}
+  %1 = "stick.restickify"(%x) : (tensor<128x256xi8, #stick.layout<#pairs>>) -> tensor<128x256xi8, #stick.layout<#rows>>
   return
 }

@@ -47,6 +47,12 @@ def test_good(case):
     assert sentences(*GOOD[case]) == []
 
 
+def test_a_stick_reduction_over_a_dim_of_size_1_too():
+    broken, sentence = BROKEN["a stick reduction over the rows too"]
+    assert sentence in sentences(*broken)
+    assert sentences(*broken, sizes={"mb": 1, "out": 128}) == []
+
+
 BROKEN = {
     "an input on another stick": (
         ("add", FULL, ("out mb", ON_MB), FULL),

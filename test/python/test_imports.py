@@ -36,7 +36,9 @@ ALLOWED = {
     "passes": {*IR, "bundle", "reference", "export"},
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
-    "frontend": COMPILER,
+    "device_tensor": {"target", *MATHEMATICS, "bundle"},
+    "argument_layouts": {*IR, "device_tensor"},
+    "frontend": {*COMPILER, "device_tensor"},
 }
 
 

@@ -3,54 +3,105 @@
 from __future__ import annotations
 
 import random
+import re
 
 import numpy as np
 import pytest
-from layout_cases import ELEMENTS, positions, positions_by_order, random_layout, random_order, random_shape
+from layout_cases import (
+    ALL_ELEMENTS,
+    ELEMENTS,
+    positions,
+    positions_by_order,
+    random_layout,
+    random_order,
+    random_shape,
+)
 
 from spyre_mlir.layout import Digit, StickLayout
+from spyre_mlir.layout.stick_layout import ELEMENT_BYTES, bytes_of, elements_per_stick
 
-#: shape, dim order, device size, stride map of layouts.md; fp16.
+#: shape, type, dim order; device size and stride map with the stick count second to last, as in layouts.md;
+#: the same with it outermost, worked out by hand from the rule of the tiled-tensor RFC.
 VECTORS = [
-    ([], None, [1, 64], [-1, -1]),
-    ([120], None, [2, 64], [64, 1]),
-    ([512, 240], None, [4, 512, 64], [64, 240, 1]),
-    ([512, 256], None, [4, 512, 64], [64, 256, 1]),
-    ([512, 8, 240], None, [8, 4, 512, 64], [240, 64, 1920, 1]),
-    ([512, 8, 256], None, [8, 4, 512, 64], [256, 64, 2048, 1]),
-    ([5, 100, 150], None, [100, 3, 5, 64], [150, 64, 15000, 1]),
-    ([5, 100, 150], [1, 0, 2], [5, 3, 100, 64], [15000, 64, 150, 1]),
-    ([512, 256], [1, 0], [8, 256, 64], [16384, 1, 256]),
-    ([512, 8, 256], [0, 2, 1], [256, 1, 512, 64], [1, 16384, 2048, 256]),
-    ([512, 8, 256], [1, 0, 2], [512, 4, 8, 64], [2048, 64, 256, 1]),
-    ([512, 8, 256], [1, 2, 0], [256, 8, 8, 64], [1, 131072, 256, 2048]),
-    ([512, 8, 256], [2, 0, 1], [512, 1, 256, 64], [2048, 16384, 1, 256]),
-    ([512, 8, 256], [2, 1, 0], [8, 8, 256, 64], [256, 131072, 1, 2048]),
-    ([512, 256], [0, 1, -1], [256, 1, 512, 64], [1, -1, 256, -1]),
-    ([32, 8192, 17408], None, [8192, 272, 32, 64], [17408, 64, 142606336, 1]),
-    ([128, 256, 512], None, [256, 8, 128, 64], [512, 64, 131072, 1]),
+    ([], "f16", None, [1, 64], [-1, -1], [1, 64], [-1, -1]),
+    ([120], "f16", None, [2, 64], [64, 1], [2, 64], [64, 1]),
+    ([512, 240], "f16", None, [4, 512, 64], [64, 240, 1], [4, 512, 64], [64, 240, 1]),
+    ([512, 256], "f16", None, [4, 512, 64], [64, 256, 1], [4, 512, 64], [64, 256, 1]),
+    ([1024, 256], "f16", None, [4, 1024, 64], [64, 256, 1], [4, 1024, 64], [64, 256, 1]),
+    ([512, 8, 240], "f16", None, [8, 4, 512, 64], [240, 64, 1920, 1], [4, 8, 512, 64], [64, 240, 1920, 1]),
+    ([512, 8, 256], "f16", None, [8, 4, 512, 64], [256, 64, 2048, 1], [4, 8, 512, 64], [64, 256, 2048, 1]),
+    ([5, 100, 150], "f16", None, [100, 3, 5, 64], [150, 64, 15000, 1], [3, 100, 5, 64], [64, 150, 15000, 1]),
+    (
+        *([5, 100, 150], "f16", [1, 0, 2]),
+        *([5, 3, 100, 64], [15000, 64, 150, 1], [3, 5, 100, 64], [64, 15000, 150, 1]),
+    ),
+    ([512, 256], "f16", [1, 0], [8, 256, 64], [16384, 1, 256], [8, 256, 64], [16384, 1, 256]),
+    (
+        *([512, 8, 256], "f16", [0, 2, 1]),
+        *([256, 1, 512, 64], [1, 16384, 2048, 256], [1, 256, 512, 64], [16384, 1, 2048, 256]),
+    ),
+    (
+        *([512, 8, 256], "f16", [1, 0, 2]),
+        *([512, 4, 8, 64], [2048, 64, 256, 1], [4, 512, 8, 64], [64, 2048, 256, 1]),
+    ),
+    (
+        *([512, 8, 256], "f16", [1, 2, 0]),
+        *([256, 8, 8, 64], [1, 131072, 256, 2048], [8, 256, 8, 64], [131072, 1, 256, 2048]),
+    ),
+    (
+        *([512, 8, 256], "f16", [2, 0, 1]),
+        *([512, 1, 256, 64], [2048, 16384, 1, 256], [1, 512, 256, 64], [16384, 2048, 1, 256]),
+    ),
+    (
+        *([512, 8, 256], "f16", [2, 1, 0]),
+        *([8, 8, 256, 64], [256, 131072, 1, 2048], [8, 8, 256, 64], [131072, 256, 1, 2048]),
+    ),
+    ([512, 256], "f16", [0, 1, -1], [256, 1, 512, 64], [1, -1, 256, -1], [1, 256, 512, 64], [-1, 1, 256, -1]),
+    (
+        *([32, 8192, 17408], "f16", None),
+        *([8192, 272, 32, 64], [17408, 64, 142606336, 1], [272, 8192, 32, 64], [64, 17408, 142606336, 1]),
+    ),
+    (
+        *([128, 256, 512], "f16", None),
+        *([256, 8, 128, 64], [512, 64, 131072, 1], [8, 256, 128, 64], [64, 512, 131072, 1]),
+    ),
+    ([1, 1, 4096], "f32", None, [1, 128, 1, 32], [-1, 32, -1, 1], [128, 1, 1, 32], [32, -1, -1, 1]),
 ]
 
 
-@pytest.mark.parametrize(("shape", "order", "size", "strides"), VECTORS)
-def test_check_vectors(shape, order, size, strides):
-    """Device size and stride map of every row of the table in layouts.md."""
-    layout = StickLayout.for_tensor(shape, "f16", order)
+@pytest.mark.parametrize(("shape", "dtype", "order", "size", "strides", "rfc_size", "rfc_strides"), VECTORS)
+def test_check_vectors(shape, dtype, order, size, strides, rfc_size, rfc_strides):
+    """Device size and stride map of every row of the table in layouts.md, with both defaults."""
+    layout = StickLayout.for_tensor(shape, dtype, order)
     assert (list(layout.device_size), list(layout.stride_map)) == (size, strides)
-
-
-def test_check_vector_of_4_byte_elements():
-    layout = StickLayout.for_tensor([1, 1, 4096], "f32")
-    assert (layout.device_size, layout.stride_map) == ((1, 128, 1, 32), (-1, 32, -1, 1))
+    layout = StickLayout.for_tensor(shape, dtype, order, stick_outermost=True)
+    assert (list(layout.device_size), list(layout.stride_map)) == (rfc_size, rfc_strides)
 
 
 def test_default_of_the_rfc():
-    """The stick count is outermost; with two dims both defaults are one layout."""
+    """The strides that the RFC gives; with two dims both defaults are one layout."""
     layout = StickLayout.for_tensor([1024, 256], "f16", stick_outermost=True)
     assert (layout.device_size, layout.device_strides) == ((4, 1024, 64), (65536, 64, 1))
     assert layout == StickLayout.for_tensor([1024, 256], "f16")
     layout = StickLayout.for_tensor([512, 8, 240], "f16", stick_outermost=True)
-    assert (layout.device_size, layout.stride_map) == ((4, 8, 512, 64), (64, 240, 1920, 1))
+    assert layout.device_strides == (262144, 32768, 64, 1)
+
+
+@pytest.mark.parametrize("dtype", ALL_ELEMENTS)
+def test_a_stick_is_128_bytes_of_any_type(dtype):
+    """Two sticks of elements take 256 bytes, booleans 2 bytes each, 4-bit elements half a byte."""
+    per_stick = elements_per_stick(dtype)
+    layout = StickLayout.for_tensor([2 * per_stick], dtype)
+    assert (per_stick, layout.device_size) == (ALL_ELEMENTS[dtype], (2, per_stick))
+    assert layout.bytes == 256 == bytes_of(2 * per_stick, dtype)
+
+
+def test_bytes_of_half_bytes():
+    """Three 4-bit elements need two bytes; types of whole bytes have a size per element."""
+    assert [bytes_of(n, "i4") for n in (0, 1, 2, 3, 256)] == [0, 1, 1, 2, 128]
+    assert ELEMENT_BYTES["i1"] == ELEMENT_BYTES["f16"] == 2 and ELEMENT_BYTES["f8E5M2"] == 1
+    with pytest.raises(KeyError):
+        elements_per_stick("f64")
 
 
 def test_digits_are_the_map_of_the_attribute():
@@ -132,7 +183,102 @@ def test_a_slice_keeps_its_map():
     assert part.device_size == (3, 1024, 64) and part.digits == layout.digits
 
 
-@pytest.mark.parametrize("order", [[0], [0, 0], [0, 2], [-1, 0, 1], [0, -1, 1], [0, 1, 2]])
-def test_an_order_names_each_dim_once(order):
-    with pytest.raises(ValueError, match="must name each of the 2 dims once"):
+BAD_ORDERS = [
+    ([0], "dim 1 is missing"),
+    ([0, 0], "dim 0 comes 2 times"),
+    ([0, 2], "there is no dim 2"),
+    ([0, -2], "there is no dim -2"),
+    ([0, 1, 2], "there is no dim 2"),
+    ([-1, 0, 1], "-1, for a stick-sparse tensor, can only be the last entry"),
+    ([0, -1, 1], "-1, for a stick-sparse tensor, can only be the last entry"),
+]
+
+
+@pytest.mark.parametrize(("order", "problem"), BAD_ORDERS)
+def test_an_order_names_each_dim_once(order, problem):
+    text = re.escape(f"dim_order {order} must name each of the 2 dims once: {problem}.")
+    with pytest.raises(ValueError, match=text):
         StickLayout.for_tensor([4, 4], "f16", order)
+
+
+# -- the map and its inverse --------------------------------------------------------------------------
+
+
+def test_a_coordinate_and_back():
+    """Column 70 of row 2 lies in lane 6 of the second stick; column 130 of 130 is padding."""
+    layout = StickLayout.for_tensor([3, 130], "f16")
+    assert layout.to_device((2, 70)) == (1, 2, 6)
+    assert layout.to_host((1, 2, 6)) == (2, 70)
+    assert layout.to_host((2, 2, 1)) == (2, 129) and layout.to_host((2, 2, 2)) is None
+    assert layout.to_host((3, 0, 0)) is None and layout.to_host((0, -1, 0)) is None
+
+
+def test_lanes_of_a_sparse_stick_are_empty():
+    layout = StickLayout.for_tensor([5], "f16", [0, -1])
+    assert layout.to_device([3]) == (0, 3, 0)
+    assert layout.to_host((0, 3, 0)) == (3,) and layout.to_host((0, 3, 1)) is None
+
+
+def test_arrays_of_coordinates():
+    """All at once: one row per dim, and a mask of the places that hold an element."""
+    layout = StickLayout.for_tensor([2, 70], "f16")
+    places = layout.to_device(np.indices((2, 70)))
+    assert places.shape == (3, 2, 70)
+    index, holds = layout.to_host(np.indices(layout.device_size))
+    assert index.shape == (2, 2, 2, 64) and holds.sum() == 140
+    np.testing.assert_array_equal(index[:, *places], np.indices((2, 70)))
+
+
+OVERLAPPING = [(Digit(0, 32), Digit(0, 1, 64)), (Digit(0, 64), Digit(0, 2, 4), Digit(0, 1, 64))]
+
+
+@pytest.mark.parametrize("digits", OVERLAPPING)
+def test_digits_that_say_a_part_again(digits):
+    """d0 floordiv 32 beside d0 mod 64: the inverse takes each part of an index once."""
+    layout = StickLayout((100,), "f16", digits)
+    assert [layout.to_host(layout.to_device((at,))) for at in range(100)] == [(at,) for at in range(100)]
+
+
+def test_wrong_coordinates():
+    """An index outside the shape has no place; a coordinate has one entry per dim."""
+    layout = StickLayout.for_tensor([2, 70], "f16")
+    with pytest.raises(IndexError, match=r"Index 70 of dim 1 lies outside its 70 elements."):
+        layout.to_device((0, 70))
+    with pytest.raises(IndexError, match=r"Index -1 of dim 0 lies outside its 2 elements."):
+        layout.to_device(np.array([[0, -1], [0, 0]]))
+    with pytest.raises(ValueError, match=r"A device coordinate of this layout has 3 entries, not 2."):
+        layout.to_host((0, 0))
+    with pytest.raises(ValueError, match=r"An index of this layout has 2 entries, not 1."):
+        layout.to_device((0,))
+
+
+# -- the same memory ----------------------------------------------------------------------------------
+
+
+def test_same_memory_ignores_dims_and_digits_of_size_1():
+    """Ones in the shape, a stick count of one, a dim in pieces that follow each other: all the same memory."""
+    plain = StickLayout.for_tensor([12, 64], "f16")
+    assert plain.same_memory(StickLayout.for_tensor([1, 12, 1, 64], "f16"))
+    assert plain.same_memory(StickLayout((12, 64), "f16", (Digit(0), Digit(1, 1, 64))))
+    assert plain.same_memory(StickLayout((12, 64), "f16", (Digit(0, 4), Digit(0, 1, 4), Digit(1, 1, 64))))
+    assert StickLayout.for_tensor([12, 1], "f16").same_memory(StickLayout.for_tensor([12], "f16", [0, -1]))
+
+
+def test_not_the_same_memory():
+    """Another order, another stick, another type, pieces the other way round, other shapes."""
+    plain = StickLayout.for_tensor([12, 128], "f16")
+    others = [
+        StickLayout.for_tensor([12, 128], "f16", [1, 0]),
+        StickLayout.for_tensor([12, 128], "f16", [0, 1, -1]),
+        StickLayout.for_tensor([12, 128], "bf16"),
+        StickLayout.for_tensor([128, 12], "f16"),
+        StickLayout.for_tensor([12, 127], "f16"),
+        StickLayout((12, 128), "f16", (Digit(0), Digit(1, 64), Digit(1, 1, 64))),
+        StickLayout.for_tensor([12, 128], "f16").padded(0, 64),
+    ]
+    assert not any(plain.same_memory(other) for other in others)
+
+
+def test_room_behind_the_last_element_is_not_compared():
+    layout = StickLayout.for_tensor([12, 64], "f16")
+    assert layout.padded(0, 64) != layout and layout.padded(0, 64).same_memory(layout)

@@ -8,25 +8,18 @@ import random
 
 import numpy as np
 import pytest
-from layout_cases import ELEMENTS, positions, positions_by_order, random_layout, random_order, random_shape
+from layout_cases import (
+    ELEMENTS,
+    moved,
+    positions,
+    positions_by_order,
+    random_layout,
+    random_order,
+    random_shape,
+)
 
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.transfer import DmaTuples, dma_tuples
-
-
-def moved(tuples: DmaTuples, host: np.ndarray, device_elements: int) -> np.ndarray:
-    """Runs the loop nest of the tiled-tensor RFC: the device array, -1 where nothing was put."""
-    device = np.full(device_elements, -1)
-    loops = np.indices(tuples.ranges).reshape(len(tuples.ranges), -1)
-    inside = np.ones(loops.shape[1], bool)
-    for which, weights, size in tuples.bounds:
-        inside &= sum(loops[at] * weight for at, weight in zip(which, weights, strict=True)) < size
-    loops = loops[:, inside]
-    sources = np.array(tuples.host_strides) @ loops
-    targets = np.array(tuples.device_strides) @ loops
-    assert len(np.unique(targets)) == targets.size == host.size, "an element is moved twice or not at all"
-    device[targets] = host.ravel()[sources]
-    return device
 
 
 def test_the_loop_nest_of_the_rfc():

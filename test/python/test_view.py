@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from layout_cases import SIZES, addresses, positions, random_layout, random_shape
+from layout_cases import SIZES, addresses, in_numpy, positions, random_layout, random_shape, random_step
 
 from spyre_mlir.layout import Axis, BufferView, StickLayout, ViewError
 from spyre_mlir.layout.orders import batch_outermost, from_order, keep_order
@@ -15,74 +15,6 @@ from spyre_mlir.layout.orders import batch_outermost, from_order, keep_order
 
 def view_of(shape: tuple[int, ...], order: list[int] | None = None, dtype: str = "f16") -> BufferView:
     return BufferView.of(StickLayout.for_tensor(shape, dtype, order))
-
-
-#: One operation: its name and its arguments.
-Step = tuple[str, tuple]
-
-
-def in_numpy(where: np.ndarray, name: str, arguments: tuple) -> np.ndarray:
-    """What a view operation does to an array."""
-    if name == "transpose":
-        return where.transpose(*arguments)
-    if name == "collapse":
-        return where.reshape([math.prod(where.shape[dim] for dim in group) for group in arguments[0]])
-    if name == "expand":
-        return where.reshape(arguments[1])
-    if name == "drop":
-        return where.squeeze(tuple(arguments[0]))
-    regions = zip(*arguments, strict=True)
-    return where[tuple(slice(o, o + (n - 1) * step + 1, step) for o, n, step in regions)]
-
-
-def random_step(rng: random.Random, shape: tuple[int, ...]) -> Step:
-    makers = [_transpose, _drop]
-    makers += [_slice] if shape else []
-    makers += [_expand] if 0 < len(shape) < 6 else []
-    makers += [_collapse] if len(shape) > 1 else []
-    return rng.choice(makers)(rng, shape)
-
-
-def _transpose(rng: random.Random, shape: tuple[int, ...]) -> Step:
-    return "transpose", (rng.sample(range(len(shape)), len(shape)),)
-
-
-def _collapse(rng: random.Random, shape: tuple[int, ...]) -> Step:
-    first = rng.randrange(len(shape) - 1)
-    last = rng.randrange(first + 1, len(shape))
-    groups = (
-        [[d] for d in range(first)]
-        + [list(range(first, last + 1))]
-        + [[d] for d in range(last + 1, len(shape))]
-    )
-    return "collapse", (groups,)
-
-
-def _expand(rng: random.Random, shape: tuple[int, ...]) -> Step:
-    dim = rng.randrange(len(shape))
-    divisor = rng.choice([n for n in range(1, shape[dim] + 1) if shape[dim] % n == 0])
-    parts = rng.choice(
-        [(divisor, shape[dim] // divisor), (1, divisor, shape[dim] // divisor), (shape[dim], 1)]
-    )
-    result = (*shape[:dim], *parts, *shape[dim + 1 :])
-    groups = [[d] for d in range(dim)] + [list(range(dim, dim + len(parts)))]
-    groups += [[d + len(parts) - 1] for d in range(dim + 1, len(shape))]
-    return "expand", (groups, result)
-
-
-def _slice(rng: random.Random, shape: tuple[int, ...]) -> Step:
-    regions = [(0, size, 1) for size in shape]
-    for dim in rng.sample(range(len(shape)), rng.randint(1, len(shape))):
-        offset = rng.choice([0, rng.randrange(shape[dim]), rng.randrange(shape[dim]) // 64 * 64])
-        step = rng.choice([1, 1, 1, 2, 3])
-        most = (shape[dim] - offset - 1) // step + 1
-        regions[dim] = (offset, rng.randint(1, most), step)
-    return "slice", tuple(list(column) for column in zip(*regions, strict=True))
-
-
-def _drop(rng: random.Random, shape: tuple[int, ...]) -> Step:
-    ones = [dim for dim, size in enumerate(shape) if size == 1]
-    return "drop", (rng.sample(ones, rng.randint(0, len(ones))),)
 
 
 @pytest.mark.parametrize("seed", range(1000))
@@ -144,6 +76,58 @@ def test_rename_is_broadcast_and_transpose(seed):
 def test_rename_wants_an_iteration_dim_for_each_dim():
     with pytest.raises(ViewError, match="dim 0 has more than one element but no iteration dim"):
         view_of((3, 4)).rename([None, 0], 1, [4])
+
+
+def test_rename_leaves_out_a_dim_of_size_1_with_room():
+    view = BufferView.of(StickLayout.for_tensor((1, 70), "f16").padded(0, 64))
+    assert view.rename([None, 0], 1, [70]).axes == view.drop([0]).axes == (Axis(0, 64, 2, 64 * 64),)
+
+
+# -- broadcast ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_broadcast_repeats_as_numpy_does(seed):
+    """New dims and dims of size 1 show the same addresses at each position; others keep their own."""
+    rng = random.Random(seed)
+    layout = random_layout(rng, 200)
+    rank = len(layout.shape) + rng.randrange(3)
+    dims = sorted(rng.sample(range(rank), len(layout.shape)))
+    shape = [rng.choice((1, 2, 3)) for _ in range(rank)]
+    for at, size in zip(dims, layout.shape, strict=True):
+        shape[at] = size if size > 1 else shape[at]
+    view = BufferView.of(layout).broadcast(shape, dims)
+    kept = positions(layout).reshape([layout.shape[dims.index(d)] if d in dims else 1 for d in range(rank)])
+    np.testing.assert_array_equal(addresses(view), np.broadcast_to(kept, shape))
+
+
+def test_a_repeated_dim_with_room_stays_at_its_element():
+    """A dim of size 1 that is padded to 64 rows: only the first row is repeated."""
+    view = BufferView.of(StickLayout.for_tensor((1, 70), "f16").padded(0, 64)).broadcast((5, 70), (0, 1))
+    assert view.axes == (Axis(1, 64, 2, 64 * 64),)
+
+
+def test_a_repeated_dim_needs_no_room():
+    """The layout of a repeated dim has a place for each position: none of it is padding."""
+    layout = view_of((70,)).broadcast((5, 70), (1,)).layout
+    assert layout.padding == (0, 58) and layout.bytes == 2 * 128
+
+
+def test_only_a_sparse_tensor_is_repeated_in_the_stick():
+    """Rows of one element each fill an operation's sticks of columns; rows in sticks of their own do not."""
+    sparse, rows = view_of((5,), [0, -1]), view_of((5,))
+    assert sparse.broadcast((5, 128), (0,), stick=1).lane is None
+    assert view_of((5, 1)).broadcast((5, 128), (0, 1), stick=1) == sparse.broadcast((5, 128), (0,), stick=1)
+    assert rows.broadcast((128, 5), (1,), stick=1).lane == 1
+    with pytest.raises(ViewError, match="dim 1 is repeated in the stick, but the stick holds dim 0: only a"):
+        rows.broadcast((5, 128), (0,), stick=1)
+
+
+def test_a_dim_with_several_elements_is_not_repeated():
+    with pytest.raises(ViewError, match="dim 0 of size 3 cannot become 4: only a dim of size 1 is repeated"):
+        view_of((3, 4)).broadcast((4, 4), (0, 1))
+    with pytest.raises(ViewError, match="each of the 2 dims needs a dim of its own in the result"):
+        view_of((3, 3)).broadcast((3, 4), (0, 0))
 
 
 # -- what must not be refused -------------------------------------------------------------------------

@@ -19,7 +19,45 @@ func.func @element(%x: tensor<64x64xf16, #stick.layout<#rows>>) {
 // Both sides have a layout.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 func.func @layout(%x: tensor<64x64xf16, #stick.layout<#rows>>) {
-  // expected-error@below {{restickify needs a layout on its source and on its result}}
+  // expected-error@below {{restickify needs a layout on its source and on its result, or 'stick.to'}}
   %0 = "stick.restickify"(%x) : (tensor<64x64xf16, #stick.layout<#rows>>) -> tensor<64x64xf16>
+  return
+}
+// -----
+// stick.to holds a layout.
+func.func @request(%x: tensor<64x64xf16>) {
+  // expected-error@below {{'stick.to' must be a #stick.layout, not "columns"}}
+  %0 = "stick.restickify"(%x) {stick.to = "columns"} : (tensor<64x64xf16>) -> tensor<64x64xf16>
+  return
+}
+// -----
+// It has the rank of the tensor.
+#dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+func.func @rank(%x: tensor<64x64xf16>) {
+  // expected-error@below {{'stick.to' is a layout of 1 dims, but the tensor has 2}}
+  %0 = "stick.restickify"(%x) {stick.to = #stick.layout<#dense>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
+  return
+}
+// -----
+// It is made of digits.
+#sum = affine_map<(d0, d1) -> (d0 + d1)>
+func.func @digits(%x: tensor<64x64xf16>) {
+  // expected-error@below {{'stick.to' is no layout: 'd0 + d1' is not a digit of one dim}}
+  %0 = "stick.pin"(%x) {stick.to = #stick.layout<#sum>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
+  return
+}
+// -----
+// A pin is the tensor that it pins.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+func.func @pin(%x: tensor<64x64xf16>) {
+  // expected-error@below {{pin keeps shape and element type of its operand}}
+  %0 = "stick.pin"(%x) {stick.to = #stick.layout<#rows>} : (tensor<64x64xf16>) -> tensor<64x128xf16>
+  return
+}
+// -----
+// It says in which layout.
+func.func @pin(%x: tensor<64x64xf16>) {
+  // expected-error@below {{pin names the layout of its operand in 'stick.to'}}
+  %0 = "stick.pin"(%x) : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }

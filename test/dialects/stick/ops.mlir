@@ -14,3 +14,15 @@ func.func @restickify(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<6
   %0 = "stick.restickify"(%x) : (tensor<64x128xf16, #stick.layout<#rows>>) -> tensor<64x128xf16, #stick.layout<#columns>>
   return
 }
+
+// Before layouts are chosen, both ops name one in stick.to; the source may be an argument whose layout is the caller's.
+// CHECK-LABEL: func.func @requests(
+func.func @requests(%x: tensor<64x128xf16>, %y: tensor<64xf16, #stick.layout<#sparse>>) {
+  // CHECK-NEXT: %[[P:.*]] = "stick.pin"(%{{.*}}) {stick.to = #stick.layout<#[[COLUMNS]]>} : (tensor<64x128xf16>) -> tensor<64x128xf16>
+  %0 = "stick.pin"(%x) {stick.to = #stick.layout<#columns>} : (tensor<64x128xf16>) -> tensor<64x128xf16>
+  // CHECK-NEXT: "stick.restickify"(%[[P]]) {stick.to = #stick.layout<#[[ROWS]]>} : (tensor<64x128xf16>) -> tensor<64x128xf16>
+  %1 = "stick.restickify"(%0) {stick.to = #stick.layout<#rows>} : (tensor<64x128xf16>) -> tensor<64x128xf16>
+  // CHECK-NEXT: "stick.pin"(%{{.*}}) {stick.to = #stick.layout<#[[SPARSE]]>} : (tensor<64xf16, #stick.layout<#[[SPARSE]]>>) -> tensor<64xf16>
+  %2 = "stick.pin"(%y) {stick.to = #stick.layout<#sparse>} : (tensor<64xf16, #stick.layout<#sparse>>) -> tensor<64xf16>
+  return
+}

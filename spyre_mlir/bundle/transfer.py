@@ -1,0 +1,136 @@
+"""The loops of ``model.Transfer`` on numpy arrays, and the numbers of the host as bits of a device format.
+
+Everybody who moves tensors between host and device does it here: the simulator, and ``to_device``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.model import Transfer
+from spyre_mlir.target.formats import DL16, INT32, Numerics
+
+#: Per loop, the first value and the number of values.
+Part = tuple[tuple[int, int], ...]
+
+
+def scatter(host: NDArray, buffer: NDArray, address: int, transfer: Transfer) -> None:
+    """Lay out a dense host array of raw bits in the bytes of ``buffer`` from ``address`` on."""
+    for part in filled_parts(transfer):
+        device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
+        device[...] = part_of(host, 0, host.dtype, transfer.host_strides, part)
+
+
+def gather(buffer: NDArray, address: int, host: NDArray, transfer: Transfer) -> None:
+    """The inverse of ``scatter``: fill a dense host array of raw bits from the bytes of ``buffer``."""
+    for part in filled_parts(transfer):
+        device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
+        part_of(host, 0, host.dtype, transfer.host_strides, part)[...] = device
+
+
+def filled_parts(transfer: Transfer) -> list[Part]:
+    """The valid parts that hold an element."""
+    return [part for part in valid_parts(transfer) if all(count for _, count in part)]
+
+
+def same_moves(one: Transfer, other: Transfer) -> bool:
+    """Whether two transfers put each host element at the same place; loops that do not turn do not count."""
+    return _essence(one) == _essence(other)
+
+
+def _essence(transfer: Transfer) -> list[tuple]:
+    """For each part where it begins on host and device, and its loops of more than one iteration."""
+    strides = list(zip(transfer.host_strides, transfer.device_strides, strict=True))
+    essence = []
+    for part in filled_parts(transfer):
+        loops = list(zip(part, strides, strict=True))
+        host = sum(first * stride for (first, _), (stride, _) in loops)
+        device = sum(first * stride for (first, _), (_, stride) in loops)
+        turning = sorted((count, *steps) for (_, count), steps in loops if count > 1)
+        essence.append((host, device, *turning))
+    return sorted(essence)
+
+
+def valid_parts(transfer: Transfer) -> Iterator[Part]:
+    """Rectangular parts of the loop nest that together are all positions with a host element."""
+    per_bound = [
+        list(_within(sorted(zip(weights, loops, strict=True), reverse=True), size, transfer.ranges))
+        for loops, weights, size in transfer.bounds
+    ]
+    for choice in itertools.product(*per_bound):
+        part = [(0, count) for count in transfer.ranges]
+        for limits in choice:
+            for loop, limit in limits.items():
+                part[loop] = limit
+        yield tuple(part)
+
+
+def _within(
+    loops: list[tuple[int, int]], size: int, ranges: tuple[int, ...]
+) -> Iterator[dict[int, tuple[int, int]]]:
+    """Parts with ``sum(weight * i_loop) < size``, for (weight, loop) pairs from the largest weight on."""
+    if not loops:
+        if size > 0:
+            yield {}
+        return
+    (weight, loop), *inner = loops
+    inner_most = sum(w * (ranges[other] - 1) for w, other in inner)
+    whole = min(max((size - 1 - inner_most) // weight + 1, 0), ranges[loop])
+    if whole:
+        yield {loop: (0, whole), **{other: (0, ranges[other]) for _, other in inner}}
+    for i in range(whole, min(ranges[loop], -(-size // weight))):
+        for rest in _within(inner, size - i * weight, ranges):
+            yield {loop: (i, 1), **rest}
+
+
+def part_of(buffer: NDArray, address: int, raw: np.dtype, strides: tuple[int, ...], part: Part) -> NDArray:
+    """A view of the elements of a part; ``strides`` in elements of type ``raw``, ``address`` in bytes."""
+    first = sum(start * stride for (start, _), stride in zip(part, strides, strict=True))
+    shape = tuple(count for _, count in part)
+    steps = tuple(stride * raw.itemsize for stride in strides)
+    return np.ndarray(shape, raw, buffer, address + first * raw.itemsize, steps)
+
+
+def to_raw(array: NDArray, host_dtype: str, data_format: str, numerics: Numerics) -> NDArray:
+    """The elements of a host array as bits of the device format, in host order.
+
+    bfloat16 comes as bits in uint16 or as float32 numbers. ``ValueError`` for what the format cannot hold.
+    """
+    if host_dtype == "bfloat16" and array.dtype == np.uint16:
+        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if data_format == INT32:
+        return numerics.store(_as_int32(array), INT32)
+    if data_format == DL16 and array.dtype == np.float16:
+        return numerics.store_half(array)
+    return numerics.store(array.astype(np.float32), data_format)
+
+
+def from_raw(raw: NDArray, host_dtype: str, data_format: str, numerics: Numerics) -> NDArray:
+    """Device bits as the host type; bfloat16 comes back as the float32 numbers of its rounded values."""
+    values = numerics.load(raw, data_format)
+    if host_dtype == "bfloat16":
+        return _rounded_to_bfloat16(values)
+    if host_dtype == "bool":
+        return values != 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(host_dtype)
+
+
+def _as_int32(array: NDArray) -> NDArray[np.int32]:
+    if array.dtype.kind not in "biu":
+        raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
+    limits = np.iinfo(np.int32)
+    if array.size and (array.min() < limits.min or array.max() > limits.max):
+        raise ValueError(f"it holds values outside the range of {INT32}, the device's only integer format.")
+    return array.astype(np.int32)
+
+
+def _rounded_to_bfloat16(values: NDArray) -> NDArray[np.float32]:
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    even = (bits >> np.uint32(16)) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)
+    return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)

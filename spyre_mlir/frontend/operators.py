@@ -1,0 +1,80 @@
+"""The operators ``torch.ops.spyre.*`` by which a model says how its tensors lie on the device.
+
+``restickify(x, stick_dims)`` converts ``x`` to another stick, there and then. ``pin(x, stick_dims,
+dim_order=None)`` moves nothing: ``x`` is made in this layout. Both give the numbers of ``x``, so a model that
+uses them runs eagerly too; whoever wants the layout must use what they return. Importing
+``spyre_mlir.frontend`` registers them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch.fx import Node
+
+from spyre_mlir.dialects import stick
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.requests import LayoutRequest
+from spyre_mlir.mlir import ir
+
+_NAMESPACE = "spyre"
+
+_ELEMENT_TYPES = {
+    torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.bool: "i1", torch.int8: "i8",
+    torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
+}  # fmt: skip
+
+Builder = Callable[[ir.Value, StickLayout, ir.Location], ir.Value]
+
+_BUILDERS: dict[str, Builder] = {"restickify": stick.requested_restickify, "pin": stick.pin}
+
+
+@torch.library.custom_op(
+    f"{_NAMESPACE}::restickify", mutates_args=(), schema="(Tensor x, int[] stick_dims) -> Tensor"
+)
+def restickify(x: Tensor, stick_dims: Sequence[int]) -> Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op(
+    f"{_NAMESPACE}::pin",
+    mutates_args=(),
+    schema="(Tensor x, int[] stick_dims, int[]? dim_order=None) -> Tensor",
+)
+def pin(x: Tensor, stick_dims: Sequence[int], dim_order: Sequence[int] | None = None) -> Tensor:
+    return x.clone()
+
+
+@restickify.register_fake
+def _(x: Tensor, stick_dims: Sequence[int]) -> Tensor:
+    return torch.empty_like(x)
+
+
+@pin.register_fake
+def _(x: Tensor, stick_dims: Sequence[int], dim_order: Sequence[int] | None = None) -> Tensor:
+    return torch.empty_like(x)
+
+
+def is_layout_operator(node: Node) -> bool:
+    """Whether a node says how a tensor lies on the device."""
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == _NAMESPACE
+
+
+def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
+    """What builds the ``stick`` operation of a node; the tensor it takes, the layout it asks for, the element type."""
+    target = cast(torch._ops.OpOverload, node.target)
+    names = [argument.name for argument in target._schema.arguments]
+    given: dict[str, Any] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    source = given.pop("x")
+    tensor, what = source.meta["val"], f"'{source.name}'"
+    element = _ELEMENT_TYPES[tensor.dtype]
+    try:
+        layout = LayoutRequest.of(given, what).layout(tensor.shape, element, what)
+    except CompileError as error:
+        raise CompileError(error.message, source_of(node)) from None
+    return _BUILDERS[target._opname], source, layout, element

@@ -1,0 +1,133 @@
+"""Candidate layouts of a tensor, and what it costs to convert one to another."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+
+from spyre_mlir.cost import effective_bytes
+from spyre_mlir.layout.orders import from_order, natural_order
+from spyre_mlir.layout.space import refined
+from spyre_mlir.layout.steps import Step, applied
+from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.target.device import device
+
+#: What an operation moves can mostly stay in the scratchpad, a conversion goes through device memory: its
+#: bytes count so many times. With 1, tensors of few sticks are converted to save a little padding.
+CONVERSION_WEIGHT = 16
+
+
+class Candidate:
+    """One layout that a tensor may have: there is one object per layout, so that ``is`` compares.
+
+    ``view`` says how the tensor lies in memory, ``lane`` is the dim in its stick (None: sparse), ``plain``
+    whether a device operation can address it, ``bytes`` what a pass over it moves, padding included.
+    """
+
+    __slots__ = ("bytes", "lane", "plain", "view")
+
+    def __init__(self, view: BufferView) -> None:
+        self.view = view
+        self.lane = view.lane
+        self.plain = view.why_not_plain() is None
+        self.bytes = math.prod(axis.size for axis in view.axes) * device().stick_bytes
+
+    @property
+    def layout(self) -> StickLayout:
+        """The layout of a buffer that lies like this, dims of size 1 outermost."""
+        if not self.plain:
+            return self.view.layout
+        return from_order(self.view.shape, self.view.dtype, self.lane, self.order)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Its device dims by logical dim, outermost first."""
+        return tuple(axis.dim for axis in self.view.axes)
+
+    def __repr__(self) -> str:
+        return f"Candidate(stick {self.lane}, order {list(self.order)})"
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def candidate(view: BufferView) -> Candidate:
+    """The candidate of a view."""
+    return Candidate(view)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def candidate_of(layout: StickLayout) -> Candidate:
+    """The candidate of a whole buffer."""
+    return candidate(BufferView.of(layout))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def image(step: Step, source: Candidate) -> Candidate | None:
+    """What a view operation makes of a candidate of its source; None where that is no view."""
+    try:
+        return candidate(applied(step, source.view))
+    except ViewError:
+        return None
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def default_layout(
+    shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
+) -> StickLayout:
+    """The convention's layout with ``stick`` in the stick (None: sparse)."""
+    others = [dim for dim in range(len(shape)) if dim != stick]
+    return StickLayout.for_tensor(shape, dtype, [*others, -1 if stick is None else stick], stick_outermost)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def plain_candidates(
+    shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
+) -> tuple[Candidate, ...]:
+    """The orders to try for any tensor: the convention's, and the one whose rows are innermost."""
+    layouts = [default_layout(shape, dtype, stick, stick_outermost)]
+    if stick is not None and len(shape) > 2:
+        layouts.append(natural_order(shape, dtype, stick))
+    return distinct(map(candidate_of, layouts))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def ordered(shape: tuple[int, ...], dtype: str, stick: int | None, order: tuple[int, ...]) -> Candidate:
+    """The dense candidate with these device dims, outermost first."""
+    return candidate_of(from_order(shape, dtype, stick, order))
+
+
+def distinct(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Without repetitions, in order of first appearance."""
+    return tuple(dict.fromkeys(candidates))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def conversion_cost(source: Candidate, target: Candidate) -> int:
+    """Effective bytes of copying a tensor from one layout into another: all of both, once.
+
+    Another stick makes it slower (spyre.toml, restickify); where the pieces of the source do not fall on the
+    sticks of the target, it takes a copy more. Every copy is an operation more, which counts as a burst.
+    """
+    memory = device()
+    try:
+        space = refined([source.view, target.view])
+    except ViewError:
+        runs, copies = (memory.burst_bytes, memory.burst_bytes), 2
+    else:
+        runs, copies = tuple(view.run_bytes(space.sizes) for view in space.views), 1
+    moved = sum(
+        effective_bytes(copies * side.bytes, run) for side, run in zip((source, target), runs, strict=True)
+    )
+    slower = memory.one_way_bytes_per_ns / memory.restickify_bytes_per_ns if source.lane != target.lane else 1
+    return round(moved * slower) + copies * memory.burst_bytes
+
+
+def conversion_price(source: Candidate, target: Candidate) -> int:
+    """What a conversion counts against the transfers of operations."""
+    return CONVERSION_WEIGHT * conversion_cost(source, target)
+
+
+def cheapest(sources: Sequence[Candidate], target: Candidate) -> Candidate:
+    """The source that converts to ``target`` for the fewest effective bytes, the first of several."""
+    return min(sources, key=lambda source: conversion_cost(source, target))

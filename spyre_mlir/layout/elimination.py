@@ -1,0 +1,258 @@
+"""Minimal sums of small tables: the combinatorial core of the layout choice.
+
+Variables have a few states each; tables over some of them hold costs (``inf`` where states do not go
+together); the sum of all tables is to be smallest. Bucket elimination (Dechter, 1999) takes one variable
+after the other: it adds up the tables that mention it and minimises it away, which leaves a table over its
+neighbours. On trees and narrow graphs these stay small and the result is exact. Where one would grow beyond
+the limit, the bucket is split and each part is minimised alone (mini-buckets): a lower bound. A beam then
+goes back through the buckets, guided by that bound.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: A variable with more neighbours waits until most of them are gone.
+_MANY_NEIGHBOURS = 20
+
+#: Variables in ascending order.
+Scope = tuple[int, ...]
+Table = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """A state per variable with its ``cost``; no choice costs less than ``bound``."""
+
+    states: tuple[int, ...]
+    cost: float
+    bound: float
+
+    @property
+    def proven(self) -> bool:
+        """Whether no other choice costs less."""
+        return self.cost <= self.bound
+
+
+class Sum:
+    """Tables to be added up; those over the same variables are added at once."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = list(sizes)
+        self.tables: dict[Scope, Table] = {}
+
+    def add(self, scope: Scope, table: Table) -> None:
+        """Adds costs over ``scope`` (ascending, without repetition), one axis per variable."""
+        if 1 in table.shape:  # a variable of one state decides nothing
+            scope = tuple(variable for variable in scope if self.sizes[variable] > 1)
+            table = table.reshape([self.sizes[variable] for variable in scope])
+        known = self.tables.get(scope)
+        self.tables[scope] = table if known is None else known + table
+
+    def cost(self, states: Sequence[int]) -> float:
+        """The sum at one choice of states."""
+        return float(sum(table[tuple(states[v] for v in scope)] for scope, table in self.tables.items()))
+
+    def minimize(self, limit_entries: int = 1 << 20, width: int = 200) -> Minimum:
+        """The smallest sum: exact while no table needs more than ``limit_entries``, else by a beam.
+
+        ``Minimum.cost`` is ``inf`` if no states go together (or the beam of ``width`` found none).
+        """
+        buckets = _Elimination(self, limit_entries).run()
+        split = any(len(bucket.groups) > 1 for bucket in buckets)
+        states = _beam(buckets, self.sizes, width) if split else _retrace(buckets, self.sizes)
+        constant = float(self.tables.get((), 0))
+        bound = constant + sum(
+            float(table) for bucket in buckets for scope, table in bucket.sent if not scope
+        )
+        if states is None:
+            return Minimum((), math.inf, math.inf if not split else bound)
+        return Minimum(tuple(states), self.cost(states), bound)
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """A variable, the groups of tables minimised over it, and the table that each group sends on."""
+
+    variable: int
+    groups: list[tuple[Scope, Table]]
+    sent: list[tuple[Scope, Table]]
+
+
+class _Elimination:
+    """Takes the variable with the smallest table to build next, those with many neighbours last."""
+
+    def __init__(self, source: Sum, limit_entries: int) -> None:
+        self.sizes = source.sizes
+        self.limit = limit_entries
+        self.tables: dict[Scope, Table] = {}
+        self.touching: list[dict[Scope, None]] = [{} for _ in source.sizes]
+        self.neighbours: list[dict[int, int]] = [{} for _ in source.sizes]  # and how many scopes they share
+        for scope, table in source.tables.items():
+            self._send(scope, table)
+
+    def run(self) -> list[_Bucket]:
+        variables = [variable for variable, size in enumerate(self.sizes) if size > 1]
+        waiting = [(self._effort(variable), variable) for variable in variables]
+        heapq.heapify(waiting)
+        done: set[int] = set()
+        buckets = []
+        while waiting:
+            effort, variable = heapq.heappop(waiting)
+            if variable in done:
+                continue
+            now = self._effort(variable)
+            if now > effort:
+                heapq.heappush(waiting, (now, variable))
+                continue
+            done.add(variable)
+            around = list(self.neighbours[variable])
+            buckets.append(self._eliminate(variable))
+            for neighbour in around:
+                heapq.heappush(waiting, (self._effort(neighbour), neighbour))
+        return buckets
+
+    def _effort(self, variable: int) -> int:
+        """Entries of the table that eliminating a variable builds; beyond many neighbours their count alone."""
+        around = self.neighbours[variable]
+        if len(around) > _MANY_NEIGHBOURS:
+            return (1 << 64) + len(around)
+        return self.sizes[variable] * math.prod([self.sizes[other] for other in around])
+
+    def _eliminate(self, variable: int) -> _Bucket:
+        groups = self._groups(variable)
+        sent = []
+        for scope, table in groups:
+            rest = tuple(other for other in scope if other != variable)
+            sent.append((rest, table.min(axis=scope.index(variable))))
+        for scope in list(self.touching[variable]):
+            self._take(scope)
+        for scope, table in sent:
+            self._send(scope, table)
+        return _Bucket(variable, groups, sent)
+
+    def _take(self, scope: Scope) -> None:
+        del self.tables[scope]
+        for variable in scope:
+            del self.touching[variable][scope]
+            around = self.neighbours[variable]
+            for other in scope:
+                if other != variable:
+                    around[other] -= 1
+                    if not around[other]:
+                        del around[other]
+
+    def _send(self, scope: Scope, table: Table) -> None:
+        if not scope:
+            return
+        known = self.tables.get(scope)
+        self.tables[scope] = table if known is None else known + table
+        if known is not None:
+            return
+        for variable in scope:
+            self.touching[variable][scope] = None
+            around = self.neighbours[variable]
+            for other in scope:
+                if other != variable:
+                    around[other] = around.get(other, 0) + 1
+
+    def _groups(self, variable: int) -> list[tuple[Scope, Table]]:
+        """The tables of a variable added up, in as few groups as the limit allows."""
+        if not self.touching[variable]:
+            return [((variable,), np.zeros(self.sizes[variable]))]
+        scopes = sorted(self.touching[variable], key=lambda scope: (-len(scope), scope))
+        groups: list[list[Scope]] = []
+        unions: list[set[int]] = []
+        for scope in scopes:
+            for members, union in zip(groups, unions, strict=True):
+                if math.prod(self.sizes[v] for v in union.union(scope)) <= self.limit:
+                    members.append(scope)
+                    union.update(scope)
+                    break
+            else:
+                groups.append([scope])
+                unions.append(set(scope))
+        return [
+            self._total(members, tuple(sorted(union))) for members, union in zip(groups, unions, strict=True)
+        ]
+
+    def _total(self, members: list[Scope], union: Scope) -> tuple[Scope, Table]:
+        total: Table | None = None
+        for scope in members:
+            table = self.tables[scope]
+            if scope != union:
+                table = table.reshape([self.sizes[v] if v in scope else 1 for v in union])
+            total = table if total is None else total + table
+        assert total is not None
+        if total.ndim and total.shape != (shape := tuple(self.sizes[v] for v in union)):
+            total = np.broadcast_to(total, shape)
+        return union, total
+
+
+def _retrace(buckets: list[_Bucket], sizes: Sequence[int]) -> list[int] | None:
+    """The states of an exact elimination, from the last variable back to the first."""
+    states = [0] * len(sizes)
+    for bucket in reversed(buckets):
+        ((scope, table),) = bucket.groups
+        row = table[tuple(slice(None) if v == bucket.variable else states[v] for v in scope)]
+        best = int(row.argmin())
+        if row[best] == math.inf:
+            return None
+        states[bucket.variable] = best
+    return states
+
+
+def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int] | None:
+    """Goes back through split buckets with the ``width`` partial choices of the smallest bound.
+
+    The bound of a choice is kept up to date: what a bucket sent is replaced by what its groups cost.
+    """
+    first_use: dict[int, int] = {}
+    for at, bucket in enumerate(buckets):
+        for scope, _ in bucket.groups:
+            for variable in scope:
+                first_use.setdefault(variable, at)
+    live: dict[int, NDArray[np.intp]] = {}
+    bounds = np.zeros(1)
+    trace: list[tuple[int, NDArray[np.intp], NDArray[np.intp]]] = []
+    for at in reversed(range(len(buckets))):
+        bucket = buckets[at]
+        grown = bounds[:, None] + np.zeros(sizes[bucket.variable])
+        for scope, table in bucket.groups:
+            grown = grown + _at(table, scope, live, bucket.variable)
+        for scope, table in bucket.sent:
+            if scope:
+                sent = _at(table, scope, live, None)
+                grown = grown - np.where(np.isinf(sent), 0, sent)[:, None]
+        flat = grown.ravel()
+        kept = np.argsort(flat, kind="stable")[:width]
+        kept = kept[flat[kept] < math.inf]
+        if not len(kept):
+            return None
+        parents, chosen = np.divmod(kept, sizes[bucket.variable])
+        bounds = flat[kept]
+        trace.append((bucket.variable, parents, chosen))
+        live = {v: states[parents] for v, states in live.items() if first_use[v] < at}
+        if first_use[bucket.variable] < at:
+            live[bucket.variable] = chosen
+    states = [0] * len(sizes)
+    row = 0
+    for variable, parents, chosen in reversed(trace):
+        states[variable] = int(chosen[row])
+        row = int(parents[row])
+    return states
+
+
+def _at(table: Table, scope: Scope, live: dict[int, NDArray[np.intp]], free: int | None) -> Table:
+    """A table at the states of each partial choice; over all states of ``free`` as the last axis."""
+    index = tuple(slice(None) if v == free else live[v] for v in scope)
+    found = table[index]
+    if free is not None and scope[0] == free and len(scope) > 1:
+        found = found.T
+    return found

@@ -1,0 +1,103 @@
+"""A table of the tensors of a function and how they lie on the device: rows in, text out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.layout.stick_layout import StickLayout
+
+_HEAD = ("tensor", "op", "shape", "type", "device size", "stick", "padding", "bytes", "origin", "location")
+_RIGHT = {_HEAD.index("bytes")}
+
+
+@dataclass(frozen=True)
+class ListedTensor:
+    """One tensor of a function: its name, the operation that makes it, its layout, how it came to be.
+
+    ``owns_buffer`` is false for a view and for a part of another buffer: they have no bytes of their own.
+    """
+
+    name: str
+    operation: str
+    layout: StickLayout
+    origin: str
+    location: str
+    owns_buffer: bool = True
+    restickified: bool = False
+
+
+def listing(function: str, tensors: Sequence[ListedTensor]) -> str:
+    """The table of one function, in the order given, and its totals."""
+    if not tensors:
+        return f"@{function}: no tensors\n"
+    rows = [_HEAD, *(_row(tensor) for tensor in tensors)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [_line(row, widths) for row in rows]
+    return "\n".join([f"@{function}", *lines, _totals(tensors)]) + "\n"
+
+
+def stick_text(layout: StickLayout) -> str:
+    """``d1 x 64``, the elements of each dim in the stick, or ``sparse``."""
+    if layout.stick_dim is None:
+        return "sparse"
+    return ", ".join(f"d{digit.dim} x {digit.size(layout.shape)}" for digit in layout.stick_digits)
+
+
+def padding_bytes(layout: StickLayout) -> int:
+    """Device bytes that hold no element: positions beyond the shape, and the empty lanes of sparse sticks."""
+    room = math.prod(layout.device_size)
+    return layout.bytes * max(room - math.prod(layout.shape), 0) // max(room, 1)
+
+
+def percent(part: int, whole: int) -> str:
+    """A share with one decimal; of nothing it is 0."""
+    return f"{100 * part / max(whole, 1):.1f} %"
+
+
+def by(sizes: Iterable[int]) -> str:
+    """``4x512x64``; a tensor of rank 0 is ``scalar``."""
+    return "x".join(map(str, sizes)) or "scalar"
+
+
+def _row(tensor: ListedTensor) -> tuple[str, ...]:
+    layout, owns = tensor.layout, tensor.owns_buffer
+    return (
+        tensor.name,
+        tensor.operation,
+        by(layout.shape),
+        layout.dtype,
+        by(layout.device_size),
+        stick_text(layout),
+        _padding(layout) if owns else "-",
+        f"{layout.bytes if owns else 0:,}",
+        tensor.origin,
+        tensor.location or "-",
+    )
+
+
+def _padding(layout: StickLayout) -> str:
+    """``d1 + 16``: how many positions each padded dim has beyond the shape; and the lanes of sparse sticks."""
+    padded = [f"d{dim} + {count}" for dim, count in enumerate(layout.padding) if count]
+    per_stick = layout.elements_per_stick
+    lanes = [f"{per_stick - 1} of {per_stick} lanes"] if layout.stick_dim is None else []
+    return ", ".join(padded + lanes) or "-"
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        cell.rjust(width) if k in _RIGHT else cell.ljust(width)
+        for k, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(cells).rstrip()
+
+
+def _totals(tensors: Sequence[ListedTensor]) -> str:
+    own = [tensor.layout for tensor in tensors if tensor.owns_buffer]
+    total, padding = sum(layout.bytes for layout in own), sum(map(padding_bytes, own))
+    converted = [tensor.layout.bytes for tensor in tensors if tensor.restickified]
+    return (
+        f"total: buffers {len(own)}, bytes {total:,}, padding {padding:,} ({percent(padding, total)}), "
+        f"restickifies {len(converted)} ({sum(converted):,} bytes)"
+    )

@@ -1,0 +1,70 @@
+"""What a device operation makes of layouts: the forms it has, and what its transfers cost in each."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from spyre_mlir.cost import effective_bytes
+from spyre_mlir.layout.candidates import Candidate
+from spyre_mlir.layout.graph import Signature
+from spyre_mlir.layout.rules import Form, forms
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A form of an operation, seen from its operands (the result last).
+
+    ``lanes`` are the dims in the stick by the operands' own dims, ``tiles`` what is taken of each operand in
+    one piece, in elements per dim of it. There is one object per signature and form.
+    """
+
+    form: Form
+    lanes: tuple[int | None, ...]
+    tiles: tuple[tuple[int, ...], ...]
+
+    @property
+    def sparse(self) -> bool:
+        """Whether no operand has a dim in its stick."""
+        return all(lane is None for lane in self.lanes)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def ways(signature: Signature) -> tuple[Way, ...]:
+    """All forms of an operation; empty if it has none."""
+    return tuple(_way(signature, form) for form in forms(signature.opcode, signature.iteration))
+
+
+def _way(signature: Signature, form: Form) -> Way:
+    tile = _tile(signature, form)
+    return Way(
+        form,
+        tuple(
+            None if lane is None else dims.index(lane)
+            for lane, dims in zip(form.lanes, signature.maps, strict=True)
+        ),
+        tuple(tuple(1 if dim is None else tile[dim] for dim in dims) for dims in signature.maps),
+    )
+
+
+def _tile(signature: Signature, form: Form) -> list[int]:
+    """What an operation takes in one piece if it may: all of each dim, but of batches one.
+
+    A matmul works on one matrix at a time (hardware.md, batched matmul rows); how other dims are divided over
+    cores is decided later and goes by the layouts.
+    """
+    iteration = signature.iteration
+    tile = list(iteration.sizes)
+    if DEVICE_OPS[form.opcode].kind is Kind.MATMUL:
+        for dim in iteration.present[0] & iteration.present[1] - iteration.reduced:
+            tile[dim] = 1
+    return tile
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def transfer_cost(way: Way, operand: int, held: Candidate) -> int | None:
+    """Effective bytes to move one operand (-1: the result) once; None if it cannot lie like this."""
+    if held.lane != way.lanes[operand] or not held.plain:
+        return None
+    return effective_bytes(held.bytes, held.view.run_bytes(way.tiles[operand]))

@@ -1,0 +1,160 @@
+"""What a user says about a tensor's layout, made a layout: which dims are in the stick, how the others are ordered.
+
+``stick_dims`` names the dims in the stick, the innermost last: one, or none for a stick-sparse tensor, or
+several for elements of 1 byte and of 4 bits; the others keep their default order. ``dim_order`` names the
+whole order: the last entry is the stick (-1 after all dims: stick-sparse), the first goes innermost before
+it. ``stick_outermost`` puts the stick count first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.stick_layout import ELEMENT_BITS, Digit, StickLayout
+from spyre_mlir.options import Options
+
+#: The element type in which the device keeps a host's, where it is another one.
+_ON_THE_DEVICE = {"bf16": "f16", "i1": "f16", "i64": "i32"}
+
+#: How many elements of each dim a stick of several dims holds, by bits of an element and number of dims: the
+#: operands of a matmul, int8 or fp8 [K=2, N=64]; int4 [K=4, N=64] and [K=16, M=2, K=8].
+_FORMS: dict[int, dict[int, tuple[int, ...]]] = {8: {2: (2, 64)}, 4: {2: (4, 64), 3: (16, 2, 8)}}
+
+
+@dataclass(frozen=True)
+class LayoutRequest(Options):
+    """A layout by stick dims or by the order of all dims; with neither it is the default one."""
+
+    stick_dims: tuple[int, ...] | None = None
+    dim_order: tuple[int, ...] | None = None
+    stick_outermost: bool = False
+
+    @classmethod
+    def title(cls) -> str:
+        return "layout"
+
+    @classmethod
+    def of(cls, given: Any, what: str) -> LayoutRequest:
+        """The request that a mapping of these fields holds; ``what`` names the tensor in errors."""
+        if not isinstance(given, Mapping):
+            raise CompileError(
+                f"The layout of {what} is a mapping such as {{'stick_dims': [0]}}, not {given!r}."
+            )
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise CompileError(f"The layout of {what} has no '{name}'; it has {', '.join(known)}.")
+        dims = {
+            name: _integers(given[name], name, what)
+            for name in ("stick_dims", "dim_order")
+            if given.get(name) is not None
+        }
+        return cls(**dims, stick_outermost=bool(given.get("stick_outermost", False)))
+
+    def layout(self, shape: Sequence[int], dtype: str, what: str) -> StickLayout:
+        """The layout of a tensor of ``shape`` and MLIR element type ``dtype``; ``CompileError`` for a bad request.
+
+        ``what`` names the tensor in the error, as in "tensor 'x'".
+        """
+        rank, dtype, subject = len(shape), device_dtype(dtype), f"The layout of {what}"
+        if dtype not in ELEMENT_BITS:
+            raise CompileError(f"{subject} cannot be chosen: the device has no {dtype}.")
+        sticks = self._sticks(rank, dtype, subject)
+        order = self._order(rank, sticks, subject)
+        if sticks is None or len(sticks) < 2:
+            return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost)
+        held = tuple(zip(sticks, _FORMS[ELEMENT_BITS[dtype]][len(sticks)], strict=True))
+        return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost, held)
+
+    def _sticks(self, rank: int, dtype: str, subject: str) -> list[int] | None:
+        """The stick dims, counted from the first dim."""
+        if self.stick_dims is None:
+            return None
+        for dim in self.stick_dims:
+            if not -rank <= dim < rank:
+                raise CompileError(f"{subject} has the stick dim {dim}, but the tensor has {rank} dims.")
+        most = max(_FORMS.get(ELEMENT_BITS[dtype], {1: ()}))
+        if len(self.stick_dims) > most:
+            dims = list(self.stick_dims)
+            raise CompileError(
+                f"{subject} has the stick_dims {dims}, but a stick of {dtype} holds at most {most}."
+            )
+        return [dim % rank for dim in self.stick_dims]
+
+    def _order(self, rank: int, sticks: list[int] | None, subject: str) -> list[int] | None:
+        """The dim order that ``StickLayout.for_tensor`` takes."""
+        if self.dim_order is None:
+            if sticks is None or len(sticks) > 1:
+                return None
+            return [*(dim for dim in range(rank) if dim not in sticks), *(sticks or [-1])]
+        order = list(self.dim_order)
+        dims = order[:-1] if len(order) == rank + 1 and order[-1] == -1 else order
+        if sorted(dims) != list(range(rank)):
+            raise CompileError(
+                f"{subject} has the dim_order {order}, which must name each of the {rank} dims once, "
+                "the stick last, or all of them and then -1."
+            )
+        if sticks is not None and order[-1:] != (sticks or [-1])[-1:]:
+            raise CompileError(f"{subject} has the stick_dims {sticks}, but its dim_order is {order}.")
+        return order
+
+
+def device_dtype(dtype: str) -> str:
+    """The element type in which the device keeps an MLIR element type of the host."""
+    return _ON_THE_DEVICE.get(dtype, dtype)
+
+
+def _integers(value: Any, name: str, what: str) -> tuple[int, ...]:
+    if isinstance(value, Sequence) and all(type(item) is int for item in value):
+        return tuple(value)
+    raise CompileError(f"The {name} of the layout of {what} must be a list of integers, not {value!r}.")
+
+
+def with_element_type(layout: StickLayout, dtype: str) -> StickLayout:
+    """The same order of dims with sticks of another element type; ``ValueError`` if the sticks are cut otherwise.
+
+    f32 (d1 floordiv 32, d0, d1 mod 32)  ->  f16 (d1 floordiv 64, d0, d1 mod 64)
+    """
+    old, new = layout.elements_per_stick, replace(layout, dtype=dtype).elements_per_stick
+    if old == new or layout.stick_dim is None:
+        return replace(layout, dtype=dtype)
+    digits = [_with_stick_of(digit, layout.stick_dim, old, new) for digit in layout.digits[:-1]]
+    return replace(layout, dtype=dtype, digits=(*digits, Digit(layout.stick_dim, 1, new)))
+
+
+def _with_stick_of(digit: Digit, stick_dim: int, old: int, new: int) -> Digit:
+    """A digit that counts sticks of ``old`` elements, counting sticks of ``new``."""
+    if digit.dim != stick_dim:
+        return digit
+    if digit.divisor != old or (digit.modulus is not None and digit.modulus * old % new):
+        raise ValueError(f"dim {stick_dim} is not cut in whole sticks of {new} elements")
+    return replace(digit, divisor=new, modulus=digit.modulus and digit.modulus * old // new)
+
+
+def why_not_a_layout(layout: StickLayout) -> str | None:
+    """Why a map does not give each element a place of its own, in sticks of the element type; None if it does.
+
+    The digits of a dim must count like a number with mixed radices: each begins where the one below ends.
+    """
+    if not layout.digits:
+        return "it has no results"
+    lane, held = layout.digits[-1], math.prod(digit.modulus or 0 for digit in layout.stick_digits)
+    if lane.dim is not None and (lane.divisor != 1 or held != layout.elements_per_stick):
+        expected = f"'d{lane.dim} mod {layout.elements_per_stick}' or 0"
+        return f"its last result must be {expected} for {layout.dtype}"
+    for dim, size in enumerate(layout.shape):
+        reached = 1
+        digits = [digit for digit in layout.digits if digit.dim == dim and size > 1]
+        for digit in sorted(digits, key=lambda digit: digit.divisor):
+            if digit.divisor < reached:
+                return f"the digits of d{dim} overlap"
+            if digit.divisor > reached:
+                break
+            reached *= digit.size(layout.shape)
+        if reached < size:
+            return f"the elements of d{dim} share places: its digits reach {reached} of {size}"
+    return None

@@ -1,0 +1,77 @@
+"""What the dims of an operation are to it: reduced, kept, contracted, rows, columns, .. No layouts here."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """What the stick rules see of an operation: extents of its dims, which dims each operand has, element types.
+
+    The last operand is the result. ``windows`` are the dims of a window and those it slides along, which
+    presence does not tell; only pooling and convolution have some.
+    """
+
+    sizes: tuple[int, ...]
+    present: tuple[frozenset[int], ...]
+    reduced: frozenset[int]
+    dtypes: tuple[str, ...]
+    windows: frozenset[int] = frozenset()
+
+    def seated(self, inputs: Sequence[int]) -> Iteration:
+        """The same operation with original input ``inputs[k]`` at seat ``k``."""
+        order = (*inputs, len(self.present) - 1)
+        if order == tuple(range(len(order))):
+            return self
+        return replace(
+            self,
+            present=tuple(self.present[at] for at in order),
+            dtypes=tuple(self.dtypes[at] for at in order),
+        )
+
+
+class Role(enum.Enum):
+    """What a dim is to an operation."""
+
+    REDUCED = "reduced"
+    KEPT = "kept"
+    CONTRACTED = "contracted"
+    ROW = "row"
+    COLUMN = "column"
+    BATCH = "batch"
+    WINDOW = "window"
+    SELECTED = "k"
+    NORMALISED = "normalised"
+
+
+_MEANING: dict[Role, Callable[[Iteration, int], bool]] = {
+    Role.REDUCED: lambda it, dim: dim in it.reduced,
+    Role.KEPT: lambda it, dim: dim in it.present[-1],
+    Role.CONTRACTED: lambda it, dim: (
+        dim in it.reduced and dim not in it.windows and dim in it.present[0] & it.present[1]
+    ),
+    Role.ROW: lambda it, dim: dim in it.present[0] - it.present[1] - it.reduced,
+    Role.COLUMN: lambda it, dim: dim in it.present[1] - it.present[0] - it.reduced,
+    Role.BATCH: lambda it, dim: dim in (it.present[0] & it.present[1]) - it.reduced,
+    Role.WINDOW: lambda it, dim: dim in it.windows,
+    Role.SELECTED: lambda it, dim: not any(dim in has for has in it.present[:-1]),
+    Role.NORMALISED: lambda it, dim: dim in it.present[0] - it.present[1],
+}
+
+
+def dims_of(role: Role, iteration: Iteration) -> list[int]:
+    """All dims of a role, ascending."""
+    return [dim for dim in range(len(iteration.sizes)) if is_of(role, iteration, dim)]
+
+
+def sized_dims_of(role: Role, iteration: Iteration) -> list[int]:
+    """Those of more than one element."""
+    return [dim for dim in dims_of(role, iteration) if iteration.sizes[dim] > 1]
+
+
+def is_of(role: Role, iteration: Iteration, dim: int) -> bool:
+    """Whether a dim has a role."""
+    return _MEANING[role](iteration, dim)

@@ -1,0 +1,256 @@
+"""Rewrites a function to the layouts of a plan: forms of operations, conversions, copies ahead of time."""
+
+from __future__ import annotations
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, structured
+from spyre_mlir.layout import BufferView, StickLayout
+from spyre_mlir.layout.candidates import Candidate, candidate_of, image
+from spyre_mlir.layout.choice import Decision, Plan
+from spyre_mlir.layout.graph import Compute, Given, Node, View
+from spyre_mlir.layout.operations import Way
+from spyre_mlir.layout.rules import RULES
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._layout_graph import LayoutGraph
+from spyre_mlir.passes._layout_types import RESTICKIFY
+from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import KINDS
+
+
+class LayoutRewrite:
+    """Goes through a function once. ``layouts`` are those of all buffers, ``ways`` those of operations, by result."""
+
+    def __init__(self, owner: Pass, source: LayoutGraph, plan: Plan) -> None:
+        self.owner = owner
+        self.source = source
+        self.plan = plan
+        self.layouts: dict[ir.Value, StickLayout] = {}
+        self.ways: dict[ir.Value, Way] = {}
+        self._held: list[dict[Candidate, ir.Value]] = [{} for _ in plan.decisions]
+
+    def run(self) -> None:
+        block = self.source.func.regions[0].blocks[0]
+        for argument in list(block.arguments):
+            self._given(argument)
+        for op in [op.operation for op in block.operations]:
+            with ir.InsertionPoint(op), op.location:
+                self._visit(op)
+
+    # -- values ---------------------------------------------------------------------------------------
+
+    def _decision(self, value: ir.Value) -> tuple[int, Node, Decision]:
+        tensor = self.source.tensors[value]
+        return tensor, self.source.graph.nodes[tensor], self.plan.decisions[tensor]
+
+    def _hold(self, value: ir.Value, held: Candidate, layout: StickLayout | None = None) -> None:
+        self._held[self.source.tensors[value]][held] = value
+        self.layouts[value] = held.layout if layout is None else layout
+
+    def _given(self, value: ir.Value) -> None:
+        """An argument or constant; each further layout of one that is free is a copy made ahead of time."""
+        tensor, node, decision = self._decision(value)
+        assert isinstance(node, Given)
+        if not node.free:
+            held = decision.state.own.held
+            self._hold(
+                value, held, node.pin or StickLayout.for_tensor(node.shape, node.dtype, None, self._outermost)
+            )
+            return
+        first, *others = decision.state.base
+        self._hold(value, first)
+        for held in others:
+            self._held[tensor][held] = self._again(value)
+            self.layouts[self._held[tensor][held]] = held.layout
+
+    @property
+    def _outermost(self) -> bool:
+        return bool(getattr(self.owner, "stick_outermost", False))
+
+    def _again(self, value: ir.Value) -> ir.Value:
+        """The same weight or constant once more, for another layout."""
+        op = defining_op(value)
+        if op is not None:
+            return op.clone().operation.results[0]
+        return self.source.second_argument(value)
+
+    def _value(self, tensor: int, held: Candidate, reader: ir.Operation) -> ir.Value:
+        """The value of a tensor in a layout; a conversion is made before its first reader."""
+        known = self._held[tensor]
+        if held not in known:
+            decision = self.plan.decisions[tensor]
+            conversion = next(each for each in decision.conversions if each.target is held)
+            source = self._value(tensor, conversion.source, reader)
+            known[held] = self._converted(
+                source, conversion.source, held, conversion.cost, self._why(reader, tensor)
+            )
+        return known[held]
+
+    def _converted(
+        self, value: ir.Value, source: Candidate, target: Candidate, cost: int, why: str
+    ) -> ir.Value:
+        made = sdsc.clone(value, ir.Location.current)
+        self.layouts[made] = target.layout
+        self._mark(maker_of(made), source, target, cost, why)
+        return made
+
+    def _mark(self, op: ir.Operation, source: Candidate, target: Candidate, cost: int, why: str) -> None:
+        """Makes a clone a conversion, if it changes the stick."""
+        kind = "restickify" if source.lane != target.lane else "copy"
+        if source.lane != target.lane:
+            op.attributes[RESTICKIFY] = ir.StringAttr.get(why)
+        reason = f"stick {_dim(source.lane)} -> {_dim(target.lane)}: {why}"
+        self.owner.remark(op, kind, reason, before=0, after=cost)
+
+    def _why(self, reader: ir.Operation, tensor: int) -> str:
+        """The rule of the first reader that forces a conversion."""
+        if reader.name in VIEWS:
+            step, own = step_of(reader), self.plan.decisions[tensor].state.base[0]
+            try:
+                step.apply(own.view)
+            except ValueError as error:
+                return f"'{reader.name}' is no view of the other layout: {error}"
+            return f"'{reader.name}' and its readers"
+        opcode = sdsc.opcode_of(reader)
+        if opcode is None:
+            return f"'{reader.name}'"
+        return f"'{opcode}': {RULES[KINDS[opcode]].sentence}"
+
+    # -- ops ------------------------------------------------------------------------------------------
+
+    def _visit(self, op: ir.Operation) -> None:
+        if not op.results or op.results[0] not in self.source.tensors:
+            return
+        if op.name in VIEWS:
+            self._view(op)
+        elif op.name == "linalg.generic":
+            self._compute(op)
+        elif op.name in ("sdsc.clone", "stick.restickify"):
+            self._copy(op)
+        elif op.name == "tensor.insert_slice":
+            self._insertion(op)
+        elif op.name == "stick.pin":
+            op.results[0].replace_all_uses_with(op.operands[0])
+            op.erase()
+        elif op.name == "arith.constant":
+            self._given(op.results[0])
+
+    def _compute(self, op: ir.Operation) -> None:
+        tensor, node, decision = self._decision(op.results[0])
+        own = decision.state.own
+        assert isinstance(node, Compute)
+        assert own.way is not None
+        for position, (source, held) in enumerate(zip(node.operands, decision.reads, strict=True)):
+            op.operands[position] = self._value(source, held, op)
+        if own.way.form.opcode != node.signature.opcode:
+            op.attributes[sdsc.OP] = sdsc.op_attr(own.way.form.opcode, sdsc.constants_of(op))
+        result = op.results[0]
+        if own.way.form.inputs != tuple(range(len(node.operands))):
+            result = self._turned(op, own.way)
+        self._held[tensor][own.held] = result
+        self.layouts[result] = self._own_layout(node, own.held)
+        self.ways[result] = own.way
+        if decision.options > 1:
+            reason = f"'{own.way.form.opcode}' with {_dim(own.held.lane)} in the stick, of {decision.options} choices"
+            self.owner.remark(maker_of(result), "layout", reason, after=own.held.bytes)
+
+    def _own_layout(self, node: Node, held: Candidate) -> StickLayout:
+        pinned = node.pin is not None and candidate_of(node.pin) is held
+        return node.pin if pinned and node.pin is not None else held.layout
+
+    def _turned(self, op: ir.Operation, way: Way) -> ir.Value:
+        """The operation with its inputs exchanged; readers of the old one read the new one."""
+        generic = structured(op)
+        assert generic is not None
+        made = device_op(
+            way.form.opcode,
+            [generic.inputs[at] for at in way.form.inputs],
+            [generic.maps[at] for at in way.form.inputs],
+            generic.extents,
+            element_of(generic.result),
+            location=op.location,
+            reduced=generic.reduced,
+            result_map=generic.maps[-1],
+        )
+        sdsc.inherit(maker_of(made), op)
+        op.results[0].replace_all_uses_with(made)
+        self.source.tensors[made] = self.source.tensors.pop(op.results[0])
+        op.erase()
+        return made
+
+    def _view(self, op: ir.Operation) -> None:
+        """A view of the layout that its readers want; of two layouts, if they want both."""
+        tensor, node, decision = self._decision(op.results[0])
+        assert isinstance(node, View)
+        for base, held in zip(decision.state.base, decision.reads, strict=True):
+            source = self._value(node.source, held, op)
+            view = op if not self._held[tensor] else op.clone().operation
+            view.operands[0] = source
+            self._held[tensor][base] = view.results[0]
+
+    def _copy(self, op: ir.Operation) -> None:
+        _, node, decision = self._decision(op.results[0])
+        own, held = decision.state.own.held, decision.reads[0]
+        op.operands[0] = self._value(self.source.tensors[op.operands[0]], held, op)
+        self._hold(op.results[0], own, self._own_layout(node, own))
+        if op.name == "stick.restickify":
+            del op.attributes[stick.TO]
+            self.owner.remark(
+                op, "restickify", "the program asks for it", before=0, after=own.bytes + held.bytes
+            )
+        elif own.lane != held.lane:
+            self._mark(op, held, own, own.bytes + held.bytes, "the copy is wanted with another stick")
+
+    # -- buffers that insertions fill -----------------------------------------------------------------
+
+    def _insertion(self, op: ir.Operation) -> None:
+        """Parts that are made in place get the layout of the place, others are copied there."""
+        tensor, _, decision = self._decision(op.results[0])
+        own = decision.state.own.held
+        chain = self.source.insertions[tensor]
+        reads = dict(
+            zip(
+                self.source.part_values(tensor),
+                zip(decision.reads, decision.in_place, strict=True),
+                strict=True,
+            )
+        )
+        first = chain[0].operands[1]
+        copied = False
+        if op == chain[0] and (first, 0) in reads:
+            copied = self._put(op, 1, reads[first, 0], own.layout, copied=False)
+        number = 1 + chain.index(op)
+        place = image(place_of(op), own)
+        assert place is not None
+        self._put(op, 0, reads[op.operands[0], number], place.view.layout, copied=copied)
+        self.layouts[op.results[0]] = own.layout
+        if op == chain[-1]:
+            self._held[tensor][own] = op.results[0]
+
+    def _put(
+        self, op: ir.Operation, at: int, read: tuple[Candidate, bool], wanted: StickLayout, copied: bool
+    ) -> bool:
+        """Operand ``at`` of an insertion in the layout it has to have; whether it had to be copied."""
+        held, in_place = read
+        value = self._value(self.source.tensors[op.operands[at]], held, op)
+        if in_place and not copied:
+            self.layouts[value] = wanted
+            return False
+        lane = BufferView.of(wanted).lane
+        if held.lane != lane:
+            target = candidate_of(StickLayout.for_tensor(wanted.shape, wanted.dtype, _order(wanted, lane)))
+            why = "the buffer that it is put into has another stick"
+            value = self._converted(value, held, target, held.bytes + target.bytes, why)
+        made = sdsc.clone(value, ir.Location.current)
+        self.layouts[made] = wanted
+        op.operands[at] = made
+        return True
+
+
+def _order(layout: StickLayout, lane: int | None) -> list[int]:
+    others = [dim for dim in range(len(layout.shape)) if dim != lane]
+    return [*others, -1 if lane is None else lane]
+
+
+def _dim(lane: int | None) -> str:
+    return "nothing" if lane is None else f"d{lane}"

@@ -1,0 +1,209 @@
+"""Room for whole sticks: what the layouts of operations and conversions need beyond the tensor's own shape."""
+
+from __future__ import annotations
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op, shape_of, structured
+from spyre_mlir.layout import BufferView, StickLayout, ViewError
+from spyre_mlir.layout.operations import Way
+from spyre_mlir.layout.orders import keep_order
+from spyre_mlir.layout.space import refined
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._layout_types import RESTICKIFY
+from spyre_mlir.passes._view_ops import VIEWS, root_dim, view_of
+from spyre_mlir.passes.base import Pass
+
+
+def make_room(
+    owner: Pass,
+    func: ir.Operation,
+    layouts: dict[ir.Value, StickLayout],
+    ways: dict[ir.Value, Way],
+    fixed: set[ir.Value],
+) -> None:
+    """Pads buffers in ``layouts``, or copies what cannot be padded, in program order.
+
+    Both sides of a conversion hold whole sticks of the other's stick dim; an operand holds whole sticks of a
+    dim that another operand has in its stick (``Form.wholes``); a slice with steps has a whole number of them.
+    ``fixed`` buffers stay as they are.
+    """
+    _Rooms(owner, func, layouts, ways, fixed).run()
+
+
+class _Rooms:
+    def __init__(
+        self,
+        owner: Pass,
+        func: ir.Operation,
+        layouts: dict[ir.Value, StickLayout],
+        ways: dict[ir.Value, Way],
+        fixed: set[ir.Value],
+    ) -> None:
+        self.owner = owner
+        self.block = func.regions[0].blocks[0]
+        self.layouts = layouts
+        self.ways = ways
+        self.fixed = fixed
+        self.views: dict[ir.Value, BufferView] = {}
+
+    def run(self) -> None:
+        ops = [op.operation for op in self.block.operations]
+        for argument in self.block.arguments:
+            self.views[argument] = BufferView.of(self.layouts[argument])
+        for op in ops:
+            for result in op.results:
+                if op.name in VIEWS:
+                    self.views[result] = view_of(op, self.views[op.operands[0]])
+                elif result in self.layouts:
+                    self.views[result] = BufferView.of(self.layouts[result])
+        for op in ops:
+            with ir.InsertionPoint(op), op.location:
+                self._visit(op)
+
+    def _visit(self, op: ir.Operation) -> None:
+        if op.name == "tensor.extract_slice":
+            self._steps(op)
+        elif op.name == "linalg.generic" and op.results[0] in self.ways:
+            self._operation(op)
+        elif op.name == "stick.restickify" or RESTICKIFY in op.attributes:
+            self._conversion(op)
+
+    # -- needs ----------------------------------------------------------------------------------------
+
+    def _steps(self, op: ir.Operation) -> None:
+        view = self.views[op.operands[0]]
+        for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
+            if step != 1 and dim != view.lane:
+                op.operands[0] = self._padded(op.operands[0], dim, step)
+
+    def _operation(self, op: ir.Operation) -> None:
+        way = self.ways[op.results[0]]
+        if not way.form.wholes:
+            return
+        generic = structured(op)
+        assert generic is not None
+        values = (*generic.inputs, generic.result)
+        for original, dim in way.form.wholes:
+            last = original == len(generic.inputs)
+            at = original if last else way.form.inputs.index(original)
+            multiple = max(
+                elements_per_stick(value_dtype)
+                for value_dtype, lane in zip(
+                    (self.views[value].dtype for value in _in_order(values, way)), way.form.lanes, strict=True
+                )
+                if lane == dim
+            )
+            where = generic.maps[at].index(dim)
+            if last:
+                self._pad_result(op, where, multiple)
+            else:
+                op.operands[at] = self._padded(values[at], where, multiple)
+
+    def _conversion(self, op: ir.Operation) -> None:
+        value, result = op.operands[0], op.results[0]
+        source, target = self.views[value], self.views[result]
+        if source.lane == target.lane:
+            return
+        try:
+            refined([source, target])
+        except ViewError:  # the pieces of the view do not fall on the new sticks
+            value = self._unpadded(value)
+        if target.lane is not None:
+            value = self._padded(value, target.lane, target.elements_per_stick)
+        op.operands[0] = value
+        if source.lane is not None:
+            self._pad_result(op, source.lane, source.elements_per_stick)
+
+    # -- room -----------------------------------------------------------------------------------------
+
+    def _padded(self, value: ir.Value, dim: int, multiple: int) -> ir.Value:
+        """The value with room for whole multiples in a dim that is not its stick; a copy if need be."""
+        if shape_of(value)[dim] % multiple == 0 or shape_of(value)[dim] == 1:
+            return value
+        root, at = root_dim(value, dim)
+        if root is None or root not in self.layouts or not self._can_pad(root, at, multiple):
+            value = root = self._unpadded(value)
+            at = dim
+        self._give(root, self.layouts[root].padded(at, multiple))
+        return value
+
+    def _pad_result(self, op: ir.Operation, dim: int, multiple: int) -> None:
+        """Gives a result more room; where its place has none, it is made apart and copied there."""
+        result = op.results[0]
+        if shape_of(result)[dim] % multiple == 0 or shape_of(result)[dim] == 1:
+            return
+        if self._can_pad(result, dim, multiple):
+            self._give(result, self.layouts[result].padded(dim, multiple))
+            return
+        with ir.InsertionPoint.after(op):
+            made = sdsc.clone(result, op.location)
+        wanted = self.layouts[result]
+        result.replace_all_uses_except(made, defining_op(made))
+        self._give(made, wanted)
+        self._refresh(made)
+        self._give(result, _plain(self.views[result]).padded(dim, multiple))
+
+    def _can_pad(self, root: ir.Value, dim: int, multiple: int) -> bool:
+        """Whether a buffer can have more room: no part of another, no gathered pieces, all its views stay views."""
+        if root in self.fixed or self._gathers(root):
+            return False
+        pending = [(root, BufferView.of(self.layouts[root].padded(dim, multiple)))]
+        while pending:
+            value, view = pending.pop()
+            for use in value.uses:
+                op = use.owner.operation
+                if op.name == "tensor.insert_slice":
+                    return False
+                if op.name in VIEWS:
+                    try:
+                        pending.append((op.results[0], view_of(op, view)))
+                    except ViewError:
+                        return False
+        return True
+
+    def _gathers(self, root: ir.Value) -> bool:
+        """Whether a value is a copy out of pieces, which have no room between them."""
+        op = defining_op(root)
+        return (
+            op is not None
+            and op.name == "sdsc.clone"
+            and self.views[op.operands[0]].why_not_plain() is not None
+        )
+
+    def _unpadded(self, value: ir.Value) -> ir.Value:
+        """A copy into a buffer of its own, without the room of the source."""
+        made = sdsc.clone(value, ir.Location.current)
+        self._give(made, _plain(self.views[value]))
+        self.owner.remark(
+            defining_op(made),
+            "copy",
+            "its buffer has no room for whole sticks",
+            before=0,
+            after=2 * self.layouts[made].bytes,
+        )
+        return made
+
+    def _give(self, value: ir.Value, layout: StickLayout) -> None:
+        self.layouts[value] = layout
+        self.views[value] = BufferView.of(layout)
+        self._refresh(value)
+
+    def _refresh(self, root: ir.Value) -> None:
+        """Recomputes the views of a buffer whose layout got more room."""
+        for use in root.uses:
+            op = use.owner.operation
+            if op.name in VIEWS and op.operands[0] == root and op.results[0] in self.views:
+                self.views[op.results[0]] = view_of(op, self.views[root])
+                self._refresh(op.results[0])
+
+
+def _in_order(values: tuple[ir.Value, ...], way: Way) -> list[ir.Value]:
+    """Operands in the original order, as ``Form.lanes`` counts them."""
+    *inputs, result = values
+    return [*(inputs[way.form.inputs.index(at)] for at in range(len(inputs))), result]
+
+
+def _plain(view: BufferView) -> StickLayout:
+    """A dense layout with the stick, and if it can the order, of a view."""
+    return keep_order(view.shape, view.dtype, view.lane, view if view.why_not_plain() is None else None)

@@ -1,0 +1,146 @@
+"""Prints how every tensor lies on the device."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.listing import ListedTensor, listing
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.passes._memory import COPIES, Memory, body_of, functions
+from spyre_mlir.passes._view_ops import VIEWS
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.place_in_hbm import is_destination
+
+
+@dataclass(frozen=True)
+class PrintLayouts(Pass):
+    """Print a table of all tensors to stderr, in program order, with totals for each function.
+
+        tensor  op   shape    type  device size  stick    padding    bytes  origin   location
+        x       -    512x240  f16   4x512x64     d1 x 64  d1 + 16  262,144  input    example.mlir:3
+        %1      exp  512x240  f16   4x512x64     d1 x 64  d1 + 16  262,144  result0  example.mlir:5
+        total: buffers 2, bytes 524,288, padding 32,768 (6.2 %), restickifies 0 (0 bytes)
+
+    A view and a part of another buffer have no bytes of their own. Destinations (``tensor.empty``) are left
+    out: they stand for the result of their op. Changes nothing.
+
+    Before: level *laid out* or later, while there are tensors.
+    """
+
+    name: ClassVar[str] = "print-layouts"
+
+    def run(self, module: ir.Operation) -> None:
+        sys.stderr.write("\n".join(listing(name, tensors) for name, tensors in laid_out_tensors(module)))
+        sys.stderr.flush()
+
+
+def laid_out_tensors(module: ir.Operation) -> list[tuple[str, list[ListedTensor]]]:
+    """The tensors of each function in program order; ``CompileError`` where none or not all have a layout."""
+    funcs = functions(module)
+    if not any(_has_layouts(func) for func in funcs):
+        where = location_of(funcs[0].location) if funcs else location_of(module.location)
+        raise CompileError(
+            "this module has no layouts; run choose-layouts, or --spyre-pipeline --to-level=laid-out, first",
+            where,
+        )
+    return [(ir.StringAttr(func.attributes["sym_name"]).value, _Lister(func).tensors()) for func in funcs]
+
+
+def _has_layouts(func: ir.Operation) -> bool:
+    values = [*func.regions[0].blocks[0].arguments]
+    values += [result for op in body_of(func) for result in op.results]
+    return any(_is_tensor(value) and stick.layout_of(value.type) is not None for value in values)
+
+
+class _Lister:
+    """Names the tensors of one function and says of each how it came to be."""
+
+    def __init__(self, func: ir.Operation) -> None:
+        self.func, self.memory = func, Memory(func)
+        self.arguments = list(func.regions[0].blocks[0].arguments)
+        self.state = ir.AsmState(func)
+        self.hosts = _hosts(func, "arg_attrs", len(self.arguments))
+        self.results = self._results()
+
+    def tensors(self) -> list[ListedTensor]:
+        made = [self._argument(index) for index, value in enumerate(self.arguments) if _is_tensor(value)]
+        for op in body_of(self.func):
+            made += [self._value(op, value) for value in op.results if _is_listed(op, value)]
+        return made
+
+    def _argument(self, index: int) -> ListedTensor:
+        value, host = self.arguments[index], self.hosts[index]
+        kind = ir.StringAttr(host.kind).value if host is not None else "argument"
+        origin = ", ".join([kind, *self.results.get(value, [])])
+        return ListedTensor(self._name(value), "-", self.memory.layout(value), origin, self._line(value))
+
+    def _value(self, op: ir.Operation, value: ir.Value) -> ListedTensor:
+        buffer = self.memory.place(value).buffer
+        return ListedTensor(
+            self._name(value),
+            sdsc.opcode_of(op) or op.name,
+            self.memory.layout(value),
+            ", ".join([*self._related(op, value, buffer), *self.results.get(value, [])]) or "intermediate",
+            self._line(value),
+            owns_buffer=buffer == value,
+            restickified=op.name == "stick.restickify",
+        )
+
+    def _related(self, op: ir.Operation, value: ir.Value, buffer: ir.Value) -> list[str]:
+        """Of what other value this one is a view, part or copy; or that it is a constant."""
+        if op.name in VIEWS:
+            return [f"view of {self._name(op.operands[0])}"]
+        if op.name == "tensor.insert_slice":
+            return [f"{self._name(buffer)} with {self._name(op.operands[0])}"]
+        if buffer != value:
+            return [f"part of {self._name(buffer)}"]
+        if op.name in COPIES:
+            return [f"copy of {self._name(op.operands[0])}"]
+        return ["constant"] if op.name == "arith.constant" else []
+
+    def _results(self) -> dict[ir.Value, list[str]]:
+        """For each returned value, and the buffer that it lies in, the names under which the host gets it."""
+        returned = list(body_of(self.func)[-1].operands)
+        hosts = _hosts(self.func, "res_attrs", len(returned))
+        named: dict[ir.Value, list[str]] = {}
+        for index, (value, host) in enumerate(zip(returned, hosts, strict=True)):
+            label = f"result{index}" if host is None else ir.StringAttr(host.label).value
+            for each in dict.fromkeys([value, self.memory.place(value).buffer]):
+                named.setdefault(each, []).append(label)
+        return named
+
+    def _name(self, value: ir.Value) -> str:
+        """The host's name of an argument, else the name in the printed IR."""
+        if defining_op(value) is None:
+            host = self.hosts[ir.BlockArgument(value).arg_number]
+            if host is not None:
+                return ir.StringAttr(host.label).value
+        return value.get_name(self.state)
+
+    def _line(self, value: ir.Value) -> str:
+        """``file:line`` without folders: a table is read side by side with its source."""
+        file, _, rest = location_of(value.location).rpartition(":")[0].rpartition(":")
+        return f"{PurePath(file).name}:{rest}" if rest else ""
+
+
+def _hosts(func: ir.Operation, key: str, count: int) -> list[sdsc.HostAttr | None]:
+    """The host boundary of each argument or result, where it is known."""
+    if key not in func.attributes:
+        return [None] * count
+    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes[key])]
+    return [entry[sdsc.HOST] if sdsc.HOST in entry else None for entry in entries]
+
+
+def _is_tensor(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.RankedTensorType)
+
+
+def _is_listed(op: ir.Operation, value: ir.Value) -> bool:
+    """Whether a value is a tensor in memory: no scalar, nor the destination of an op."""
+    return _is_tensor(value) and op.name != "linalg.fill" and not is_destination(value)

@@ -1,0 +1,354 @@
+"""A picture of a stick layout as SVG: the logical grid with stick ids, and beside it device memory in order.
+
+Text in, nothing else: the same layout gives the same picture, byte for byte. Every box carries its numbers
+(``data-stick``, ``data-row``, ``data-column``, ``data-elements``) and a tooltip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.listing import padding_bytes, stick_text
+from spyre_mlir.report.layouts import (
+    Cut,
+    Side,
+    coordinate,
+    cut,
+    device_grid,
+    digit_text,
+    facts,
+    held,
+    shown,
+    sticks,
+    type_text,
+)
+from spyre_mlir.report.svg import CHARACTER, GAP, MARGIN, Page, Track
+
+#: Pixels: a line of text, a row and a box of a grid (of one position, of several).
+_LINE, _ROW, _TALL_ROW, _BOX, _WIDE_BOX = 19, 26, 44, 46, 84
+#: How many rows are drawn before a gap takes their place, and how wide a grid may be in pixels: a picture
+#: has room on a laptop's screen.
+_LIMIT, _TALL_LIMIT, _GRID_WIDTH = 9, 8, 540
+
+#: Fills of the rows of device memory, each with a second shade for every other stick. Neighbours differ in
+#: luminance too, and dark text has a contrast of at least 7 on each.
+_FILLS = (
+    ("#9ecae1", "#b7d7ea"),
+    ("#ffeda0", "#fff6cf"),
+    ("#fc9f83", "#fdb9a3"),
+    ("#dadaeb", "#ebeaf4"),
+    ("#85cc87", "#a5dba2"),
+    ("#fdd0a2", "#fee3c8"),
+)
+_ELSEWHERE = "#ffffff"
+
+_Lanes = Sequence[tuple[int, ...] | None]
+_Words = Callable[[int], str]
+
+
+def picture(layout: StickLayout, dims: Sequence[int] | None = None, name: str = "") -> str:
+    """The picture of a layout as the text of an SVG file.
+
+    ``dims`` are the two dims to show, rows first; ``name`` is the tensor's, for the title. ``ValueError``
+    for dims that cannot be shown and for a tensor without elements.
+    """
+    if sticks(layout) == 0:
+        raise ValueError("A tensor without elements takes no memory: there is nothing to show.")
+    page = Page()
+    part = cut(layout, dims)
+    paint = _Paint(layout, part)
+    right, bottom = _logical(page, paint, MARGIN, 2 * MARGIN + _LINE)
+    _one_stick(page, paint, bottom + MARGIN, right)
+    left = max(page.right, right) + 2 * MARGIN
+    _, bottom = _device(page, paint, left, 2 * MARGIN + _LINE)
+    _legend(page, paint, left, bottom + MARGIN)
+    title = _title(layout, name)
+    page.text(MARGIN, MARGIN + 6, title, "heading")
+    return page.svg(title, _description(layout, part))
+
+
+def _title(layout: StickLayout, name: str) -> str:
+    stick = "stick-sparse" if layout.stick_dim is None else f"stick {stick_text(layout)}"
+    return f"{name + ': ' if name else ''}{type_text(layout)}, {stick}"
+
+
+def _description(layout: StickLayout, part: Cut) -> str:
+    known = "; ".join(f"{name}: {value}" for name, value in facts(layout))
+    return (
+        f"Left, the logical index ({_axes(part)}); each box is one stick with its id, counted in the order of "
+        f"device memory. Right, device memory row by row. Hatched: padding. {known}."
+    )
+
+
+@dataclass(frozen=True)
+class _Paint:
+    """How the sticks of one layout look; sticks outside the part that is shown are white."""
+
+    layout: StickLayout
+    part: Cut
+
+    def fill(self, stick: int) -> str:
+        """The colour of the row of device memory in which a stick lies; shades alternate along it."""
+        if not self.part.has(stick):
+            return _ELSEWHERE
+        rows, columns = device_grid(self.layout)
+        row, column = divmod(stick, columns) if rows > 1 and columns > 1 else (stick, 0)
+        return _FILLS[row % len(_FILLS)][column % 2]
+
+
+def _rows(part: Cut) -> list[int | None]:
+    side = part.rows
+    limit = _LIMIT if side.step == 1 else _TALL_LIMIT
+    return shown(side.cells, limit, (side.valid_cells - 1, side.valid_cells))
+
+
+def _columns(part: Cut) -> list[int | None]:
+    side = part.columns
+    limit = _that_fit(_logical_width(part))
+    return shown(side.cells, limit, (side.valid_cells - 1, side.valid_cells))
+
+
+def _that_fit(width: float) -> int:
+    """How many columns of a width in pixels a grid may have."""
+    return min(_LIMIT, int(_GRID_WIDTH / width))
+
+
+def _logical_width(part: Cut) -> float:
+    widest = max(len(_span(part.columns, part.columns.cells - 1)), 1) * CHARACTER
+    return max(_BOX if part.columns.step == 1 else _WIDE_BOX, _id_width(part.layout), widest)
+
+
+def _device_rows_and_columns(part: Cut, width: float) -> tuple[list[int | None], list[int | None]]:
+    """Rows and columns of device memory to draw: as far as there is room those of the logical grid."""
+    down, across = device_grid(part.layout)
+    here = [part.stick(r, c) for r in _rows(part) if r is not None for c in _columns(part) if c is not None]
+    rows, columns = ({divmod(stick, across)[k] for stick in here} for k in (0, 1))
+    fit = _that_fit(width)
+    return shown(down, _LIMIT, _few(rows, _LIMIT)), shown(across, fit, _few(columns, fit))
+
+
+def _few(positions: set[int], limit: int) -> list[int]:
+    """All positions where they are not more than the limit, else the first ones and the last one."""
+    ordered = sorted(positions)
+    return ordered if len(ordered) <= limit else [*ordered[: limit // 2], ordered[-1]]
+
+
+# -- the two grids ------------------------------------------------------------------------------------
+
+
+def _logical(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float]:
+    """The logical grid at (x, y); gives its right and bottom end."""
+    part = paint.part
+    page.text(x, y, "Logical index", "name")
+    page.text(x, y + _LINE, _axes(part))
+    labels = max((len(_span(part.rows, row)) for row in _rows(part) if row is not None), default=0)
+    width = _logical_width(part)
+    height = _ROW if part.rows.step == 1 else _TALL_ROW
+    columns = Track(_columns(part), x + labels * CHARACTER + 10, width)
+    rows = Track(_rows(part), y + 3 * _LINE, height)
+    _grid_labels(
+        page, rows, columns, lambda row: _span(part.rows, row), lambda column: _span(part.columns, column)
+    )
+    for row, column, left, top in _boxes(page, rows, columns):
+        _logical_box(page, paint, row, column, (left, top, width, height))
+    return columns.end, rows.end
+
+
+def _logical_box(page: Page, paint: _Paint, row: int, column: int, place: tuple[float, ...]) -> None:
+    part, (x, y, width, height) = paint.part, place
+    stick = part.stick(row, column)
+    down, across = part.rows.filled(row), part.columns.filled(column)
+    elements = round(down * part.rows.step) * round(across * part.columns.step)
+    where = _where(part, row, column) if elements else "padding"
+    kind = "logical" if down == across == 1 else "logical partly"
+    page.add(_group(kind, stick, row, column, elements, where))
+    page.rectangle("box", x, y, width, height, paint.fill(stick))
+    if not elements:
+        page.rectangle("padding", x, y, width, height)
+    else:
+        _hatch(page, x + across * width, y, (1 - across) * width, height)
+        _hatch(page, x, y + down * height, across * width, (1 - down) * height)
+    page.rectangle("outline", x, y, width, height)
+    page.text(x + width / 2, y + height / 2 + 4, str(stick), "id", "middle")
+    page.add("</g>")
+
+
+def _hatch(page: Page, x: float, y: float, width: float, height: float) -> None:
+    if width > 0 and height > 0:
+        page.rectangle("padding", x, y, width, height)
+
+
+def _device(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float]:
+    """Device memory at (x, y), sticks row by row; gives its right and bottom end."""
+    layout = paint.layout
+    across = device_grid(layout)[1]
+    width = max(_BOX, _id_width(layout))
+    positions, across_positions = _device_rows_and_columns(paint.part, width)
+    labels = [_device_row(layout, row * across) for row in positions if row is not None]
+    columns = Track(across_positions, x + max(map(len, labels)) * CHARACTER + 10, width)
+    rows = Track(positions, y + 3 * _LINE, _ROW)
+    page.text(x, y, "Device memory, row by row", "name")
+    page.text(x, y + _LINE, _device_axes(layout))
+    _grid_labels(page, rows, columns, lambda row: _device_row(layout, row * across), str)
+    for row, column, left, top in _boxes(page, rows, columns):
+        _device_box(page, paint, row, column, (left, top, width, _ROW))
+    return columns.end, rows.end
+
+
+def _device_box(page: Page, paint: _Paint, row: int, column: int, place: tuple[float, ...]) -> None:
+    layout, (x, y, width, height) = paint.layout, place
+    stick = row * device_grid(layout)[1] + column
+    lanes = held(layout, stick)
+    elements = sum(lane is not None for lane in lanes)
+    where = _held_text(lanes) if elements else "padding"
+    kind = "device" if paint.part.has(stick) else "device elsewhere"
+    kind += " partly" if elements < len(lanes) else ""
+    page.add(_group(kind, stick, row, column, elements, where))
+    page.rectangle("box", x, y, width, height, paint.fill(stick))
+    _hatch_lanes(page, lanes, (x, y, width, height))
+    page.rectangle("outline", x, y, width, height)
+    page.text(x + width / 2, y + height / 2 + 4, str(stick), "id", "middle")
+    page.add("</g>")
+
+
+def _hatch_lanes(page: Page, lanes: _Lanes, place: tuple[float, ...]) -> None:
+    """Hatch the lanes without an element of a stick drawn at ``place``."""
+    x, y, width, height = place
+    scale = width / len(lanes)
+    for first, count, valid in _runs(lanes):
+        if not valid:
+            page.rectangle("padding", x + first * scale, y, count * scale, height)
+
+
+def _grid_labels(page: Page, rows: Track, columns: Track, row_text: _Words, column_text: _Words) -> None:
+    for column, left in columns.starts():
+        if column is not None:
+            page.text(left + columns.size / 2, rows.origin - 7, column_text(column), "label", "middle")
+    for row, top in rows.starts():
+        if row is not None:
+            page.text(columns.origin - 8, top + rows.size / 2 + 4, row_text(row), "label", "end")
+
+
+def _boxes(page: Page, rows: Track, columns: Track) -> Iterator[tuple[int, int, float, float]]:
+    """Row, column, left and top of each box; draws the dots of gaps."""
+    for row, top in rows.starts():
+        for column, left in columns.starts():
+            if row is not None and column is not None:
+                yield row, column, left, top
+            elif row is None and column is not None:
+                page.dots(left + columns.size / 2, top + GAP / 2, across=False)
+            elif row is not None:
+                page.dots(left + GAP / 2, top + rows.size / 2, across=True)
+
+
+def _group(kind: str, stick: int, row: int, column: int, elements: int, where: str) -> str:
+    numbers = f'data-stick="{stick}" data-row="{row}" data-column="{column}" data-elements="{elements}"'
+    return f'<g class="{kind}" {numbers}><title>stick {stick}: {escape(where)}</title>'
+
+
+def _id_width(layout: StickLayout) -> float:
+    return len(str(sticks(layout) - 1)) * 8 + 10
+
+
+# -- one stick and the legend ----------------------------------------------------------------------------
+
+
+def _one_stick(page: Page, paint: _Paint, y: float, right: float) -> None:
+    """The lanes of one stick: the last one along the stick dims, where padding is."""
+    part, width = paint.part, max(right - MARGIN, 460)
+    row, column = (side.valid_cells - 1 if side.step > 1 else 0 for side in (part.rows, part.columns))
+    stick = part.stick(row, column)
+    lanes = held(paint.layout, stick)
+    scale = width / len(lanes)
+    page.text(MARGIN, y, f"Inside stick {stick}", "name")
+    page.add(f'<g class="stick" data-stick="{stick}">')
+    top = y + 12
+    page.rectangle("box", MARGIN, top, width, _ROW, paint.fill(stick))
+    _hatch_lanes(page, lanes, (MARGIN, top, width, _ROW))
+    page.rectangle("outline", MARGIN, top, width, _ROW)
+    step = max(len(lanes) // 64, 1)
+    ticks = "".join(f"M {MARGIN + lane * scale:g} {top:g} v {_ROW}" for lane in range(step, len(lanes), step))
+    page.add(f'<path class="lane" d="{ticks}"/></g>', MARGIN + width, top + _ROW)
+    for line, text in enumerate(_stick_lines(lanes)):
+        page.text(MARGIN, top + _ROW + (line + 1) * _LINE, text)
+
+
+def _stick_lines(lanes: _Lanes) -> list[str]:
+    """What the lanes of a stick hold, a line per run; of more than four runs the first ones."""
+    runs = list(_runs(lanes))
+    lines = []
+    for first, count, valid in runs[:4]:
+        where = f"lanes {first} to {first + count - 1}" if count > 1 else f"lane {first}"
+        lines.append(f"{where}: {_held_text(lanes[first : first + count]) if valid else 'padding'}")
+    return [*lines, "and so on"] if len(runs) > 4 else lines
+
+
+def _legend(page: Page, paint: _Paint, x: float, y: float) -> None:
+    for line, (name, value) in enumerate(facts(paint.layout)):
+        page.text(x, y + line * _LINE, name, "name")
+        page.text(x + 110, y + line * _LINE, value, "fact")
+    y += (len(facts(paint.layout)) + 0.3) * _LINE
+    swatches = [("padding", "", "padding: no element")] if padding_bytes(paint.layout) else []
+    fixed = [f"d{dim}" for dim in paint.part.fixed]
+    if fixed:
+        swatches.append(("box", _ELSEWHERE, f"{', '.join(fixed)} other than 0: not on the left"))
+    for kind, fill, text in swatches:
+        page.rectangle(kind, x, y, 24, 14, fill)
+        page.rectangle("outline", x, y, 24, 14)
+        page.text(x + 32, y + 11, text)
+        x += 32 + len(text) * CHARACTER + 16
+
+
+def _runs(lanes: _Lanes) -> Iterator[tuple[int, int, bool]]:
+    """(first lane, count, whether they hold elements) of neighbours that are alike."""
+    at = 0
+    for valid, group in groupby(lanes, key=lambda lane: lane is not None):
+        count = len(list(group))
+        yield at, count, valid
+        at += count
+
+
+# -- words ---------------------------------------------------------------------------------------------
+
+
+def _span(side: Side, cell: int) -> str:
+    if side.dim is None:
+        return ""
+    first, last = side.span(cell)
+    return str(first) if first == last else f"{first} to {last}"
+
+
+def _where(part: Cut, row: int, column: int) -> str:
+    spans = [(part.rows, row), (part.columns, column)]
+    return ", ".join(f"d{side.dim} = {_span(side, cell)}" for side, cell in spans if side.dim is not None)
+
+
+def _axes(part: Cut) -> str:
+    named = [(part.rows, "down"), (part.columns, "across")]
+    words = [f"d{side.dim} ({side.size}) {way}" for side, way in named if side.dim is not None]
+    return ", ".join([*words, *(f"d{dim} = 0" for dim in part.fixed)]) or "one element"
+
+
+def _device_axes(layout: StickLayout) -> str:
+    if sticks(layout) == 1:
+        return "one stick"
+    *outer, inner = map(digit_text, layout.outer_digits)
+    down = f"({', '.join(outer)}) down, " if outer else ""
+    return f"{down}{inner} across"
+
+
+def _device_row(layout: StickLayout, stick: int) -> str:
+    """The coordinate of a row of sticks: device dims but the one along the row and those inside the stick."""
+    outer = coordinate(layout, stick)[: len(layout.outer_digits) - 1]
+    return f"({', '.join(map(str, outer))})" if outer else ""
+
+
+def _held_text(lanes: _Lanes) -> str:
+    """``(0, 192) to (0, 239)``: the logical indices of the first and last element."""
+    indices = [lane for lane in lanes if lane is not None]
+    first, last = (f"({', '.join(map(str, index))})" for index in (indices[0], indices[-1]))
+    return first if first == last else f"{first} to {last}"

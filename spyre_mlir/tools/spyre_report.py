@@ -1,0 +1,143 @@
+"""spyre-report: look at what the compiler works with.
+
+    spyre-report --layout 512x240xf16 -o layout.svg
+    spyre-report --layout 5x100x150xf16 --dim-order 1,0,2 --show 1,2 -o layout.svg
+    spyre-report --layout laid-out.mlir --tensor %4 -o layout.svg
+
+--layout draws how a tensor lies on the device: the logical grid with the id of each stick, and beside it device
+memory in order, as SVG. The layout is the default one, or that of --stick-dims, --dim-order and
+--stick-outermost; or that of a tensor in a module with layouts, by its name in the table of
+spyre-opt --print-layouts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.tools import _common
+
+if TYPE_CHECKING:
+    from spyre_mlir.layout import StickLayout
+    from spyre_mlir.layout.listing import ListedTensor
+
+_TYPE = re.compile(r"((?:\d+x)*)([a-z]\w*)")
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-report; 0 on success, 1 after a diagnostic on stderr."""
+    options = _parser().parse_args(argv)
+
+    from spyre_mlir.report.layout_picture import picture
+
+    layout, name = _layout(options)
+    try:
+        drawn = picture(layout, options.show, name)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+    _common.write_text(options.output, drawn)
+    return 0
+
+
+def _layout(options: argparse.Namespace) -> tuple[StickLayout, str]:
+    """The layout to draw and the name of its tensor; empty for one that is given by its type."""
+    of_type = _TYPE.fullmatch(options.layout)
+    choices = ("stick_dims", "dim_order", "stick_outermost")
+    asked = [name for name in choices if getattr(options, name) not in (None, False)]
+    if of_type is None and asked:
+        flag = "--" + asked[0].replace("_", "-")
+        raise CompileError(
+            f"{flag} is for a type such as 512x240xf16: the layouts of a file are in the file."
+        )
+    if of_type is None:
+        return _of_module(options.layout, options.tensor, options.function), options.tensor
+    if options.tensor or options.function:
+        flag = "--tensor" if options.tensor else "--function"
+        raise CompileError(f"{flag} is for a file with layouts, not for the type '{options.layout}'.")
+    return _of_type(of_type, options), ""
+
+
+def _of_type(match: re.Match[str], options: argparse.Namespace) -> StickLayout:
+    from spyre_mlir.layout.requests import LayoutRequest, device_dtype
+    from spyre_mlir.layout.stick_layout import ELEMENT_BITS
+
+    shape, dtype = tuple(map(int, match[1].split("x")[:-1])), match[2]
+    if device_dtype(dtype) not in ELEMENT_BITS:
+        known = ", ".join(ELEMENT_BITS)
+        raise CompileError(f"The device has no element type '{dtype}'; it has {known}.")
+    request = LayoutRequest(options.stick_dims, options.dim_order, options.stick_outermost)
+    return request.layout(shape, dtype, f"'{options.layout}'")
+
+
+def _of_module(path: str, name: str | None, function: str | None) -> StickLayout:
+    """The layout of a tensor that has a buffer of its own in the module at ``path``."""
+    tensors = _tensors(path, function)
+    known = [tensor.name for tensor in tensors]
+    if name is None:
+        raise CompileError(f"--tensor must name one of the tensors of '{path}': {_some(known)}.")
+    found = [tensor for tensor in tensors if name in (tensor.name, tensor.name.removeprefix("%"))]
+    if not found:
+        raise CompileError(f"There is no tensor '{name}' in '{path}'; there are {_some(known)}.")
+    if len(found) > 1:
+        raise CompileError(f"More than one function of '{path}' has a tensor '{name}'; --function names one.")
+    if not found[0].owns_buffer:
+        raise CompileError(f"The tensor '{name}' has no memory of its own ({found[0].origin}).")
+    return found[0].layout
+
+
+def _tensors(path: str, function: str | None) -> list[ListedTensor]:
+    from spyre_mlir import dialects
+    from spyre_mlir.passes.print_layouts import laid_out_tensors
+
+    if not path.endswith(".mlir") and path != "-":
+        raise CompileError(f"'{path}' is neither a type such as 512x240xf16 nor a file that ends in .mlir.")
+    module = _common.parse_module(path, dialects.context())
+    with module.context, module.operation.location:
+        functions = dict(laid_out_tensors(module.operation))
+    if function is not None and function not in functions:
+        raise CompileError(f"There is no function '{function}' in '{path}'; there are {_some(functions)}.")
+    wanted = functions if function is None else {function: functions[function]}
+    return [tensor for tensors in wanted.values() for tensor in tensors]
+
+
+def _some(names: Sequence[str] | dict[str, list[ListedTensor]]) -> str:
+    """The first names of a list, so that a diagnostic stays one line to read."""
+    first = list(names)[:12]
+    return ", ".join(first) + (", .." if len(names) > len(first) else "")
+
+
+def _dims(text: str) -> tuple[int, ...]:
+    if text == "none":
+        return ()
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"dims are numbers such as 1,0, not '{text}'") from None
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-report", __doc__)
+    parser.add_argument("--layout", metavar="TYPE|FILE.mlir", required=True,
+                        help="draw this tensor's layout: a type, or a module (- for stdin)")  # fmt: skip
+    parser.add_argument("--tensor", metavar="NAME", help="which tensor of the module")
+    parser.add_argument("--function", metavar="NAME", help="in which function, where several have the name")
+    parser.add_argument("--stick-dims", metavar="DIMS", type=_dims,
+                        help="the dims in the stick, none for stick-sparse (default: the last dim)")  # fmt: skip
+    parser.add_argument("--dim-order", metavar="DIMS", type=_dims,
+                        help="all dims: the last is the stick, the first innermost before it")  # fmt: skip
+    parser.add_argument("--stick-outermost", action="store_true", help="the stick count is the outermost dim")
+    parser.add_argument("--show", metavar="ROWS,COLUMNS", type=_dims,
+                        help="the two dims to draw, all others at index 0 (default: neighbours in memory)")  # fmt: skip
+    parser.add_argument(
+        "-o", dest="output", metavar="FILE", default="-", help="the SVG file (default: stdout)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

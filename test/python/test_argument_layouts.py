@@ -1,0 +1,147 @@
+"""Layouts that the caller chooses for the arguments of a program, by name, by position, by a tensor on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import spyre_mlir
+from spyre_mlir import CompileError, Program, to_device
+from spyre_mlir.argument_layouts import set_layouts
+from spyre_mlir.dialects import context
+from spyre_mlir.layout.requests import LayoutRequest
+from spyre_mlir.mlir import ir
+
+T, S = "tensor<64x128xf16>", "tensor<32x128xf16>"
+#: A slice, a reshape and a concat of the arguments, whose types upstream's ops are particular about.
+VIEWS = f"""func.func @main(%x: {T}, %y: {T}) -> (tensor<64x128xf16>, tensor<128x128xf16>) {{
+  %a = tensor.extract_slice %x[32, 0] [32, 128] [1, 1] : {T} to {S}
+  %b = tensor.extract_slice %y[0, 0] [32, 128] [1, 1] : {T} to {S}
+  %c = tensor.concat dim(0) %a, %b : ({S}, {S}) -> {T}
+  %d = tensor.concat dim(0) %x, %y : ({T}, {T}) -> tensor<128x128xf16>
+  return %c, %d : {T}, tensor<128x128xf16>
+}}"""
+X = (np.arange(64 * 128) % 2039).reshape(64, 128).astype(np.float16)
+
+
+def half(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).half()
+
+
+def sizes(program: Program) -> dict[str, tuple[int, ...]]:
+    """The device size of each argument that is given."""
+    arguments = program.bundle.manifest.arguments
+    return {each.name: each.device_size for each in arguments if each.kind in ("input", "parameter")}
+
+
+def test_by_name_and_by_position():
+    """Of a .mlir program; the results stay what they are."""
+    program = spyre_mlir.compile(VIEWS, layouts={0: {"stick_dims": [0]}, "arg1": {"dim_order": [1, 0]}})
+    assert sizes(program) == {"arg0": (1, 128, 64), "arg1": (1, 128, 64)}
+    first, second = program(X, 2 * X)
+    np.testing.assert_array_equal(first, np.concatenate((X[32:], 2 * X[:32])))
+    np.testing.assert_array_equal(second, np.concatenate((X, 2 * X)))
+
+
+def test_parameters_of_a_model():
+    """A weight by its name; the numbers are those of the model."""
+    model, x = nn.Linear(64, 192).half(), half(33, 64)
+    program = spyre_mlir.compile(model, (x,), layouts={"weight": {"stick_dims": [0]}})
+    assert sizes(program)["weight"] == (3, 64, 64)
+    assert (program(x) - model(x)).abs().max() < 0.01
+
+
+@pytest.mark.parametrize("given", [{"stick_dims": [0]}, {"stick_dims": []}, {"dim_order": [1, 0, 2]}])
+def test_a_tensor_on_the_device_is_taken_as_it_lies(given):
+    """Among the example inputs, nested too, it sets the layout; in a call it must have it."""
+    x = half(2, 33, 70)
+    program = spyre_mlir.compile(lambda p: p["a"] + p["b"][0], ({"a": to_device(x, **given), "b": (x,)},))
+    assert program.inputs[0].device_size == to_device(x, **given).layout.device_size
+    for a in (x, to_device(x, **given)):
+        assert torch.equal(program({"a": a, "b": (x,)}), x + x)
+
+
+def test_a_tensor_on_the_device_for_a_program_of_mlir():
+    x = to_device(X, stick_dims=[0])
+    program = spyre_mlir.compile(VIEWS, (x, X))
+    assert sizes(program) == {"arg0": (1, 128, 64), "arg1": (2, 64, 64)}
+    np.testing.assert_array_equal(program(x, X)[1], np.concatenate((X, X)))
+
+
+def test_encodings_of_the_text_are_replaced():
+    """The caller of compile has the last word."""
+    sparse = "affine_map<(d0, d1) -> (d1, d0, 0)>"
+    text = VIEWS.replace(f"%x: {T}", "%p: tensor<64x128xf16, #stick.layout<#s>>").replace(
+        "  %a =", f"  %x = tensor.cast %p : tensor<64x128xf16, #stick.layout<#s>> to {T}\n  %a ="
+    )
+    text = f"#s = {sparse}\n{text}"
+    assert sizes(spyre_mlir.compile(text))["arg0"] == (128, 64, 64)
+    assert sizes(spyre_mlir.compile(text, layouts={0: {}}))["arg0"] == (2, 64, 64)
+
+
+def test_types_of_arguments_have_the_encoding():
+    """Only that of the argument: what its readers see is as before."""
+    module = ir.Module.parse(VIEWS, context())
+    set_layouts(module, {"arg0": LayoutRequest((0,))})
+    assert module.operation.verify()
+    text = str(module)
+    assert text.count("#stick.layout") == 3  # in the signature, and on both sides of no more than one cast
+    assert "tensor.cast %arg0 : tensor<64x128xf16, #stick.layout<#map>> to tensor<64x128xf16>" in text
+
+
+# -- refusals -----------------------------------------------------------------------------------------
+
+
+def compiled(**options) -> Callable:
+    return lambda: spyre_mlir.compile(VIEWS, **options)
+
+
+REFUSED = {
+    "an unknown name": (compiled(layouts={"w": {}}), "There is no argument 'w' to lay out; the arguments are arg0"),
+    "a position too far": (compiled(layouts={2: {}}), "There is no input 2 to lay out; the program has 2 inputs"),
+    "bad dims": (compiled(layouts={"arg1": {"stick_dims": [2]}}), "The layout of 'arg1' has the stick dim 2"),
+    "no mapping": (compiled(layouts={1: 3}), "The layout of input 1 is a mapping"),
+    "twice": (compiled(layouts={0: {}, "arg0": {}}), "The layout of 'arg0' is given twice"),
+    "also on the device": (
+        compiled(inputs=(to_device(X),), layouts={"arg0": {}}),
+        "The layout of 'arg0' is given twice",
+    ),
+    "another shape": (
+        compiled(layouts={0: to_device(X[:3])}),
+        "The layout given for 'arg0' is one of [3, 128] f16, but the tensor is [64, 128] f16",
+    ),
+    "no tensor": (
+        lambda: spyre_mlir.compile("func.func @main(%x: f32) {\n  return\n}", layouts={0: {}}),
+        "The argument 'arg0' is no tensor of static shape but f32",
+    ),
+    "no function": (lambda: spyre_mlir.compile("module {}", layouts={0: {}}), "this module has 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refusals(case):
+    action, words = REFUSED[case]
+    with pytest.raises(CompileError) as raised:
+        action()
+    assert words in raised.value.message
+
+
+def test_a_call_with_another_layout_names_both():
+    program = spyre_mlir.compile(VIEWS, layouts={0: {"stick_dims": [0]}})
+    with pytest.raises(CompileError) as raised:
+        program(to_device(X), X)
+    assert raised.value.message == (
+        "The input 'arg0' is laid out as device size [2, 64, 64] with host strides [64, 128, 1], "
+        "but the program takes it as device size [1, 128, 64] with host strides [8192, 1, 128]."
+    )
+
+
+def test_a_call_with_another_shape_or_type():
+    program = spyre_mlir.compile(VIEWS)
+    for given in (to_device(X[:3]), to_device(X, dtype="float32")):
+        with pytest.raises(CompileError, match="tensor 'arg0': the array"):
+            program(given, X)
