@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from spyre_mlir import passes
 from spyre_mlir.diagnostics import compile_error
@@ -35,13 +35,15 @@ class SpyrePipeline(Options):
     ``verify_each`` checks the invariant of every level. Without it those are checked that a user's program
     can break: that each op has a device operation, that no core addresses more than it can span, and that
     the plan of the memory holds. ``stick_outermost`` makes the stick count the outermost device dim of a
-    default layout, as in the tiled-tensor RFC.
+    default layout, as in the tiled-tensor RFC. ``host_padding`` is what the host leaves in the padding of
+    arguments.
     """
 
     sencores: int = from_environment("SENCORES", device().cores)
     precision: str = "device"
     verify_each: bool = False
     stick_outermost: bool = False
+    host_padding: Literal["undefined", "zero"] = "undefined"
 
     @classmethod
     def title(cls) -> str:
@@ -65,10 +67,18 @@ class SpyrePipeline(Options):
                     f"apply-precision{{policy={self.precision}}}",
                     *_CLEAN,
                     "fuse-device-ops",
+                    "hoist-weight-views",
                     "verify-device-ops",
                 ),
             ),
-            ("laid-out", (self._choose_layouts(), *self._checks("verify-laid-out"))),
+            (
+                "laid-out",
+                (
+                    self._choose_layouts(),
+                    self._resolve_padding(),
+                    *self._checks("verify-laid-out", "verify-padding"),
+                ),
+            ),
             ("divided", (f"work-distribution{{sencores={self.sencores}}}", "verify-divided")),
             ("placed", ("place-in-hbm", "verify-placed")),
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks("verify-bundle"))),
@@ -90,8 +100,12 @@ class SpyrePipeline(Options):
     def _choose_layouts(self) -> str:
         return "choose-layouts{stick-outermost=true}" if self.stick_outermost else "choose-layouts"
 
-    def _checks(self, name: str) -> tuple[str, ...]:
-        return (name,) if self.verify_each else ()
+    def _resolve_padding(self) -> str:
+        zero = self.host_padding == "zero"
+        return "resolve-padding{host-padding=zero}" if zero else "resolve-padding"
+
+    def _checks(self, *names: str) -> tuple[str, ...]:
+        return names if self.verify_each else ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names.
 
 A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a
-source only if its array is that of another one.
+fill only if the host writes its padding, and a source only if its array is that of another one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _read_argument(field: Field) -> Argument:
         device_size=field["device_size"].integers(),
         bytes=field["bytes"].integer(),
         transfer=_read_transfer(field["transfer"]),
-        fill=_read_fill(field["fill"]),
+        fill=_read_fill(field["fill"]) if "fill" in field else None,
         source=field["source"].text() if "source" in field else None,
     )
 
@@ -79,6 +79,7 @@ def _read_transfer(field: Field) -> Transfer:
         host_strides=field["host_strides"].integers(),
         device_strides=field["device_strides"].integers(),
         bounds=tuple(_read_bound(item) for item in field["bounds"].items()),
+        host_offset=field["host_offset"].integer(),
     )
 
 

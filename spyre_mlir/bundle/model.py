@@ -180,8 +180,8 @@ Statement = Extract | Allocate | IndexConstant | Add | Apply | Execute | Loop
 class Transfer:
     """How one tensor goes between host and device: the loop nest of the tiled-tensor RFC, in elements.
 
-    Device position ``sum(i_k * device_strides[k])`` holds host element ``sum(i_k * host_strides[k])``
-    for all ``0 <= i_k < ranges[k]``. A host dim fed by several loops is bounded: with ``bounds`` a list of
+    Device position ``sum(i_k * device_strides[k])`` holds host element ``host_offset + sum(i_k *
+    host_strides[k])`` for all ``0 <= i_k < ranges[k]``. A host dim fed by several loops is bounded: with ``bounds`` a list of
     ``(loops, weights, size)``, the position is padding unless ``sum(i_loop * weight) < size`` for each.
     """
 
@@ -189,14 +189,16 @@ class Transfer:
     host_strides: tuple[int, ...]
     device_strides: tuple[int, ...]
     bounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...] = ()
+    host_offset: int = 0
 
 
 @dataclass(frozen=True)
 class Argument:
     """One kernel argument as the host sees it. ``kind``: input, parameter, constant or result.
 
-    ``host_dtype`` is a numpy name or "bfloat16"; ``fill`` is what the host writes into padding. ``source``
-    names the argument whose host array this one takes too, in a layout of its own.
+    ``host_dtype`` is a numpy name or "bfloat16"; ``fill`` is what the host writes into padding, None if it
+    leaves there what was there before. ``source`` names the argument whose host array this one takes too, in
+    a layout of its own.
     """
 
     name: str
@@ -208,7 +210,7 @@ class Argument:
     device_size: tuple[int, ...]
     bytes: int
     transfer: Transfer
-    fill: float = 0.0
+    fill: float | None = None
     source: str | None = None
 
     @property

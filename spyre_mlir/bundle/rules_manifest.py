@@ -75,8 +75,9 @@ def _transfer(argument: Argument) -> Iterator[str]:
     if len(transfer.host_strides) != loops or len(transfer.device_strides) != loops:
         yield f"Its transfer has {loops} ranges; expected as many host and device strides."
         return
-    if min((*transfer.ranges, 1)) < 1 or min((*transfer.host_strides, *transfer.device_strides, 0)) < 0:
-        yield "Its transfer has a range below 1 or a negative stride."
+    steps = (*transfer.host_strides, *transfer.device_strides, transfer.host_offset)
+    if min((*transfer.ranges, 1)) < 1 or min(steps) < 0:
+        yield "Its transfer has a range below 1, or a negative stride or offset."
         return
     for loop_ids, weights, size in transfer.bounds:
         if len(loop_ids) != len(weights) or size < 1 or not set(loop_ids) <= set(range(loops)):
@@ -96,7 +97,7 @@ def _last(ranges: tuple[int, ...], strides: tuple[int, ...]) -> int:
 
 def _last_host(transfer: Transfer) -> int:
     """The highest host element: a bounded host dim ends at its size, whatever its loops do."""
-    last = _last(transfer.ranges, transfer.host_strides)
+    last = transfer.host_offset + _last(transfer.ranges, transfer.host_strides)
     for loops, weights, size in transfer.bounds:
         reached = _last(tuple(transfer.ranges[loop] for loop in loops), weights)
         excess = max(0, reached - (size - 1))

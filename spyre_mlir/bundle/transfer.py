@@ -22,14 +22,18 @@ def scatter(host: NDArray, buffer: NDArray, address: int, transfer: Transfer) ->
     """Lay out a dense host array of raw bits in the bytes of ``buffer`` from ``address`` on."""
     for part in filled_parts(transfer):
         device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
-        device[...] = part_of(host, 0, host.dtype, transfer.host_strides, part)
+        device[...] = part_of(
+            host, transfer.host_offset * host.itemsize, host.dtype, transfer.host_strides, part
+        )
 
 
 def gather(buffer: NDArray, address: int, host: NDArray, transfer: Transfer) -> None:
     """The inverse of ``scatter``: fill a dense host array of raw bits from the bytes of ``buffer``."""
     for part in filled_parts(transfer):
         device = part_of(buffer, address, host.dtype, transfer.device_strides, part)
-        part_of(host, 0, host.dtype, transfer.host_strides, part)[...] = device
+        part_of(host, transfer.host_offset * host.itemsize, host.dtype, transfer.host_strides, part)[...] = (
+            device
+        )
 
 
 def filled_parts(transfer: Transfer) -> list[Part]:
@@ -48,7 +52,7 @@ def _essence(transfer: Transfer) -> list[tuple]:
     essence = []
     for part in filled_parts(transfer):
         loops = list(zip(part, strides, strict=True))
-        host = sum(first * stride for (first, _), (stride, _) in loops)
+        host = transfer.host_offset + sum(first * stride for (first, _), (stride, _) in loops)
         device = sum(first * stride for (first, _), (_, stride) in loops)
         turning = sorted((count, *steps) for (_, count), steps in loops if count > 1)
         essence.append((host, device, *turning))

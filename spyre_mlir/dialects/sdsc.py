@@ -10,9 +10,14 @@ op carries three decisions as attributes, added level by level:
 * ``sdsc.placement``: where the result lives. ``#sdsc.hbm<"pool", 4096>`` (byte offset in the pool),
   ``#sdsc.hbm<"result0", 0>`` (a kernel argument), ``#sdsc.lx<0>`` (byte address in every core's LX).
 
+``sdsc.masks = {d1 = 0.0 : f64}`` on a compute op: padding of iteration dim 1 reads as 0 in all its operands.
+The number is the neutral one of the operation, the same for all its masks.
+
 Host boundary: each argument and result of the kernel carries ``sdsc.host = #sdsc.host<name, kind, dtype>``;
 shape and dtype are those of the host, the tensor type is that of the device. An argument with
-``sdsc.source = "w"`` is the host array of the argument ``w`` once more, in another layout.
+``sdsc.source = "w"`` is the host array of the argument ``w`` once more, in another layout. One with
+``sdsc.host_view = {array = [512, 96], offset = 5, strides = [96, 1]}`` takes only these elements of its host
+array, whose shape is ``array``.
 
 ``sdsc.history = [["fusion", "fuse-device-ops", "reason"]]`` on an op lists what made it, oldest first; the
 bundle's debug handle carries it on.
@@ -27,10 +32,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 from spyre_mlir.division import Division
+from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.mlir import ext, ir
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
-HISTORY, SOURCE = "sdsc.history", "sdsc.source"
+HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
+HOST_VIEW = "sdsc.host_view"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -121,6 +128,37 @@ def host_attr(label: str, kind: str, dtype: str) -> HostAttr:
     return HostAttr.get(*(ir.StringAttr.get(text) for text in (label, kind, dtype)))
 
 
+def again(arguments: Sequence[ir.DictAttr], number: int) -> ir.DictAttr:
+    """The attributes of a further argument with the host array of an argument."""
+    entries = {entry.name: entry.attr for entry in arguments[number]}
+    host = entries[HOST]
+    source = entries.get(SOURCE, host.label)
+    name = ir.StringAttr(source).value
+    count = sum(1 for each in arguments if SOURCE in each and each[SOURCE] == source)
+    entries[HOST] = HostAttr.get(ir.StringAttr.get(f"{name}@{count + 1}"), host.kind, host.dtype)
+    return ir.DictAttr.get({**entries, SOURCE: source})
+
+
+def host_view_attr(view: HostView) -> ir.DictAttr:
+    """``sdsc.host_view`` from a view of the host array; the shape is that of the argument."""
+    return ir.DictAttr.get(
+        {
+            "array": ir.DenseI64ArrayAttr.get(view.array_shape),
+            "offset": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), view.offset),
+            "strides": ir.DenseI64ArrayAttr.get(view.strides),
+        }
+    )
+
+
+def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
+    """What an argument of ``shape`` takes of its host array: all of it without ``sdsc.host_view``."""
+    if HOST_VIEW not in attrs:
+        return HostView.whole(shape)
+    view = ir.DictAttr(attrs[HOST_VIEW])
+    array, strides = (tuple(ir.DenseI64ArrayAttr(view[name])) for name in ("array", "strides"))
+    return HostView(array, tuple(shape), strides, ir.IntegerAttr(view["offset"]).value)
+
+
 def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
     """Adds a step to the history of an op; ``kind`` is one of the public format (fusion, remap, ...)."""
     before = list(op.attributes[HISTORY]) if HISTORY in op.attributes else []
@@ -155,6 +193,19 @@ def opcode_of(op: ir.Operation) -> str | None:
 def constants_of(op: ir.Operation) -> dict[str, float]:
     """The constants of a device operation by name."""
     return {entry.name: ir.FloatAttr(entry.attr).value for entry in ir.DictAttr(op.attributes[OP].constants)}
+
+
+def masks_attr(masks: Mapping[int, float]) -> ir.DictAttr:
+    """``sdsc.masks`` from the number that each masked iteration dim reads as."""
+    return ir.DictAttr.get({f"d{dim}": ir.FloatAttr.get_f64(value) for dim, value in masks.items()})
+
+
+def masks_of(op: ir.Operation) -> dict[int, float]:
+    """What the padding of each masked iteration dim of an op reads as; {} without masks."""
+    if MASKS not in op.attributes:
+        return {}
+    entries = ir.DictAttr(op.attributes[MASKS])
+    return {int(entry.name.removeprefix("d")): ir.FloatAttr(entry.attr).value for entry in entries}
 
 
 def division_of(op: ir.Operation) -> Division:

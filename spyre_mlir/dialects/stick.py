@@ -13,6 +13,11 @@ element per stick. Sizes follow from the tensor's shape, so a slice keeps its at
 ``tensor.collapse_shape``, ``tensor.extract_slice`` and ``linalg.transpose`` between tensors with layouts
 are views: they move nothing, and their result's layout is the composition.
 
+``stick.padding = {d1 = "undefined"}`` on an argument, a constant or an op that writes a buffer says what
+the padding of its tensor holds: for each padded dim a number, ``{d1 = 0.0}``, or nothing that anybody may
+rely on. A tensor without padding has no such attribute, nor has a view: it shows the padding of its buffer,
+or elements of it.
+
 Before layouts are chosen, types have none, and a program says what it wants by the attribute ``stick.to``:
 of ``stick.restickify``, the layout to convert to at this place; of ``stick.pin``, the layout in which its
 operand is made. Only the arguments of a function have the layout in their type already: it is the caller's.
@@ -21,11 +26,17 @@ operand is made. Only the arguments of a function have the layout in their type 
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
+from collections.abc import Mapping
+
 from spyre_mlir.layout import Digit, StickLayout
+from spyre_mlir.layout.padding import UNDEFINED, States
 from spyre_mlir.mlir import ext, ir
 
 #: The attribute by which a program names a layout before layouts are chosen.
 TO = "stick.to"
+
+#: The attribute that says what the padding of a tensor holds.
+PADDING = "stick.padding"
 
 
 class Stick(ext.Dialect, name="stick"):
@@ -178,6 +189,29 @@ def _expression(digit: Digit) -> ir.AffineExpr:
     return made
 
 
+def padding_attr(states: States) -> ir.DictAttr:
+    """``stick.padding`` from the state of each padded dim."""
+    return ir.DictAttr.get(
+        {
+            f"d{dim}": ir.StringAttr.get("undefined") if state is UNDEFINED else ir.FloatAttr.get_f64(state)
+            for dim, state in states.items()
+        }
+    )
+
+
+def padding_of(attributes: Mapping[str, ir.Attribute]) -> States:
+    """The state of each padded dim, as the attributes of an op or of an argument give it; {} without any."""
+    if PADDING not in attributes:
+        return {}
+    entries = ir.DictAttr(attributes[PADDING])
+    return {
+        int(entry.name.removeprefix("d")): UNDEFINED
+        if isinstance(entry.attr, ir.StringAttr)
+        else ir.FloatAttr(entry.attr).value
+        for entry in entries
+    }
+
+
 _DIGITS: dict[str, tuple[Digit, ...]] = {}
 
 
@@ -209,6 +243,7 @@ def _constant(expression: ir.AffineExpr) -> int:
 
 
 __all__ = [
+    "PADDING",
     "TO",
     "LayoutAttr",
     "PinOp",
@@ -217,6 +252,8 @@ __all__ = [
     "affine_map",
     "layout_attr",
     "layout_of",
+    "padding_attr",
+    "padding_of",
     "pin",
     "requested_layout",
     "requested_restickify",

@@ -48,10 +48,10 @@ class Imported:
     _output_tree: pytree.TreeSpec = field(repr=False)
     _input_leaves: list[int] = field(repr=False)
 
-    def operands(self, *args: Any, **kwargs: Any) -> list[np.ndarray | DeviceTensor]:
+    def operands(self, *args: Any, **kwargs: Any) -> list[Any]:
         """What @main is called with when the model is called with ``args``: inputs, parameters, constants.
 
-        An input that is on the device already stays as it is.
+        They are arrays, but an input that is on the device already stays as it is.
         """
         leaves, tree = pytree.tree_flatten((args, kwargs))
         if tree != self._input_tree:
@@ -108,7 +108,7 @@ def import_torch(
         module,
         exported.arguments,
         [(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in exported.results],
-        _layouts([given[leaf] for leaf in exported.input_leaves] if given else []),
+        _layouts(given, exported.input_leaves),
         exported.leaves,
         cast(pytree.TreeSpec, call.in_spec),
         cast(pytree.TreeSpec, call.out_spec),
@@ -123,8 +123,13 @@ def _off_the_device(leaf: Any) -> Any:
     return to_tensor(leaf.numpy(), getattr(torch, leaf.dtype))
 
 
-def _layouts(inputs: Sequence[Any]) -> dict[int, StickLayout]:
-    return {at: leaf.layout for at, leaf in enumerate(inputs) if isinstance(leaf, DeviceTensor)}
+def _layouts(given: Sequence[Any], input_leaves: Sequence[int]) -> dict[int, StickLayout]:
+    """By their position among the inputs, the layouts of the leaves that are on the device."""
+    return {
+        at: given[leaf].layout
+        for at, leaf in enumerate(input_leaves)
+        if leaf < len(given) and isinstance(given[leaf], DeviceTensor)
+    }
 
 
 class _NodeImporter(GraphNodeImporter):

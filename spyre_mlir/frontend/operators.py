@@ -22,27 +22,24 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.mlir import ir
 
-_NAMESPACE = "spyre"
-
 _ELEMENT_TYPES = {
     torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.bool: "i1", torch.int8: "i8",
     torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
 }  # fmt: skip
 
+#: Builds an operation on a tensor that has no layout yet.
 Builder = Callable[[ir.Value, StickLayout, ir.Location], ir.Value]
-
-_BUILDERS: dict[str, Builder] = {"restickify": stick.requested_restickify, "pin": stick.pin}
 
 
 @torch.library.custom_op(
-    f"{_NAMESPACE}::restickify", mutates_args=(), schema="(Tensor x, int[] stick_dims) -> Tensor"
+    "spyre::restickify", mutates_args=(), schema="(Tensor x, int[] stick_dims) -> Tensor"
 )
 def restickify(x: Tensor, stick_dims: Sequence[int]) -> Tensor:
     return x.clone()
 
 
 @torch.library.custom_op(
-    f"{_NAMESPACE}::pin",
+    "spyre::pin",
     mutates_args=(),
     schema="(Tensor x, int[] stick_dims, int[]? dim_order=None) -> Tensor",
 )
@@ -60,9 +57,15 @@ def _(x: Tensor, stick_dims: Sequence[int], dim_order: Sequence[int] | None = No
     return torch.empty_like(x)
 
 
+_BUILDERS: dict[Any, Builder] = {
+    torch.ops.spyre.restickify.default: stick.requested_restickify,
+    torch.ops.spyre.pin.default: stick.pin,
+}
+
+
 def is_layout_operator(node: Node) -> bool:
     """Whether a node says how a tensor lies on the device."""
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == _NAMESPACE
+    return node.target in _BUILDERS
 
 
 def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
@@ -77,4 +80,4 @@ def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
         layout = LayoutRequest.of(given, what).layout(tensor.shape, element, what)
     except CompileError as error:
         raise CompileError(error.message, source_of(node)) from None
-    return _BUILDERS[target._opname], source, layout, element
+    return _BUILDERS[target], source, layout, element

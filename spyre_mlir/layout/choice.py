@@ -8,7 +8,8 @@ are tables over the states of a tensor and of what it reads, in effective bytes 
 - a conversion reads and writes the whole tensor, once, for all readers that want it; it runs as often as
   the producer does, so it stands outside the loops that its readers are in;
 - what is given ahead of time (weights, constants) has any layouts at the price of their memory alone;
-- a view moves nothing: what it makes of its source's layouts is there for free.
+- a view moves nothing: what it makes of its source's layouts is there for free;
+- what a loop carries has one layout before, in and after it.
 
 ``elimination.py`` finds the smallest sum.
 """
@@ -37,20 +38,28 @@ from spyre_mlir.layout.candidates import (
 from spyre_mlir.layout.elimination import Minimum, Sum
 from spyre_mlir.layout.graph import (
     Assembled,
+    Carried,
     Compute,
     Copy,
     Given,
     Graph,
     Node,
+    Part,
+    Result,
     Signature,
     View,
+    whole,
 )
 from spyre_mlir.layout.operations import Way, transfer_cost, ways
 from spyre_mlir.layout.rules import violation, why_no_form
+from spyre_mlir.layout.steps import Collapse
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 _INFINITE = float("inf")
+
+#: Tensors that are buffers without an operation that makes them.
+_BUFFERS = (Assembled, Carried, Result)
 
 #: Layouts of one tensor beside its own; more than three dims of one tensor are never wanted at once.
 _MOST_CONVERSIONS = 3
@@ -96,6 +105,13 @@ class State:
         """The layouts that readers may take: all that exist, or if ``sealed`` the converted one alone."""
         return self.converted if self.sealed else self.base + self.converted
 
+    def converted_from(self, target: Candidate) -> Candidate:
+        """What ``target`` is made of; if ``sealed`` the first conversion is made of the base, the others of it."""
+        sources = self.base
+        if self.sealed and target is not self.converted[0]:
+            sources = self.converted[:1]
+        return cheapest(sources, target)
+
 
 @dataclass(frozen=True)
 class Conversion:
@@ -137,7 +153,7 @@ class Plan:
 
 
 def choose(
-    graph: Graph, *, stick_outermost: bool = False, limit_entries: int = 1 << 18, width: int = 200
+    graph: Graph, *, stick_outermost: bool = False, limit_entries: int = 1 << 20, width: int = 200
 ) -> Plan:
     """The cheapest consistent layouts of all tensors.
 
@@ -215,7 +231,7 @@ class Problem:
         return tuple(way for way in found if not way.sparse) or found
 
     def _may_be_sparse(self, node: Node, sparse: list[bool | None], possible: tuple[Way, ...]) -> bool | None:
-        if not _sized(node.shape):
+        if not _sized(node.shape) or isinstance(node, Carried | Result):
             return None
         if isinstance(node, Given):
             return None if node.free else node.pin is None or candidate_of(node.pin).lane is None
@@ -239,8 +255,16 @@ class Problem:
                 )
                 lanes |= dict.fromkeys(self._wanted_lanes(node, reader, position))
             if _sized(node.shape):
-                wanted[index] = self._targets(index, node, tuple(lanes), batched[index])
+                targets = self._targets(index, node, tuple(lanes), batched[index])
+                wanted[index] = distinct((*targets, *self._pins_of_carried(index)))
         return wanted
+
+    def _pins_of_carried(self, index: int) -> list[Candidate]:
+        """What loops want that carry a tensor on, where a user says so."""
+        loops = [self.nodes[reader] for reader, _ in self.readers[index]]
+        if isinstance(self.nodes[index], Assembled):
+            return []
+        return [candidate_of(node.pin) for node in loops if isinstance(node, Carried) and node.pin]
 
     def _batched(self, reader: int) -> bool:
         node = self.nodes[reader]
@@ -254,6 +278,8 @@ class Problem:
             sized = _sized(node.shape)
             legal = [dim for dim in sized if any(image(other.step, held) for held in self._plain(node, dim))]
             return tuple(legal) or (None,)
+        if isinstance(other, Carried):
+            return () if isinstance(node, Assembled) else (*_sized(node.shape), None)
         return _sized(node.shape) if isinstance(node, Given) and node.free else ()
 
     def _plain(self, node: Node, lane: int | None) -> tuple[Candidate, ...]:
@@ -263,17 +289,25 @@ class Problem:
         self, index: int, node: Node, lanes: tuple[int | None, ...], batched: bool
     ) -> tuple[Candidate, ...]:
         if node.pin is not None:
-            return (
-                (candidate_of(node.pin),) if isinstance(node, View) else self._targets_of_pinned(node, lanes)
-            )
-        if isinstance(node, Given) and node.free:
-            return tuple(held for lane in lanes for held in self._plain(node, lane))
+            return self._targets_of_pinned(node, lanes)
         steps = [
             self.nodes[reader].step
             for reader, _ in self.readers[index]
             if isinstance(self.nodes[reader], View)
         ]
+        if isinstance(node, Given) and node.free:
+            merged = any(isinstance(step, Collapse) for step in steps)
+            return distinct(held for lane in lanes for held in self._ahead_of_time(node, lane, merged))
         return tuple(_best_order(self._plain(node, lane), steps, batched) for lane in lanes)
+
+    def _ahead_of_time(self, node: Node, lane: int | None, merged: bool) -> tuple[Candidate, ...]:
+        """The usual orders; where dims are ``merged``, also the one that has all but the stick in a row."""
+        plain = self._plain(node, lane)
+        if not merged:
+            return plain
+        dims = (dim for dim in range(len(node.shape)) if dim != lane)
+        row = (*dims,) if lane is None else (lane, *dims)
+        return (*plain, ordered(node.shape, node.dtype, lane, row))
 
     def _targets_of_pinned(self, node: Node, lanes: tuple[int | None, ...]) -> tuple[Candidate, ...]:
         return tuple(self._plain(node, lane)[0] for lane in lanes)
@@ -303,9 +337,13 @@ class Problem:
         if isinstance(node, View):
             return self._images(index, node)
         if isinstance(node, Assembled):
-            lanes = _uncut(node) or (None,)
+            lanes: tuple[int | None, ...] = _uncut(node) or (None,)
+            if node.carried and None not in lanes:
+                lanes = (None, *lanes)
             return tuple(owning(held) for lane in reversed(lanes) for held in self._plain(node, lane))
         source = node.inputs[0]
+        if isinstance(node, Carried | Result):
+            return self.domains[source].owns
         return tuple(map(owning, self._copies(node, self.domains[source].candidates)))
 
     def _images(self, index: int, node: View) -> tuple[Own, ...]:
@@ -334,6 +372,8 @@ class Problem:
         assert node.pin is not None
         held = candidate_of(node.pin)
         found = tuple(dict.fromkeys(owning(held, own.way) for own in owns if own.held.lane == held.lane))
+        if isinstance(node, Assembled):
+            self._check_places(index, node, held)
         if found or not isinstance(node, Compute):
             return found or (owning(held),)
         signature = node.signature
@@ -341,6 +381,14 @@ class Problem:
         reason = violation(signature.opcode, signature.iteration, _with_result(signature, lane))
         reason = reason or f"'{signature.opcode}' makes no result with dim {held.lane} in the stick"
         raise LayoutError(index, f"the pinned layout breaks a rule: {reason}")
+
+    def _check_places(self, index: int, node: Assembled, held: Candidate) -> None:
+        for part in node.parts:
+            try:
+                part.place.apply(held.view)
+            except ValueError as error:
+                what = f"its part at {list(part.place.offsets)} has no place in it"
+                raise LayoutError(index, f"the pinned layout breaks a rule: {what}: {error}") from error
 
     def _new_domain(
         self, node: Node, owns: tuple[Own, ...], wanted: tuple[Candidate, ...], readers: int
@@ -350,7 +398,10 @@ class Problem:
             costs = [_MEMORY_PRICE * sum(held.bytes for held in state.base) for state in states]
             return Domain(owns, states, [round(cost) for cost in costs])
         if isinstance(node, View):
-            states = _pinned_views(owns, node.pin) if node.pin else _view_states(owns, wanted, readers)
+            if node.pin is None:
+                states = _view_states(owns, wanted, readers)
+            else:
+                states = _pinned_views(owns, candidate_of(node.pin), wanted, readers)
         else:
             states = [
                 State(own, (own.held,), extra)
@@ -380,29 +431,33 @@ class Problem:
     def _table(self, node: Node, index: int, position: int, source: int) -> NDArray[np.float64]:
         """Costs of one edge: states of the tensor read x states of the tensor made."""
         read, made = self.domains[source], self.domains[index]
-        edge = self._edge(node, position, self._made_in_place(index, source))
+        edge = self._edge(index, node, position)
         key = (edge, id(read), id(made), node.times)
         if key not in self._tables:
             self._tables[key] = node.times * edge.table(read, made)
         return self._tables[key]
 
-    def _edge(self, node: Node, position: int, in_place: bool) -> _Edge:
+    def _edge(self, index: int, node: Node, position: int) -> _Edge:
         if isinstance(node, Compute):
             return _Operand(position)
         if isinstance(node, View):
             return _ViewOf(node.step)
         if isinstance(node, Assembled):
-            return _PutInto(node.parts[position].place, in_place)
+            part, source = node.parts[position], self.nodes[node.parts[position].source]
+            exact = source.pin is not None or isinstance(source, _BUFFERS)
+            return _PutInto(part.place, self._made_in_place(node, part), exact)
+        if isinstance(node, Carried | Result):
+            return _Same(isinstance(node, Carried) and position == 1)
         return _CopyOf()
 
-    def _made_in_place(self, index: int, source: int) -> bool:
-        """Whether a part is made right where it is put: by an operation, for nobody else."""
-        alone = len(self.readers[source]) == 1
-        return (
-            isinstance(self.nodes[index], Assembled)
-            and alone
-            and isinstance(self.nodes[source], Compute | Copy)
-        )
+    def _made_in_place(self, node: Assembled, part: Part) -> bool:
+        """Whether a part is made where it is put: by an operation, for nobody else; or is the buffer itself."""
+        source = self.nodes[part.source]
+        if part.apart:
+            return False
+        if isinstance(source, _BUFFERS):
+            return part.place == whole(node.shape)
+        return len(self.readers[part.source]) == 1 and isinstance(source, Compute | Copy)
 
     # -- the plan -------------------------------------------------------------------------------------
 
@@ -418,12 +473,12 @@ class Problem:
         state = states[index]
         conversions = []
         for target in state.converted:
-            source = cheapest(state.base, target)
+            source = state.converted_from(target)
             conversions.append(Conversion(source, target, node.times * conversion_cost(source, target)))
         reads: list[Candidate] = []
         in_place: list[bool] = []
         for position, source in enumerate(node.inputs):
-            edge = self._edge(node, position, self._made_in_place(index, source))
+            edge = self._edge(index, node, position)
             reads += edge.reads(states[source], state)
             in_place.append(isinstance(edge, _PutInto) and edge.fits(states[source], state.own))
         options = len(self.domains[index].owns)
@@ -472,9 +527,10 @@ class _ViewOf(_Edge):
 
     def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
         images = [image(self.step, held) for held in read.candidates]
-        holds = np.array([[held in state.base for state in made.states] for held in made.candidates])
-        there = np.zeros((len(read.states), len(made.candidates)), dtype=bool)
-        at = {held: position for position, held in enumerate(made.candidates)}
+        bases = distinct(held for state in made.states for held in state.base)
+        holds = np.array([[held in state.base for state in made.states] for held in bases])
+        there = np.zeros((len(read.states), len(bases)), dtype=bool)
+        at = {held: position for position, held in enumerate(bases)}
         for row, held in zip(there, read.held, strict=True):
             row[[at[images[k]] for k in held if images[k] in at]] = True
         missing = (holds[None, :, :] & ~there[:, :, None]).any(axis=1)
@@ -486,22 +542,30 @@ class _ViewOf(_Edge):
 
 @dataclass(frozen=True)
 class _PutInto(_Edge):
-    """A part is made in its place, or copied there; if its stick changes it is converted before."""
+    """A part is made in its place, or copied there; if its stick changes it is converted before (or, to the
+    whole buffer, instead).
+
+    One whose layout has to be ``exact`` (it is pinned, or the buffer of a loop) is made in a place that lies
+    like it, not merely one with its stick.
+    """
 
     place: object
     in_place: bool
+    exact: bool
 
     def price(self, held: Candidate, own: Own) -> float:
         target = image(self.place, own.held)
         if target is None:
             return _INFINITE
-        copies = 1 if held.lane == target.lane else 2
+        copies = 1 if held.lane == target.lane or target is own.held else 2
         return copies * conversion_price(held, target)
 
     def fits(self, source: State, own: Own) -> bool:
         """Whether the part is made in its place."""
         place = image(self.place, own.held)
-        return self.in_place and place is not None and place.lane == source.own.held.lane
+        if not self.in_place or place is None or place.lane != source.own.held.lane:
+            return False
+        return not self.exact or place.layout == source.own.held.layout
 
     def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
         costs = super().table(read, made)
@@ -513,6 +577,22 @@ class _PutInto(_Edge):
         if self.fits(source, result.own):
             return [source.own.held]
         return super().reads(source, result)
+
+
+@dataclass(frozen=True)
+class _Same(_Edge):
+    """What a loop carries is one buffer; what it is next may be a conversion that is ``made`` for it."""
+
+    made: bool
+
+    def price(self, held: Candidate, own: Own) -> float:
+        return 0 if held is own.held else _INFINITE
+
+    def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
+        if self.made:
+            return super().table(read, made)
+        prices = np.array([[self.price(source.held, own) for own in made.owns] for source in read.owns])
+        return prices[read.own][:, made.own]
 
 
 # -- candidates of one node ---------------------------------------------------------------------------
@@ -558,11 +638,11 @@ def _uncut(node: Assembled) -> tuple[int, ...]:
 def _uncut_dims(shape: tuple[int, ...], dtype: str, places: tuple) -> tuple[int, ...]:
     per_stick = elements_per_stick(dtype)
 
-    def aligned(place, dim: int) -> bool:
-        offset, size = place.offsets[dim], place.sizes[dim]
-        return offset % per_stick == 0 and (size % per_stick == 0 or offset + size == shape[dim])
-
-    return tuple(dim for dim in _sized(shape) if all(aligned(place, dim) for place in places))
+    return tuple(
+        dim
+        for dim in _sized(shape)
+        if not any(place.cuts_sticks(dim, per_stick, shape[dim]) for place in places)
+    )
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -621,7 +701,7 @@ def _cost(state: State) -> float:
     """Effective bytes to write the result and to make its conversions."""
     written = 0 if state.own.way is None else transfer_cost(state.own.way, -1, state.own.held)
     assert written is not None
-    return written + sum(conversion_price(cheapest(state.base, target), target) for target in state.converted)
+    return written + sum(conversion_price(state.converted_from(target), target) for target in state.converted)
 
 
 def _conversions(
@@ -634,7 +714,6 @@ def _conversions(
         chosen
         for count in range(min(most, len(useful)) + 1)
         for chosen in itertools.combinations(useful, count)
-        if len({held.lane for held in chosen}) == count
     ]
 
 
@@ -660,9 +739,15 @@ def _view_states(owns: tuple[Own, ...], wanted: tuple[Candidate, ...], readers: 
     return states
 
 
-def _pinned_views(owns: tuple[Own, ...], pin: StickLayout) -> list[State]:
-    """Views that lie as the pin says, else a copy that does, and nothing else."""
-    exact = [own for own in owns if own.held.layout == candidate_of(pin).layout]
-    if exact:
-        return [State(own, (own.held,)) for own in exact]
-    return [State(own, (own.held,), (candidate_of(pin),), sealed=True) for own in owns]
+def _pinned_views(
+    owns: tuple[Own, ...], pin: Candidate, wanted: tuple[Candidate, ...], readers: int
+) -> list[State]:
+    """Views that lie as the pin says, and copies that do; no reader takes the view of those itself."""
+    extras = _conversions((pin,), wanted, readers)
+    return [
+        State(own, (own.held,), extra)
+        if own.held.layout == pin.layout
+        else State(own, (own.held,), (pin, *extra), sealed=True)
+        for own in owns
+        for extra in extras
+    ]

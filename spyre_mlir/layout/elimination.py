@@ -5,7 +5,7 @@ together); the sum of all tables is to be smallest. Bucket elimination (Dechter,
 after the other: it adds up the tables that mention it and minimises it away, which leaves a table over its
 neighbours. On trees and narrow graphs these stay small and the result is exact. Where one would grow beyond
 the limit, the bucket is split and each part is minimised alone (mini-buckets): a lower bound. A beam then
-goes back through the buckets, guided by that bound.
+goes back through the buckets, guided by that bound. States that ``dominance.py`` leaves out are never seen.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.layout.dominance import Scope, Table, undominated
+
 #: A variable with more neighbours waits until most of them are gone.
 _MANY_NEIGHBOURS = 20
-
-#: Variables in ascending order.
-Scope = tuple[int, ...]
-Table = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -64,16 +62,24 @@ class Sum:
 
         ``Minimum.cost`` is ``inf`` if no states go together (or the beam of ``width`` found none).
         """
-        buckets = _Elimination(self, limit_entries).run()
-        split = any(len(bucket.groups) > 1 for bucket in buckets)
-        states = _beam(buckets, self.sizes, width) if split else _retrace(buckets, self.sizes)
-        constant = float(self.tables.get((), 0))
-        bound = constant + sum(
-            float(table) for bucket in buckets for scope, table in bucket.sent if not scope
-        )
+        kept, tables = undominated(self.sizes, self.tables)
+        small = Sum([len(states) for states in kept])
+        for scope, table in tables.items():
+            small.add(scope, table)
+        states, bound = small._search(limit_entries, width)
         if states is None:
-            return Minimum((), math.inf, math.inf if not split else bound)
-        return Minimum(tuple(states), self.cost(states), bound)
+            return Minimum((), math.inf, bound)
+        chosen = tuple(int(each[state]) for each, state in zip(kept, states, strict=True))
+        return Minimum(chosen, self.cost(chosen), bound)
+
+    def _search(self, limit_entries: int, width: int) -> tuple[list[int] | None, float]:
+        """The states found and the bound that proves how good they are."""
+        buckets = _Elimination(self, limit_entries).run()
+        bound = float(self.tables.get((), 0))
+        bound += sum(float(table) for bucket in buckets for scope, table in bucket.sent if not scope)
+        if any(len(bucket.groups) > 1 for bucket in buckets):
+            return _beam(buckets, self.sizes, width), bound
+        return _retrace(buckets, self.sizes), bound
 
 
 @dataclass(frozen=True)

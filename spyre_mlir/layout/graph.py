@@ -1,7 +1,8 @@
 """A program as the layout choice sees it: tensors, the operations that make them, views, copies. No IR.
 
-Every node makes one tensor; a tensor is named by the index of its node. Nodes come after those they read.
-``times`` is how often a node runs (the trip counts of the loops around it).
+Every node makes one tensor; a tensor is named by the index of its node. Nodes come after those they read, but
+for what a loop carries from one iteration to the next. ``times`` is how often a node runs (the trip counts of
+the loops around it).
 """
 
 from __future__ import annotations
@@ -109,17 +110,25 @@ class Copy(Node):
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor that is put into a larger buffer, where ``place`` is a slice of that."""
+    """A tensor that is put into a larger buffer, where ``place`` is a slice of that.
+
+    ``apart``: it cannot be made in its place, for the place or the tensor is still read by others then.
+    """
 
     source: int
     place: Slice
+    apart: bool = False
 
 
 @dataclass
 class Assembled(Node):
-    """A buffer that ``parts`` are put into, in order. What is made for one place only is made in place."""
+    """A buffer that ``parts`` are put into, in order. What is made for one place only is made in place.
+
+    ``carried``: a loop carries it, so that it is not known from its parts which stick is best.
+    """
 
     parts: tuple[Part, ...] = field(kw_only=True)
+    carried: bool = False
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -128,7 +137,10 @@ class Assembled(Node):
 
 @dataclass
 class Carried(Node):
-    """A value carried by a loop: ``initial`` before it, ``following`` at the end of each iteration."""
+    """A value in a loop that carries it: ``initial`` before the loop, ``following`` after each iteration.
+
+    ``initial`` is an ``Assembled`` buffer. All three have one layout: they are one buffer.
+    """
 
     initial: int = field(kw_only=True)
     following: int = field(kw_only=True, default=-1)
@@ -136,6 +148,17 @@ class Carried(Node):
     @property
     def inputs(self) -> tuple[int, ...]:
         return (self.initial, self.following)
+
+
+@dataclass
+class Result(Node):
+    """What a loop leaves of a ``carried`` value: the same buffer, read outside of the loop."""
+
+    carried: int = field(kw_only=True)
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        return (self.carried,)
 
 
 class Graph:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from spyre_mlir.layout.padding import States, state_text
 from spyre_mlir.layout.stick_layout import StickLayout
 
 _HEAD = ("tensor", "op", "shape", "type", "device size", "stick", "padding", "bytes", "origin", "location")
@@ -17,6 +18,7 @@ class ListedTensor:
     """One tensor of a function: its name, the operation that makes it, its layout, how it came to be.
 
     ``owns_buffer`` is false for a view and for a part of another buffer: they have no bytes of their own.
+    ``padding`` is the state of each padded dim, as far as it is resolved.
     """
 
     name: str
@@ -26,6 +28,7 @@ class ListedTensor:
     location: str
     owns_buffer: bool = True
     restickified: bool = False
+    padding: States = field(default_factory=dict)
 
 
 def listing(function: str, tensors: Sequence[ListedTensor]) -> str:
@@ -70,16 +73,20 @@ def _row(tensor: ListedTensor) -> tuple[str, ...]:
         layout.dtype,
         by(layout.device_size),
         stick_text(layout),
-        _padding(layout) if owns else "-",
+        _padding(layout, tensor.padding) if owns else "-",
         f"{layout.bytes if owns else 0:,}",
         tensor.origin,
         tensor.location or "-",
     )
 
 
-def _padding(layout: StickLayout) -> str:
-    """``d1 + 16``: how many positions each padded dim has beyond the shape; and the lanes of sparse sticks."""
-    padded = [f"d{dim} + {count}" for dim, count in enumerate(layout.padding) if count]
+def _padding(layout: StickLayout, states: States) -> str:
+    """``d1 + 16 undefined``: the positions of each padded dim beyond its shape, what they hold, and empty lanes."""
+    padded = [
+        " ".join([f"d{dim} + {count}", *([state_text(states[dim])] if dim in states else [])])
+        for dim, count in enumerate(layout.padding)
+        if count
+    ]
     per_stick = layout.elements_per_stick
     lanes = [f"{per_stick - 1} of {per_stick} lanes"] if layout.stick_dim is None else []
     return ", ".join(padded + lanes) or "-"

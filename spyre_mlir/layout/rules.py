@@ -345,6 +345,11 @@ def violation(opcode: str, iteration: Iteration, lanes: Sequence[int | None]) ->
     return problem and f"{problem}: {rule.sentence}"
 
 
+def sentence(opcode: str) -> str:
+    """The rule of an operation, as a clause."""
+    return RULES[KINDS[opcode]].sentence
+
+
 def why_no_form(opcode: str, iteration: Iteration) -> str:
     """Which limits leave an operation, its sisters and its turned form without a legal one (``forms`` is empty)."""
     sisters = _sisters(opcode)

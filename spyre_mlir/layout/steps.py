@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
-from spyre_mlir.layout.view import BufferView
+from spyre_mlir.layout.offsets import Offsets
+from spyre_mlir.layout.view import BufferView, ViewError
 
 _Groups = tuple[tuple[int, ...], ...]
 
@@ -51,15 +53,47 @@ class Collapse(Step):
 
 @dataclass(frozen=True)
 class Slice(Step):
-    """A rectangular part, without the ``dropped`` dims of size 1."""
+    """A rectangular part, without the ``dropped`` dims of size 1.
+
+    Where it moves with a loop, ``offsets`` are the first ones, and ``moves`` has (dim, all its offsets). Its
+    view is that at ``offsets``; a ``ViewError`` if it lies differently at others.
+    """
 
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
     dropped: tuple[int, ...] = ()
+    moves: tuple[tuple[int, Offsets], ...] = ()
 
     def apply(self, source: BufferView) -> BufferView:
-        return source.slice(self.offsets, self.sizes, self.steps).drop(self.dropped)
+        view = source.slice(self.offsets, self.sizes, self.steps)
+        for dim, offsets in self.moves:
+            for offset in offsets.modulo(_period(source, dim)):
+                self._check_like(view, dim, offset, source)
+        return view.drop(self.dropped)
+
+    def _check_like(self, view: BufferView, dim: int, offset: int, source: BufferView) -> None:
+        offsets = tuple(offset if at == dim else first for at, first in enumerate(self.offsets))
+        other = source.slice(offsets, self.sizes, self.steps)
+        if replace(other, offset=view.offset) != view:
+            raise ViewError(
+                f"a slice of dim {dim} from {offset} lies differently than one from {self.offsets[dim]}"
+            )
+
+    def cuts_sticks(self, dim: int, per_stick: int, extent: int) -> bool:
+        """Whether, with a dim of ``extent`` in the stick, it ever begins or ends inside one."""
+        step = next((offsets.step for moving, offsets in self.moves if moving == dim), 0)
+        offset, size = self.offsets[dim], self.sizes[dim]
+        ends_inside = size % per_stick != 0 and (step != 0 or offset + size != extent)
+        return offset % per_stick != 0 or step % per_stick != 0 or ends_inside
+
+
+def _period(source: BufferView, dim: int) -> int:
+    """Slices whose offsets differ by a multiple of this lie alike: no digit of the dim sees the difference."""
+    own = [axis for axis in source.axes if axis.dim == dim]
+    outermost = max((axis.divisor for axis in own), default=1)
+    inner = (axis.divisor * axis.size for axis in own if axis.divisor != outermost)
+    return math.lcm(source.stick_elements(dim), outermost, *inner)
 
 
 def _scalar(source: BufferView, shape: tuple[int, ...]) -> BufferView:

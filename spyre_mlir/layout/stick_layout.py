@@ -277,7 +277,7 @@ class StickLayout:
         _check_rank("A device coordinate", len(coordinate), len(self.digits))
         if isinstance(coordinate, np.ndarray):
             return self._to_host_arrays(coordinate.astype(np.int64))
-        index = tuple(self._position(dim, coordinate) for dim in range(len(self.shape)))
+        index = tuple(self.position(dim, coordinate) for dim in range(len(self.shape)))
         if any(not 0 <= at < size for at, size in zip(index, self.shape, strict=True)):
             return None
         return index if self.to_device(index) == tuple(coordinate) else None
@@ -286,15 +286,18 @@ class StickLayout:
         found = np.zeros((len(self.shape), *coordinate.shape[1:]), np.int64)
         holds = np.ones(coordinate.shape[1:], bool)
         for dim, size in enumerate(self.shape):
-            found[dim] = self._position(dim, list(coordinate))
+            found[dim] = self.position(dim, list(coordinate))
             holds &= (found[dim] >= 0) & (found[dim] < size)
         found *= holds
         if holds.any():
             holds &= (self.to_device(found) == coordinate).all(0)
         return found * holds, holds
 
-    def _position(self, dim: int, coordinate: Sequence[_Index]) -> _Index | int:
-        """The position of one dim by its digits, smallest divisor first; digits may say a part again."""
+    def position(self, dim: int, coordinate: Sequence[_Index]) -> _Index | int:
+        """The position of one dim at a device coordinate; in padding it lies beyond the shape.
+
+        By the digits of the dim, smallest divisor first; digits may say a part again.
+        """
         known, position = 1, 0
         own = [at for at, digit in enumerate(self.digits) if digit.dim == dim]
         for at in sorted(own, key=lambda at: self.digits[at].divisor):

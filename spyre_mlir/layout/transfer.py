@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.layout.stick_layout import StickLayout
@@ -22,10 +23,14 @@ class DmaTuples:
     bounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]
 
 
-def dma_tuples(layout: StickLayout) -> DmaTuples:
-    """The loop nest that moves a dense row-major host array into the device array of ``layout``."""
+def dma_tuples(layout: StickLayout, strides: Sequence[int] | None = None) -> DmaTuples:
+    """The loop nest that moves a host array into the device array of ``layout``.
+
+    ``strides`` are those of the host array, in elements, outermost dim first; without them it is dense and
+    row-major.
+    """
     shape = layout.shape
-    host = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    host = strides or [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     ranges, host_strides, device_strides = [], [], []
     for digit, stride in zip(layout.digits, layout.device_strides, strict=True):
         ranges.append(digit.size(shape))

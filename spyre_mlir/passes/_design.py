@@ -12,7 +12,7 @@ from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.target.formats import constant_bits
-from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, NEUTRAL, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, Kind
 
 FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32}
 
@@ -33,12 +33,20 @@ class Geometry:
 class DesignBuilder:
     """Builds the design of one operation from its space and division."""
 
-    def __init__(self, opcode: str, space: Space, division: Division, constants: Mapping[str, float]) -> None:
+    def __init__(
+        self,
+        opcode: str,
+        space: Space,
+        division: Division,
+        constants: Mapping[str, float],
+        masks: Mapping[int, float],
+    ) -> None:
         self.opcode = opcode
         self.op = DEVICE_OPS[opcode]
         self.space = space
         self.division = division
         self.constants = constants
+        self.masks = masks  # by iteration dim: what its padding reads as
         self.shares = [extent // split for extent, split in zip(space.padded, division.splits, strict=True)]
         self.labels = self._labels()
         self.extra: dict[str, int] = {}  # labels without a dim: synthetic sticks and fillers, and their size
@@ -75,7 +83,7 @@ class DesignBuilder:
             if extent > size
         }
         ones = dict.fromkeys(self.extra, 1)
-        masks, mask_constant = self._masks(padding)
+        masks = self._masks(padding)
         return Design(
             index=index,
             opcode=self.opcode,
@@ -90,8 +98,8 @@ class DesignBuilder:
             operands=operands,
             padding=padding,
             masks=masks,
-            mask_constant=mask_constant,
-            constants=self._constants(operands[0].data_format, bool(masks)),
+            mask_constant=0 if masks else -1,
+            constants=self._constants(operands[0].data_format),
             debug=debug,
         )
 
@@ -243,19 +251,19 @@ class DesignBuilder:
                 roles[key] = role
         return [roles[key] for key in keys]
 
-    def _masks(self, padding: dict[str, int]) -> tuple[dict[str, tuple[int, int]], int]:
-        """Padding of a reduced dim reads as the neutral value."""
-        masks = {
-            self.labels[dim]: (self.space.sizes[dim], padding[self.labels[dim]])
-            for dim in sorted(self.space.reduced)
-            if self.labels[dim] in padding
-        }
-        return masks, (0 if masks else -1)
+    def _masks(self, padding: dict[str, int]) -> dict[str, tuple[int, int]]:
+        """First position and length of the padding that each mask covers."""
+        for dim in self.masks:
+            if self.labels[dim] not in padding:
+                raise CompileError(f"'{self.opcode}' masks d{dim}, which has no padding")
+        return {self.labels[dim]: (self.space.sizes[dim], padding[self.labels[dim]]) for dim in self.masks}
 
-    def _constants(self, data_format: str, masked: bool) -> tuple[Constant, ...]:
-        made = []
-        if masked:
-            made.append(Constant("maskValue", data_format, constant_bits(NEUTRAL[self.opcode], data_format)))
+    def _constants(self, data_format: str) -> tuple[Constant, ...]:
+        """The one value of all masks first, then those of the operation."""
+        values = sorted(set(self.masks.values()))
+        if len(values) > 1:
+            raise CompileError(f"'{self.opcode}' has masks of {values}; a design has room for one value")
+        made = [Constant("maskValue", data_format, constant_bits(value, data_format)) for value in values]
         for name in self.op.constants:
             value = self.constants[name]
             made.append(Constant(name, data_format, constant_bits(value, data_format)))

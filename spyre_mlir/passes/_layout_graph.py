@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Structured, defining_op, element_of, maker_of, shape_of, structured
+from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.choice import LayoutError
 from spyre_mlir.layout.graph import (
     Assembled,
+    Carried,
     Compute,
     Copy,
     Given,
     Graph,
     Node,
     Part,
+    Result,
     Signature,
     View,
     signature,
@@ -21,6 +23,16 @@ from spyre_mlir.layout.graph import (
 )
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._layout_types import DESTINATION
+from spyre_mlir.passes._loops import (
+    LOOP,
+    CarriedValue,
+    ancestor_in,
+    block_of,
+    body_block,
+    carried_values,
+    trip_count,
+)
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
 
@@ -29,7 +41,8 @@ class LayoutGraph:
     """``graph`` and, for each of its tensors, the IR value that it stands for.
 
     ``tensors`` names the tensor of each value: a ``stick.pin`` is its operand, an insertion is the buffer
-    that it fills. ``insertions`` are the insertions of each assembled buffer, in order.
+    that it fills. ``insertions`` are the insertions of each assembled buffer, in order. What a loop carries is
+    three tensors: the argument inside, the result, and without a value of its own the buffer before the loop.
     """
 
     def __init__(self, func: ir.Operation) -> None:
@@ -38,12 +51,13 @@ class LayoutGraph:
         self.tensors: dict[ir.Value, int] = {}
         self.values: list[ir.Value] = []
         self.insertions: dict[int, list[ir.Operation]] = {}
+        self._times = 1
+        self._same: dict[int, list[int]] = {}  # the tensors that loops keep in one layout, for each of them
         self.block = func.regions[0].blocks[0]
         hosts = func.attributes["arg_attrs"]
         for argument, host in zip(self.block.arguments, hosts, strict=True):
             self._argument(argument, ir.DictAttr(host)[sdsc.HOST])
-        for op in self.block.operations:
-            self._visit(op.operation)
+        self._visit_all(self.block)
 
     @property
     def fixed(self) -> set[ir.Value]:
@@ -54,40 +68,40 @@ class LayoutGraph:
         ]
         return {self.values[tensor] for tensor in pinned}
 
-    def part_values(self, tensor: int) -> list[tuple[ir.Value, int]]:
-        """The values that are put into a buffer, each with its number; 0 is what it held before."""
-        chain = self.insertions[tensor]
-        first = chain[0].operands[1]
-        before = [(first, 0)] if first in self.tensors else []
-        return [*before, *((op.operands[0], number) for number, op in enumerate(chain, 1))]
-
     def second_argument(self, value: ir.Value) -> ir.Value:
         """A further argument that takes its host array from that of ``value``."""
-        number = value.arg_number
-        attrs = list(self.func.attributes["arg_attrs"])
-        host = ir.DictAttr(attrs[number])[sdsc.HOST]
-        source = ir.StringAttr(host.label).value
-        label = f"{source}@{sum(1 for each in attrs if _source_of(each) == source) + 1}"
+        attrs = [ir.DictAttr(each) for each in self.func.attributes["arg_attrs"]]
         made = self.block.add_argument(value.type, self.func.location)
-        texts = (ir.StringAttr(host.kind).value, ir.StringAttr(host.dtype).value)
-        attrs.append(
-            ir.DictAttr.get(
-                {sdsc.HOST: sdsc.host_attr(label, *texts), sdsc.SOURCE: ir.StringAttr.get(source)}
-            )
-        )
+        attrs.append(sdsc.again(attrs, value.arg_number))
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
         return made
 
     def error(self, error: LayoutError) -> CompileError:
         """The error of the choice at the op that makes the tensor."""
         value, name = self.values[error.node], self.graph.nodes[error.node].name
-        op = defining_op(value)
-        what = name or f"the result of '{op.name if op else 'func.func'}', {value.type}"
-        return fail(op or self.func, f"{what}: {error}")
+        owner = value.owner
+        op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
+        what = name or f"the result of '{op.name}', {value.type}"
+        return fail(op, f"{what}: {error}")
 
-    def _add(self, value: ir.Value, node: Node) -> None:
-        self.tensors[value] = self.graph.add(node)
+    def _add(self, value: ir.Value, node: Node) -> int:
+        self.tensors[value] = self._add_unnamed(value, node)
+        return self.tensors[value]
+
+    def _add_unnamed(self, value: ir.Value, node: Node) -> int:
+        """A tensor that no value stands for; messages about it are about ``value``."""
+        node.times = self._times
         self.values.append(value)
+        return self.graph.add(node)
+
+    def _tensor(self, value: ir.Value, reader: ir.Operation) -> int:
+        if value not in self.tensors:
+            raise fail(reader, f"'{reader.name}' reads a tensor that nothing is written to")
+        return self.tensors[value]
+
+    def _visit_all(self, block: ir.Block) -> None:
+        for op in block.operations:
+            self._visit(op.operation)
 
     def _argument(self, argument: ir.Value, host: ir.Attribute) -> None:
         pinned = stick.layout_of(argument.type)
@@ -101,8 +115,12 @@ class LayoutGraph:
     def _visit(self, op: ir.Operation) -> None:
         if op.name in _SKIPPED:
             return
-        if op.name in VIEWS:
-            result, source = op.results[0], self.tensors[op.operands[0]]
+        if op.name == LOOP:
+            self._loop(op)
+        elif op.name in VIEWS:
+            if _is_destination_slice(op):
+                return
+            result, source = op.results[0], self._tensor(op.operands[0], op)
             self._add(result, View(shape_of(result), element_of(result), source=source, step=step_of(op)))
         elif op.name == "linalg.generic":
             self._device_op(op)
@@ -119,7 +137,11 @@ class LayoutGraph:
         generic = structured(op)
         if generic is None or not generic.opcode:
             raise fail(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
-        operands = tuple(self.tensors[value] for value in generic.inputs)
+        if generic.reduced and not _is_fresh(generic.output):
+            raise fail(
+                op, f"'{generic.opcode}' adds to what its output holds; partial results are combined apart"
+            )
+        operands = tuple(self._tensor(value, op) for value in generic.inputs)
         result = op.results[0]
         node = Compute(shape_of(result), element_of(result), signature=_signature(generic), operands=operands)
         self._add(result, node)
@@ -130,50 +152,180 @@ class LayoutGraph:
             if stick.TO not in op.attributes:
                 raise fail(op, "a stick.restickify names the layout of its result in 'stick.to'")
             pin = stick.requested_layout(op)
-        result, source = op.results[0], self.tensors[op.operands[0]]
+        result, source = op.results[0], self._tensor(op.operands[0], op)
         self._add(result, Copy(shape_of(result), element_of(result), pin=pin, source=source))
 
     def _insertion(self, op: ir.Operation) -> None:
         """The last insertion into a buffer stands for all of them."""
-        if any(_fills(use.owner.operation, op.results[0]) for use in op.results[0].uses):
+        if any(_fills(use.owner.operation, op) for use in op.results[0].uses):
             return
         chain = [op]
-        while (before := defining_op(chain[-1].operands[1])) is not None and before.name == op.name:
+        while (before := defining_op(chain[-1].operands[1])) is not None and _fills(chain[-1], before):
             chain.append(before)
         chain.reverse()
-        parts = [Part(self.tensors[each.operands[0]], place_of(each)) for each in chain]
-        first = chain[0].operands[1]
-        if defining_op(first) is None or maker_of(first).name != "tensor.empty":
-            parts.insert(0, Part(self.tensors[first], whole(shape_of(first))))
-        result = op.results[0]
-        self._add(result, Assembled(shape_of(result), element_of(result), parts=tuple(parts)))
+        first, result = chain[0].operands[1], op.results[0]
+        empty = defining_op(first)
+        before = [] if empty is not None and empty.name == "tensor.empty" else [self._whole(first, chain[0])]
+        copied = any(self._is_copied(part) for part in before)
+        parts = [*before, *(self._part(each, chain, copied) for each in chain)]
+        carried = any(self._is_carried(part.source) for part in before)
+        node = Assembled(shape_of(result), element_of(result), parts=tuple(parts), carried=carried)
+        self._add(result, node)
         self.insertions[self.tensors[result]] = chain
         for each in chain:
             self.tensors[each.results[0]] = self.tensors[result]
 
+    def _part(self, op: ir.Operation, chain: list[ir.Operation], copied: bool) -> Part:
+        """What an insertion puts into a buffer that may first be ``copied``, or is still read as it was."""
+        value, buffer = op.operands[0], chain[0].operands[1]
+        maker = defining_op(value)
+        apart = block_of(value) != op.block or (
+            maker is not None and _is_read_from(buffer, maker, [*chain, *_updated(maker, op)])
+        )
+        return Part(self._tensor(value, op), place_of(op), copied or apart)
+
+    def _is_carried(self, tensor: int) -> bool:
+        node = self.graph.nodes[tensor]
+        return isinstance(node, Carried | Result) or (isinstance(node, Assembled) and node.carried)
+
+    def _is_copied(self, part: Part) -> bool:
+        """Whether what insertions go on with has a buffer that is not theirs to fill."""
+        return part.apart or isinstance(self.graph.nodes[part.source], Given | View)
+
+    def _whole(self, value: ir.Value, taker: ir.Operation) -> Part:
+        """A value that insertions or a loop go on with: in its own buffer, if nobody reads that any more."""
+        apart = block_of(value) != taker.block or _is_read_from(value, taker, [taker])
+        return Part(self._tensor(value, taker), whole(shape_of(value)), apart)
+
+    # -- loops ----------------------------------------------------------------------------------------
+
+    def _loop(self, op: ir.Operation) -> None:
+        """The body once, for so many times; what the loop carries before, in and after it."""
+        carried, outside = carried_values(op), self._times
+        buffers = [self._buffer(op, each) for each in carried]
+        self._times = outside * trip_count(op)
+        arguments = [
+            self._add(each.argument, Carried(*_type(each.result), initial=buffer))
+            for each, buffer in zip(carried, buffers, strict=True)
+        ]
+        for buffer, argument in zip(buffers, arguments, strict=True):
+            self._keep_same(op, buffer, argument)
+        self._visit_all(body_block(op))
+        self._times = outside
+        for each, argument in zip(carried, arguments, strict=True):
+            self._close(op, each, argument)
+
+    def _buffer(self, op: ir.Operation, each: CarriedValue) -> int:
+        parts = () if _is_fresh(each.initial) else (self._whole(each.initial, op),)
+        return self._add_unnamed(each.result, Assembled(*_type(each.result), parts=parts, carried=True))
+
+    def _close(self, op: ir.Operation, each: CarriedValue, argument: int) -> None:
+        node = self.graph.nodes[argument]
+        assert isinstance(node, Carried)
+        node.following = self._tensor(each.following, op)
+        self._keep_same(op, argument, self._add(each.result, Result(*_type(each.result), carried=argument)))
+        if isinstance(self.graph.nodes[node.following], Assembled | Result):
+            self._keep_same(op, argument, node.following)
+
+    def _keep_same(self, op: ir.Operation, left: int, right: int) -> None:
+        """What is pinned for one is pinned for the other, too."""
+        together = list(dict.fromkeys((*self._same.get(left, [left]), *self._same.get(right, [right]))))
+        pins = [pin for each in together if (pin := self.graph.nodes[each].pin) is not None]
+        for each in together:
+            self._same[each] = together
+        if pins:
+            self._pin_tensor(op, left, pins[0])
+
+    # -- pins -----------------------------------------------------------------------------------------
+
     def _pin(self, op: ir.Operation) -> None:
-        tensor = self.tensors[op.operands[0]]
-        node, layout = self.graph.nodes[tensor], stick.requested_layout(op)
-        if node.pin is not None and not _same(node.pin, layout):
-            raise fail(
-                op, f"{node.name or 'this tensor'} is pinned to another layout already: {_text(node.pin)}"
-            )
-        node.pin = layout
-        if isinstance(node, Given):
-            node.free = False
+        tensor = self._tensor(op.operands[0], op)
+        self._pin_tensor(op, tensor, stick.requested_layout(op))
         self.tensors[op.results[0]] = tensor
+
+    def _pin_tensor(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
+        for each in self._same.get(tensor, [tensor]):
+            node = self.graph.nodes[each]
+            if node.pin is not None and not _same(node.pin, layout):
+                raise fail(
+                    op, f"{node.name or 'this tensor'} is pinned to another layout already: {_text(node.pin)}"
+                )
+            node.pin = layout
+            if isinstance(node, Given):
+                node.free = False
 
 
 _SKIPPED = ("tensor.empty", "linalg.fill", "func.return")
 
 
-def _fills(user: ir.Operation, value: ir.Value) -> bool:
-    return user.name == "tensor.insert_slice" and user.operands[1] == value
+def _is_destination_slice(op: ir.Operation) -> bool:
+    """Whether an op names a part of a buffer only as the place of results, as tiling writes it."""
+    if op.name != "tensor.extract_slice":
+        return False
+    uses = list(op.results[0].uses)
+    return bool(uses) and all(_names_place(use.owner.operation, use.operand_number) for use in uses)
 
 
-def _source_of(attrs: ir.Attribute) -> str | None:
-    entries = ir.DictAttr(attrs)
-    return ir.StringAttr(entries[sdsc.SOURCE]).value if sdsc.SOURCE in entries else None
+def _names_place(user: ir.Operation, operand: int) -> bool:
+    """Whether an operand only says where a result goes."""
+    return user.name in DESTINATION and operand == len(user.operands) - 1
+
+
+def _fills(user: ir.Operation, before: ir.Operation) -> bool:
+    """Whether an insertion goes on with the buffer of the one before, which nobody else reads."""
+    names = {user.name, before.name}
+    return (
+        names == {"tensor.insert_slice"}
+        and user.operands[1] == before.results[0]
+        and user.block == before.block
+        and len(list(before.results[0].uses)) == 1
+    )
+
+
+def _is_fresh(value: ir.Value) -> bool:
+    """Whether a tensor is empty or filled with one number: it takes any layout."""
+    op = defining_op(value)
+    return op is not None and op.name in ("tensor.empty", "linalg.fill")
+
+
+def _is_read_from(value: ir.Value, first: ir.Operation, takers: list[ir.Operation]) -> bool:
+    """Whether ``first``, an op in the same block, or a later one than that reads a value or a view of it.
+
+    ``takers``, which go on with the buffer, do not count; what is only the place of a result is not read.
+    """
+    for use in value.uses:
+        user = use.owner.operation
+        if user in takers or _names_place(user, use.operand_number):
+            continue
+        if user.name in (*VIEWS, "stick.pin"):
+            if _is_read_from(user.results[0], first, takers):
+                return True
+            continue
+        at = ancestor_in(first.block, user)
+        if at == first or first.is_before_in_block(at):
+            return True
+    return False
+
+
+def _updated(maker: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:
+    """The slices that are the very place of an insertion, and that ``maker`` alone reads, element by element."""
+    generic = structured(maker)
+    if generic is None or generic.reduced:
+        return []
+    return [
+        op
+        for value, dims in zip(generic.inputs, generic.maps, strict=False)
+        if (op := defining_op(value)) is not None
+        and dims == generic.maps[-1]
+        and all(use.owner.operation == maker for use in value.uses)
+        and op.name == "tensor.extract_slice"
+        and step_of(op) == place_of(insertion)
+        and list(op.operands)[1:] == list(insertion.operands)[2:]
+    ]
+
+
+def _type(value: ir.Value) -> tuple[tuple[int, ...], str]:
+    return shape_of(value), element_of(value)
 
 
 def _same(left: StickLayout, right: StickLayout) -> bool:

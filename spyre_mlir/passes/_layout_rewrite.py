@@ -7,12 +7,21 @@ from spyre_mlir.dialects.structured import defining_op, device_op, element_of, m
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.candidates import Candidate, candidate_of, image
 from spyre_mlir.layout.choice import Decision, Plan
-from spyre_mlir.layout.graph import Compute, Given, Node, View
+from spyre_mlir.layout.graph import Carried, Compute, Given, Node, View
 from spyre_mlir.layout.operations import Way
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
-from spyre_mlir.passes._layout_types import RESTICKIFY
+from spyre_mlir.passes._layout_types import DESTINATION, RESTICKIFY
+from spyre_mlir.passes._loops import (
+    LOOP,
+    CarriedValue,
+    ancestor_in,
+    block_of,
+    body_block,
+    carried_values,
+    terminator,
+)
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import KINDS
@@ -33,9 +42,7 @@ class LayoutRewrite:
         block = self.source.func.regions[0].blocks[0]
         for argument in list(block.arguments):
             self._given(argument)
-        for op in [op.operation for op in block.operations]:
-            with ir.InsertionPoint(op), op.location:
-                self._visit(op)
+        self._visit_all(block)
 
     # -- values ---------------------------------------------------------------------------------------
 
@@ -75,15 +82,19 @@ class LayoutRewrite:
         return self.source.second_argument(value)
 
     def _value(self, tensor: int, held: Candidate, reader: ir.Operation) -> ir.Value:
-        """The value of a tensor in a layout; a conversion is made before its first reader."""
+        """The value of a tensor in a layout.
+
+        A conversion is made before its first reader, or before the loop around that in which the tensor is not.
+        """
         known = self._held[tensor]
         if held not in known:
             decision = self.plan.decisions[tensor]
             conversion = next(each for each in decision.conversions if each.target is held)
             source = self._value(tensor, conversion.source, reader)
-            known[held] = self._converted(
-                source, conversion.source, held, conversion.cost, self._why(reader, tensor)
-            )
+            with ir.InsertionPoint(ancestor_in(block_of(source), reader)):
+                known[held] = self._converted(
+                    source, conversion.source, held, conversion.cost, self._why(reader, tensor)
+                )
         return known[held]
 
     def _converted(
@@ -116,9 +127,43 @@ class LayoutRewrite:
             return f"'{reader.name}'"
         return f"'{opcode}': {RULES[KINDS[opcode]].sentence}"
 
+    # -- loops ----------------------------------------------------------------------------------------
+
+    def _loop(self, op: ir.Operation) -> None:
+        """What a loop carries in one layout at all its places; its body once."""
+        carried = carried_values(op)
+        for each in carried:
+            self._enter(op, each)
+        self._visit_all(body_block(op))
+        end = terminator(body_block(op))
+        for each in carried:
+            _, node, decision = self._decision(each.argument)
+            assert isinstance(node, Carried)
+            end.operands[each.operand - 3] = self._value(node.following, decision.reads[1], end)
+            self._hold(each.result, decision.state.own.held, self.layouts[each.argument])
+
+    def _enter(self, op: ir.Operation, each: CarriedValue) -> None:
+        _, node, decision = self._decision(each.argument)
+        assert isinstance(node, Carried)
+        layout = self._own_layout(node, decision.state.own.held)
+        self._hold(each.argument, decision.state.own.held, layout)
+        buffer = self.plan.decisions[node.initial]
+        for read in zip(buffer.reads, buffer.in_place, strict=True):
+            self._put_whole(op, each.operand, read, layout)
+
     # -- ops ------------------------------------------------------------------------------------------
 
+    def _visit_all(self, block: ir.Block) -> None:
+        for op in [op.operation for op in block.operations]:
+            with ir.InsertionPoint(op), op.location:
+                self._visit(op)
+
     def _visit(self, op: ir.Operation) -> None:
+        if op.name == LOOP:
+            self._loop(op)
+            return
+        if op.name in DESTINATION:
+            _own_result(op)
         if not op.results or op.results[0] not in self.source.tensors:
             return
         if op.name in VIEWS:
@@ -205,37 +250,43 @@ class LayoutRewrite:
 
     def _insertion(self, op: ir.Operation) -> None:
         """Parts that are made in place get the layout of the place, others are copied there."""
-        tensor, _, decision = self._decision(op.results[0])
-        own = decision.state.own.held
-        chain = self.source.insertions[tensor]
-        reads = dict(
-            zip(
-                self.source.part_values(tensor),
-                zip(decision.reads, decision.in_place, strict=True),
-                strict=True,
-            )
-        )
-        first = chain[0].operands[1]
-        copied = False
-        if op == chain[0] and (first, 0) in reads:
-            copied = self._put(op, 1, reads[first, 0], own.layout, copied=False)
-        number = 1 + chain.index(op)
+        tensor, node, decision = self._decision(op.results[0])
+        own, chain = decision.state.own.held, self.source.insertions[tensor]
+        layout = self._own_layout(node, own)
+        reads = list(zip(decision.reads, decision.in_place, strict=True))
+        before = reads[: len(reads) - len(chain)]
+        for read in before if op == chain[0] else []:
+            self._put_whole(op, 1, read, layout)
+        copied = any(not in_place for _, in_place in before)
+        held, in_place = reads[len(before) + chain.index(op)]
         place = image(place_of(op), own)
         assert place is not None
-        self._put(op, 0, reads[op.operands[0], number], place.view.layout, copied=copied)
-        self.layouts[op.results[0]] = own.layout
+        self._put(op, 0, (held, in_place and not copied), place.view.layout)
+        self.layouts[op.results[0]] = layout
         if op == chain[-1]:
             self._held[tensor][own] = op.results[0]
 
-    def _put(
-        self, op: ir.Operation, at: int, read: tuple[Candidate, bool], wanted: StickLayout, copied: bool
-    ) -> bool:
-        """Operand ``at`` of an insertion in the layout it has to have; whether it had to be copied."""
+    def _put_whole(
+        self, op: ir.Operation, at: int, read: tuple[Candidate, bool], wanted: StickLayout
+    ) -> None:
+        """What a buffer holds at first: as a part of all of it, but a conversion goes right there."""
+        held, in_place = read
+        if in_place or held.lane == BufferView.of(wanted).lane:
+            self._put(op, at, read, wanted)
+            return
+        value = self._value(self.source.tensors[op.operands[at]], held, op)
+        cost = held.bytes + wanted.bytes
+        why = "the buffer that goes on with it has another stick"
+        op.operands[at] = self._converted(value, held, candidate_of(wanted), cost, why)
+        self.layouts[op.operands[at]] = wanted
+
+    def _put(self, op: ir.Operation, at: int, read: tuple[Candidate, bool], wanted: StickLayout) -> None:
+        """Operand ``at`` of what goes on with a buffer in the layout it has to have, copied if not in place."""
         held, in_place = read
         value = self._value(self.source.tensors[op.operands[at]], held, op)
-        if in_place and not copied:
+        if in_place:
             self.layouts[value] = wanted
-            return False
+            return
         lane = BufferView.of(wanted).lane
         if held.lane != lane:
             target = candidate_of(StickLayout.for_tensor(wanted.shape, wanted.dtype, _order(wanted, lane)))
@@ -244,7 +295,17 @@ class LayoutRewrite:
         made = sdsc.clone(value, ir.Location.current)
         self.layouts[made] = wanted
         op.operands[at] = made
-        return True
+
+
+def _own_result(op: ir.Operation) -> None:
+    """A destination of an op's own instead of a part of a buffer: where its result goes, insertions say."""
+    at = len(op.operands) - 1
+    old = defining_op(op.operands[at])
+    if old is not None and old.name in ("tensor.empty", "linalg.fill"):
+        return
+    op.operands[at] = ir.Operation.create("tensor.empty", results=[op.results[0].type]).result
+    if old is not None and not any(True for _ in old.results[0].uses):
+        old.erase()
 
 
 def _order(layout: StickLayout, lane: int | None) -> list[int]:

@@ -11,6 +11,7 @@ from spyre_mlir.layout.space import refined
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import RESTICKIFY
+from spyre_mlir.passes._loops import LOOP, ancestor_in, block_of, carried_values, nested_ops
 from spyre_mlir.passes._view_ops import VIEWS, root_dim, view_of
 from spyre_mlir.passes.base import Pass
 
@@ -48,10 +49,13 @@ class _Rooms:
         self.views: dict[ir.Value, BufferView] = {}
 
     def run(self) -> None:
-        ops = [op.operation for op in self.block.operations]
+        ops = nested_ops(self.block)
         for argument in self.block.arguments:
             self.views[argument] = BufferView.of(self.layouts[argument])
         for op in ops:
+            if op.name == LOOP:
+                for each in carried_values(op):
+                    self.views[each.argument] = BufferView.of(self.layouts[each.argument])
             for result in op.results:
                 if op.name in VIEWS:
                     self.views[result] = view_of(op, self.views[op.operands[0]])
@@ -75,7 +79,7 @@ class _Rooms:
         view = self.views[op.operands[0]]
         for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
             if step != 1 and dim != view.lane:
-                op.operands[0] = self._padded(op.operands[0], dim, step)
+                op.operands[0] = self._padded(op.operands[0], dim, step, op)
 
     def _operation(self, op: ir.Operation) -> None:
         way = self.ways[op.results[0]]
@@ -98,7 +102,7 @@ class _Rooms:
             if last:
                 self._pad_result(op, where, multiple)
             else:
-                op.operands[at] = self._padded(values[at], where, multiple)
+                op.operands[at] = self._padded(values[at], where, multiple, op)
 
     def _conversion(self, op: ir.Operation) -> None:
         value, result = op.operands[0], op.results[0]
@@ -108,22 +112,25 @@ class _Rooms:
         try:
             refined([source, target])
         except ViewError:  # the pieces of the view do not fall on the new sticks
-            value = self._unpadded(value)
+            value = self._unpadded(value, op)
         if target.lane is not None:
-            value = self._padded(value, target.lane, target.elements_per_stick)
+            value = self._padded(value, target.lane, target.elements_per_stick, op)
         op.operands[0] = value
         if source.lane is not None:
             self._pad_result(op, source.lane, source.elements_per_stick)
 
     # -- room -----------------------------------------------------------------------------------------
 
-    def _padded(self, value: ir.Value, dim: int, multiple: int) -> ir.Value:
-        """The value with room for whole multiples in a dim that is not its stick; a copy if need be."""
+    def _padded(self, value: ir.Value, dim: int, multiple: int, reader: ir.Operation) -> ir.Value:
+        """The value with room for whole multiples in a dim that is not its stick; a copy if need be.
+
+        ``reader`` is the op that needs the room.
+        """
         if shape_of(value)[dim] % multiple == 0 or shape_of(value)[dim] == 1:
             return value
         root, at = root_dim(value, dim)
         if root is None or root not in self.layouts or not self._can_pad(root, at, multiple):
-            value = root = self._unpadded(value)
+            value = root = self._unpadded(value, reader)
             at = dim
         self._give(root, self.layouts[root].padded(at, multiple))
         return value
@@ -153,7 +160,7 @@ class _Rooms:
             value, view = pending.pop()
             for use in value.uses:
                 op = use.owner.operation
-                if op.name == "tensor.insert_slice":
+                if op.name in ("tensor.insert_slice", LOOP, "scf.yield"):
                     return False
                 if op.name in VIEWS:
                     try:
@@ -171,9 +178,10 @@ class _Rooms:
             and self.views[op.operands[0]].why_not_plain() is not None
         )
 
-    def _unpadded(self, value: ir.Value) -> ir.Value:
-        """A copy into a buffer of its own, without the room of the source."""
-        made = sdsc.clone(value, ir.Location.current)
+    def _unpadded(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
+        """A copy into a buffer of its own, without the room of the source; outside the loops that it is."""
+        with ir.InsertionPoint(ancestor_in(block_of(value), reader)):
+            made = sdsc.clone(value, reader.location)
         self._give(made, _plain(self.views[value]))
         self.owner.remark(
             defining_op(made),

@@ -6,30 +6,36 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._loops import LOOP, carried_values, nested_ops, terminator
 from spyre_mlir.passes._view_ops import VIEWS, view_of
 
 #: On a clone that converts: why. It becomes a stick.restickify when types are written.
 RESTICKIFY = "stick.restickify"
 
-_DESTINATION = ("linalg.generic", "linalg.transpose")
+#: Ops whose last operand says where the result goes, and is not read.
+DESTINATION = ("linalg.generic", "linalg.transpose")
+
+
+_EMPTY = ("tensor.empty", "linalg.fill")
 
 
 def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout]) -> None:
     """Sets the type of every value: ``layouts`` for buffers, composition for views.
 
-    Destinations get an empty tensor of their own, for two ops of one shape may differ in layout.
+    Destinations, and what a loop fills, get an empty tensor of their own: two ops of one shape may differ in
+    layout.
     """
     block = func.regions[0].blocks[0]
     views: dict[ir.Value, BufferView] = {}
     for argument in block.arguments:
         _set(argument, layouts[argument], views)
-    for op in [op.operation for op in block.operations]:
+    for op in nested_ops(block):
         with ir.InsertionPoint(op), op.location:
             _apply(op, layouts, views)
-    for op in reversed([op.operation for op in block.operations]):
-        if op.name in ("tensor.empty", "linalg.fill") and not any(True for _ in op.results[0].uses):
+    for op in reversed(nested_ops(block)):
+        if op.name in _EMPTY and not any(True for _ in op.results[0].uses):
             op.erase()
-    results = [value.type for value in list(block.operations)[-1].operation.operands]
+    results = [value.type for value in terminator(block).operands]
     inputs = [argument.type for argument in block.arguments]
     func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
 
@@ -40,21 +46,24 @@ def _set(value: ir.Value, layout: StickLayout, views: dict[ir.Value, BufferView]
 
 
 def _apply(op: ir.Operation, layouts: dict[ir.Value, StickLayout], views: dict[ir.Value, BufferView]) -> None:
-    if op.name in ("tensor.empty", "linalg.fill", "func.return") or not op.results:
+    if op.name == LOOP:
+        _apply_to_carried(op, layouts, views)
+        return
+    if op.name in (*_EMPTY, "func.return") or not op.results:
         return
     result = op.results[0]
     if not isinstance(result.type, ir.RankedTensorType):
         return
     if op.name == "tensor.insert_slice":
-        _own_destination(op, 1, layouts[result])
+        _own_destination(op, 1, stick.with_layout(result.type, layouts[result]))
     if op.name in VIEWS:
         view = view_of(op, views[op.operands[0]])
         result.set_type(stick.with_layout(result.type, view.layout))
         views[result] = view
     else:
         _set(result, layouts[result], views)
-    if op.name in _DESTINATION:
-        _own_destination(op, len(op.operands) - 1, None)
+    if op.name in DESTINATION:
+        _own_destination(op, len(op.operands) - 1, result.type)
     if op.name == "arith.constant":
         _retype_constant(op)
     if RESTICKIFY in op.attributes:
@@ -66,11 +75,19 @@ def _apply(op: ir.Operation, layouts: dict[ir.Value, StickLayout], views: dict[i
         op.erase()
 
 
-def _own_destination(op: ir.Operation, index: int, layout: StickLayout | None) -> None:
-    """A fresh tensor.empty (and fill) with the type of the result."""
+def _apply_to_carried(
+    loop: ir.Operation, layouts: dict[ir.Value, StickLayout], views: dict[ir.Value, BufferView]
+) -> None:
+    for each in carried_values(loop):
+        _set(each.argument, layouts[each.argument], views)
+        _set(each.result, layouts[each.result], views)
+        _own_destination(loop, each.operand, each.result.type)
+
+
+def _own_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
+    """A fresh tensor.empty (and fill) of a type, where there is one."""
     old = defining_op(op.operands[index])
-    type_ = op.results[0].type if layout is None else stick.with_layout(op.results[0].type, layout)
-    if old is None or old.name not in ("tensor.empty", "linalg.fill"):
+    if old is None or old.name not in _EMPTY:
         return
     empty = ir.Operation.create("tensor.empty", results=[type_]).result
     if old.name == "linalg.fill":

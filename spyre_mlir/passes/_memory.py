@@ -1,7 +1,7 @@
 """Which buffer each value lies in and how: aliases resolved, for all levels from *laid out* on.
 
 A view lies in the buffer of its source. A part that is inserted lies in its place of the whole buffer; the
-result of an insertion is that buffer.
+result of an insertion is that buffer. What a loop carries is one buffer, before, in and after it.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Map, defining_op, shape_of, structured
+from spyre_mlir.dialects.structured import Map, defining_op, structured
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.steps import applied
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._loops import LOOP, initial_of, nested_ops, result_of
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import VIEWS, dropped_dims, insert_region, view_of
+from spyre_mlir.passes._view_ops import VIEWS, place_of, view_of
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 COPIES = ("sdsc.clone", "stick.restickify")
@@ -50,12 +52,20 @@ class Memory:
             return self.place(op.operands[1])
         insertion = _insertion_of(value)
         if insertion is not None:
-            offsets, sizes = insert_region(insertion)
             whole = self.place(insertion.operands[1])
-            part = whole.view.slice(offsets, sizes, [1] * len(sizes))
-            return Place(whole.buffer, part.drop(dropped_dims(sizes, shape_of(value))))
+            return Place(whole.buffer, applied(place_of(insertion), whole.view))
+        initial = initial_of(value)
+        if initial is not None:
+            return self._carried(value, initial)
         layout = self.layout(value)
         return Place(value, BufferView.of(layout))
+
+    def _carried(self, value: ir.Value, initial: ir.Value) -> Place:
+        """What a loop carries lies where it was at first; what was empty, where the result of the loop does."""
+        op = defining_op(initial)
+        if op is None or op.name not in ("tensor.empty", "linalg.fill"):
+            return self.place(initial)
+        return Place(result_of(value), BufferView.of(self.layout(value)))
 
     def layout(self, value: ir.Value) -> StickLayout:
         """The layout of a value's type."""
@@ -133,6 +143,23 @@ def functions(module: ir.Operation) -> list[ir.Operation]:
     return [op for op in ops if op.name == "func.func" and op.regions[0].blocks]
 
 
+def argument_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
+    """The attributes of each argument of a function by name."""
+    if "arg_attrs" not in func.attributes:
+        return [{} for _ in func.regions[0].blocks[0].arguments]
+    entries = ir.ArrayAttr(func.attributes["arg_attrs"])
+    return [{named.name: named.attr for named in ir.DictAttr(entry)} for entry in entries]
+
+
 def body_of(func: ir.Operation) -> list[ir.Operation]:
-    """The ops of a function's only block, in order."""
-    return [op.operation for op in func.regions[0].blocks[0].operations]
+    """The ops of a function's only block, in order; ``CompileError`` at a loop."""
+    ops = [op.operation for op in func.regions[0].blocks[0].operations]
+    for op in ops:
+        if op.name == LOOP:
+            raise fail(op, f"'{LOOP}' ends at level laid out: what is lower takes functions without loops")
+    return ops
+
+
+def all_ops(func: ir.Operation) -> list[ir.Operation]:
+    """The ops of a function and of the loops in it, in program order."""
+    return nested_ops(func.regions[0].blocks[0])

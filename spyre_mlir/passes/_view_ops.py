@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from spyre_mlir.dialects.structured import defining_op, shape_of
 from collections.abc import Sequence
 
+from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.layout import BufferView
+from spyre_mlir.layout.offsets import Offsets
 from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose, applied
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._loops import initial_of, offsets_of
+from spyre_mlir.passes._terms import fail
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose")
+
+#: How upstream writes a number that is an operand among static ones.
+_DYNAMIC = -(1 << 63)
 
 
 def view_of(op: ir.Operation, source: BufferView) -> BufferView:
@@ -22,11 +28,7 @@ def step_of(op: ir.Operation) -> Step:
     if op.name == "linalg.transpose":
         return Transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
     if op.name == "tensor.extract_slice":
-        offsets, sizes, steps = (
-            tuple(ir.DenseI64ArrayAttr(op.attributes["static_" + key]))
-            for key in ("offsets", "sizes", "strides")
-        )
-        return Slice(offsets, sizes, steps, tuple(dropped_dims(sizes, shape_of(op.results[0]))))
+        return _slice(op, op.operands[0], op.results[0])
     groups = tuple(
         tuple(ir.IntegerAttr(entry).value for entry in group) for group in op.attributes["reassociation"]
     )
@@ -35,9 +37,28 @@ def step_of(op: ir.Operation) -> Step:
 
 def place_of(op: ir.Operation) -> Slice:
     """The part of the whole that a ``tensor.insert_slice`` fills."""
-    offsets, sizes = insert_region(op)
-    dropped = dropped_dims(sizes, shape_of(op.operands[0]))
-    return Slice(tuple(offsets), tuple(sizes), (1,) * len(sizes), tuple(dropped))
+    return _slice(op, op.operands[1], op.operands[0])
+
+
+def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
+    """The slice of ``whole`` that a slice op names, where ``part`` lies; its offsets may follow from loops."""
+    offsets, sizes, steps = (
+        tuple(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")
+    )
+    dropped = tuple(dropped_dims(sizes, shape_of(part)))
+    if _DYNAMIC in (*sizes, *steps):
+        raise fail(op, f"'{op.name}' needs constant sizes and strides")
+    if _DYNAMIC not in offsets:
+        return Slice(offsets, sizes, steps, dropped)
+    dims = [dim for dim, offset in enumerate(offsets) if offset == _DYNAMIC]
+    first = len(op.operands) - len(dims)
+    moves = {}
+    for number, dim in enumerate(dims, first):
+        reach = (sizes[dim] - 1) * steps[dim] + 1
+        anywhere = Offsets(0, 1, shape_of(whole)[dim] - reach + 1)
+        moves[dim] = offsets_of(op.operands[number]) or anywhere
+    begins = tuple(moves[dim].first if dim in moves else offset for dim, offset in enumerate(offsets))
+    return Slice(begins, sizes, steps, dropped, tuple(moves.items()))
 
 
 def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:
@@ -59,7 +80,10 @@ def dropped_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
 
 
 def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
-    """The buffer behind a chain of views and its dim that is ``dim`` of the value; None through a slice."""
+    """The buffer behind a chain of views and its dim that is ``dim`` of the value.
+
+    None through a slice, and where others than its own op write to the buffer: insertions, a loop.
+    """
     while (op := defining_op(value)) is not None and op.name in VIEWS:
         if op.name == "linalg.transpose":
             dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
@@ -74,7 +98,8 @@ def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
                 return None, 0
             dim = found
         value = op.operands[0]
-    return (None, 0) if op is not None and op.name == "tensor.insert_slice" else (value, dim)
+    inserted = op is not None and op.name == "tensor.insert_slice"
+    return (None, 0) if inserted or initial_of(value) is not None else (value, dim)
 
 
 def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:

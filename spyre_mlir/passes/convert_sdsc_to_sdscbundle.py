@@ -7,10 +7,12 @@ from typing import ClassVar
 
 from spyre_mlir.bundle.model import Argument, Buffer, Design, Manifest, Transfer
 from spyre_mlir.bundle.plain import to_plain
-from spyre_mlir.dialects import sdsc, sdscbundle
+from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.padding import States
 from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._debug import debug_handle
@@ -95,22 +97,42 @@ class _Lowering:
             named = ir.DictAttr(attrs)
             host = named[sdsc.HOST]
             source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
-            self._declare(value, _text(host.label), _text(host.kind), _text(host.dtype), source)
+            fill = self._fill(stick.padding_of(named))
+            view = sdsc.host_view_of(named, shape_of(value))
+            self._declare(value, _text(host.label), _text(host.kind), _text(host.dtype), fill, source, view)
         for op in self.ops:
             if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
                 label = f"constant{len(self.constants)}"
                 type_ = ir.RankedTensorType(op.results[0].type)
                 self.constants[label] = _without_layout(op.attributes["value"], type_)
-                self._declare(op.results[0], label, "constant", str(type_.element_type))
+                fill = self._fill(stick.padding_of(op.attributes))
+                self._declare(op.results[0], label, "constant", str(type_.element_type), fill)
         results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
         for value, attrs in zip(self.ops[-1].operands, results, strict=True):
             host = ir.DictAttr(attrs)[sdsc.HOST]
             self._declare(value, _text(host.label), "result", _text(host.dtype))
 
-    def _declare(self, value: ir.Value, label: str, kind: str, dtype: str, source: str | None = None) -> None:
+    def _fill(self, states: States) -> float | None:
+        """What the host writes into the padding of an argument for all its states to hold."""
+        values = sorted({state for state in states.values() if state is not None})
+        if len(values) > 1:
+            raise fail(self.func, f"the host fills padding with one value, but an argument has {values}")
+        return values[0] if values else None
+
+    def _declare(
+        self,
+        value: ir.Value,
+        label: str,
+        kind: str,
+        dtype: str,
+        fill: float | None = None,
+        source: str | None = None,
+        view: HostView | None = None,
+    ) -> None:
         place = self.memory.place(value)
         layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
-        tuples = dma_tuples(layout)
+        view = view or HostView.whole(layout.shape)
+        tuples = dma_tuples(layout, view.strides)
         parameter = f"arg_{len(self.arguments)}_base_addr"
         size = self.memory.layout(place.buffer).bytes
         self.arguments.append(
@@ -119,11 +141,14 @@ class _Lowering:
                 kind=kind,
                 parameter=parameter,
                 host_dtype=_HOST_DTYPES[dtype],
-                host_shape=layout.shape,
+                host_shape=view.array_shape,
                 data_format=FORMATS[layout.dtype],
                 device_size=layout.device_size,
                 bytes=size,
-                transfer=Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds),
+                transfer=Transfer(
+                    tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds, view.offset
+                ),
+                fill=fill,
                 source=source,
             )
         )
@@ -183,7 +208,7 @@ class _Lowering:
             bound[symbol] = value
             return symbol
 
-        builder = DesignBuilder(opcode, space, sdsc.division_of(op), constants)
+        builder = DesignBuilder(opcode, space, sdsc.division_of(op), constants, sdsc.masks_of(op))
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import BODIES, element_of, structured
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import body_of, functions
+from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, Kind
@@ -17,7 +17,10 @@ _FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32}
 _OTHERS = {
     "sdsc.clone", "stick.restickify", "stick.pin", "tensor.empty", "tensor.expand_shape", "tensor.collapse_shape",
     "tensor.extract_slice", "tensor.insert_slice", "linalg.transpose", "linalg.fill", "arith.constant", "func.return",
+    "scf.for", "scf.yield",
 }  # fmt: skip
+#: What the offsets of slices in loops are made of.
+_INDICES = {"affine.apply", "arith.addi", "arith.subi", "arith.muli"}
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,16 @@ class VerifyDeviceOps(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            for op in body_of(func):
+            for op in all_ops(func):
                 if op.name == "linalg.generic":
                     _check_device_op(op)
-                elif op.name not in _OTHERS:
+                elif op.name not in _OTHERS and not _is_index(op):
                     raise fail(op, f"'{op.name}' does not belong to the level of device operations")
                 _check_elements(op)
+
+
+def _is_index(op: ir.Operation) -> bool:
+    return op.name in _INDICES and isinstance(op.results[0].type, ir.IndexType)
 
 
 def _check_elements(op: ir.Operation) -> None:

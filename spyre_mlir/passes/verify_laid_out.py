@@ -10,7 +10,7 @@ from spyre_mlir.layout import BufferView, ViewError
 from spyre_mlir.layout.rules import RULES, Iteration, violation
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import COPIES, Memory, body_of, functions, is_compute
+from spyre_mlir.passes._memory import COPIES, Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, view_of
 from spyre_mlir.passes.base import Pass
@@ -33,7 +33,7 @@ class VerifyLaidOut(Pass):
                 if stick.layout_of(argument.type) is None:
                     raise fail(func, f"argument of type {argument.type} has no #stick.layout")
             memory = Memory(func)
-            for op in body_of(func):
+            for op in all_ops(func):
                 _check(memory, op)
 
 

@@ -7,6 +7,7 @@ reads or writes in the same operation. Within one core an elementwise operation 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,13 +120,13 @@ class _Runner:
         raw = access.box.wanted.read(memory.data, access.address, raw_type)
         copies = plan.op.name in COPIES
         numbers = raw if copies else self._numerics.load(raw, form)
-        if not masked:
-            return numbers
-        assert plan.mask_value is not None
-        fill = self._numerics.store(np.array(plan.mask_value), form) if copies else plan.mask_value
-        numbers = numbers.copy()
-        for part in masked:
-            numbers[part] = fill
+        if masked:
+            assert plan.mask_value is not None
+            fill = self._numerics.store(np.array(plan.mask_value), form) if copies else plan.mask_value
+            numbers = numbers.copy()
+            for part in masked:
+                numbers[part] = fill
+        _check_padding(plan, access, numbers)
         return numbers
 
 
@@ -203,6 +204,31 @@ def _check_tags(
     raise _error(plan, access, kind, text, address)
 
 
+def _check_padding(plan: Plan, access: Access, numbers: NDArray) -> None:
+    """Padding of a reduced dim reads as the neutral value: another one would change the result."""
+    box = access.box
+    for axis in plan.work.reduced:
+        valid, extent = box.valid[axis], box.extents[axis]
+        if not box.varies[axis] or valid == extent:
+            continue
+        wrong = ~np.isin(numbers[(slice(None),) * axis + (slice(valid, extent),)], plan.neutral)
+        if not wrong.any():
+            continue
+        position = [int(i) for i in np.argwhere(wrong)[0]]
+        position[axis] += valid
+        text = (
+            f"{_where(plan, box, position)} is padding of dim '{tuple(plan.design.sizes)[axis]}' and reads as "
+            f"{numbers[tuple(position)]}, but '{plan.op.name}' needs {plan.neutral[0]} there."
+        )
+        raise _error(plan, access, "padding", text, box.wanted.address_of(tuple(position), access.address))
+
+
+def _where(plan: Plan, box: Box, position: Sequence[int]) -> str:
+    """An element of a box in words, by its coordinates in the whole operation."""
+    at = [(label, box.origin[a] + position[a]) for a, label in enumerate(plan.design.sizes) if box.varies[a]]
+    return "its element " + ", ".join(f"{label} {i}" for label, i in at)
+
+
 def _bad_read(
     plan: Plan, access: Access, pattern: int, position: tuple[int, ...], space: AddressSpace
 ) -> tuple[str, str]:
@@ -210,7 +236,7 @@ def _bad_read(
     design, box = plan.design, access.box
     labels = tuple(design.sizes)
     at = {label: box.origin[a] + position[a] for a, label in enumerate(labels) if box.varies[a]}
-    where = "its element " + ", ".join(f"{label} {i}" for label, i in at.items())
+    where = _where(plan, box, position)
     width = FORMATS[design.operands[access.operand].data_format].bytes
     tag = pattern & 0xFFFF
     if pattern != tag_pattern(tag, width) or tag in (NOBODY, POISON):

@@ -10,23 +10,37 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.model import Argument
 from spyre_mlir.bundle.transfer import Part, filled_parts, from_raw, gather, part_of, scatter, to_raw
 from spyre_mlir.simulator.errors import SimulationError
-from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, spread
+from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, POISON_BYTE, Memory, spread
 from spyre_mlir.target.formats import FORMATS, Numerics, constant_bits, constant_value
 
 
 def load_argument(
     memory: Memory, address: int, argument: Argument, array: NDArray, numerics: Numerics
 ) -> None:
-    """Lay out a host array at ``address``; all other bytes of the argument become the fill value."""
+    """Lay out a host array at ``address``; all other bytes of the argument become the fill value.
+
+    Without one they hold what nobody may read.
+    """
     check_array(argument, array)
     host = np.ascontiguousarray(_raw(argument, array, numerics))
+    _fill(memory, address, argument, numerics)
+    for part in _checked_parts(argument):
+        tags = part_of(memory.shadow, address, host.dtype, argument.transfer.device_strides, part)
+        tags[...] = spread(HOST, host.dtype)
+    scatter(host, memory.data, address, argument.transfer)
+
+
+def _fill(memory: Memory, address: int, argument: Argument, numerics: Numerics) -> None:
+    """Makes all bytes of an argument the fill value, or poison that nobody wrote."""
+    if argument.fill is None:
+        memory.data[address : address + argument.bytes] = POISON_BYTE
+        memory.shadow[address : address + argument.bytes] = NOBODY
+        return
     raw = FORMATS[argument.data_format].raw
     fill = constant_value(constant_bits(argument.fill, argument.data_format), argument.data_format)
     count = argument.bytes // raw.itemsize
     np.ndarray(count, raw, memory.data, address)[:] = numerics.store(np.array(fill), argument.data_format)
     np.ndarray(count, raw, memory.shadow, address)[:] = spread(HOST, raw)
-    _checked_parts(argument)
-    scatter(host, memory.data, address, argument.transfer)
 
 
 def read_argument(memory: Memory, address: int, argument: Argument, numerics: Numerics) -> NDArray:
@@ -54,14 +68,16 @@ def _checked_parts(argument: Argument) -> list[Part]:
     """The valid parts, after checking that they stay inside the host array and the device bytes."""
     transfer = argument.transfer
     parts = filled_parts(transfer)
+    device_elements = argument.bytes // FORMATS[argument.data_format].bytes
     rooms = (
-        ("host array", transfer.host_strides, math.prod(argument.host_shape)),
-        ("device bytes", transfer.device_strides, argument.bytes // FORMATS[argument.data_format].bytes),
+        ("host array", transfer.host_offset, transfer.host_strides, math.prod(argument.host_shape)),
+        ("device bytes", 0, transfer.device_strides, device_elements),
     )
-    for what, strides, room in rooms:
+    for what, first, strides, room in rooms:
         for part in parts:
-            last = sum((start + count - 1) * s for (start, count), s in zip(part, strides, strict=True))
-            if last >= room or min(strides, default=0) < 0:
+            steps = zip(part, strides, strict=True)
+            last = first + sum((start + count - 1) * stride for (start, count), stride in steps)
+            if last >= room or min((first, *strides)) < 0:
                 text = f"its transfer touches element {last} of {room} in the {what}."
                 raise SimulationError("transfer", text, tensor=argument.name)
     return parts

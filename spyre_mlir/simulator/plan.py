@@ -9,8 +9,8 @@ from spyre_mlir.simulator.compute import COPIES, Work
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.geometry import Box, make_box, operand_labels
 from spyre_mlir.target.device import device
-from spyre_mlir.target.formats import FORMATS, constant_value
-from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind
+from spyre_mlir.target.formats import FORMATS, constant_bits, constant_value
+from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, DeviceOp, Kind
 
 _ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY)
 
@@ -20,7 +20,8 @@ class Plan:
     """``boxes[k][c]`` is operand ``k`` on core ``c``; equal boxes are one object.
 
     ``groups`` lists the cores that share each part of the result, in the order of their partial sums; the
-    last one writes. ``mask_value`` is set where the design has masks.
+    last one writes. ``mask_value`` is set where the design has masks. ``neutral`` are the numbers that leave
+    a reduction as it is: in a format without infinity its last number stands for it.
     """
 
     design: Design
@@ -29,6 +30,7 @@ class Plan:
     work: Work
     groups: tuple[tuple[int, ...], ...]
     mask_value: float | None
+    neutral: tuple[float, ...]
 
     @property
     def elementwise(self) -> bool:
@@ -55,6 +57,7 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
         ),
         groups=_groups(design, reduced, result),
         mask_value=_mask_value(design),
+        neutral=_neutral(design),
     )
 
 
@@ -143,6 +146,13 @@ def _constants(design: Design, op: DeviceOp) -> dict[str, float]:
     if missing:
         raise SimulationError("design", f"'{op.name}' needs the constant '{missing[0]}'.", design=design)
     return values
+
+
+def _neutral(design: Design) -> tuple[float, ...]:
+    if design.opcode not in NEUTRAL:
+        return ()
+    value, form = NEUTRAL[design.opcode], design.operands[0].data_format
+    return (value, constant_value(constant_bits(value, form), form))
 
 
 def _mask_value(design: Design) -> float | None:

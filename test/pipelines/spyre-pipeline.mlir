@@ -38,7 +38,7 @@
 
 // CORES: error: sencores is 33; the device has 1 to 32 cores.
 // POLICY: error: Precision policy 'half' is not known; 'device' and 'strict' are.
-// OPTION: error: The spyre pipeline has no option 'speed'; its options: sencores, precision, verify-each.
+// OPTION: error: The spyre pipeline has no option 'speed'; its options: sencores, precision, verify-each, stick-outermost.
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
 #vec = affine_map<(d0) -> (d0)>

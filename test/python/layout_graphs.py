@@ -1,258 +1,551 @@
-"""Random graphs for the layout choice, and two other ways to choose: by exhaustion, and edge by edge."""
+"""Random graphs for the layout choice, and other ways to choose: by exhaustion, and edge by edge."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import random
+from collections.abc import Iterator, Sequence
 
-from spyre_mlir.layout.candidates import Candidate, candidate_of, conversion_price, image, plain_candidates
-from spyre_mlir.layout.choice import Problem
-from spyre_mlir.layout.graph import Assembled, Compute, Copy, Given, Graph, Part, View, signature
-from spyre_mlir.layout.operations import transfer_cost
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose
+from spyre_mlir.layout.candidates import Candidate, candidate_of, conversion_price, image
+from spyre_mlir.layout.choice import Own, Plan, Problem
+from spyre_mlir.layout.graph import (
+    Assembled,
+    Carried,
+    Compute,
+    Copy,
+    Given,
+    Graph,
+    Node,
+    Part,
+    Result,
+    View,
+    signature,
+    whole,
+)
+from spyre_mlir.layout.operations import transfer_cost, ways
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
 from spyre_mlir.layout.stick_layout import StickLayout
 
 SIZES = (64, 96, 128, 192)
+DTYPE = "f16"
+
+#: How often each kind of node grows, of the sum of these numbers; views are not counted as operations.
+_KINDS = {
+    "pointwise": 4,
+    "matmul": 4,
+    "reduce": 2,
+    "transpose": 2,
+    "slice": 2,
+    "collapse": 2,
+    "expand": 2,
+    "copy": 1,
+    "join": 2,
+    "update": 2,
+    "loop": 1,
+}
 
 
 class RandomGraph:
-    """A graph of at most ``operations`` device operations, and views between them, over one dtype."""
+    """A graph of ``operations`` operations (copies, joins and carried values included) and views between them.
 
-    def __init__(self, rng: random.Random, operations: int) -> None:
-        self.rng = rng
+    Some nodes run three times, as in a loop; some have pins; some inputs are weights.
+    """
+
+    def __init__(self, seed: int, operations: int) -> None:
+        self.rng = random.Random(seed)
         self.graph = Graph()
-        self.tensors: list[int] = []
-        sizes = rng.sample(SIZES, 2)
-        for _ in range(rng.randint(1, 3)):
-            shape = tuple(rng.choice(sizes) for _ in range(rng.choice((1, 2, 2, 2, 3))))
-            self._given(shape)
-        made = 0
-        while made < operations:
-            made += self._grow()
+        self.times = 1
+        sizes = self.rng.sample(SIZES, 2)
+        for _ in range(self.rng.randint(1, 3)):
+            self._given(tuple(self.rng.choice(sizes) for _ in range(self.rng.choice((1, 2, 2, 2, 3)))))
+        while operations > 0:
+            self.times = self.rng.choice((1, 1, 1, 3))
+            operations -= self._grow()
+        self._close_loops()
 
-    def _given(self, shape: tuple[int, ...]) -> int:
-        free = self.rng.random() < 0.3
-        pin = None
-        if not free and self.rng.random() < 0.3:
-            pin = StickLayout.for_tensor(shape, "f16", self.rng.sample(range(len(shape)), len(shape)))
-        return self._kept(self.graph.add(Given(shape, "f16", free=free, pin=pin)))
+    def _grow(self) -> int:
+        source = self.rng.choice([tensor for tensor in self._tensors() if self._shape(tensor)])
+        (kind,) = self.rng.choices(list(_KINDS), list(_KINDS.values()))
+        return getattr(self, f"_{kind}")(source, self._shape(source))
 
-    def _kept(self, tensor: int) -> int:
-        self.tensors.append(tensor)
-        return tensor
+    def _tensors(self) -> range:
+        return range(len(self.graph.nodes))
 
     def _shape(self, tensor: int) -> tuple[int, ...]:
         return self.graph.nodes[tensor].shape
 
-    def _grow(self) -> int:
-        source = self.rng.choice([tensor for tensor in self.tensors if self._shape(tensor)])
-        kind = self.rng.choice(
-            (
-                "pointwise",
-                "pointwise",
-                "matmul",
-                "matmul",
-                "reduce",
-                "transpose",
-                "slice",
-                "collapse",
-                "expand",
-                "copy",
-                "join",
-            )
-        )
-        return getattr(self, "_" + kind)(source)
+    def _like(self, shape: tuple[int, ...]) -> list[int]:
+        return [tensor for tensor in self._tensors() if self._shape(tensor) == shape]
+
+    def _pin(self, shape: tuple[int, ...], chance: float) -> StickLayout | None:
+        if self.rng.random() >= chance:
+            return None
+        return StickLayout.for_tensor(shape, DTYPE, self.rng.sample(range(len(shape)), len(shape)))
+
+    def _given(self, shape: tuple[int, ...]) -> int:
+        free = self.rng.random() < 0.3
+        pin = None if free else self._pin(shape, 0.3)
+        return self.graph.add(Given(shape, DTYPE, free=free, pin=pin))
 
     def _compute(self, opcode, operands, maps, shape, reduced=()) -> int:
         shapes = (*map(self._shape, operands), shape)
-        made = signature(opcode, maps, shapes, ("f16",) * len(shapes), reduced)
-        times = self.rng.choice((1, 1, 1, 3))
-        self._kept(self.graph.add(Compute(shape, "f16", times, signature=made, operands=tuple(operands))))
+        made = signature(opcode, maps, shapes, (DTYPE,) * len(shapes), reduced)
+        pin = self._pin(shape, 0.05)
+        if pin is not None and all(way.lanes[-1] != candidate_of(pin).lane for way in ways(made)):
+            pin = None
+        self.graph.add(Compute(shape, DTYPE, self.times, pin, signature=made, operands=tuple(operands)))
         return 1
 
-    def _pointwise(self, source: int) -> int:
-        shape = self._shape(source)
+    def _pointwise(self, source: int, shape: tuple[int, ...]) -> int:
         own = tuple(range(len(shape)))
-        same = [t for t in self.tensors if self._shape(t) == shape]
-        rows = [(t, dim) for t in self.tensors for dim in own if self._shape(t) == (shape[dim],)]
+        rows = [(tensor, dim) for dim in own for tensor in self._like((shape[dim],))]
         if rows and len(shape) > 1 and self.rng.random() < 0.5:
             other, dim = self.rng.choice(rows)
             return self._compute("add", (source, other), (own, (dim,), own), shape)
-        return self._compute("add", (source, self.rng.choice(same)), (own, own, own), shape)
+        return self._compute("add", (source, self.rng.choice(self._like(shape))), (own, own, own), shape)
 
-    def _matmul(self, source: int) -> int:
-        shape = self._shape(source)
+    def _matmul(self, source: int, shape: tuple[int, ...]) -> int:
         if len(shape) < 2:
             return 0
-        batch = tuple(range(len(shape) - 2))
-        row, inner, column = len(batch), len(batch) + 1, len(batch) + 2
-        partners = [t for t in self.tensors if self._shape(t)[:-1] == (*shape[:-2], shape[-1])]
-        if not partners:
-            other = self._given((*shape[:-2], shape[-1], self.rng.choice(SIZES)))
-        else:
-            other = self.rng.choice(partners)
-        maps = ((*batch, row, inner), (*batch, inner, column), (*batch, row, column))
+        *batch, _, inner = shape
+        partners = [t for t in self._tensors() if self._shape(t)[:-1] == (*batch, inner)]
+        other = self.rng.choice(partners or [self._given((*batch, inner, self.rng.choice(SIZES)))])
+        dims = tuple(range(len(batch)))
+        row, contracted, column = range(len(batch), len(batch) + 3)
+        maps = ((*dims, row, contracted), (*dims, contracted, column), (*dims, row, column))
         result = (*shape[:-1], self._shape(other)[-1])
-        return self._compute("batchmatmul", (source, other), maps, result, (inner,))
+        return self._compute("batchmatmul", (source, other), maps, result, (contracted,))
 
-    def _reduce(self, source: int) -> int:
-        shape = self._shape(source)
-        dim = self.rng.randrange(len(shape))
-        kept = tuple(at for at in range(len(shape)) if at != dim)
-        result = tuple(shape[at] for at in kept)
-        return self._compute("sum", (source,), (tuple(range(len(shape))), kept), result, (dim,))
+    def _reduce(self, source: int, shape: tuple[int, ...]) -> int:
+        reduced = self.rng.randrange(len(shape))
+        kept = tuple(dim for dim in range(len(shape)) if dim != reduced)
+        maps = (tuple(range(len(shape))), kept)
+        return self._compute("sum", (source,), maps, tuple(shape[dim] for dim in kept), (reduced,))
 
-    def _view(self, source: int, shape: tuple[int, ...], step) -> int:
-        self._kept(self.graph.add(View(shape, "f16", source=source, step=step)))
+    def _view(self, source: int, shape: Sequence[int], step: Step) -> int:
+        pin = self._pin(tuple(shape), 0.05)
+        self.graph.add(View(tuple(shape), DTYPE, self.times, pin, source=source, step=step))
         return 0
 
-    def _transpose(self, source: int) -> int:
-        shape = self._shape(source)
+    def _transpose(self, source: int, shape: tuple[int, ...]) -> int:
         order = tuple(self.rng.sample(range(len(shape)), len(shape)))
-        return self._view(source, tuple(shape[at] for at in order), Transpose(order))
+        return self._view(source, [shape[dim] for dim in order], Transpose(order))
 
-    def _slice(self, source: int) -> int:
-        shape = self._shape(source)
+    def _slice(self, source: int, shape: tuple[int, ...]) -> int:
         dim = self.rng.randrange(len(shape))
-        size = self.rng.choice([s for s in (32, 64) if s < shape[dim]] or [shape[dim]])
-        offset = self.rng.choice((0, shape[dim] - size))
-        place = _place(shape, dim, offset, size)
+        size = self.rng.choice([size for size in (32, 64) if size < shape[dim]] or [shape[dim]])
+        place = _place(shape, dim, self.rng.choice((0, shape[dim] - size)), size)
         return self._view(source, place.sizes, place)
 
-    def _collapse(self, source: int) -> int:
-        shape = self._shape(source)
+    def _collapse(self, source: int, shape: tuple[int, ...]) -> int:
         if len(shape) != 3:
             return 0
         groups = self.rng.choice((((0, 1), (2,)), ((0,), (1, 2))))
-        return self._view(source, tuple(math.prod(shape[d] for d in g) for g in groups), Collapse(groups))
+        merged = [math.prod(shape[dim] for dim in group) for group in groups]
+        return self._view(source, merged, Collapse(groups))
 
-    def _expand(self, source: int) -> int:
-        shape = self._shape(source)
+    def _expand(self, source: int, shape: tuple[int, ...]) -> int:
         if len(shape) != 2:
             return 0
-        dim = self.rng.randrange(2)
-        inner = self.rng.choice((32, 64))
+        dim, inner = self.rng.randrange(2), self.rng.choice((32, 64))
         if shape[dim] % inner or shape[dim] == inner:
             return 0
         groups = ((0, 1), (2,)) if dim == 0 else ((0,), (1, 2))
-        parts = [shape[dim] // inner, inner]
-        whole = (*parts, shape[1]) if dim == 0 else (shape[0], *parts)
-        return self._view(source, tuple(whole), Expand(groups, tuple(whole)))
+        whole = (*shape[:dim], shape[dim] // inner, inner, *shape[dim + 1 :])
+        return self._view(source, whole, Expand(groups, whole))
 
-    def _copy(self, source: int) -> int:
-        shape = self._shape(source)
-        pin = None
-        if self.rng.random() < 0.5:
-            pin = StickLayout.for_tensor(shape, "f16", self.rng.sample(range(len(shape)), len(shape)))
-        self._kept(self.graph.add(Copy(shape, "f16", pin=pin, source=source)))
+    def _copy(self, source: int, shape: tuple[int, ...]) -> int:
+        self.graph.add(Copy(shape, DTYPE, self.times, self._pin(shape, 0.5), source=source))
         return 1
 
-    def _join(self, source: int) -> int:
-        shape = self._shape(source)
-        dim = self.rng.randrange(len(shape))
-        others = [t for t in self.tensors if self._shape(t) == shape]
-        whole = tuple(2 * size if at == dim else size for at, size in enumerate(shape))
-        parts = tuple(
-            Part(tensor, _place(whole, dim, offset, shape[dim]))
-            for tensor, offset in ((source, 0), (self.rng.choice(others), shape[dim]))
-        )
-        self._kept(self.graph.add(Assembled(whole, "f16", parts=parts)))
+    def _join(self, source: int, shape: tuple[int, ...]) -> int:
+        dim, size = (at := self.rng.randrange(len(shape))), shape[at]
+        whole = (*shape[:dim], 2 * size, *shape[dim + 1 :])
+        other = self.rng.choice(self._like(shape))
+        parts = tuple(Part(t, _place(whole, dim, offset, size)) for t, offset in ((source, 0), (other, size)))
+        pin = self._pin(whole, 0.1)
+        if pin is not None and any(image(part.place, candidate_of(pin)) is None for part in parts):
+            pin = None
+        self.graph.add(Assembled(whole, DTYPE, self.times, pin, parts=parts))
         return 1
 
+    def _update(self, source: int, shape: tuple[int, ...]) -> int:
+        smaller = [t for t in self._tensors() if _within(self._shape(t), shape)]
+        other = self.rng.choice(smaller)
+        place = Slice((0,) * len(shape), self._shape(other), (1,) * len(shape))
+        parts = (Part(source, whole(shape), self.rng.random() < 0.3), Part(other, place))
+        self.graph.add(Assembled(shape, DTYPE, self.times, parts=parts, carried=True))
+        return 1
 
-def _place(shape, dim, offset, size) -> Slice:
+    def _loop(self, source: int, shape: tuple[int, ...]) -> int:
+        pin = self._pin(shape, 0.2)
+        parts = (Part(source, whole(shape)),)
+        initial = self.graph.add(Assembled(shape, DTYPE, 1, pin, parts=parts, carried=True))
+        self.graph.add(Carried(shape, DTYPE, 3, pin, initial=initial))
+        return 1
+
+    def _close_loops(self) -> None:
+        """Each loop carries on what has its shape and no layout of its own, and somebody reads what it leaves."""
+        loops = [(at, node) for at, node in enumerate(self.graph.nodes) if isinstance(node, Carried)]
+        for index, node in loops:
+            node.following = self.rng.choice([index, *filter(self._is_open, self._like(node.shape))])
+        self.times = 1
+        for index, node in loops:
+            left = self.graph.add(Result(node.shape, DTYPE, carried=index))
+            self._pointwise(left, node.shape)
+
+    def _is_open(self, tensor: int) -> bool:
+        node = self.graph.nodes[tensor]
+        return node.pin is None and not (isinstance(node, Assembled) and not node.carried)
+
+
+def _within(inner: tuple[int, ...], outer: tuple[int, ...]) -> bool:
+    return len(inner) == len(outer) and all(small <= large for small, large in zip(inner, outer, strict=True))
+
+
+def _place(shape: Sequence[int], dim: int, offset: int, size: int) -> Slice:
     sizes = tuple(size if at == dim else extent for at, extent in enumerate(shape))
     return Slice(tuple(offset if at == dim else 0 for at in range(len(shape))), sizes, (1,) * len(shape))
 
 
-class Exhaustive:
-    """All plans of a graph one after the other, in program order; a plan is dropped once it costs too much.
+# -- prices of single steps ---------------------------------------------------------------------------
 
-    It shares the candidates and the prices with ``choice.py``, but neither states, tables nor elimination.
+
+#: Tensors that are buffers without an operation that makes them.
+_BUFFERS = (Assembled, Carried, Result)
+
+
+def _made_there(graph: Graph, readers: list, node: Node, position: int, made: Candidate, own: Own) -> bool:
+    """Whether a part made like ``made`` is made in its place, or is the very buffer that it is put into.
+
+    An operation makes it there for nobody else, if that has its stick; what is pinned, or is a buffer, has to
+    lie like the place altogether.
     """
+    if not isinstance(node, Assembled) or node.parts[position].apart:
+        return False
+    part = node.parts[position]
+    source, target = graph.nodes[part.source], image(part.place, own.held)
+    if isinstance(source, _BUFFERS):
+        possible = part.place == whole(node.shape)
+    else:
+        possible = isinstance(source, Compute | Copy) and len(readers[part.source]) == 1
+    if not possible or target is None or target.lane != made.lane:
+        return False
+    exact = source.pin is not None or isinstance(source, _BUFFERS)
+    return not exact or target.layout == made.layout
+
+
+def _written(node: Node, own: Own) -> float:
+    """Effective bytes that an operation writes."""
+    if own.way is None:
+        return 0
+    cost = transfer_cost(own.way, -1, own.held)
+    assert cost is not None, "a result lies in a way that its operation cannot write"
+    return node.times * cost
+
+
+def _read(node: Node, position: int, held: Candidate, own: Own) -> float:
+    """Effective bytes to read input ``position`` as ``held``; infinite if the node cannot."""
+    if isinstance(node, Compute):
+        assert own.way is not None
+        cost = transfer_cost(own.way, position, held)
+        return math.inf if cost is None else node.times * cost
+    if isinstance(node, Carried | Result):
+        return 0 if held is own.held else math.inf
+    if not isinstance(node, Assembled):
+        return node.times * conversion_price(held, own.held)
+    target = image(node.parts[position].place, own.held)
+    if target is None:
+        return math.inf
+    at_once = held.lane == target.lane or target is own.held  # else converted first, then put there
+    return node.times * conversion_price(held, target) * (1 if at_once else 2)
+
+
+def _memory(layouts: Sequence[Candidate]) -> int:
+    """What the layouts of a weight count: the 1024th part of their bytes."""
+    return round(sum(held.bytes for held in layouts) / 1024)
+
+
+def _is_same(node: Node, position: int) -> bool:
+    """Whether a node is the buffer of its input: what a loop carries, but for what is carried on."""
+    return isinstance(node, Result) or (isinstance(node, Carried) and position == 0)
+
+
+def price(graph: Graph, plan: Plan) -> float:
+    """What a plan costs by its decisions alone; ``AssertionError`` if a layout is read that nobody made."""
+    readers, total = graph.readers(), 0.0
+    for index, (node, decision) in enumerate(zip(graph.nodes, plan.decisions, strict=True)):
+        state, held = decision.state, [plan.decisions[source].state.held for source in node.inputs]
+        assert all(each.source in (*state.base, *state.held) for each in decision.conversions)
+        assert {each.target for each in decision.conversions} == set(state.converted)
+        assert len(set(state.converted)) == len(state.converted)
+        total += sum(node.times * conversion_price(c.source, c.target) for c in decision.conversions)
+        if isinstance(node, View):
+            for base, read in zip(state.base, decision.reads, strict=True):
+                assert read in held[0] and image(node.step, read) is base
+            continue
+        assert isinstance(node, Given) or state.base == (state.own.held,)
+        total += _memory(state.base) if isinstance(node, Given) and node.free else _written(node, state.own)
+        for position, source in enumerate(node.inputs):
+            read = decision.reads[position]
+            assert read in held[position]
+            made = plan.decisions[source].state.own.held
+            assert decision.in_place[position] == _made_there(graph, readers, node, position, made, state.own)
+            if decision.in_place[position] or _is_same(node, position):
+                assert read is made
+            else:
+                total += _read(node, position, read, state.own)
+    return total
+
+
+# -- other ways to choose -----------------------------------------------------------------------------
+
+#: Per tensor how it is made (None: not yet, or a view or weight) and the layouts that exist of it.
+_There = tuple[tuple[Own | None, frozenset[Candidate]], ...]
+
+_NOTHING: tuple[None, frozenset[Candidate]] = (None, frozenset())
+
+
+class Exhaustive:
+    """All plans of a graph that cost at most ``limit``, in program order.
+
+    A layout comes to be when its first reader takes it, in every way that it can: by a conversion, as a view,
+    as a view of a conversion, .. Plans that leave the same layouts to the same later readers continue as one,
+    the cheapest. The candidates and the prices are those of ``choice.py``; its states, tables and elimination
+    are not used.
+    """
+
+    def __init__(self, graph: Graph, limit: float) -> None:
+        self.problem = Problem(graph, stick_outermost=False)
+        self.graph, self.nodes, self.readers = graph, graph.nodes, graph.readers()
+        self.limit = limit
+        self.candidates = [domain.candidates for domain in self.problem.domains]
+        self.last = self._last_uses()
+        self.edges: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
+        for index, node in enumerate(self.nodes):
+            if not isinstance(node, View):
+                for position, source in enumerate(node.inputs):
+                    self.edges[max(index, source)].append((index, position))
+        least = [self._least(index, node) for index, node in enumerate(self.nodes)]
+        self.rest = [*itertools.accumulate(reversed(least), initial=0.0)][::-1]
+
+    def cost(self) -> float:
+        """Effective bytes of the cheapest plan; infinite if none costs at most ``limit``."""
+        plans: dict[_There, float] = {(_NOTHING,) * len(self.nodes): 0.0}
+        for index in range(len(self.nodes)):
+            following: dict[_There, float] = {}
+            for there, cost in plans.items():
+                for made, more in self._made(index, there, self.limit - cost - self.rest[index + 1]):
+                    key = self._alive(made, index)
+                    if cost + more < following.get(key, math.inf):
+                        following[key] = cost + more
+            plans = following
+        return min(plans.values(), default=math.inf)
+
+    def _last_uses(self) -> list[int]:
+        """The last node that reads each tensor, or a view of it."""
+        last = list(range(len(self.nodes)))
+        for index in reversed(range(len(self.nodes))):
+            for reader, _ in self.readers[index]:
+                last[index] = max(last[index], reader)
+                if isinstance(self.nodes[reader], View):
+                    last[index] = max(last[index], last[reader])
+        for index, node in enumerate(self.nodes):
+            for source in node.inputs:
+                last[index] = max(last[index], source)
+        return last
+
+    def _alive(self, there: _There, index: int) -> _There:
+        return tuple(each if last > index else _NOTHING for each, last in zip(there, self.last, strict=True))
+
+    def _least(self, index: int, node: Node) -> float:
+        """A node costs no less than this, wherever its inputs lie."""
+        if isinstance(node, View | Given):
+            return 0.0
+        return min(self._least_with(index, node, own) for own in self.problem.domains[index].owns)
+
+    def _least_with(self, index: int, node: Node, own: Own) -> float:
+        total = _written(node, own)
+        for position, source in enumerate(node.inputs):
+            makers = self.problem.domains[source].owns
+            if source > index or any(
+                _made_there(self.graph, self.readers, node, position, maker.held, own) for maker in makers
+            ):
+                continue
+            total += min(_read(node, position, held, own) for held in self.candidates[source])
+        return total
+
+    def _made(self, index: int, there: _There, budget: float) -> Iterator[tuple[_There, float]]:
+        """All ways to make a tensor and to read its inputs, or to read it for what a loop carries."""
+        for begun, spent in self._begun(index, there, budget):
+            plans = [(begun, spent)]
+            for reader, position in self.edges[index]:
+                plans = [
+                    (later, cost + more)
+                    for earlier, cost in plans
+                    for later, more in self._taken(reader, position, earlier, budget - cost)
+                ]
+            yield from plans
+
+    def _begun(self, index: int, there: _There, budget: float) -> Iterator[tuple[_There, float]]:
+        """A tensor in each of its own layouts. Views and weights are made when they are read, or now if never."""
+        node = self.nodes[index]
+        if not isinstance(node, View) and not _is_free(node):
+            for own in self.problem.domains[index].owns:
+                yield _with(there, index, own.held, own), _written(node, own)
+        elif self.readers[index] and node.pin is None:
+            yield there, 0.0
+        else:
+            pinned = [held for held in self.candidates[index] if _is_pinned(node, held)]
+            for held in pinned or self.candidates[index]:
+                yield from self._obtained(index, held, there, budget)
+
+    def _taken(
+        self, index: int, position: int, there: _There, budget: float
+    ) -> Iterator[tuple[_There, float]]:
+        """All ways to read an input."""
+        node, own = self.nodes[index], there[index][0]
+        source = node.inputs[position]
+        made = there[source][0]
+        if made is not None and _made_there(self.graph, self.readers, node, position, made.held, own):
+            yield there, 0.0
+            return
+        if _is_same(node, position):
+            if made.held is own.held:
+                yield there, 0.0
+            return
+        for held in self.candidates[source]:
+            cost = _read(node, position, held, own)
+            if cost <= budget:
+                for later, more in self._obtained(source, held, there, budget - cost):
+                    yield later, cost + more
+
+    def _obtained(
+        self, tensor: int, held: Candidate, there: _There, budget: float
+    ) -> Iterator[tuple[_There, float]]:
+        """All ways to have a tensor in a layout."""
+        node, (own, existing) = self.nodes[tensor], there[tensor]
+        if held in existing:
+            yield there, 0.0
+        elif isinstance(node, View):
+            yield from self._view_obtained(tensor, node, held, there, budget)
+        elif _is_free(node):
+            if all(held.lane != other.lane for other in existing):
+                more = _memory([*existing, held]) - _memory([*existing])
+                yield _with(there, tensor, held), more
+        elif held in self.problem.wanted[tensor]:
+            cost = node.times * conversion_price(own.held, held)
+            if cost <= budget:
+                yield _with(there, tensor, held), cost
+
+    def _view_obtained(
+        self, tensor: int, node: View, held: Candidate, there: _There, budget: float
+    ) -> Iterator[tuple[_There, float]]:
+        """As a view of what its source has, or as a conversion of one; of the pinned layout if there is a pin."""
+        pins = [each for each in self.candidates[tensor] if _is_pinned(node, each)]
+        if pins and held not in pins:
+            for pin in pins:
+                cost = node.times * conversion_price(pin, held)
+                for later, more in self._obtained(tensor, pin, there, budget - cost):
+                    yield _with(later, tensor, held), cost + more
+            return
+        for source in self.candidates[node.source]:
+            base = image(node.step, source)
+            if base is None or (base is not held and held not in (*self.problem.wanted[tensor], *pins)):
+                continue
+            cost = 0.0 if base is held else node.times * conversion_price(base, held)
+            if cost <= budget:
+                for later, more in self._obtained(node.source, source, there, budget - cost):
+                    yield _with(later, tensor, held), cost + more
+
+
+def _is_pinned(node: Node, held: Candidate) -> bool:
+    return node.pin is not None and held.layout == candidate_of(node.pin).layout
+
+
+def _with(there: _There, tensor: int, held: Candidate, own: Own | None = None) -> _There:
+    made, existing = there[tensor]
+    entry = (own or made, existing | {held})
+    return (*there[:tensor], entry, *there[tensor + 1 :])
+
+
+def _is_free(node: Node) -> bool:
+    return isinstance(node, Given) and node.free
+
+
+class EdgeByEdge:
+    """Each node in program order takes the form that converts least, and has each input converted for itself."""
 
     def __init__(self, graph: Graph) -> None:
         self.problem = Problem(graph, stick_outermost=False)
-        self.nodes = graph.nodes
-        self.readers = graph.readers()
-        self.best = math.inf
-        self.at_least = [0.0] * (len(self.nodes) + 1)
-        for index in reversed(range(len(self.nodes))):
-            least = min((self._made(index, own) for own in self._owns(index)), default=0)
-            self.at_least[index] = self.at_least[index + 1] + least
+        self.graph, self.nodes, self.readers = graph, graph.nodes, graph.readers()
+        self.held: list[tuple[Candidate, ...]] = [()] * len(self.nodes)
+        self.owns: list[Own | None] = [None] * len(self.nodes)
 
     def cost(self) -> float:
-        """Effective bytes of the best plan."""
-        self._next(0, 0.0, [], [])
-        return self.best
+        """Effective bytes of the plan; what a loop carries is read when all is made."""
+        total = sum(self._made(index, node) for index, node in enumerate(self.nodes))
+        for index, node in enumerate(self.nodes):
+            if isinstance(node, Carried):
+                own = self.owns[index]
+                assert own is not None
+                total += sum(self._input(index, 1, own))
+        return total
 
-    def _owns(self, index: int):
-        return () if isinstance(self.nodes[index], View) else self.problem.domains[index].owns
-
-    def _made(self, index: int, own) -> float:
-        return 0 if own.way is None else self.nodes[index].times * transfer_cost(own.way, -1, own.held)
-
-    def _next(self, index: int, cost: float, held: list[tuple[Candidate, ...]], owned: list) -> None:
-        if cost + self.at_least[index] >= self.best:
-            return
-        if index == len(self.nodes):
-            self.best = cost
-            self.where = [(o, h) for o, h in zip(owned, held, strict=True)]
-            return
-        for own, base, price in self._bases(index, held, owned):
-            for extra in self._extras(index, base):
-                times = self.nodes[index].times
-                made = sum(times * min(conversion_price(b, target) for b in base) for target in extra)
-                held.append(base + extra)
-                owned.append(own)
-                self._next(index + 1, cost + price + made, held, owned)
-                held.pop()
-                owned.pop()
-
-    def _bases(self, index: int, held, owned):
-        """(own, layouts without conversion, cost so far) of one node for what its inputs hold."""
-        node = self.nodes[index]
+    def _made(self, index: int, node: Node) -> float:
         if isinstance(node, View):
-            images = tuple(
-                dict.fromkeys(i for h in held[node.source] if (i := image(node.step, h)) is not None)
-            )
-            return [(None, images, 0.0)] if images else []
-        if isinstance(node, Given) and node.free:
-            layouts = [own.held for own in self._owns(index)]
-            most = min(len(layouts), 4)
-            chosen = [c for n in range(1, most + 1) for c in itertools.combinations(layouts, n)]
-            return [(None, c, round(sum(x.bytes for x in c) / 1024)) for c in chosen if _one_per_stick(c)]
+            return self._viewed(index, node)
+        if _is_free(node):
+            lanes = {held.lane: held for held in reversed(self.problem.domains[index].candidates)}
+            self.held[index] = tuple(lanes.values())
+            return _memory(self.held[index])
         found = []
-        for own in self._owns(index):
-            reads = [self._read(index, at, own, held, owned) for at in range(len(node.inputs))]
-            found.append((own, (own.held,), node.times * sum(reads) + self._made(index, own)))
-        return found
+        for own in self.problem.domains[index].owns:
+            ready = range(1 if isinstance(node, Carried) else len(node.inputs))
+            reads = [self._input(index, position, own) for position in ready]
+            converted, read = sum(each for each, _ in reads), sum(each for _, each in reads)
+            found.append((converted, converted + read + _written(node, own), own))
+        _, cost, own = min(found, key=lambda each: each[:2])
+        self.held[index], self.owns[index] = (own.held,), own
+        return cost
 
-    def _read(self, index: int, position: int, own, held, owned) -> float:
+    def _viewed(self, index: int, node: View) -> float:
+        """Views of all layouts of the source, or of a conversion of it; and a copy as the pin wants it."""
+        cost, source = 0.0, node.source
+        self.held[index] = self._images(node, self.held[source])
+        if not self.held[index]:
+            legal = [held for held in self.problem.wanted[source] if image(node.step, held) is not None]
+            held = min(legal, key=lambda held: self._converted(source, held))
+            cost = self._converted(source, held)
+            self.held[index] = self._images(node, (held,))
+        if node.pin is None:
+            return cost
+        pins = tuple(held for held in self.held[index] if _is_pinned(node, held))
+        if not pins:
+            cost += self._converted(index, candidate_of(node.pin))
+        self.held[index] = pins or (candidate_of(node.pin),)
+        return cost
+
+    def _images(self, node: View, sources: Sequence[Candidate]) -> tuple[Candidate, ...]:
+        return tuple(made for held in sources if (made := image(node.step, held)) is not None)
+
+    def _converted(self, tensor: int, target: Candidate) -> float:
+        times = self.nodes[tensor].times
+        return times * min(conversion_price(held, target) for held in self.held[tensor])
+
+    def _input(self, index: int, position: int, own: Own) -> tuple[float, float]:
+        """What it costs to convert an input, and to read it then."""
         node = self.nodes[index]
-        there = held[node.inputs[position]]
-        if isinstance(node, Compute):
-            prices = [transfer_cost(own.way, position, layout) for layout in there]
-            return min((price for price in prices if price is not None), default=math.inf)
-        if isinstance(node, Copy):
-            return min(conversion_price(layout, own.held) for layout in there)
-        part = node.parts[position]
-        target = image(part.place, own.held)
-        maker = self.nodes[part.source]
-        alone = isinstance(maker, Compute | Copy) and len(self.readers[part.source]) == 1
-        if alone and owned[part.source].held.lane == target.lane:
-            return 0
-        return min((1 if h.lane == target.lane else 2) * conversion_price(h, target) for h in there)
-
-    def _extras(self, index: int, base):
-        node = self.nodes[index]
-        if isinstance(node, Given) and node.free:
-            return [()]
-        wanted = [w for w in self.problem.wanted[index] if w not in base]
-        most = len(wanted) if self.readers[index] else 0
-        return [c for n in range(most + 1) for c in itertools.combinations(wanted, n)]
-
-
-def _one_per_stick(chosen) -> bool:
-    return len({held.lane for held in chosen}) == len(chosen)
+        source = node.inputs[position]
+        maker = self.owns[source]
+        if maker is not None and _made_there(self.graph, self.readers, node, position, maker.held, own):
+            return 0.0, 0.0
+        as_it_is = [(0.0, _read(node, position, held, own)) for held in self.held[source]]
+        if _is_same(node, position):
+            return as_it_is[0]
+        converted = [
+            (self._converted(source, held), _read(node, position, held, own))
+            for held in self.problem.wanted[source]
+        ]
+        return min(as_it_is + converted, key=sum)

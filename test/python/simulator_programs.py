@@ -55,7 +55,7 @@ class Tensor:
     stick: str = "out"
     data_format: str = FP16
     lx: int | None = None
-    fill: float = 0.0
+    fill: float | None = 0.0
     host_dtype: str = ""
     rows: dict[str, int] = field(default_factory=dict)
 

@@ -117,6 +117,11 @@ BROKEN = [
     ("arguments", "does not end in a stick of 64", argument(ADD, 0, device_size=(512, 64, 1))),
     ("arguments", "has 64 bytes; expected 65536", argument(ADD, 0, bytes=64)),
     ("arguments", "format 'FP9' is unknown", argument(ADD, 0, data_format="FP9")),
+    ("sources", "Its source w is no argument with an array of its own", argument(ADD, 1, source="w")),
+    ("sources", "Its source y is no argument with an array of its own", argument(ADD, 1, source="y")),
+    ("sources", "has another kind, type or shape", argument(ADD, 1, source="x", host_shape=(256, 128))),
+    ("sources", "has another kind, type or shape", argument(ADD, 1, source="x", kind="parameter")),
+    ("sources", "has another kind, type or shape", argument(ADD, 2, source="x")),
     (
         "lx-address",
         "ends at the LX address 1638400; expected at most 1625344",

@@ -120,6 +120,13 @@ def test_named_pipeline_takes_its_cores_from_the_environment(monkeypatch: pytest
     assert SpyrePipeline.parse("sencores=2 verify-each") == SpyrePipeline(sencores=2, verify_each=True)
 
 
+def test_the_default_of_the_rfc_is_an_option_of_choose_layouts() -> None:
+    """It is passed on only where it is asked for."""
+    passes = [dict(SpyrePipeline.parse(text).stages())["laid-out"][0] for text in ("", "stick-outermost")]
+    assert passes == ["choose-layouts", "choose-layouts{stick-outermost=true}"]
+    assert "choose-layouts{stick-outermost=true}" in str(SpyrePipeline(stick_outermost=True).pipeline())
+
+
 def test_verify_each_only_adds_checks() -> None:
     """With verify-each every level ends with its check, and nothing else changes."""
     plain, checked = SpyrePipeline().stages(), SpyrePipeline(verify_each=True).stages()

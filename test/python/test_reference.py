@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from spyre_mlir.dialects import context
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.reference import CpuReference, evaluate
@@ -85,6 +86,23 @@ def test_bfloat16_travels_as_bits():
         np.full(4, 0x3FC0, np.uint16)
     )
     assert result.tolist() == [0x4040] * 4
+
+
+def test_layouts_change_no_number():
+    """Pins and restickifies are their operand, also of an argument with a layout; the module stays as it is."""
+    text = """
+#s = affine_map<(d0) -> (d0, 0)>
+func.func @main(%x: tensor<4xf16, #stick.layout<#s>>) -> tensor<4xf16> {
+  %p = "stick.pin"(%x) {stick.to = #stick.layout<#s>} : (tensor<4xf16, #stick.layout<#s>>) -> tensor<4xf16>
+  %r = "stick.restickify"(%p) {stick.to = #stick.layout<#s>} : (tensor<4xf16>) -> tensor<4xf16>
+  %e = tensor.empty() : tensor<4xf16>
+  %y = linalg.add ins(%p, %r : tensor<4xf16>, tensor<4xf16>) outs(%e : tensor<4xf16>) -> tensor<4xf16>
+  return %y : tensor<4xf16>
+}"""
+    module = ir.Module.parse(text, context())
+    before = str(module)
+    (result,) = CpuReference(module)(np.array([1, 2, 3, 4], np.float16))
+    assert result.tolist() == [2, 4, 6, 8] and str(module) == before
 
 
 def test_slices_pads_and_concatenations():

@@ -136,13 +136,16 @@ def test_a_mask_hides_padding_that_nobody_wrote(value):
     close(run(program.bundle(), {"x": x}).outputs["s"], expected)
 
 
-def test_padding_that_the_host_filled_may_be_read():
+@pytest.mark.parametrize(("opcode", "fill"), [("sum", 0.0), ("max", float("-inf")), ("min", float("inf"))])
+@pytest.mark.parametrize("numerics", ["ieee", "dl16"])
+def test_padding_that_the_host_filled_with_the_neutral_value_may_be_read(opcode, fill, numerics):
     program = Program()
-    program.tensor("x", {"mb": 10, "out": 70}, kind="input", fill=2.0)
+    program.tensor("x", {"mb": 10, "out": 70}, kind="input", fill=fill)
     program.tensor("s", {"mb": 10}, kind="result")
-    program.op("sum", "x", "s")
+    program.op(opcode, "x", "s")
     x = half(10, 70)
-    close(run(program.bundle(), {"x": x}).outputs["s"], x.astype(float).sum(axis=1) + 2 * 58, 1e-2)
+    found = run(program.bundle(), {"x": x}, numerics).outputs["s"]
+    close(found, getattr(x.astype(float), opcode)(axis=1), 1e-2)
 
 
 def test_restickify_copies_bits():

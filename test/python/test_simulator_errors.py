@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from bundles import add_bundle, loop_bundle, reduction_bundle
 from simulator_programs import (
+    FP16,
     Program,
     change_buffer,
     change_constant,
@@ -15,7 +16,7 @@ from simulator_programs import (
     failure,
 )
 
-from spyre_mlir.bundle.model import Add, Buffer, Bundle, Execute
+from spyre_mlir.bundle.model import Add, Buffer, Bundle, Constant, Execute
 from spyre_mlir.simulator import run
 
 X, Y = np.ones((128, 256), np.float16), np.ones((128, 256), np.float16)
@@ -75,6 +76,35 @@ def test_padding_rows_that_reach_a_contraction():
     program.op("batchmatmul", "a", "w", "c")
     error = failure(program.bundle(), {"a": np.ones((8, 70), np.float16), "b": np.ones((70, 64), np.float16)})
     assert (error.kind, error.tensor) == ("padding", "w")
+
+
+def reduced_input(opcode: str, **fields) -> Program:
+    """s = opcode(x, dim=1) for x of (4, 70), which the host lays out; lanes 70 to 127 are padding."""
+    program = Program()
+    program.tensor("x", {"mb": 4, "out": 70}, kind="input", **fields)
+    program.tensor("s", {"mb": 4}, kind="result")
+    program.op(opcode, "x", "s")
+    return program
+
+
+@pytest.mark.parametrize(("opcode", "fill"), [("sum", 2.0), ("max", 0.0), ("sum", float("nan"))])
+def test_padding_that_the_host_filled_with_another_value_than_the_neutral_one(opcode, fill):
+    error = failure(reduced_input(opcode, fill=fill).bundle(), {"x": np.ones((4, 70), np.float16)})
+    assert (error.kind, error.tensor) == ("padding", "x")
+    assert f"its element mb 0, out 70 is padding of dim 'out' and reads as {fill}" in error.message
+
+
+def test_padding_that_the_host_does_not_fill():
+    error = failure(reduced_input("sum", fill=None).bundle(), {"x": np.ones((4, 70), np.float16)})
+    assert (error.kind, error.tensor) == ("padding", "x")
+    assert "element mb 0, out 70 is undefined padding" in error.message
+
+
+def test_a_mask_with_another_value_than_the_neutral_one():
+    bundle, mask = reduced_input("max").bundle(), Constant("mask", FP16, 0)
+    bundle = change_design(bundle, masks={"out": (70, 58)}, mask_constant=0, constants=(mask,))
+    error = failure(bundle, {"x": np.ones((4, 70), np.float16)})
+    assert error.kind == "padding" and "reads as 0.0, but 'max' needs -inf there" in error.message
 
 
 def test_padding_left_by_an_operation_is_undefined_for_the_next():

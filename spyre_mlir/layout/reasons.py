@@ -1,0 +1,56 @@
+"""Why a plan converts a tensor: the first reader that cannot do with the tensor's own layout."""
+
+from __future__ import annotations
+
+from spyre_mlir.layout.candidates import Candidate
+from spyre_mlir.layout.choice import Plan
+from spyre_mlir.layout.graph import Compute, Graph, View
+from spyre_mlir.layout.rules import sentence
+from spyre_mlir.layout.view import ViewError
+
+
+class Reasons:
+    """The reasons of one plan, as texts for remarks."""
+
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        self.nodes = graph.nodes
+        self.readers = graph.readers()
+        self.decisions = plan.decisions
+
+    def of(self, tensor: int, target: Candidate) -> str:
+        """The rule or the view that makes somebody read ``tensor`` as ``target``."""
+        return (
+            self._view(tensor, target)
+            or self._operation(tensor, target)
+            or "it is put where others have this stick"
+        )
+
+    def _view(self, tensor: int, target: Candidate) -> str | None:
+        """A view of the target that is none of the tensor's own layout."""
+        own = self.decisions[tensor].state.base[0]
+        for reader, _ in self.readers[tensor]:
+            node = self.nodes[reader]
+            if isinstance(node, View) and target in self.decisions[reader].reads:
+                try:
+                    node.step.apply(own.view)
+                except ViewError as error:
+                    return f"in the other layout a view of it is none: {error}"
+        return None
+
+    def _operation(self, tensor: int, target: Candidate) -> str | None:
+        """The rule of an operation that reads the target, itself or through views."""
+        for reader, position in self.readers[tensor]:
+            node, decision = self.nodes[reader], self.decisions[reader]
+            if isinstance(node, Compute) and decision.reads[position] is target:
+                opcode = node.signature.opcode
+                return f"'{opcode}' reads it with {_dim(target.lane)} in the stick, for {sentence(opcode)}"
+            if isinstance(node, View) and target in decision.reads:
+                base = decision.state.base[decision.reads.index(target)]
+                found = self._operation(reader, base)
+                if found is not None:
+                    return found
+        return None
+
+
+def _dim(lane: int | None) -> str:
+    return "nothing" if lane is None else f"d{lane}"

@@ -1,0 +1,169 @@
+"""Loops of a function: how often they run, what they carry, and which offsets follow from their variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.layout.offsets import Offsets
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._terms import fail
+
+LOOP = "scf.for"
+
+
+@dataclass(frozen=True)
+class CarriedValue:
+    """A tensor that a loop carries, at its four places; ``operand`` is the number of ``initial``."""
+
+    operand: int
+    initial: ir.Value
+    argument: ir.Value
+    following: ir.Value
+    result: ir.Value
+
+
+def body_block(loop: ir.Operation) -> ir.Block:
+    """What a loop repeats."""
+    return loop.regions[0].blocks[0]
+
+
+def terminator(block: ir.Block) -> ir.Operation:
+    """The last op of a block."""
+    return block.operations[len(block.operations) - 1].operation
+
+
+def nested_ops(block: ir.Block) -> list[ir.Operation]:
+    """The ops of a block in program order, each loop before the ops in it; not what is inside other ops."""
+    ops = []
+    for op in block.operations:
+        ops.append(op.operation)
+        if op.operation.name == LOOP:
+            ops += nested_ops(body_block(op.operation))
+    return ops
+
+
+def carried_values(loop: ir.Operation) -> list[CarriedValue]:
+    """The tensors that a loop carries."""
+    body = body_block(loop)
+    following = terminator(body).operands
+    return [
+        CarriedValue(at + 3, loop.operands[at + 3], body.arguments[at + 1], following[at], result)
+        for at, result in enumerate(loop.results)
+        if isinstance(result.type, ir.RankedTensorType)
+    ]
+
+
+def initial_of(value: ir.Value) -> ir.Value | None:
+    """What a value that a loop carries, inside or as the result, is at first; None for another value."""
+    owner = value.owner
+    if not isinstance(owner, ir.Block):
+        return owner.operands[ir.OpResult(value).result_number + 3] if owner.name == LOOP else None
+    loop = owner.owner.operation
+    return loop.operands[ir.BlockArgument(value).arg_number + 2] if loop.name == LOOP else None
+
+
+def result_of(value: ir.Value) -> ir.Value:
+    """The result of the loop that carries a value, which is that result or the argument inside."""
+    owner = value.owner
+    if not isinstance(owner, ir.Block):
+        return value
+    return owner.owner.operation.results[ir.BlockArgument(value).arg_number - 1]
+
+
+def block_of(value: ir.Value) -> ir.Block:
+    """The block in which a value is made."""
+    owner = value.owner
+    return owner if isinstance(owner, ir.Block) else owner.operation.block
+
+
+def ancestor_in(block: ir.Block, op: ir.Operation) -> ir.Operation:
+    """The op of a block that is, or contains, another op."""
+    while op.block != block:
+        op = op.parent.operation
+    return op
+
+
+def trip_count(loop: ir.Operation) -> int:
+    """How often a loop runs; ``CompileError`` if its bounds are not constants."""
+    variable = _induction(loop)
+    if variable is None:
+        raise fail(loop, "a loop around device operations needs constant bounds and a constant step")
+    return variable.count
+
+
+def offsets_of(value: ir.Value) -> Offsets | None:
+    """All that an index can be, from the bounds of loops; None where that is not known."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        loop = owner.owner.operation
+        return _induction(loop) if loop.name == LOOP and ir.BlockArgument(value).arg_number == 0 else None
+    op = owner.operation
+    if op.name == "arith.constant":
+        return Offsets(ir.IntegerAttr(op.attributes["value"]).value)
+    operands = [offsets_of(operand) for operand in op.operands]
+    if op.name == "affine.apply":
+        return _affine(ir.AffineMapAttr(op.attributes["map"]).value, operands)
+    return _arithmetic(op.name, operands)
+
+
+def _induction(loop: ir.Operation) -> Offsets | None:
+    bounds = [_constant(bound) for bound in list(loop.operands)[:3]]
+    if None in bounds:
+        return None
+    numbers = range(*bounds)  # type: ignore[arg-type]
+    return Offsets(numbers.start, numbers.step, len(numbers)) if numbers else Offsets(numbers.start, 0, 0)
+
+
+def _constant(value: ir.Value) -> int | None:
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        return None
+    return ir.IntegerAttr(op.attributes["value"]).value
+
+
+def _arithmetic(name: str, operands: list[Offsets | None]) -> Offsets | None:
+    if len(operands) != 2:
+        return None
+    left, right = operands
+    if left is None or right is None:
+        return None
+    if name == "arith.addi":
+        return left + right
+    if name == "arith.subi":
+        return left + right * -1
+    if name == "arith.muli":
+        return _product(left, right)
+    return None
+
+
+def _product(left: Offsets, right: Offsets) -> Offsets | None:
+    if right.count == 1:
+        return left * right.first
+    return right * left.first if left.count == 1 else None
+
+
+def _affine(map_: ir.AffineMap, operands: list[Offsets | None]) -> Offsets | None:
+    return _evaluate(map_.results[0], operands, map_.n_dims)
+
+
+def _evaluate(expression: ir.AffineExpr, operands: list[Offsets | None], dims: int) -> Offsets | None:
+    """The numbers of an affine expression; its symbols come after the ``dims``."""
+    if isinstance(expression, ir.AffineConstantExpr):
+        return Offsets(expression.value)
+    if isinstance(expression, ir.AffineDimExpr):
+        return operands[expression.position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        return operands[dims + expression.position]
+    left, right = (_evaluate(side, operands, dims) for side in (expression.lhs, expression.rhs))
+    if left is None or right is None:
+        return None
+    if isinstance(expression, ir.AffineAddExpr):
+        return left + right
+    if isinstance(expression, ir.AffineMulExpr):
+        return _product(left, right)
+    if right.count != 1 or right.first <= 0:
+        return None
+    if isinstance(expression, ir.AffineModExpr):
+        return left % right.first
+    return left // right.first if isinstance(expression, ir.AffineFloorDivExpr) else None

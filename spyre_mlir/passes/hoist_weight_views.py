@@ -1,0 +1,109 @@
+"""Lets the host cut weights into the pieces that the program reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.steps import Transpose
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._view_ops import VIEWS, step_of
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class HoistWeightViews(Pass):
+    """Make slices and reshapes of weights arguments of their own, which the host's transfer cuts out.
+
+    A view of a tiled tensor may cut its sticks, so that the device would have to move the data in every run.
+    Of a weight the host can take any part ahead of time. Transposes stay: every layout has them for nothing.
+    A weight that is read in other ways, too, or in several pieces, is given several times
+    (``sdsc.source``); ``sdsc.host_view`` says which elements of the host array an argument takes.
+
+    Before, with ``%w: tensor<512x96xf16>`` a parameter:
+        %v = tensor.extract_slice %w[0, 5] [512, 64] [1, 1]
+    After:
+        %w: tensor<512x64xf16> {sdsc.host_view = {array = [512, 96], offset = 5, strides = [96, 1]}}
+    """
+
+    name: ClassVar[str] = "hoist-weight-views"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            if "arg_attrs" in func.attributes:
+                _Hoist(self, func).run()
+
+
+class _Hoist:
+    def __init__(self, owner: HoistWeightViews, func: ir.Operation) -> None:
+        self.owner = owner
+        self.func = func
+        self.block = func.regions[0].blocks[0]
+        self.attrs = [ir.DictAttr(attrs) for attrs in func.attributes["arg_attrs"]]
+        self.views: dict[ir.Value, tuple[ir.Value, HostView, bool]] = {}  # root, view, and whether it cuts
+        self.made: dict[tuple[int, HostView], ir.Value] = {}
+
+    def run(self) -> None:
+        for argument, attrs in zip(self.block.arguments, self.attrs, strict=True):
+            weight = ir.StringAttr(attrs[sdsc.HOST].kind).value not in ("input", "result")
+            if weight and stick.layout_of(argument.type) is None and sdsc.HOST_VIEW not in attrs:
+                self.views[argument] = (argument, HostView.whole(shape_of(argument)), False)
+        for op in [op.operation for op in self.block.operations]:
+            if op.name in VIEWS and op.operands[0] in self.views:
+                self._view(op)
+        if not self.made:
+            return
+        self._erase_unread()
+        for (number, view), value in self.made.items():
+            self._give(number, view, value)
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(self.attrs)
+        results = self.block.operations[len(self.block.operations) - 1].operation.operands
+        types = [argument.type for argument in self.block.arguments], [value.type for value in results]
+        self.func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+
+    def _view(self, op: ir.Operation) -> None:
+        root, source, cuts = self.views[op.operands[0]]
+        step = step_of(op)
+        view = source.after(step)
+        if view is None:
+            return
+        result = op.results[0]
+        cuts = cuts or not isinstance(step, Transpose)
+        self.views[result] = (root, view, cuts)
+        if not cuts or all(use.owner.operation.name in VIEWS for use in result.uses):
+            return
+        key = (root.arg_number, view)
+        if key not in self.made:
+            self.made[key] = self.block.add_argument(result.type, op.location)
+            self.owner.remark(
+                op, "hoist", f"the host cuts {list(view.shape)} out of {list(view.array_shape)}"
+            )
+        for use in list(result.uses):
+            user = use.owner.operation
+            if user.name not in VIEWS:
+                user.operands[use.operand_number] = self.made[key]
+
+    def _erase_unread(self) -> None:
+        for op in reversed([op.operation for op in self.block.operations]):
+            if op.name in VIEWS and not any(True for _ in op.results[0].uses):
+                op.erase()
+
+    def _give(self, number: int, view: HostView, value: ir.Value) -> None:
+        """The attributes of a new argument; a weight that nobody reads any more becomes its first view."""
+        root = self.block.arguments[number]
+        entries = {sdsc.HOST_VIEW: sdsc.host_view_attr(view)}
+        if not any(True for _ in root.uses) and sdsc.HOST_VIEW not in self.attrs[number]:
+            root.set_type(value.type)
+            value.replace_all_uses_with(root)
+            self.attrs[number] = _with(self.attrs[number], entries)
+            self.block.erase_argument(value.arg_number)
+            return
+        self.attrs.append(_with(sdsc.again(self.attrs, number), entries))
+
+
+def _with(attrs: ir.DictAttr, more: dict[str, ir.Attribute]) -> ir.DictAttr:
+    return ir.DictAttr.get({**{entry.name: entry.attr for entry in attrs}, **more})

@@ -1,0 +1,124 @@
+"""Says what the padding of every tensor holds, and masks what would reach a result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.layout import padding
+from spyre_mlir.layout.padding import UNDEFINED, Need, State, States, state_text, uniform
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import COPIES, Memory, all_ops, argument_attributes, functions
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class ResolvePadding(Pass):
+    """Record what the padding of each buffer holds, and a mask wherever an operation needs another number.
+
+    ``host_padding`` is what arguments and constants hold there: ``zero`` if the host that runs the bundle
+    fills them, as the manifest then says. The public format promises nothing: the loops of a transfer write
+    elements only, and operations "are masked as needed" (tiled-tensor RFC), so ``undefined`` is the default.
+    Device operations leave padding undefined.
+
+    Before: level *laid out*, without ``stick.padding`` and ``sdsc.masks``. After: ``verify-padding`` holds.
+
+        %s = linalg.generic .. ins(%x : tensor<8x65xf16, #rows>) .. sdsc.op = #sdsc.op<"sum", {}>
+    ->  %s = linalg.generic .. sdsc.op = #sdsc.op<"sum", {}>, sdsc.masks = {d1 = 0.0 : f64}
+    """
+
+    name: ClassVar[str] = "resolve-padding"
+    host_padding: Literal["undefined", "zero"] = "undefined"
+
+    def run(self, module: ir.Operation) -> None:
+        host = UNDEFINED if self.host_padding == "undefined" else 0.0
+        for func in functions(module):
+            _Resolver(self, func, host).run()
+
+
+class _Resolver:
+    """The states of the buffers of one function, and the masks that they call for."""
+
+    def __init__(self, owner: ResolvePadding, func: ir.Operation, host: State) -> None:
+        self.owner, self.func, self.host = owner, func, host
+        self.memory = Memory(func)
+        self.given: dict[ir.Value, States] = {}  # what the host writes, by buffer
+        self.undefined: dict[ir.Type, ir.DictAttr | None] = {}
+
+    def run(self) -> None:
+        self._arguments()
+        for op in all_ops(self.func):
+            opcode = sdsc.opcode_of(op)
+            if opcode is not None or op.name in COPIES:
+                self._leave_undefined(op)
+            elif op.name == "arith.constant":
+                self._constant(op)
+            elif op.name == "tensor.insert_slice":
+                self._filled(self.memory.place(op.operands[1]).buffer)
+            if opcode is not None and padding.reads_padding(opcode):
+                self._mask(op)
+
+    # -- states ---------------------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        arguments = list(self.func.regions[0].blocks[0].arguments)
+        known = [uniform(self.memory.layout(value), self.host) for value in arguments]
+        if not any(known):
+            return
+        triples = zip(argument_attributes(self.func), arguments, known, strict=True)
+        made = [{**named, **self._claim(value, states)} for named, value, states in triples]
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(named) for named in made])
+
+    def _constant(self, op: ir.Operation) -> None:
+        value = op.results[0]
+        if isinstance(value.type, ir.RankedTensorType):
+            for name, attr in self._claim(value, uniform(self.memory.layout(value), self.host)).items():
+                op.attributes[name] = attr
+
+    def _claim(self, value: ir.Value, states: States) -> dict[str, ir.Attribute]:
+        """Notes what the host writes; the attribute that says so, if there is padding."""
+        self.given[value] = states
+        return {stick.PADDING: stick.padding_attr(states)} if states else {}
+
+    def _filled(self, buffer: ir.Value) -> None:
+        """Insertions write no padding of the buffer that they fill."""
+        maker = defining_op(buffer)
+        if maker is not None and maker.name == "tensor.empty":
+            self._leave_undefined(maker)
+
+    def _leave_undefined(self, op: ir.Operation) -> None:
+        """An operation writes no padding of its result."""
+        type_ = op.results[0].type
+        if type_ not in self.undefined:
+            states = uniform(self.memory.layout(op.results[0]), UNDEFINED)
+            self.undefined[type_] = stick.padding_attr(states) if states else None
+        attr = self.undefined[type_]
+        if attr is not None:
+            op.attributes[stick.PADDING] = attr
+
+    # -- masks ----------------------------------------------------------------------------------------
+
+    def _mask(self, op: ir.Operation) -> None:
+        """Masks the dims whose padding is not neutral in all operands: a mask is for all of them."""
+        opcode, space, values = self.memory.space(op)
+        unmet: dict[int, list[tuple[Need, State]]] = {}
+        for need in padding.needs(opcode, space):
+            buffer = self.memory.place(values[need.operand]).buffer
+            states, view = self.given.get(buffer, {}), space.views[need.operand]
+            state = padding.held(self.memory.layout(buffer), states, view, need.dim, need.positions)
+            if state != need.value:
+                unmet.setdefault(need.dim, []).append((need, state))
+        if not unmet:
+            return
+        op.attributes[sdsc.MASKS] = sdsc.masks_attr({dim: found[0][0].value for dim, found in unmet.items()})
+        for dim, found in unmet.items():
+            self.owner.remark(op, "mask", _reason(dim, found))
+
+
+def _reason(dim: int, unmet: list[tuple[Need, State]]) -> str:
+    need, _ = unmet[0]
+    shown = [f"padding of operand {each.operand + 1} is {state_text(state)}" for each, state in unmet]
+    first, last = need.positions[0], need.positions[-1]
+    return f"mask d{dim} {first}..{last} with {state_text(need.value)}: {', '.join(shown)}"

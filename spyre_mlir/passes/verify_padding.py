@@ -1,0 +1,167 @@
+"""Checks the states of padding and the masks of the level *laid out*."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import defining_op, shape_of, structured
+from spyre_mlir.layout.padding import UNDEFINED, State, States, state_text
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._loops import initial_of
+from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, functions, is_compute
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._view_ops import VIEWS, step_of
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import NEUTRAL
+
+
+@dataclass(frozen=True)
+class VerifyPadding(Pass):
+    """Every padded dim of a buffer has a state, every need of an operation a state or a mask, no mask is idle.
+
+    Recomputed from the IR, apart from ``resolve-padding``: positions beyond the shape of an operand are
+    followed by their logical index through views to their buffer, one by one. What arguments and constants
+    hold is the word of the host; that an operation leaves the padding of its result undefined is checked.
+
+    Before and after: level *laid out*, padding resolved.
+    """
+
+    name: ClassVar[str] = "verify-padding"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            _Check(func).run()
+
+
+class _Check:
+    def __init__(self, func: ir.Operation) -> None:
+        self.func, self.memory = func, Memory(func)
+        self.states: dict[ir.Value, States] = {}
+
+    def run(self) -> None:
+        arguments = list(self.func.regions[0].blocks[0].arguments)
+        for value, attributes in zip(arguments, argument_attributes(self.func), strict=True):
+            self._check_states(self.func, value, stick.padding_of(attributes))
+        for op in all_ops(self.func):
+            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+                self._check_states(op, op.results[0], stick.padding_of(op.attributes))
+            elif is_compute(op):
+                self._check_result(op)
+                self._check_masks(op)
+
+    # -- states ---------------------------------------------------------------------------------------
+
+    def _check_states(self, op: ir.Operation, value: ir.Value, states: States) -> None:
+        """Exactly the padded dims have a state."""
+        padding = self.memory.layout(value).padding
+        for dim in states:
+            if dim >= len(padding) or not padding[dim]:
+                raise fail(op, f"'{stick.PADDING}' has a state for d{dim}, which has no padding")
+        for dim, count in enumerate(padding):
+            if count and dim not in states:
+                raise fail(op, f"the padding of d{dim} has no state; run resolve-padding first")
+        self.states[value] = states
+
+    def _check_result(self, op: ir.Operation) -> None:
+        states = stick.padding_of(op.attributes)
+        self._check_states(op, op.results[0], states)
+        for dim, state in states.items():
+            if state is not UNDEFINED:
+                raise fail(op, f"no operation writes padding: d{dim} is undefined, not {state_text(state)}")
+
+    # -- masks ----------------------------------------------------------------------------------------
+
+    def _check_masks(self, op: ir.Operation) -> None:
+        opcode, masks = sdsc.opcode_of(op) or op.name, sdsc.masks_of(op)
+        unmet = self._unmet(op, NEUTRAL[opcode]) if opcode in NEUTRAL else {}
+        for dim, problem in unmet.items():
+            if dim not in masks:
+                raise fail(op, f"{problem} and reaches the result of '{opcode}'; expected a mask")
+            if masks[dim] != NEUTRAL[opcode]:
+                wanted, given = state_text(NEUTRAL[opcode]), state_text(masks[dim])
+                raise fail(op, f"the mask of d{dim} reads as {given}; '{opcode}' needs {wanted}")
+        for dim in sorted(masks.keys() - unmet.keys()):
+            raise fail(op, f"the mask of d{dim} is idle: no padding there changes the result of '{opcode}'")
+
+    def _unmet(self, op: ir.Operation, neutral: float) -> dict[int, str]:
+        """The reduced dims whose padding is not neutral in some operand, and what it is there."""
+        _, space, _ = self.memory.space(op)
+        generic = structured(op)
+        assert generic is not None
+        found: dict[int, str] = {}
+        for dim in sorted(space.reduced):
+            positions = range(space.sizes[dim], space.padded[dim])
+            for operand, (value, dims) in enumerate(zip(generic.inputs, generic.maps, strict=False)):
+                if not positions or dim not in dims:
+                    continue
+                states = {self._state_at(value, _only(at, dims.index(dim), len(dims))) for at in positions}
+                state = states.pop() if len(states) == 1 else UNDEFINED
+                if state != neutral:
+                    where = f"d{dim} {positions[0]}..{positions[-1]} of operand {operand + 1}"
+                    found.setdefault(dim, f"padding {where} is {state_text(state)}")
+        return found
+
+    def _state_at(self, value: ir.Value, index: tuple[int, ...]) -> State:
+        """What lies at an index of a value, inside its shape or beyond: UNDEFINED for an element of a buffer."""
+        while True:
+            op, initial = defining_op(value), initial_of(value)
+            if initial is not None:
+                value = initial
+            elif op is not None and op.name in VIEWS:
+                value = op.operands[0]
+                index = source_index(step_of(op), index, shape_of(value))
+            else:
+                break
+        states = self.states.get(value, {})
+        beyond = [
+            dim for dim, (at, size) in enumerate(zip(index, shape_of(value), strict=True)) if at >= size
+        ]
+        found = {states.get(dim, UNDEFINED) for dim in beyond}
+        return found.pop() if len(found) == 1 else UNDEFINED
+
+
+def _only(position: int, dim: int, rank: int) -> tuple[int, ...]:
+    """The index that is 0 in all dims but one."""
+    return tuple(position if each == dim else 0 for each in range(rank))
+
+
+def source_index(step: Step, index: tuple[int, ...], source: tuple[int, ...]) -> tuple[int, ...]:
+    """Where an index of a view lies in its source; of a slice that moves with a loop, the first place.
+
+    Further on it lies further along the same dim: what is beyond the shape at first is so always.
+    """
+    match step:
+        case Transpose(permutation):
+            return tuple(index[permutation.index(dim)] for dim in range(len(source)))
+        case Slice(offsets, _, steps, dropped):
+            left = iter(index)
+            moves = enumerate(zip(offsets, steps, strict=True))
+            return tuple(start + (0 if dim in dropped else next(left)) * by for dim, (start, by) in moves)
+        case Expand(groups, shape):
+            return tuple(_joined([index[d] for d in group], [shape[d] for d in group]) for group in groups)
+        case Collapse(groups):
+            pairs = zip(index, groups, strict=True)
+            return tuple(part for at, group in pairs for part in _parted(at, [source[d] for d in group]))
+    raise TypeError(f"{type(step).__name__} is no view")
+
+
+def _joined(index: Sequence[int], sizes: Sequence[int]) -> int:
+    """The row-major position of an index."""
+    position = 0
+    for at, size in zip(index, sizes, strict=True):
+        position = position * size + at
+    return position
+
+
+def _parted(position: int, sizes: Sequence[int]) -> list[int]:
+    """The row-major index of a position; what is beyond ``sizes`` is so in the outermost dim of several elements."""
+    outermost = next((at for at, size in enumerate(sizes) if size > 1), len(sizes) - 1)
+    index = [0] * len(sizes)
+    for at in reversed(range(outermost + 1, len(sizes))):
+        position, index[at] = divmod(position, sizes[at])
+    index[outermost] = position
+    return index

@@ -1,0 +1,190 @@
+"""What padding holds, against memory that is filled and looked at; what operations need of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from layout_cases import addresses, positions, random_layout, random_step
+
+from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
+from spyre_mlir.layout.padding import UNDEFINED, Need, held, needs, uniform
+from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+from spyre_mlir.passes.verify_padding import source_index
+
+FILL = 7.0
+STEPS = {"transpose": Transpose, "collapse": Collapse, "expand": Expand, "slice": Slice}
+SEEDS = range(1000)
+
+
+def layout_of(shape: tuple[int, ...], order: list[int] | None = None) -> StickLayout:
+    return StickLayout.for_tensor(shape, "f16", order)
+
+
+def view_of(shape: tuple[int, ...], order: list[int] | None = None) -> BufferView:
+    return BufferView.of(layout_of(shape, order))
+
+
+# -- what a view of a buffer finds behind its end -----------------------------------------------------
+
+
+def filled(layout: StickLayout) -> np.ndarray:
+    """Device memory with the fill in its padding, and something else in elements and empty lanes."""
+    memory = np.full(layout.device_size, FILL)
+    if layout.stick_dim is None:
+        memory[..., 1:] = np.nan
+    memory.ravel()[positions(layout).ravel()] = np.nan
+    return memory.ravel()
+
+
+def random_steps(rng: random.Random, layout: StickLayout) -> tuple[BufferView, list[tuple[Step, tuple[int, ...]]]]:
+    """A view that a device operation can address, as far as random steps give one; each with its source's shape."""
+    view, steps = BufferView.of(layout), []
+    for _ in range(rng.randrange(4)):
+        name, arguments = random_step(rng, view.shape)
+        if name == "drop":
+            continue
+        step = STEPS[name](*(tuple(map(_tuple, argument)) for argument in arguments))
+        try:
+            following = step.apply(view)
+        except ViewError:
+            continue
+        if following.why_not_plain() is None:
+            steps.append((step, view.shape))
+            view = following
+    return view, steps
+
+
+def _tuple(value):
+    return tuple(value) if isinstance(value, list) else value
+
+
+def behind(view: BufferView, dim: int) -> range:
+    """The positions of a dim between its end and the end of its last stick, or of the room it has."""
+    axis = view.axis_of(dim)
+    room = axis.divisor * axis.size if axis else view.stick_elements(dim)
+    return range(view.shape[dim], room)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_padding_holds_what_memory_holds(seed):
+    """The fill exactly if no position behind the end, whatever the other dims, is an element."""
+    rng = random.Random(seed)
+    layout = random_layout(rng)
+    (view, _), memory = random_steps(rng, layout), filled(layout)
+    if view.why_not_plain():
+        return
+    for dim in range(len(view.shape)):
+        places = behind(view, dim)
+        if not places or places[-1] >= 4000:
+            continue
+        longer = tuple(places.stop if d == dim else size for d, size in enumerate(view.shape))
+        slab = np.take(memory[addresses(replace(view, shape=longer))], list(places), axis=dim)
+        expected = FILL if (slab == FILL).all() else UNDEFINED
+        assert held(layout, uniform(layout, FILL), view, dim, places) == expected
+        assert held(layout, uniform(layout, UNDEFINED), view, dim, places) is UNDEFINED
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_positions_of_padding_are_followed_through_views(seed):
+    """By their logical index, as the verifier does: what is beyond the shape of the buffer holds the fill."""
+    rng = random.Random(seed)
+    layout = random_layout(rng)
+    view, steps = random_steps(rng, layout)
+    if view.why_not_plain():
+        return
+    for dim in range(len(view.shape)):
+        for place in behind(view, dim):
+            index = tuple(place if d == dim else 0 for d in range(len(view.shape)))
+            for step, shape in reversed(steps):
+                index = source_index(step, index, shape)
+            beyond = any(at >= size for at, size in zip(index, layout.shape, strict=True))
+            expected = FILL if beyond else UNDEFINED
+            assert held(layout, uniform(layout, FILL), view, dim, range(place, place + 1)) == expected
+
+
+def test_the_random_views_are_of_both_kinds():
+    """Otherwise the test above says little."""
+    found = {FILL: 0, UNDEFINED: 0}
+    for seed in SEEDS:
+        rng = random.Random(seed)
+        layout = random_layout(rng)
+        view, _ = random_steps(rng, layout)
+        dims = [d for d in range(len(view.shape)) if behind(view, d) and not view.why_not_plain()]
+        for dim in dims:
+            found[held(layout, uniform(layout, FILL), view, dim, behind(view, dim))] += 1
+    assert min(found.values()) > 30, found
+
+
+def test_behind_the_end_of_a_slice_lie_elements():
+    """Columns 0 to 64 of 130 end within the tensor, columns 64 to 129 where it ends."""
+    layout = layout_of((3, 130))
+    states, view = uniform(layout, 0.0), BufferView.of(layout)
+    assert held(layout, states, view.slice([0, 0], [3, 65], [1, 1]), 1, range(65, 128)) is UNDEFINED
+    assert held(layout, states, view.slice([0, 64], [3, 66], [1, 1]), 1, range(66, 128)) == 0.0
+
+
+def test_each_dim_has_a_state_of_its_own():
+    """Rows 71 to 127 are undefined; where both dims are beyond, it takes both to agree."""
+    layout = layout_of((71, 100)).padded(0, 128)
+    view = BufferView.of(layout)
+    states = {0: UNDEFINED, 1: 0.0}
+    assert uniform(layout, 0.0) == {0: 0.0, 1: 0.0}
+    assert held(layout, states, view, 1, range(100, 128)) == 0.0
+    assert held(layout, states, view, 0, range(71, 128)) is UNDEFINED
+
+
+def test_the_empty_lanes_of_a_sparse_stick_belong_to_no_dim():
+    """A dim of one element in the stick has 63 positions of padding; a sparse tensor has none."""
+    dense, sparse = StickLayout((5, 1), "f16", (Digit(0), Digit(1, 1, 64))), layout_of((5, 1), [1, 0, -1])
+    assert (uniform(dense, 0.0), uniform(sparse, 0.0)) == ({1: 0.0}, {})
+    for layout, expected in ((dense, 0.0), (sparse, UNDEFINED)):
+        view = replace(BufferView.of(layout), lane=1)
+        assert held(layout, uniform(layout, 0.0), view, 1, range(1, 64)) == expected
+
+
+# -- who needs which value ----------------------------------------------------------------------------
+
+
+def reduction(columns: int, *, stick: bool) -> Space:
+    """[3, columns] reduced over its columns, in the stick, or over its rows."""
+    source = view_of((3, columns))
+    reduced = 1 if stick else 0
+    result = view_of((3,), [0, -1]) if stick else view_of((columns,))
+    dims = [1 - reduced]
+    made = result.rename(dims, 2, (3, columns))
+    return Space((3, columns), (source, made), (frozenset({0, 1}), frozenset(dims)), frozenset({reduced}))
+
+
+@pytest.mark.parametrize(
+    ("opcode", "value"), [("sum", 0.0), ("max", -np.inf), ("min", np.inf), ("absmax", 0.0)]
+)
+def test_a_reduction_over_a_padded_stick_needs_its_neutral_value(opcode, value):
+    assert needs(opcode, reduction(65, stick=True)) == (Need(0, 1, range(65, 128), value),)
+    assert needs(opcode, reduction(128, stick=True)) == ()
+
+
+def test_a_reduction_over_rows_needs_nothing():
+    assert needs("maxnonstick", reduction(65, stick=False)) == ()
+
+
+def test_a_matmul_needs_zeros_in_both_inputs():
+    """67 x 71 times 71 x 256: the contracted dim 2 has room for 128; rows and columns are not read beyond."""
+    sizes = (67, 256, 71)
+    views = [
+        view_of((67, 71)).rename([0, 2], 3, sizes),
+        BufferView.of(layout_of((71, 256)).padded(0, 128)).rename([2, 1], 3, sizes),
+        view_of((67, 256)).rename([0, 1], 3, sizes),
+    ]
+    space = Space(sizes, tuple(views), (frozenset({0, 2}), frozenset({1, 2}), frozenset({0, 1})), frozenset({2}))
+    expected = [Need(operand, 2, range(71, 128), 0.0) for operand in (0, 1)]
+    assert list(needs("batchmatmul", space)) == expected
+
+
+def test_pointwise_operations_and_copies_need_nothing():
+    both = (frozenset({0, 1}),) * 2
+    space = Space((3, 65), (view_of((3, 65)),) * 2, both)
+    assert [needs(opcode, space) for opcode in ("exp", "identity", "dl16tofp32")] == [()] * 3
