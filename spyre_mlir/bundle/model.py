@@ -181,8 +181,9 @@ class Transfer:
     """How one tensor goes between host and device: the loop nest of the tiled-tensor RFC, in elements.
 
     Device position ``sum(i_k * device_strides[k])`` holds host element ``host_offset + sum(i_k *
-    host_strides[k])`` for all ``0 <= i_k < ranges[k]``. A host dim fed by several loops is bounded: with ``bounds`` a list of
-    ``(loops, weights, size)``, the position is padding unless ``sum(i_loop * weight) < size`` for each.
+    host_strides[k])`` for all ``0 <= i_k < ranges[k]``. A host dim fed by several loops is bounded: with
+    ``bounds`` a list of ``(loops, weights, size)``, the position is padding unless ``sum(i_loop * weight) <
+    size`` for each.
     """
 
     ranges: tuple[int, ...]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 
 
@@ -37,3 +40,27 @@ def from_attribute(attr: ir.Attribute) -> Any:
     if isinstance(attr, ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr | ir.StringAttr):
         return attr.value
     raise TypeError(f"attribute {attr} has no plain form")
+
+
+def from_dims(numbers: Mapping[int, float | None]) -> ir.DictAttr:
+    """``{d0 = 0.0 : f64, d1 = "undefined"}``: a number, or none, for each of some dims. Needs a current context."""
+    return to_attribute({f"d{dim}": "undefined" if x is None else float(x) for dim, x in numbers.items()})
+
+
+def to_dims(name: str, attr: ir.Attribute) -> dict[int, float | None]:
+    """The numbers that ``from_dims`` wrote; ``CompileError``, with the name of the attribute, for anything else."""
+    if not isinstance(attr, ir.DictAttr):
+        raise CompileError(f"'{name}' must be a dictionary like {{d1 = 0.0}}, not {attr}")
+    found: dict[int, float | None] = {}
+    for entry in attr:
+        if not re.fullmatch(r"d\d+", entry.name):
+            raise CompileError(
+                f"'{name}' has the key '{entry.name}', which names no dim; dims are d0, d1, .."
+            )
+        undefined = isinstance(entry.attr, ir.StringAttr) and entry.attr.value == "undefined"
+        if not undefined and not isinstance(entry.attr, ir.FloatAttr):
+            raise CompileError(
+                f"'{name}' has {entry.attr} for {entry.name}; expected a float or \"undefined\""
+            )
+        found[int(entry.name[1:])] = None if undefined else ir.FloatAttr(entry.attr).value
+    return dict(sorted(found.items()))

@@ -31,9 +31,11 @@ bundle's debug handle carries it on.
 import math
 from collections.abc import Mapping, Sequence
 
+from spyre_mlir.dialects.attributes import from_dims, to_dims
 from spyre_mlir.division import Division
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
-from spyre_mlir.mlir import ext, ir
+from spyre_mlir.mlir import ext, ir, location_of
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
@@ -197,15 +199,18 @@ def constants_of(op: ir.Operation) -> dict[str, float]:
 
 def masks_attr(masks: Mapping[int, float]) -> ir.DictAttr:
     """``sdsc.masks`` from the number that each masked iteration dim reads as."""
-    return ir.DictAttr.get({f"d{dim}": ir.FloatAttr.get_f64(value) for dim, value in masks.items()})
+    return from_dims(masks)
 
 
 def masks_of(op: ir.Operation) -> dict[int, float]:
     """What the padding of each masked iteration dim of an op reads as; {} without masks."""
     if MASKS not in op.attributes:
         return {}
-    entries = ir.DictAttr(op.attributes[MASKS])
-    return {int(entry.name.removeprefix("d")): ir.FloatAttr(entry.attr).value for entry in entries}
+    found = to_dims(MASKS, op.attributes[MASKS])
+    masks = {dim: value for dim, value in found.items() if value is not None}
+    if masks != found:
+        raise CompileError(f"'{MASKS}' has no number for a dim", location_of(op.location))
+    return masks
 
 
 def division_of(op: ir.Operation) -> Division:

@@ -28,8 +28,9 @@ operand is made. Only the arguments of a function have the layout in their type 
 
 from collections.abc import Mapping
 
+from spyre_mlir.dialects.attributes import from_dims, to_dims
 from spyre_mlir.layout import Digit, StickLayout
-from spyre_mlir.layout.padding import UNDEFINED, States
+from spyre_mlir.layout.padding import States
 from spyre_mlir.mlir import ext, ir
 
 #: The attribute by which a program names a layout before layouts are chosen.
@@ -191,25 +192,12 @@ def _expression(digit: Digit) -> ir.AffineExpr:
 
 def padding_attr(states: States) -> ir.DictAttr:
     """``stick.padding`` from the state of each padded dim."""
-    return ir.DictAttr.get(
-        {
-            f"d{dim}": ir.StringAttr.get("undefined") if state is UNDEFINED else ir.FloatAttr.get_f64(state)
-            for dim, state in states.items()
-        }
-    )
+    return from_dims(states)
 
 
 def padding_of(attributes: Mapping[str, ir.Attribute]) -> States:
     """The state of each padded dim, as the attributes of an op or of an argument give it; {} without any."""
-    if PADDING not in attributes:
-        return {}
-    entries = ir.DictAttr(attributes[PADDING])
-    return {
-        int(entry.name.removeprefix("d")): UNDEFINED
-        if isinstance(entry.attr, ir.StringAttr)
-        else ir.FloatAttr(entry.attr).value
-        for entry in entries
-    }
+    return to_dims(PADDING, attributes[PADDING]) if PADDING in attributes else {}
 
 
 _DIGITS: dict[str, tuple[Digit, ...]] = {}

@@ -52,8 +52,7 @@ from spyre_mlir.layout.graph import (
 )
 from spyre_mlir.layout.operations import Way, transfer_cost, ways
 from spyre_mlir.layout.rules import violation, why_no_form
-from spyre_mlir.layout.steps import Collapse
-from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
+from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 _INFINITE = float("inf")
@@ -211,7 +210,7 @@ class Problem:
     # -- candidates -----------------------------------------------------------------------------------
 
     def _possible_ways(self) -> list[tuple[Way, ...]]:
-        """The ways of each operation; to have all operands sparse is one only where an input is, or none can be else."""
+        """The ways of each operation; all operands are sparse only where an input is, or none can be else."""
         sparse: list[bool | None] = []  # None: a tensor that may as well be sparse
         found: list[tuple[Way, ...]] = []
         for index, node in enumerate(self.nodes):
@@ -290,24 +289,11 @@ class Problem:
     ) -> tuple[Candidate, ...]:
         if node.pin is not None:
             return self._targets_of_pinned(node, lanes)
-        steps = [
-            self.nodes[reader].step
-            for reader, _ in self.readers[index]
-            if isinstance(self.nodes[reader], View)
-        ]
         if isinstance(node, Given) and node.free:
-            merged = any(isinstance(step, Collapse) for step in steps)
-            return distinct(held for lane in lanes for held in self._ahead_of_time(node, lane, merged))
+            return tuple(held for lane in lanes for held in self._plain(node, lane))
+        readers = (self.nodes[reader] for reader, _ in self.readers[index])
+        steps = [node.step for node in readers if isinstance(node, View)]
         return tuple(_best_order(self._plain(node, lane), steps, batched) for lane in lanes)
-
-    def _ahead_of_time(self, node: Node, lane: int | None, merged: bool) -> tuple[Candidate, ...]:
-        """The usual orders; where dims are ``merged``, also the one that has all but the stick in a row."""
-        plain = self._plain(node, lane)
-        if not merged:
-            return plain
-        dims = (dim for dim in range(len(node.shape)) if dim != lane)
-        row = (*dims,) if lane is None else (lane, *dims)
-        return (*plain, ordered(node.shape, node.dtype, lane, row))
 
     def _targets_of_pinned(self, node: Node, lanes: tuple[int | None, ...]) -> tuple[Candidate, ...]:
         return tuple(self._plain(node, lane)[0] for lane in lanes)
@@ -358,7 +344,7 @@ class Problem:
         raise AssertionError("a step is a view or says why not")
 
     def _copies(self, node: Node, sources: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """Dense layouts with the stick, and if it can the order, of what is copied."""
+        """Dense layouts: with the stick, and if it can the order, of what is copied; and with any other stick."""
         if node.pin is not None:
             return (candidate_of(node.pin),)
         found = []
@@ -366,7 +352,7 @@ class Problem:
             found.append(self._plain(node, held.lane)[0])
             if held.plain and held.lane is not None:
                 found.append(ordered(node.shape, node.dtype, held.lane, held.order))
-        return distinct(found)
+        return distinct((*found, *(self._plain(node, dim)[0] for dim in _sized(node.shape))))
 
     def _pinned(self, index: int, node: Node, owns: tuple[Own, ...]) -> tuple[Own, ...]:
         assert node.pin is not None
@@ -376,10 +362,10 @@ class Problem:
             self._check_places(index, node, held)
         if found or not isinstance(node, Compute):
             return found or (owning(held),)
-        signature = node.signature
+        signature, form = node.signature, self.ways[index][0].form
         lane = None if held.lane is None else signature.maps[-1][held.lane]
-        reason = violation(signature.opcode, signature.iteration, _with_result(signature, lane))
-        reason = reason or f"'{signature.opcode}' makes no result with dim {held.lane} in the stick"
+        reason = violation(form.opcode, signature.iteration, (*form.lanes[:-1], lane))
+        reason = reason or f"'{form.opcode}' makes no result with dim {held.lane} in the stick"
         raise LayoutError(index, f"the pinned layout breaks a rule: {reason}")
 
     def _check_places(self, index: int, node: Assembled, held: Candidate) -> None:
@@ -676,7 +662,7 @@ def _inherited(
     if lane is None:
         return []
     result = signature.maps[-1]
-    where = {dim: at for at, dim in enumerate(result) if dim is not None}
+    where: dict[int | None, int] = {dim: at for at, dim in enumerate(result) if dim is not None}
     found = []
     for position, candidates in enumerate(inputs):
         dims = signature.maps[position]
@@ -687,11 +673,6 @@ def _inherited(
                 order = [where[dims[dim]] for dim in held.order if dims[dim] in where]
                 found.append(ordered(shape, dtype, lane, tuple(order)))
     return found
-
-
-def _with_result(signature: Signature, lane: int | None) -> tuple[int | None, ...]:
-    """Lanes of a pointwise guess: every operand that has the dim has it in its stick."""
-    return tuple(lane if lane in has else None for has in signature.iteration.present)
 
 
 # -- states of one node -------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def undominated(
     for scope in reduced:
         for variable in scope:
             touching[variable].append(scope)
-    waiting = deque(variable for variable, size in enumerate(sizes) if size >= _FEW)
+    waiting = deque(variable for variable, size in enumerate(sizes) if size >= _FEW and touching[variable])
     queued = set(waiting)
     while waiting:
         variable = waiting.popleft()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ class HostView:
         shape, strides = [], []
         for group in step.groups:
             sized = [dim for dim in group if self.shape[dim] > 1]
-            for outer, inner in zip(sized, sized[1:], strict=False):
+            for outer, inner in itertools.pairwise(sized):
                 if self.strides[outer] != self.strides[inner] * self.shape[inner]:
                     return None
             shape.append(math.prod(self.shape[dim] for dim in group))

@@ -81,9 +81,9 @@ def _row(tensor: ListedTensor) -> tuple[str, ...]:
 
 
 def _padding(layout: StickLayout, states: States) -> str:
-    """``d1 + 16 undefined``: the positions of each padded dim beyond its shape, what they hold, and empty lanes."""
+    """``d1 + 16: undefined``: the positions of each padded dim beyond its shape, what they hold, and empty lanes."""
     padded = [
-        " ".join([f"d{dim} + {count}", *([state_text(states[dim])] if dim in states else [])])
+        f"d{dim} + {count}: {state_text(states[dim])}" if dim in states else f"d{dim} + {count}"
         for dim, count in enumerate(layout.padding)
         if count
     ]

@@ -80,6 +80,21 @@ class Slice(Step):
                 f"a slice of dim {dim} from {offset} lies differently than one from {self.offsets[dim]}"
             )
 
+    def may_overlap(self, other: Slice) -> bool:
+        """Whether two slices of one buffer may share an element, in whatever iterations."""
+        return all(
+            begin < other_end and other_begin < end
+            for (begin, end), (other_begin, other_end) in zip(self._reach(), other._reach(), strict=True)
+        )
+
+    def _reach(self) -> list[tuple[int, int]]:
+        """From where to where it lies in each dim, wherever it moves."""
+        last = dict(enumerate(self.offsets)) | {dim: offsets.last for dim, offsets in self.moves}
+        return [
+            (first, last[dim] + (size - 1) * step + 1)
+            for dim, (first, size, step) in enumerate(zip(self.offsets, self.sizes, self.steps, strict=True))
+        ]
+
     def cuts_sticks(self, dim: int, per_stick: int, extent: int) -> bool:
         """Whether, with a dim of ``extent`` in the stick, it ever begins or ends inside one."""
         step = next((offsets.step for moving, offsets in self.moves if moving == dim), 0)

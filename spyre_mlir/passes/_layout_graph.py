@@ -78,11 +78,17 @@ class LayoutGraph:
 
     def error(self, error: LayoutError) -> CompileError:
         """The error of the choice at the op that makes the tensor."""
-        value, name = self.values[error.node], self.graph.nodes[error.node].name
-        owner = value.owner
+        owner = self.values[error.node].owner
         op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
-        what = name or f"the result of '{op.name}', {value.type}"
-        return fail(op, f"{what}: {error}")
+        return fail(op, f"{self._text_of(error.node)}: {error}")
+
+    def _text_of(self, tensor: int) -> str:
+        """How messages call a tensor."""
+        name, value = self.graph.nodes[tensor].name, self.values[tensor]
+        if name or isinstance(value.owner, ir.Block):
+            return name or f"what a loop carries, {value.type}"
+        op = value.owner.operation
+        return f"the result of '{sdsc.opcode_of(op) or op.name}', {value.type}"
 
     def _add(self, value: ir.Value, node: Node) -> int:
         self.tensors[value] = self._add_unnamed(value, node)
@@ -138,9 +144,8 @@ class LayoutGraph:
         if generic is None or not generic.opcode:
             raise fail(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
         if generic.reduced and not _is_fresh(generic.output):
-            raise fail(
-                op, f"'{generic.opcode}' adds to what its output holds; partial results are combined apart"
-            )
+            reason = "compute the partial result apart, and combine the two by an operation of its own"
+            raise fail(op, f"'{generic.opcode}' adds to what its output holds already; {reason}")
         operands = tuple(self._tensor(value, op) for value in generic.inputs)
         result = op.results[0]
         node = Compute(shape_of(result), element_of(result), signature=_signature(generic), operands=operands)
@@ -178,11 +183,12 @@ class LayoutGraph:
     def _part(self, op: ir.Operation, chain: list[ir.Operation], copied: bool) -> Part:
         """What an insertion puts into a buffer that may first be ``copied``, or is still read as it was."""
         value, buffer = op.operands[0], chain[0].operands[1]
-        maker = defining_op(value)
-        apart = block_of(value) != op.block or (
-            maker is not None and _is_read_from(buffer, maker, [*chain, *_updated(maker, op)])
-        )
-        return Part(self._tensor(value, op), place_of(op), copied or apart)
+        tensor, place, maker = self._tensor(value, op), place_of(op), defining_op(value)
+        if copied or maker is None or maker.block != op.block:
+            return Part(tensor, place, apart=True)
+        read = not _is_fresh(buffer) and _is_read_from(buffer, maker, [*chain, *_updated(maker, op)])
+        earlier = chain[: chain.index(op)]
+        return Part(tensor, place, read or any(_is_overwritten(op, maker, before) for before in earlier))
 
     def _is_carried(self, tensor: int) -> bool:
         node = self.graph.nodes[tensor]
@@ -247,9 +253,8 @@ class LayoutGraph:
         for each in self._same.get(tensor, [tensor]):
             node = self.graph.nodes[each]
             if node.pin is not None and not _same(node.pin, layout):
-                raise fail(
-                    op, f"{node.name or 'this tensor'} is pinned to another layout already: {_text(node.pin)}"
-                )
+                what = f"{self._text_of(each)} is pinned to another layout already"
+                raise fail(op, f"{what}: {_text(node.pin)}")
             node.pin = layout
             if isinstance(node, Given):
                 node.free = False
@@ -322,6 +327,11 @@ def _updated(maker: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]
         and step_of(op) == place_of(insertion)
         and list(op.operands)[1:] == list(insertion.operands)[2:]
     ]
+
+
+def _is_overwritten(insertion: ir.Operation, maker: ir.Operation, before: ir.Operation) -> bool:
+    """Whether what ``maker`` makes is there before the part of an insertion ``before``, which may lie over it."""
+    return maker.is_before_in_block(before) and place_of(insertion).may_overlap(place_of(before))
 
 
 def _type(value: ir.Value) -> tuple[tuple[int, ...], str]:

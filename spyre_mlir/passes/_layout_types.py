@@ -13,7 +13,7 @@ from spyre_mlir.passes._view_ops import VIEWS, view_of
 RESTICKIFY = "stick.restickify"
 
 #: Ops whose last operand says where the result goes, and is not read.
-DESTINATION = ("linalg.generic", "linalg.transpose")
+DESTINATION = ("linalg.generic", "linalg.transpose", "linalg.fill")
 
 
 _EMPTY = ("tensor.empty", "linalg.fill")

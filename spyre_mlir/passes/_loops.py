@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.layout.offsets import Offsets
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
@@ -108,18 +107,12 @@ def offsets_of(value: ir.Value) -> Offsets | None:
 
 
 def _induction(loop: ir.Operation) -> Offsets | None:
-    bounds = [_constant(bound) for bound in list(loop.operands)[:3]]
-    if None in bounds:
+    bounds = [offsets_of(loop.operands[at]) for at in range(3)]
+    known = [bound.first for bound in bounds if bound is not None and bound.count == 1]
+    if len(known) != 3 or known[2] < 1:
         return None
-    numbers = range(*bounds)  # type: ignore[arg-type]
-    return Offsets(numbers.start, numbers.step, len(numbers)) if numbers else Offsets(numbers.start, 0, 0)
-
-
-def _constant(value: ir.Value) -> int | None:
-    op = defining_op(value)
-    if op is None or op.name != "arith.constant":
-        return None
-    return ir.IntegerAttr(op.attributes["value"]).value
+    numbers = range(*known)
+    return Offsets(numbers.start, numbers.step, len(numbers))
 
 
 def _arithmetic(name: str, operands: list[Offsets | None]) -> Offsets | None:

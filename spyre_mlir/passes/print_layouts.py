@@ -29,7 +29,7 @@ class PrintLayouts(Pass):
 
     A view and a part of another buffer have no bytes of their own. Destinations (``tensor.empty``) are left
     out: they stand for the result of their op. Once ``resolve-padding`` has run, the padding says what it
-    holds: ``d1 + 16 undefined``. Changes nothing.
+    holds: ``d1 + 16: undefined``. Changes nothing.
 
     Before: level *laid out* or later, while there are tensors.
     """

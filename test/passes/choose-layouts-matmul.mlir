@@ -60,19 +60,33 @@ func.func @convert(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input",
   return %0 : tensor<128x64xf16>
 }
 // -----
-// The batch dims of a result are outermost.
+// A batched product has its batch outermost and its rows innermost: matrices lie in one piece.
 // CHECK: #[[OUT:map.*]] = affine_map<(d0, d1, d2) -> (d0, d2 floordiv 64, d1, d2 mod 64)>
 // CHECK-LABEL: func.func @batched(
-// CHECK-SAME: {{.*}} -> tensor<4x128x64xf16, #stick.layout<#[[OUT]]>>
+// CHECK-SAME: {{.*}} -> tensor<4x128x128xf16, #stick.layout<#[[OUT]]>>
 // CHECK-NOT: restickify
 // CHECK: return
-func.func @batched(%x: tensor<4x128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<4x256x64xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<4x128x64xf16> {
-  %e0 = tensor.empty() : tensor<4x128x64xf16>
-  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3) -> (d0, d1, d3)>, affine_map<(d0, d1, d2, d3) -> (d0, d3, d2)>, affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%x, %y : tensor<4x128x256xf16>, tensor<4x256x64xf16>) outs(%e0 : tensor<4x128x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+func.func @batched(%x: tensor<4x128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<4x256x128xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<4x128x128xf16> {
+  %e0 = tensor.empty() : tensor<4x128x128xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3) -> (d0, d1, d3)>, affine_map<(d0, d1, d2, d3) -> (d0, d3, d2)>, affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%x, %y : tensor<4x128x256xf16>, tensor<4x256x128xf16>) outs(%e0 : tensor<4x128x128xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
-  } -> tensor<4x128x64xf16>
-  return %0 : tensor<4x128x64xf16>
+  } -> tensor<4x128x128xf16>
+  return %0 : tensor<4x128x128xf16>
+}
+// -----
+// So have its weights, ahead of time.
+// CHECK: #[[ROWS:map.*]] = affine_map<(d0, d1, d2) -> (d0, d2 floordiv 64, d1, d2 mod 64)>
+// CHECK-LABEL: func.func @batched_weight(
+// CHECK-SAME: tensor<4x256x128xf16, #stick.layout<#[[ROWS]]>> {sdsc.host = #sdsc.host<"w"
+// CHECK: return
+func.func @batched_weight(%x: tensor<4x128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %w: tensor<4x256x128xf16> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}) -> tensor<4x128x128xf16> {
+  %e0 = tensor.empty() : tensor<4x128x128xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3) -> (d0, d1, d3)>, affine_map<(d0, d1, d2, d3) -> (d0, d3, d2)>, affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%x, %w : tensor<4x128x256xf16>, tensor<4x256x128xf16>) outs(%e0 : tensor<4x128x128xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<4x128x128xf16>
+  return %0 : tensor<4x128x128xf16>
 }
 // -----
 // Input 2 has room for a whole stick of contracted rows.
@@ -90,10 +104,10 @@ func.func @padded(%x: tensor<128x100xf16> {sdsc.host = #sdsc.host<"x", "input", 
   return %0 : tensor<128x64xf16>
 }
 // -----
-// At most 2 row and 2 batch dims.
+// At most 2 row dims; the message names the tensor, both orders of the inputs, and the rule.
 func.func @too_many(%x: tensor<2x3x4x64xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<64x64xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<2x3x4x64xf16> {
   %e0 = tensor.empty() : tensor<2x3x4x64xf16>
-  // expected-error@below {{batchmatmul takes one contracted dim, at most 2 row and 2 batch dims and one column dim}}
+  // expected-error@below {{the result of 'batchmatmul', tensor<2x3x4x64xf16>: it has 3 row dims [0, 1, 2]; expected at most 2; with its inputs turned round it has 3 column dims [0, 1, 2]; expected exactly 1: a matmul has the contracted dim in the stick of input 1}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d4)>, affine_map<(d0, d1, d2, d3, d4) -> (d4, d3)>, affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d3)>], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction"]} ins(%x, %y : tensor<2x3x4x64xf16>, tensor<64x64xf16>) outs(%e0 : tensor<2x3x4x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16

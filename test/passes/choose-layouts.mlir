@@ -1,6 +1,6 @@
 // RUN: spyre-opt %s --choose-layouts --split-input-file --verify-diagnostics | filecheck %s
 
-// A pointwise result inherits stick and order of its operand; the default stick of an input is its last dim.
+// A pointwise result has the stick and the order of its operand; the default stick of an input is its last dim.
 // CHECK: #[[ROWS:map.*]] = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 // CHECK-LABEL: func.func @inherit(
 // CHECK-SAME: %{{.*}}: tensor<128x256xf16, #stick.layout<#[[ROWS]]>> {{.*}} -> tensor<128x256xf16, #stick.layout<#[[ROWS]]>> {
@@ -25,7 +25,7 @@ func.func @inherit(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input",
 // CHECK: linalg.generic {{.*}} ins(%[[X]], %[[C]], %[[Z]] : {{.*}} outs(%{{.*}} : tensor<128x256xf16, #stick.layout<#[[ROWS]]>>)
 func.func @converts(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<256x128xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}, %z: tensor<128x256xf16> {sdsc.host = #sdsc.host<"z", "input", "f16">}) -> tensor<128x256xf16> {
   %e0 = tensor.empty() : tensor<128x256xf16>
-  // expected-remark@below {{restickify: 'where3' wants one stick for all its operands (0 -> 131072)}}
+  // expected-remark@below {{restickify: stick d1 -> d0: 'where3': all operands of a pointwise operation have one stick (0 -> 173586)}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %y, %z : tensor<128x256xf16>, tensor<256x128xf16>, tensor<128x256xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"where3", {}>} {
   ^bb0(%a0: f16, %a1: f16, %a2: f16, %o: f16):
     linalg.yield %o : f16
@@ -55,7 +55,7 @@ func.func @once(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f
   return %1 : tensor<128x256xf16>
 }
 // -----
-// A parameter takes the stick of its first reader, at no run-time cost.
+// A parameter takes the stick that its reader wants, at no run-time cost.
 // CHECK: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
 // CHECK-LABEL: func.func @parameter(
 // CHECK-SAME: %{{.*}}: tensor<256x128xf16, #stick.layout<#[[TURNED]]>> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}
@@ -68,6 +68,34 @@ func.func @parameter(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input
     linalg.yield %o : f16
   } -> tensor<128x256xf16>
   return %0 : tensor<128x256xf16>
+}
+// -----
+// A weight that is wanted in two sticks is given twice: the further argument names its source.
+// CHECK-DAG: #[[ROWS:map.*]] = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// CHECK-DAG: #[[TURNED:map.*]] = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+// CHECK-LABEL: func.func @twice(
+// CHECK-SAME: %[[W:\w+]]: tensor<128x128xf16, #stick.layout<#[[FIRST:map.*]]>> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}
+// CHECK-SAME: %[[V:\w+]]: tensor<128x128xf16, #stick.layout<#[[SECOND:map.*]]>> {sdsc.host = #sdsc.host<"w@1", "parameter", "f16">, sdsc.source = "w"}
+// CHECK-NOT: restickify
+// CHECK: "add"
+// CHECK: return
+func.func @twice(%x: tensor<128x128xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %z: tensor<128x128xf16, #stick.layout<affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>>> {sdsc.host = #sdsc.host<"z", "input", "f16">}, %w: tensor<128x128xf16> {sdsc.host = #sdsc.host<"w", "parameter", "f16">}) -> tensor<128x128xf16> {
+  %e0 = tensor.empty() : tensor<128x128xf16>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%x, %w : tensor<128x128xf16>, tensor<128x128xf16>) outs(%e0 : tensor<128x128xf16>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x128xf16>
+  %e1 = tensor.empty() : tensor<128x128xf16>
+  %1 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%z, %w : tensor<128x128xf16, #stick.layout<affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>>>, tensor<128x128xf16>) outs(%e1 : tensor<128x128xf16>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x128xf16>
+  %e2 = tensor.empty() : tensor<128x128xf16>
+  %2 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%0, %1 : tensor<128x128xf16>, tensor<128x128xf16>) outs(%e2 : tensor<128x128xf16>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<128x128xf16>
+  return %2 : tensor<128x128xf16>
 }
 // -----
 // A reduction over the stick gives a sparse result, which its readers broadcast.

@@ -128,6 +128,37 @@ func.func @source(%w: tensor<64x64xf16, #stick.layout<#rows>> {sdsc.host = #sdsc
   return %0 : tensor<64x64xf16, #stick.layout<#rows>>
 }
 // -----
+// Masks and the fill of arguments are those of the IR: here 2 for a maximum of what the host makes 1.
+// CHECK: constants = [{bits = {{[0-9]+}} : i64, data_format = "SEN169_FP16", name = "maskValue"}]{{.*}}masks = {out = array<i64: 65, 63>}
+// CHECK-SAME: fill = 1.000000e+00 : f64
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#first = affine_map<(d0, d1) -> (d0)>
+func.func @masks(%x: tensor<8x65xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "f16">, stick.padding = {d1 = 1.0 : f64}}) -> (tensor<8xf16, #stick.layout<#sparse>> {sdsc.host = #sdsc.host<"result0", "result", "f16">}) {
+  %e = tensor.empty() : tensor<8xf16, #stick.layout<#sparse>>
+  %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<8x65xf16, #stick.layout<#rows>>) outs(%e : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"max", {}>, sdsc.masks = {d1 = 2.0 : f64}, sdsc.division = #sdsc.division<[1, 1], affine_map<(d0) -> (0, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<8xf16, #stick.layout<#sparse>>
+  return %0 : tensor<8xf16, #stick.layout<#sparse>>
+}
+// -----
+// A mask needs padding.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#first = affine_map<(d0, d1) -> (d0)>
+// expected-error@unknown {{'max' masks d0, which has no padding}}
+func.func @no_padding(%x: tensor<8x65xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (tensor<8xf16, #stick.layout<#sparse>> {sdsc.host = #sdsc.host<"result0", "result", "f16">}) {
+  %e = tensor.empty() : tensor<8xf16, #stick.layout<#sparse>>
+  %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<8x65xf16, #stick.layout<#rows>>) outs(%e : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"max", {}>, sdsc.masks = {d0 = 0.0 : f64}, sdsc.division = #sdsc.division<[1, 1], affine_map<(d0) -> (0, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<8xf16, #stick.layout<#sparse>>
+  return %0 : tensor<8xf16, #stick.layout<#sparse>>
+}
+// -----
 // Exactly one function with a body.
 func.func @one() { return }
 // expected-error@unknown {{a bundle is made of one function with a body, this module has 2}}

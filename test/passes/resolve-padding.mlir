@@ -98,6 +98,38 @@ func.func @others(%x: tensor<8x65xf16, #stick.layout<#rows>>) {
   return
 }
 
+// In a loop as outside: slices of whole rows always end where the tensor does, slices of columns only the last time.
+// CHECK-LABEL: func.func @loop
+// CHECK: scf.for
+// CHECK: sdsc.masks = {d1 = 0.000000e+00 : f64}
+// CHECK: sdsc.masks = {d1 = 0.000000e+00 : f64}
+// ZERO-LABEL: func.func @loop
+// ZERO: scf.for
+// ZERO-NOT: sdsc.masks
+// ZERO: extract_slice {{.*}} tensor<8x2xf16
+// ZERO: sdsc.masks = {d1 = 0.000000e+00 : f64}
+// ZREMARKS: "mask d1 2..63 with 0: padding of operand 1 is undefined"
+func.func @loop(%x: tensor<64x130xf16, #stick.layout<#rows>>) {
+  %c0 = arith.constant 0 : index
+  %c8 = arith.constant 8 : index
+  %c24 = arith.constant 24 : index
+  scf.for %i = %c0 to %c24 step %c8 {
+    %e0 = tensor.empty() : tensor<8xf16, #stick.layout<#sparse>>
+    %0 = tensor.extract_slice %x[%i, 0] [8, 130] [1, 1] : tensor<64x130xf16, #stick.layout<#rows>> to tensor<8x130xf16, #stick.layout<#rows>>
+    %1 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%0 : tensor<8x130xf16, #stick.layout<#rows>>) outs(%e0 : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
+    ^bb0(%a: f16, %o: f16):
+      linalg.yield %o : f16
+    } -> tensor<8xf16, #stick.layout<#sparse>>
+    %j = arith.muli %i, %c8 : index
+    %2 = tensor.extract_slice %x[0, %j] [8, 2] [1, 1] : tensor<64x130xf16, #stick.layout<#rows>> to tensor<8x2xf16, #stick.layout<#rows>>
+    %3 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%2 : tensor<8x2xf16, #stick.layout<#rows>>) outs(%e0 : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
+    ^bb0(%a: f16, %o: f16):
+      linalg.yield %o : f16
+    } -> tensor<8xf16, #stick.layout<#sparse>>
+  }
+  return
+}
+
 // Where nothing is padded nothing is said.
 // CHECK-LABEL: func.func @whole
 // CHECK-NOT: {{stick.padding|sdsc.masks}}

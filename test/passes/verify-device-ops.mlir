@@ -163,3 +163,21 @@ func.func @requests(%x: tensor<64xf16>) -> tensor<64xf16> {
   %1 = "stick.restickify"(%0) {stick.to = #stick.layout<#dense>} : (tensor<64xf16>) -> tensor<64xf16>
   return %1 : tensor<64xf16>
 }
+// -----
+// Loops belong to the level, with indices that follow from their variables; what is in them is checked, too.
+func.func @loop(%x: tensor<128xf16>) -> tensor<128xf16> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %c64 = arith.constant 64 : index
+  %r = scf.for %i = %c0 to %c2 step %c1 iter_args(%acc = %x) -> (tensor<128xf16>) {
+    %at = arith.muli %i, %c64 : index
+    %same = affine.apply affine_map<(d0) -> (d0 * 64)>(%i)
+    %s = tensor.extract_slice %x[%at] [64] [1] : tensor<128xf16> to tensor<64xf16>
+    // expected-error@below {{'arith.negf' does not belong to the level of device operations}}
+    %n = arith.negf %s : tensor<64xf16>
+    %t = tensor.insert_slice %n into %acc[%same] [64] [1] : tensor<64xf16> into tensor<128xf16>
+    scf.yield %t : tensor<128xf16>
+  }
+  return %r : tensor<128xf16>
+}

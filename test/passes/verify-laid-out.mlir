@@ -238,3 +238,16 @@ func.func @apart(%x: tensor<128x256xi8, #stick.layout<#pairs>>) {
   %1 = "stick.restickify"(%x) : (tensor<128x256xi8, #stick.layout<#pairs>>) -> tensor<128x256xi8, #stick.layout<#rows>>
   return
 }
+// -----
+// In a loop, a slice that cuts a stick in some iteration is no view.
+#vector = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+func.func @moving(%x: tensor<128xf16, #stick.layout<#vector>>) {
+  %c0 = arith.constant 0 : index
+  %c32 = arith.constant 32 : index
+  %c128 = arith.constant 128 : index
+  scf.for %i = %c0 to %c128 step %c32 {
+    // expected-error@below {{'tensor.extract_slice' between these layouts is no view: a slice from 32 by 1 cuts the sticks of dim 0}}
+    %s = tensor.extract_slice %x[%i] [32] [1] : tensor<128xf16, #stick.layout<#vector>> to tensor<32xf16, #stick.layout<#vector>>
+  }
+  return
+}

@@ -164,3 +164,17 @@ func.func @views(%x: tensor<4x2x130xf16, #stick.layout<#wide>> {stick.padding = 
   } -> tensor<2x4xf16, #stick.layout<#thin>>
   return
 }
+// -----
+// What is no state.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// expected-error@unknown {{'stick.padding' has 0 : i64 for d1; expected a float or "undefined"}}
+func.func @no_state(%x: tensor<8x65xf16, #stick.layout<#rows>> {stick.padding = {d1 = 0 : i64}}) {
+  return
+}
+// -----
+// What names no dim.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// expected-error@unknown {{'stick.padding' has the key 'lanes', which names no dim; dims are d0, d1, ..}}
+func.func @no_dim(%x: tensor<8x65xf16, #stick.layout<#rows>> {stick.padding = {lanes = 0.0 : f64}}) {
+  return
+}

@@ -2,10 +2,10 @@
 // RUN: spyre-opt %s --spyre-pipeline="sencores=4" --to-level=device-ops -o %t.1
 // RUN: spyre-opt %t.1 -o %t.1again
 // RUN: diff %t.1 %t.1again
-// RUN: spyre-opt %t.1 --verify-device-ops --choose-layouts -o %t.2
+// RUN: spyre-opt %t.1 --verify-device-ops --choose-layouts --resolve-padding -o %t.2
 // RUN: spyre-opt %t.2 -o %t.2again
 // RUN: diff %t.2 %t.2again
-// RUN: spyre-opt %t.2 --verify-laid-out --work-distribution="sencores=4" -o %t.3
+// RUN: spyre-opt %t.2 --verify-laid-out --verify-padding --work-distribution="sencores=4" -o %t.3
 // RUN: spyre-opt %t.3 -o %t.3again
 // RUN: diff %t.3 %t.3again
 // RUN: spyre-opt %t.3 --verify-divided --place-in-hbm --verify-placed -o %t.4

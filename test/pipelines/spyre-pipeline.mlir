@@ -32,13 +32,14 @@
 // verify-each runs the verifier of every level.
 // EACH: verify-device-ops
 // EACH: verify-laid-out
+// EACH: verify-padding
 // EACH: verify-divided
 // EACH: verify-placed
 // EACH: verify-bundle
 
 // CORES: error: sencores is 33; the device has 1 to 32 cores.
 // POLICY: error: Precision policy 'half' is not known; 'device' and 'strict' are.
-// OPTION: error: The spyre pipeline has no option 'speed'; its options: sencores, precision, verify-each, stick-outermost.
+// OPTION: error: The spyre pipeline has no option 'speed'; its options: sencores, precision, verify-each, stick-outermost, host-padding.
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
 #vec = affine_map<(d0) -> (d0)>

@@ -275,7 +275,7 @@ def _is_same(node: Node, position: int) -> bool:
 def price(graph: Graph, plan: Plan) -> float:
     """What a plan costs by its decisions alone; ``AssertionError`` if a layout is read that nobody made."""
     readers, total = graph.readers(), 0.0
-    for index, (node, decision) in enumerate(zip(graph.nodes, plan.decisions, strict=True)):
+    for node, decision in zip(graph.nodes, plan.decisions, strict=True):
         state, held = decision.state, [plan.decisions[source].state.held for source in node.inputs]
         assert all(each.source in (*state.base, *state.held) for each in decision.conversions)
         assert {each.target for each in decision.conversions} == set(state.converted)
@@ -405,14 +405,14 @@ class Exhaustive:
         self, index: int, position: int, there: _There, budget: float
     ) -> Iterator[tuple[_There, float]]:
         """All ways to read an input."""
-        node, own = self.nodes[index], there[index][0]
+        node, own = self.nodes[index], _own(there, index)
         source = node.inputs[position]
         made = there[source][0]
         if made is not None and _made_there(self.graph, self.readers, node, position, made.held, own):
             yield there, 0.0
             return
         if _is_same(node, position):
-            if made.held is own.held:
+            if _own(there, source).held is own.held:
                 yield there, 0.0
             return
         for held in self.candidates[source]:
@@ -425,7 +425,7 @@ class Exhaustive:
         self, tensor: int, held: Candidate, there: _There, budget: float
     ) -> Iterator[tuple[_There, float]]:
         """All ways to have a tensor in a layout."""
-        node, (own, existing) = self.nodes[tensor], there[tensor]
+        node, existing = self.nodes[tensor], there[tensor][1]
         if held in existing:
             yield there, 0.0
         elif isinstance(node, View):
@@ -435,7 +435,7 @@ class Exhaustive:
                 more = _memory([*existing, held]) - _memory([*existing])
                 yield _with(there, tensor, held), more
         elif held in self.problem.wanted[tensor]:
-            cost = node.times * conversion_price(own.held, held)
+            cost = node.times * conversion_price(_own(there, tensor).held, held)
             if cost <= budget:
                 yield _with(there, tensor, held), cost
 
@@ -462,6 +462,13 @@ class Exhaustive:
 
 def _is_pinned(node: Node, held: Candidate) -> bool:
     return node.pin is not None and held.layout == candidate_of(node.pin).layout
+
+
+def _own(there: _There, tensor: int) -> Own:
+    """How a tensor is made that is neither a view nor a weight."""
+    own = there[tensor][0]
+    assert own is not None
+    return own
 
 
 def _with(there: _There, tensor: int, held: Candidate, own: Own | None = None) -> _There:

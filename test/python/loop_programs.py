@@ -82,16 +82,29 @@ class _Writer:
         offset = self._new()
         self._line(f"{offset} = affine.apply affine_map<(d0) -> (d0 * {size})>({variable})")
         tile = (size, shape[1]) if dim == 0 else (shape[0], size)
+        parts = [(self._part(shape, dim, offset, tile), offset)]
+        if self.rng.random() < 0.6:
+            parts.append((self._part(shape, dim, self.rng.choice(("0", offset)), tile), "0"))
+        self.rng.shuffle(parts)
+        for part, place in parts:
+            following = self._new()
+            self._line(
+                f"{following} = tensor.insert_slice {part} into {carried}{_place(dim, place, tile)} : "
+                f"{_type(tile)} into {_type(shape)}"
+            )
+            carried = following
+            if self.rng.random() < 0.3:
+                self.known[carried] = shape
+                parts.append((self._part(shape, dim, offset, tile), "0"))
+        return carried
+
+    def _part(self, shape: tuple[int, int], dim: int, offset: str, tile: tuple[int, int]) -> str:
+        """A tile computed from tiles at one offset, and from whole tensors."""
         sources = [
-            (self._slice(name, other, dim, offset, tile), "d0, d1") for name, other in self._pick(shape)
+            (self._slice(name, other, dim, offset, tile), self.rng.choice(_turns(tile)))
+            for name, other in self._pick(shape)
         ]
-        made = self._compute(tile, sources + self._whole(tile))
-        result = self._new()
-        self._line(
-            f"{result} = tensor.insert_slice {made} into {carried}{_place(dim, offset, tile)} : "
-            f"{_type(tile)} into {_type(shape)}"
-        )
-        return result
+        return self._compute(tile, sources + self._whole(tile))
 
     def _pick(self, shape: tuple[int, int]) -> list[tuple[str, tuple[int, int]]]:
         alike = [(name, other) for name, other in self.known.items() if other == shape]
@@ -135,6 +148,10 @@ class _Writer:
 
 def _type(shape: tuple[int, int]) -> str:
     return f"tensor<{shape[0]}x{shape[1]}xf16>"
+
+
+def _turns(shape: tuple[int, int]) -> list[str]:
+    return ["d0, d1", "d1, d0"] if shape[0] == shape[1] else ["d0, d1"]
 
 
 def _place(dim: int, offset: str, tile: tuple[int, int]) -> str:

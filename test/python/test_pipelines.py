@@ -127,6 +127,12 @@ def test_the_default_of_the_rfc_is_an_option_of_choose_layouts() -> None:
     assert "choose-layouts{stick-outermost=true}" in str(SpyrePipeline(stick_outermost=True).pipeline())
 
 
+def test_what_the_host_does_to_padding_is_an_option_of_resolve_padding() -> None:
+    """It is passed on only where it is asked for."""
+    passes = [dict(SpyrePipeline.parse(text).stages())["laid-out"][1] for text in ("", "host-padding=zero")]
+    assert passes == ["resolve-padding", "resolve-padding{host-padding=zero}"]
+
+
 def test_verify_each_only_adds_checks() -> None:
     """With verify-each every level ends with its check, and nothing else changes."""
     plain, checked = SpyrePipeline().stages(), SpyrePipeline(verify_each=True).stages()

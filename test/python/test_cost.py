@@ -1,0 +1,75 @@
+"""The price of moving bytes, against the sentences and numbers that it is fitted to."""
+
+from __future__ import annotations
+
+import pytest
+
+from spyre_mlir.cost import effective_bytes
+from spyre_mlir.layout.candidates import candidate_of, conversion_cost
+from spyre_mlir.layout.graph import signature
+from spyre_mlir.layout.operations import transfer_cost, ways
+from spyre_mlir.layout.orders import from_order
+from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.target.device import device
+
+MEBIBYTE = 1 << 20
+
+
+def test_whole_bursts_cost_their_bytes():
+    """A run of a burst or more costs what it moves."""
+    burst = device().burst_bytes
+    assert [effective_bytes(MEBIBYTE, burst * times) for times in (1, 2, 100)] == [MEBIBYTE] * 3
+
+
+def test_shorter_runs_cost_more():
+    """The price never falls as runs get shorter, down to single sticks and below."""
+    runs = [1 << bit for bit in range(20)]
+    prices = [effective_bytes(MEBIBYTE, run) for run in runs]
+    assert prices == sorted(prices, reverse=True) and prices[7] > prices[12]
+
+
+def test_the_price_is_a_fixed_cost_for_each_run():
+    """n runs of r bytes cost n (r + overhead), in the unit in which a burst costs its own bytes."""
+    memory = device()
+    unit = memory.burst_bytes / (memory.burst_bytes + memory.burst_overhead_bytes)
+    for run in (128, 512, 2048):
+        runs = MEBIBYTE // run
+        assert effective_bytes(MEBIBYTE, run) == round(runs * (run + memory.burst_overhead_bytes) * unit)
+
+
+def test_rows_apart_cost_more_than_their_bytes_say():
+    """A batched product whose rows lie apart is up to 8.3 times slower at the same bytes (hardware.md)."""
+    ratio = effective_bytes(MEBIBYTE, device().stick_bytes) / MEBIBYTE
+    assert 4 < ratio <= 8.4
+
+
+def test_nothing_costs_nothing():
+    assert effective_bytes(0, 0) == 0
+
+
+@pytest.mark.parametrize("shape", [(128, 256), (64, 64), (96, 640)])
+def test_a_conversion_reads_and_writes_all(shape):
+    """At least the bytes of both layouts, and slower where the stick changes."""
+    rows, turned = (candidate_of(StickLayout.for_tensor(shape, "f16", order)) for order in ((0, 1), (1, 0)))
+    assert conversion_cost(rows, turned) >= rows.bytes + turned.bytes
+    assert conversion_cost(rows, turned) > conversion_cost(rows, rows) >= 2 * rows.bytes
+
+
+def test_a_conversion_of_two_tensors_costs_more_than_one_of_both():
+    """Every conversion is an operation: of equal bytes, fewer are cheaper."""
+    whole, half = (candidate_of(StickLayout.for_tensor((rows, 256), "f16")) for rows in (256, 128))
+    turned, turned_half = (
+        candidate_of(StickLayout.for_tensor((rows, 256), "f16", (1, 0))) for rows in (256, 128)
+    )
+    assert 2 * conversion_cost(half, turned_half) > conversion_cost(whole, turned)
+
+
+def test_an_operand_whose_rows_lie_apart_is_slower_to_move():
+    """A batched product takes one matrix at a time: with the batch innermost each run is one stick."""
+    shapes = ((64, 128, 64), (64, 64, 64), (64, 128, 64))
+    made = signature("batchmatmul", ((0, 1, 3), (0, 3, 2), (0, 1, 2)), shapes, ("f16",) * 3, (3,))
+    default = candidate_of(StickLayout.for_tensor(shapes[-1], "f16"))
+    rows_together = candidate_of(from_order(shapes[-1], "f16", 2, (0, 1)))
+    costs = [transfer_cost(ways(made)[0], -1, held) for held in (default, rows_together)]
+    assert default.bytes == rows_together.bytes == costs[1]
+    assert costs[0] == effective_bytes(default.bytes, device().stick_bytes)
