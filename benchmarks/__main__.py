@@ -34,8 +34,9 @@ def _run(benchmarks: Sequence[registry.Benchmark], options: argparse.Namespace) 
     results, tables = {}, []
     for benchmark in benchmarks:
         print(f"\n{benchmark.name}: {benchmark.summary}\n", flush=True)
-        results[benchmark.name] = dict(benchmark.measure())
-        tables.append((benchmark, report.table(benchmark, results[benchmark.name])))
+        metrics = benchmark.measure()
+        results[benchmark.name] = dict(metrics)
+        tables.append((benchmark, report.table(benchmark, metrics) + report.notes(metrics)))
         print(tables[-1][1], flush=True)
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

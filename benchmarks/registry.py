@@ -5,12 +5,21 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import benchmarks
 
 Metrics = Mapping[str, float]
+
+
+class Noted(dict[str, float]):
+    """Metrics with ``notes``: what numbers cannot say, a line each, shown under the table."""
+
+    def __init__(self, metrics: Metrics, notes: Sequence[str]) -> None:
+        super().__init__(metrics)
+        self.notes = tuple(notes)
+
 
 _FOUND: dict[str, Benchmark] = {}
 

@@ -8,7 +8,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.registry import Benchmark, Metrics
+from benchmarks.registry import Benchmark, Metrics, Noted
 
 _HEADER = ("metric", "value", "target", "of target")
 
@@ -26,6 +26,11 @@ def table(benchmark: Benchmark, metrics: Metrics) -> str:
     lines = [_line(row, widths) for row in rows]
     lines.insert(1, f"| {'-' * widths[0]} | " + " | ".join(f"{'-' * (w - 1)}:" for w in widths[1:]) + " |")
     return "\n".join(lines)
+
+
+def notes(metrics: Metrics) -> str:
+    """The notes under a table, as a list; nothing without any."""
+    return "\n\n" + "\n".join(f"* {note}" for note in metrics.notes) if isinstance(metrics, Noted) else ""
 
 
 def markdown(tables: Sequence[tuple[Benchmark, str]]) -> str:

@@ -1,45 +1,97 @@
-"""The plain division of one operation: output dims by size, each by its largest divisor that fits."""
+"""How many slices each dim of an operation has: output dims by size, then one reduction dim.
+
+The greedy distribution of work-division.txt (``prioritize_dimensions``, ``multi_dim_iteration_space_split``),
+and beyond it slices that need not be equal.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Division:
-    """Slices per dim, and for each core the slice of each dim that it owns."""
-
-    splits: tuple[int, ...]
-    owners: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def mixed_radix(cls, splits: Sequence[int]) -> Division:
-        """Core ids count the slices, the first dim fastest: ``(core floordiv earlier splits) mod split``."""
-        before = [math.prod(splits[:dim]) for dim in range(len(splits))]
-        owners = tuple(
-            tuple(core // step % split for step, split in zip(before, splits, strict=True))
-            for core in range(math.prod(splits))
-        )
-        return cls(tuple(splits), owners)
-
-    @property
-    def cores(self) -> int:
-        return math.prod(self.splits)
+from spyre_mlir.division.cores import Division
+from spyre_mlir.division.slices import checked, divisors, filled
 
 
 def distribute(units: Sequence[int], divisible: Sequence[bool], cores: int) -> Division:
-    """Divides dims of ``units`` whole sticks or rows over at most ``cores`` cores.
+    """Divides the ``divisible`` ones of dims of ``units`` over at most ``cores`` cores; no dim is reduced."""
+    blocked = frozenset(dim for dim, may in enumerate(divisible) if not may)
+    return Division.mixed_radix(work_distribution(tuple(units), frozenset(), cores, blocked=blocked))
 
-    Only ``divisible`` dims (those of the output) are split, the largest first; each takes its largest
-    divisor that fits the cores left (work-division.txt, multi_dim_iteration_space_split without the
-    reduction dims).
+
+@functools.lru_cache(maxsize=1 << 12)
+def work_distribution(
+    units: tuple[int, ...],
+    reduced: frozenset[int],
+    cores: int,
+    committed: tuple[int, ...] | None = None,
+    blocked: frozenset[int] = frozenset(),
+    uneven: bool = False,
+) -> tuple[int, ...]:
+    """Slices per dim of ``units``, together at most ``cores``.
+
+    Output dims come first, the largest first; each takes its largest divisor that fits the cores left. Then
+    at most one reduction dim does, the one with the largest such divisor. ``committed`` splits (those of span
+    reduction) are lower bounds: an output dim takes a multiple of its own, and a committed reduction split
+    stays what it is and is the only one. ``blocked`` dims keep their committed splits.
+
+    With ``uneven`` slices need not be equal: the largest one, the product of ``ceil(units / slices)`` over the
+    output dims, is the smallest possible; of divisions that reach it the one with the fewest cores, which is
+    an even one if there is any, then of the fewest dims. No slice is empty.
+
+    ``ValueError`` if the committed splits need more cores, or if they do not divide where they have to.
     """
-    splits = [1] * len(units)
-    left = cores
-    for dim in sorted(range(len(units)), key=lambda dim: (-units[dim], dim)):
-        if divisible[dim]:
-            splits[dim] = max(count for count in range(1, left + 1) if units[dim] % count == 0)
-            left //= splits[dim]
-    return Division.mixed_radix(splits)
+    splits = list(checked(units, cores, committed))
+    kept = [dim for dim in range(len(units)) if dim not in reduced and dim not in blocked]
+    kept.sort(key=lambda dim: (-units[dim], dim))
+    if uneven:
+        _distribute_unevenly(units, splits, kept, cores)
+    else:
+        _distribute_evenly(units, splits, kept, cores)
+    if all(splits[dim] == 1 for dim in reduced):
+        _split_one_reduction(units, splits, sorted(reduced - blocked), cores, uneven)
+    return tuple(splits)
+
+
+def _distribute_evenly(units: tuple[int, ...], splits: list[int], kept: list[int], cores: int) -> None:
+    for dim in kept:
+        if units[dim] % splits[dim]:
+            raise ValueError(f"{splits[dim]} committed slices do not divide the {units[dim]} units of dim {dim}.")
+        splits[dim] *= divisors(units[dim] // splits[dim], cores // math.prod(splits))[-1]
+
+
+def _distribute_unevenly(units: tuple[int, ...], splits: list[int], kept: list[int], cores: int) -> None:
+    """The best choice per number of cores used, one dim after the other.
+
+    A choice is its largest share, its number of split dims, and its slices by falling priority, negative so
+    that of equals the first dims are split.
+    """
+    budget = cores // math.prod(split for dim, split in enumerate(splits) if dim not in kept)
+    best: dict[int, tuple[int, int, tuple[int, ...]]] = {1: (1, 0, ())}
+    for dim in kept:
+        options = {filled(units[dim], count) for count in range(splits[dim], budget + 1)}
+        grown: dict[int, tuple[int, int, tuple[int, ...]]] = {}
+        for used, (share, split_dims, chosen) in best.items():
+            for slices in sorted(options):
+                total = used * slices
+                if slices < splits[dim] or total > budget:
+                    continue
+                choice = (share * -(-units[dim] // slices), split_dims + (slices > 1), (*chosen, -slices))
+                grown[total] = min(choice, grown.get(total, choice))
+        best = grown
+    if not best:
+        raise ValueError(f"Committed splits {splits} of {list(units)} units leave a slice without work.")
+    _, _, _, chosen = min((share, used, count, chosen) for used, (share, count, chosen) in best.items())
+    for dim, slices in zip(kept, chosen, strict=True):
+        splits[dim] = -slices
+
+
+def _split_one_reduction(
+    units: tuple[int, ...], splits: list[int], candidates: list[int], cores: int, uneven: bool
+) -> None:
+    left = cores // math.prod(splits)
+    found = {dim: filled(units[dim], left) if uneven else divisors(units[dim], left)[-1] for dim in candidates}
+    if found:
+        dim = max(found, key=lambda dim: (found[dim], -dim))
+        splits[dim] = found[dim]

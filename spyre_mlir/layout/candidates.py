@@ -86,7 +86,7 @@ def plain_candidates(
 ) -> tuple[Candidate, ...]:
     """The orders to try for any tensor: the convention's, and the one whose rows are innermost."""
     layouts = [default_layout(shape, dtype, stick, stick_outermost)]
-    if stick is not None and len(shape) > 2:
+    if len(shape) > (1 if stick is None else 2):
         layouts.append(natural_order(shape, dtype, stick))
     return distinct(map(candidate_of, layouts))
 

@@ -610,9 +610,14 @@ def _lanes_of(possible: tuple[Way, ...], position: int) -> tuple[int | None, ...
 
 
 def _best_order(found: tuple[Candidate, ...], steps: Sequence[object], batched: bool) -> Candidate:
-    """The order that the most views accept; of equals the rows innermost if a batched matmul reads it."""
+    """The order that the most views accept and leave addressable; of equals, rows innermost if ``batched``."""
     preferred = tuple(reversed(found)) if batched else found
-    return max(preferred, key=lambda held: sum(image(step, held) is not None for step in steps))
+
+    def accepted(held: Candidate) -> int:
+        images = [image(step, held) for step in steps]
+        return sum(made is not None and 1 + made.plain for made in images)
+
+    return max(preferred, key=accepted)
 
 
 def _uncut(node: Assembled) -> tuple[int, ...]:

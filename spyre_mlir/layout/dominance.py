@@ -34,15 +34,16 @@ def undominated(
             touching[variable].append(scope)
     waiting = deque(variable for variable, size in enumerate(sizes) if size >= _FEW and touching[variable])
     queued = set(waiting)
+    seen = _Seen()
     while waiting:
         variable = waiting.popleft()
         queued.discard(variable)
-        needed = _needed([_by_state(reduced[scope], scope, variable) for scope in touching[variable]])
+        needed = seen.needed([(reduced[scope], scope.index(variable)) for scope in touching[variable]])
         if needed is None or len(needed) == len(kept[variable]):
             continue
         kept[variable] = kept[variable][needed]
         for scope in touching[variable]:
-            reduced[scope] = reduced[scope].take(needed, axis=scope.index(variable))
+            reduced[scope] = seen.taken(reduced[scope], scope.index(variable), needed)
             for other in scope:
                 if other != variable and other not in queued and len(kept[other]) >= _FEW:
                     queued.add(other)
@@ -50,10 +51,34 @@ def undominated(
     return kept, reduced
 
 
-def _by_state(table: Table, scope: Scope, variable: int) -> Table:
+class _Seen:
+    """What was found of tables before: a program repeats few tables many times, as the same objects."""
+
+    def __init__(self) -> None:
+        self._needed: dict[tuple[tuple[int, int], ...], NDArray[np.intp] | None] = {}
+        self._taken: dict[tuple[int, int, int], Table] = {}
+        self._alive: list[NDArray] = []  # what an id names must not go away
+
+    def needed(self, rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
+        """The states of a variable to keep; ``rows`` are its tables and its axis in each."""
+        key = tuple((id(table), axis) for table, axis in rows)
+        if key not in self._needed:
+            self._alive += [table for table, _ in rows]
+            self._needed[key] = _needed([_by_state(table, axis) for table, axis in rows])
+        return self._needed[key]
+
+    def taken(self, table: Table, axis: int, states: NDArray[np.intp]) -> Table:
+        """A table over some states of one of its axes."""
+        key = (id(table), axis, id(states))
+        if key not in self._taken:
+            self._alive += [table, states]
+            self._taken[key] = table.take(states, axis=axis)
+        return self._taken[key]
+
+
+def _by_state(table: Table, axis: int) -> Table:
     """One row per state of the variable."""
-    axis = scope.index(variable)
-    return np.moveaxis(table, axis, 0).reshape(table.shape[axis], -1)
+    return table.swapaxes(0, axis).reshape(table.shape[axis], -1)
 
 
 def _needed(rows: list[Table]) -> NDArray[np.intp] | None:

@@ -31,23 +31,12 @@ def from_order(shape: Sequence[int], dtype: str, stick: int | None, order: Seque
     return StickLayout(tuple(shape), dtype, (*digits, lane))
 
 
-def natural_order(shape: Sequence[int], dtype: str, stick: int) -> StickLayout:
+def natural_order(shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:
     """Device dims in logical order, then the stick count, then the last of the other dims.
 
     Rows of one matrix lie together, batches one after the other: the default order puts dim 0 innermost, which
     at identical bytes is up to 8.3x slower on a batched matmul (hardware.md, batched matmul rows).
     """
     others = [dim for dim in range(len(shape)) if dim != stick]
-    return from_order(shape, dtype, stick, [*others[:-1], stick, *others[-1:]])
-
-
-def batch_outermost(shape: Sequence[int], dtype: str, stick: int, batch: int) -> StickLayout:
-    """The layout of a matmul result: batch dims, all rows but the last, stick count, last row dim, stick.
-
-    The default order puts the batch innermost; at identical bytes that is up to 8.3x slower on a batched
-    matmul (hardware.md, batched matmul rows).
-    """
-    others = [dim for dim in range(len(shape)) if dim != stick]
-    inner = others[-1:] if len(others) > batch else []
-    outer = [dim for dim in others if dim not in inner]
-    return from_order(shape, dtype, stick, [*outer, stick, *inner])
+    count = [] if stick is None else [stick]
+    return from_order(shape, dtype, stick, [*others[:-1], *count, *others[-1:]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from spyre_mlir.layout.candidates import Candidate
 from spyre_mlir.layout.choice import Plan
 from spyre_mlir.layout.graph import Compute, Graph, View
@@ -13,16 +15,21 @@ class Reasons:
     """The reasons of one plan, as texts for remarks."""
 
     def __init__(self, graph: Graph, plan: Plan) -> None:
+        self.graph = graph
         self.nodes = graph.nodes
-        self.readers = graph.readers()
         self.decisions = plan.decisions
+
+    @functools.cached_property
+    def readers(self) -> list[list[tuple[int, int]]]:
+        """Asked for only if something is converted."""
+        return self.graph.readers()
 
     def of(self, tensor: int, target: Candidate) -> str:
         """The rule or the view that makes somebody read ``tensor`` as ``target``."""
         return (
             self._view(tensor, target)
             or self._operation(tensor, target)
-            or "it is put where others have this stick"
+            or "it is put into a buffer with this stick"
         )
 
     def _view(self, tensor: int, target: Candidate) -> str | None:
@@ -34,7 +41,7 @@ class Reasons:
                 try:
                     node.step.apply(own.view)
                 except ViewError as error:
-                    return f"in the other layout a view of it is none: {error}"
+                    return f"with {_dim(own.lane)} in the stick it has no such view: {error}"
         return None
 
     def _operation(self, tensor: int, target: Candidate) -> str | None:

@@ -9,7 +9,7 @@ from spyre_mlir.layout.candidates import Candidate, candidate_of, image
 from spyre_mlir.layout.choice import Decision, Plan
 from spyre_mlir.layout.graph import Carried, Compute, Given, Node, View
 from spyre_mlir.layout.operations import Way
-from spyre_mlir.layout.rules import RULES
+from spyre_mlir.layout.reasons import Reasons
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
 from spyre_mlir.passes._layout_types import DESTINATION, RESTICKIFY
@@ -22,9 +22,8 @@ from spyre_mlir.passes._loops import (
     carried_values,
     terminator,
 )
-from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
+from spyre_mlir.passes._view_ops import VIEWS, place_of
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.ops import KINDS
 
 
 class LayoutRewrite:
@@ -37,6 +36,7 @@ class LayoutRewrite:
         self.layouts: dict[ir.Value, StickLayout] = {}
         self.ways: dict[ir.Value, Way] = {}
         self._held: list[dict[Candidate, ir.Value]] = [{} for _ in plan.decisions]
+        self._reasons = Reasons(source.graph, plan)
 
     def run(self) -> None:
         block = self.source.func.regions[0].blocks[0]
@@ -92,9 +92,8 @@ class LayoutRewrite:
             conversion = next(each for each in decision.conversions if each.target is held)
             source = self._value(tensor, conversion.source, reader)
             with ir.InsertionPoint(ancestor_in(block_of(source), reader)):
-                known[held] = self._converted(
-                    source, conversion.source, held, conversion.cost, self._why(reader, tensor)
-                )
+                why = self._reasons.of(tensor, held)
+                known[held] = self._converted(source, conversion.source, held, conversion.cost, why)
         return known[held]
 
     def _converted(
@@ -112,20 +111,6 @@ class LayoutRewrite:
             op.attributes[RESTICKIFY] = ir.StringAttr.get(why)
         reason = f"stick {_dim(source.lane)} -> {_dim(target.lane)}: {why}"
         self.owner.remark(op, kind, reason, before=0, after=cost)
-
-    def _why(self, reader: ir.Operation, tensor: int) -> str:
-        """The rule of the first reader that forces a conversion."""
-        if reader.name in VIEWS:
-            step, own = step_of(reader), self.plan.decisions[tensor].state.base[0]
-            try:
-                step.apply(own.view)
-            except ValueError as error:
-                return f"'{reader.name}' is no view of the other layout: {error}"
-            return f"'{reader.name}' and its readers"
-        opcode = sdsc.opcode_of(reader)
-        if opcode is None:
-            return f"'{reader.name}'"
-        return f"'{opcode}': {RULES[KINDS[opcode]].sentence}"
 
     # -- loops ----------------------------------------------------------------------------------------
 
@@ -234,7 +219,7 @@ class LayoutRewrite:
             self._held[tensor][base] = view.results[0]
 
     def _copy(self, op: ir.Operation) -> None:
-        _, node, decision = self._decision(op.results[0])
+        tensor, node, decision = self._decision(op.results[0])
         own, held = decision.state.own.held, decision.reads[0]
         op.operands[0] = self._value(self.source.tensors[op.operands[0]], held, op)
         self._hold(op.results[0], own, self._own_layout(node, own))
@@ -244,7 +229,7 @@ class LayoutRewrite:
                 op, "restickify", "the program asks for it", before=0, after=own.bytes + held.bytes
             )
         elif own.lane != held.lane:
-            self._mark(op, held, own, own.bytes + held.bytes, "the copy is wanted with another stick")
+            self._mark(op, held, own, own.bytes + held.bytes, self._reasons.of(tensor, own))
 
     # -- buffers that insertions fill -----------------------------------------------------------------
 

@@ -22,6 +22,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
     assert [line.split()[0] for line in lines] == [
         "chain",
         "compile-time",
+        "layouts",
         "restickify",
         "simulate",
         "startup",
@@ -39,6 +40,13 @@ def test_results_are_json_by_name_and_metric(tmp_path, monkeypatch, capsys):
     assert "| a_seconds | 1.000 s | 0.500 s | 200 % MISSED |" in page
     assert "| count     |       3 |       4 |         75 % |" in page
     assert report.machine() in page and report.machine() in capsys.readouterr().out
+
+
+def test_notes_are_listed_under_the_table(monkeypatch, capsys):
+    noted = registry.Noted({"count": 2}, ["x: a rule"])
+    monkeypatch.setattr(registry, "load_all", lambda: {"one": registry.Benchmark("one", lambda: noted, {})})
+    assert command.main(["one"]) == 0
+    assert capsys.readouterr().out.endswith("\n\n* x: a rule\n")
 
 
 def test_an_unknown_name_is_one_sentence(capsys):

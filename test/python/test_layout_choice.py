@@ -354,3 +354,28 @@ def test_a_view_without_device_form_is_an_error():
     ) as caught:
         choose(graph)
     assert caught.value.node == view
+
+
+# -- programs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax_dim_0_64x64", "rmsnorm", "gelu_mlp", "sdpa_mask_bool", "rotary", "pad"]
+)
+def test_no_plan_of_a_program_costs_less(name):
+    """The plan of a program of the end-to-end tests is that of an exhaustive search."""
+    from programs import PROGRAMS
+
+    from spyre_mlir import dialects
+    from spyre_mlir.frontend import import_torch
+    from spyre_mlir.passes._layout_graph import LayoutGraph
+    from spyre_mlir.passes._memory import functions
+    from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+
+    module = import_torch(*PROGRAMS[name](), context=dialects.context()).module
+    run_pipeline(module, SpyrePipeline().pipeline("device-ops"))
+    (function,) = functions(module.operation)
+    graph = LayoutGraph(function).graph
+    plan = choose(graph)
+    assert plan.proven and Exhaustive(graph, plan.cost).cost() == plan.cost == price(graph, plan)
+    assert plan.cost <= EdgeByEdge(graph).cost()

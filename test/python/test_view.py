@@ -10,7 +10,7 @@ import pytest
 from layout_cases import SIZES, addresses, in_numpy, positions, random_layout, random_shape, random_step
 
 from spyre_mlir.layout import Axis, BufferView, StickLayout, ViewError
-from spyre_mlir.layout.orders import batch_outermost, from_order, keep_order
+from spyre_mlir.layout.orders import from_order, keep_order, natural_order
 
 
 def view_of(shape: tuple[int, ...], order: list[int] | None = None, dtype: str = "f16") -> BufferView:
@@ -274,12 +274,10 @@ def test_keep_order_follows_the_operand(seed):
     )
 
 
-def test_batch_outermost():
-    """[batch, rows, columns]: batch, stick count, rows, stick; a second row dim goes behind the batch."""
-    layout = batch_outermost((4, 65, 130), "f16", 2, 1)
-    assert layout.device_size == (4, 3, 65, 64)
-    assert batch_outermost((4, 5, 65, 130), "f16", 3, 1).device_size == (4, 5, 3, 65, 64)
-    assert batch_outermost((4, 5, 65, 130), "f16", 3, 2).device_size == (4, 5, 3, 65, 64)
-    assert batch_outermost((65, 130), "f16", 1, 0).device_size == (3, 65, 64)
-    assert batch_outermost((4, 130), "f16", 1, 1).device_size == (4, 3, 64)
-    assert batch_outermost((65, 130), "f16", 0, 0).device_size == (2, 130, 64)
+def test_natural_order():
+    """[batch, rows, columns]: batch, stick count, rows, stick; sparse: as on the host."""
+    assert natural_order((4, 65, 130), "f16", 2).device_size == (4, 3, 65, 64)
+    assert natural_order((4, 5, 65, 130), "f16", 3).device_size == (4, 5, 3, 65, 64)
+    assert natural_order((65, 130), "f16", 1).device_size == (3, 65, 64)
+    assert natural_order((65, 130), "f16", 0).device_size == (2, 130, 64)
+    assert natural_order((4, 65, 130), "f16", None).device_size == (4, 65, 130, 64)

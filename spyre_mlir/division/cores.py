@@ -1,0 +1,90 @@
+"""Which core owns which slices: core ids as a mixed radix over the split dims.
+
+A split reduction dim comes first, so that the cores that add up parts of one value are neighbours on the
+ring (work-division.md). The finished value is on the core of the last reduction slice.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from spyre_mlir.division.slices import shares_of
+
+
+def core_order(splits: Sequence[int], reduced: Collection[int]) -> tuple[int, ...]:
+    """All dims, the fastest first: split reduction dims, then the others as they stand."""
+    return tuple(sorted(range(len(splits)), key=lambda dim: (dim not in reduced or splits[dim] == 1, dim)))
+
+
+def core_steps(splits: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    """For each dim how many cores its neighbouring slices are apart: ``slice = core floordiv step mod split``."""
+    steps, step = [1] * len(splits), 1
+    for dim in order:
+        steps[dim] = step
+        step *= splits[dim]
+    return tuple(steps)
+
+
+@dataclass(frozen=True)
+class Division:
+    """Slices per dim, and for each core the slice of each dim that it owns.
+
+    ``shares`` are the units of the largest slice of each dim; empty where only the core mapping is known.
+    ``reduced`` are the dims that the result does not have.
+    """
+
+    splits: tuple[int, ...]
+    owners: tuple[tuple[int, ...], ...]
+    shares: tuple[int, ...] = ()
+    reduced: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls, splits: Sequence[int], units: Sequence[int], reduced: frozenset[int] = frozenset()
+    ) -> Division:
+        """Dims of ``units`` in so many slices each, mapped in the order of ``core_order``."""
+        mapped = cls.mixed_radix(splits, core_order(splits, reduced))
+        return replace(mapped, shares=shares_of(units, splits), reduced=reduced)
+
+    @classmethod
+    def mixed_radix(cls, splits: Sequence[int], order: Sequence[int] | None = None) -> Division:
+        """Core ids count the slices, the first dim of ``order`` fastest; without an order the first dim."""
+        order = range(len(splits)) if order is None else order
+        return cls(tuple(splits), _owners(tuple(splits), tuple(order)))
+
+    @property
+    def cores(self) -> int:
+        return math.prod(self.splits)
+
+    @property
+    def partial(self) -> bool:
+        """Whether a core has only a part of the sum that makes a value of the result."""
+        return any(self.splits[dim] > 1 for dim in self.reduced)
+
+    @functools.cached_property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The cores that add up the same values, by rising reduction slice; single cores without a split one."""
+        members: dict[tuple[int, ...], list[int]] = {}
+        parts = sorted(self.reduced, reverse=True)
+        kept = [dim for dim in range(len(self.splits)) if dim not in self.reduced]
+        for core, own in enumerate(self.owners):
+            members.setdefault(tuple(own[dim] for dim in kept), []).append(core)
+        by_part = {core: tuple(own[dim] for dim in parts) for core, own in enumerate(self.owners)}
+        return tuple(tuple(sorted(group, key=by_part.__getitem__)) for group in members.values())
+
+    @property
+    def finishers(self) -> tuple[int, ...]:
+        """For each group the core that holds the finished value: that of the last reduction slice."""
+        return tuple(group[-1] for group in self.groups)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _owners(splits: tuple[int, ...], order: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    steps = core_steps(splits, order)
+    return tuple(
+        tuple(core // step % split for step, split in zip(steps, splits, strict=True))
+        for core in range(math.prod(splits))
+    )

@@ -1,0 +1,40 @@
+"""Slices of one dim: which counts divide it, and how much of it each slice gets. All in units.
+
+A unit is what cannot be divided: a whole stick, or a row of a dim in no stick (``layout/space.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def divisors(units: int, most: int) -> tuple[int, ...]:
+    """The slice counts up to ``most`` that give every slice equally many units, ascending."""
+    return tuple(count for count in range(1, min(units, most) + 1) if units % count == 0)
+
+
+def shares_of(units: Sequence[int], splits: Sequence[int]) -> tuple[int, ...]:
+    """Units of the largest slice of each dim: all slices but the last have so many."""
+    return tuple(-(-count // split) for count, split in zip(units, splits, strict=True))
+
+
+def filled(units: int, slices: int) -> int:
+    """How many of ``slices`` slices have work if each takes the largest share: 65 units in 32 make 22 of 3."""
+    share = -(-units // slices)
+    return -(-units // share)
+
+
+def checked(units: Sequence[int], cores: int, committed: Sequence[int] | None) -> tuple[int, ...]:
+    """The committed splits, all 1 without any; ``ValueError`` if they are not legal on so many cores."""
+    if cores < 1:
+        raise ValueError(f"An operation needs at least one core, not {cores}.")
+    if committed is None:
+        return (1,) * len(units)
+    if len(committed) != len(units):
+        raise ValueError(f"{len(committed)} splits are committed for {len(units)} dims.")
+    if math.prod(committed) > cores:
+        raise ValueError(f"Committed splits {list(committed)} need more than {cores} cores.")
+    return tuple(committed)
