@@ -29,7 +29,7 @@ TIMES = 3
 def layouts() -> Metrics:
     """Share of the layout passes in the time of the pipeline: chains, and a stack of 12 Llama-style blocks.
 
-    The growth of a stack is that from one layer. Each is the shortest of three runs.
+    The growth of a stack is that from one layer. Each pass counts with its shortest of three runs.
     """
     chains = {length: _seconds(lambda length=length: _parsed(text(length))) for length in CHAINS}
     stacks = {layers: _seconds(_stack(layers)) for layers in (1, LAYERS)}
@@ -54,9 +54,9 @@ def _layout_seconds(times: dict[str, float]) -> float:
 
 
 def _seconds(module: Callable[[], Any]) -> dict[str, float]:
-    """The seconds of each pass in the run that was shortest."""
+    """The seconds of each pass in the run in which that was shortest."""
     runs = [_passes(module()) for _ in range(TIMES)]
-    return min(runs, key=lambda times: sum(times.values()))
+    return {name: min(times[name] for times in runs) for name in runs[0]}
 
 
 def _passes(module: Any) -> dict[str, float]:

@@ -1,5 +1,22 @@
-"""Work division over cores: how many slices per dim, and which core owns which. No IR."""
+"""Work division over cores: how many slices per dim, which core owns which, and what that costs. No IR."""
 
-from spyre_mlir.division.distribute import Division, distribute
+from spyre_mlir.division.cores import Division
+from spyre_mlir.division.distribute import distribute, work_distribution
+from spyre_mlir.division.matmul import Matmul, cheapest_split
+from spyre_mlir.division.ownership import CoreView, core_view, mismatch, same_owners
+from spyre_mlir.division.spans import SpanError, required_splits, span_bytes
 
-__all__ = ["Division", "distribute"]
+__all__ = [
+    "CoreView",
+    "Division",
+    "Matmul",
+    "SpanError",
+    "cheapest_split",
+    "core_view",
+    "distribute",
+    "mismatch",
+    "required_splits",
+    "same_owners",
+    "span_bytes",
+    "work_distribution",
+]

@@ -57,7 +57,9 @@ def work_distribution(
 def _distribute_evenly(units: tuple[int, ...], splits: list[int], kept: list[int], cores: int) -> None:
     for dim in kept:
         if units[dim] % splits[dim]:
-            raise ValueError(f"{splits[dim]} committed slices do not divide the {units[dim]} units of dim {dim}.")
+            raise ValueError(
+                f"{splits[dim]} committed slices do not divide the {units[dim]} units of dim {dim}."
+            )
         splits[dim] *= divisors(units[dim] // splits[dim], cores // math.prod(splits))[-1]
 
 
@@ -91,7 +93,9 @@ def _split_one_reduction(
     units: tuple[int, ...], splits: list[int], candidates: list[int], cores: int, uneven: bool
 ) -> None:
     left = cores // math.prod(splits)
-    found = {dim: filled(units[dim], left) if uneven else divisors(units[dim], left)[-1] for dim in candidates}
+    found = {
+        dim: filled(units[dim], left) if uneven else divisors(units[dim], left)[-1] for dim in candidates
+    }
     if found:
         dim = max(found, key=lambda dim: (found[dim], -dim))
         splits[dim] = found[dim]

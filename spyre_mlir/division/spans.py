@@ -32,7 +32,12 @@ def span_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
     Device dims are walked outer to inner: the first one of which a core has more than one position gives
     positions * product of the inner sizes * bytes; one stick if there is none (work-division.md).
     """
-    return _span_bytes(space.views[operand], space.padded, _share_elements(space, splits))
+    view, shares = space.views[operand], _share_elements(space, splits)
+    for axes in _device_dims(view):
+        steps = sum((_positions(view, axis, shares[axis.dim]) - 1) * axis.stride for axis in axes)
+        if steps:
+            return bytes_of(steps + axes[-1].stride, view.dtype)
+    return device().stick_bytes
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -91,7 +96,7 @@ def _fitted(
             break
         splits = min(trials, key=lambda trial: _preference(span_bytes(space, operand, trial), trial, limit))
         shares = _share_elements(space, splits)
-        if any(_positions(axis, space.padded, shares) > 1 for axis in axes):
+        if any(_positions(view, axis, shares[axis.dim]) > 1 for axis in axes):
             break  # the span is that of this device dim, whatever happens further inside
     return splits
 
@@ -111,16 +116,10 @@ def _replaced(splits: tuple[int, ...], dims: Sequence[int], chosen: Sequence[int
 def _share_elements(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
     return tuple(
         share * extent // units
-        for share, extent, units in zip(shares_of(space.units, splits), space.padded, space.units, strict=True)
+        for share, extent, units in zip(
+            shares_of(space.units, splits), space.padded, space.units, strict=True
+        )
     )
-
-
-def _span_bytes(view: BufferView, padded: Sequence[int], shares: Sequence[int]) -> int:
-    for axes in _device_dims(view):
-        steps = sum((_positions(axis, padded, shares) - 1) * axis.stride for axis in axes)
-        if steps:
-            return bytes_of(steps + axes[-1].stride, view.dtype)
-    return device().stick_bytes
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -135,10 +134,10 @@ def _device_dims(view: BufferView) -> tuple[tuple[Axis, ...], ...]:
     return tuple(groups)
 
 
-def _positions(axis: Axis, padded: Sequence[int], shares: Sequence[int]) -> int:
-    """Positions of an axis from the first to the last that a share of its dim touches, wherever it begins."""
-    share, room = shares[axis.dim], axis.divisor * axis.size
-    if room < padded[axis.dim] and room % share:
+def _positions(view: BufferView, axis: Axis, share: int) -> int:
+    """Positions of an axis from the first to the last that ``share`` elements of its dim touch, at most."""
+    room = axis.divisor * axis.size
+    if room < view.shape[axis.dim] and room % share:
         return axis.size  # a share may go beyond the last position and on from the first
     before = axis.divisor - math.gcd(axis.divisor, share)
     return min(axis.size, (before + share - 1) // axis.divisor + 1)

@@ -26,22 +26,20 @@ class Candidate:
     whether a device operation can address it, ``bytes`` what a pass over it moves, padding included.
     """
 
-    __slots__ = ("bytes", "lane", "plain", "view")
-
     def __init__(self, view: BufferView) -> None:
         self.view = view
         self.lane = view.lane
         self.plain = view.why_not_plain() is None
         self.bytes = math.prod(axis.size for axis in view.axes) * device().stick_bytes
 
-    @property
+    @functools.cached_property
     def layout(self) -> StickLayout:
         """The layout of a buffer that lies like this, dims of size 1 outermost."""
         if not self.plain:
             return self.view.layout
         return from_order(self.view.shape, self.view.dtype, self.lane, self.order)
 
-    @property
+    @functools.cached_property
     def order(self) -> tuple[int, ...]:
         """Its device dims by logical dim, outermost first."""
         return tuple(axis.dim for axis in self.view.axes)

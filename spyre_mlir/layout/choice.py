@@ -612,6 +612,8 @@ def _lanes_of(possible: tuple[Way, ...], position: int) -> tuple[int | None, ...
 def _best_order(found: tuple[Candidate, ...], steps: Sequence[object], batched: bool) -> Candidate:
     """The order that the most views accept and leave addressable; of equals, rows innermost if ``batched``."""
     preferred = tuple(reversed(found)) if batched else found
+    if not steps:
+        return preferred[0]
 
     def accepted(held: Candidate) -> int:
         images = [image(step, held) for step in steps]

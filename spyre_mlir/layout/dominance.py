@@ -6,6 +6,7 @@ are of this kind. Leaving them out keeps the tables of the elimination small and
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Mapping, Sequence
 
@@ -56,8 +57,8 @@ class _Seen:
 
     def __init__(self) -> None:
         self._needed: dict[tuple[tuple[int, int], ...], NDArray[np.intp] | None] = {}
-        self._taken: dict[tuple[int, int, int], Table] = {}
-        self._alive: list[NDArray] = []  # what an id names must not go away
+        self._taken: dict[tuple[int, int, bytes], Table] = {}
+        self._alive: list[Table] = []  # what an id names must not go away
 
     def needed(self, rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
         """The states of a variable to keep; ``rows`` are its tables and its axis in each."""
@@ -69,9 +70,9 @@ class _Seen:
 
     def taken(self, table: Table, axis: int, states: NDArray[np.intp]) -> Table:
         """A table over some states of one of its axes."""
-        key = (id(table), axis, id(states))
+        key = (id(table), axis, states.tobytes())
         if key not in self._taken:
-            self._alive += [table, states]
+            self._alive.append(table)
             self._taken[key] = table.take(states, axis=axis)
         return self._taken[key]
 
@@ -89,5 +90,11 @@ def _needed(rows: list[Table]) -> NDArray[np.intp] | None:
         return None
     no_more = (costs[:, None, :] <= costs[None, :, :]).all(axis=2)
     equal = no_more & no_more.T
-    better = no_more & ~equal | np.triu(equal, 1)
+    better = no_more & ~equal | equal & _earlier(states)
     return np.flatnonzero(~better.any(axis=0))
+
+
+@functools.lru_cache(maxsize=1 << 8)
+def _earlier(states: int) -> NDArray[np.bool_]:
+    """Whether a state (row) comes before another (column)."""
+    return np.triu(np.ones((states, states), dtype=bool), 1)

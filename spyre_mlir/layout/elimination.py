@@ -173,6 +173,9 @@ class _Elimination:
         if not self.touching[variable]:
             return [((variable,), np.zeros(self.sizes[variable]))]
         scopes = sorted(self.touching[variable], key=lambda scope: (-len(scope), scope))
+        everything = tuple(sorted({variable, *self.neighbours[variable]}))
+        if math.prod([self.sizes[other] for other in everything]) <= self.limit:
+            return [self._total(scopes, everything)]
         groups: list[list[Scope]] = []
         unions: list[set[int]] = []
         for scope in scopes:

@@ -35,7 +35,7 @@ class Space:
         """Elements that cannot be divided: the longest stick of a dim, 1 for a dim in no stick."""
         return max((view.stick_elements(dim) for view in self.views), default=1)
 
-    @property
+    @functools.cached_property
     def units(self) -> tuple[int, ...]:
         """Extents in granules: what can be divided over cores."""
         return tuple(extent // self.granule(dim) for dim, extent in enumerate(self.padded))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import defining_op, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.choice import LayoutError
 from spyre_mlir.layout.graph import (
@@ -16,7 +16,6 @@ from spyre_mlir.layout.graph import (
     Node,
     Part,
     Result,
-    Signature,
     View,
     signature,
     whole,
@@ -148,8 +147,11 @@ class LayoutGraph:
             raise fail(op, f"'{generic.opcode}' adds to what its output holds already; {reason}")
         operands = tuple(self._tensor(value, op) for value in generic.inputs)
         result = op.results[0]
-        node = Compute(shape_of(result), element_of(result), signature=_signature(generic), operands=operands)
-        self._add(result, node)
+        shape, dtype = shape_of(result), element_of(result)
+        read = [self.graph.nodes[tensor] for tensor in operands]
+        shapes, dtypes = ((*(node.shape for node in read), shape), (*(node.dtype for node in read), dtype))
+        made = signature(generic.opcode, generic.maps, shapes, dtypes, generic.reduced)
+        self._add(result, Compute(shape, dtype, signature=made, operands=operands))
 
     def _copy(self, op: ir.Operation) -> None:
         pin = None
@@ -344,10 +346,3 @@ def _same(left: StickLayout, right: StickLayout) -> bool:
 
 def _text(layout: StickLayout) -> str:
     return str(stick.affine_map(layout))
-
-
-def _signature(op: Structured) -> Signature:
-    values = (*op.inputs, op.result)
-    return signature(
-        op.opcode, op.maps, tuple(map(shape_of, values)), tuple(map(element_of, values)), op.reduced
-    )

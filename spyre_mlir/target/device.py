@@ -12,6 +12,22 @@ from importlib import resources
 
 
 @dataclass(frozen=True)
+class MatmulRates:
+    """What the split of a matmul is judged by; ``spyre_mlir.division.matmul`` has the formula."""
+
+    multiply_adds_per_ns: float
+    full_rows: int
+    least_rows: int
+    fill_exponent: float
+    split_sum_slowdown: float
+    bytes_per_ns: float
+    uncontended_cores: int
+    contention_exponent: float
+    shared_partial_sum_ns: float
+    batched_partial_sum_ns: float
+
+
+@dataclass(frozen=True)
 class Device:
     """Sizes in bytes, counts in units; the comments in ``spyre.toml`` name the sources."""
 
@@ -25,11 +41,13 @@ class Device:
     hbm_bytes: int
     pool_bytes: int
     span_bytes: int
+    planning_span_bytes: int
     hbm_alignment_bytes: int
     one_way_bytes_per_ns: float
     restickify_bytes_per_ns: float
     burst_bytes: int
     burst_overhead_bytes: int
+    matmul: MatmulRates
     loop_iterations: int
     operand_layouts: int
 
@@ -55,11 +73,13 @@ def device() -> Device:
         hbm_bytes=data["hbm"]["bytes"],
         pool_bytes=data["hbm"]["pool_bytes"],
         span_bytes=data["hbm"]["span_bytes"],
+        planning_span_bytes=data["hbm"]["planning_span_bytes"],
         hbm_alignment_bytes=data["hbm"]["alignment_bytes"],
         one_way_bytes_per_ns=data["hbm"]["one_way_bytes_per_ns"],
         restickify_bytes_per_ns=data["hbm"]["restickify_bytes_per_ns"],
         burst_bytes=data["hbm"]["burst_bytes"],
         burst_overhead_bytes=data["hbm"]["burst_overhead_bytes"],
+        matmul=MatmulRates(**data["matmul"]),
         loop_iterations=data["program"]["loop_iterations"],
         operand_layouts=data["program"]["operand_layouts"],
     )

@@ -48,7 +48,7 @@ func.func @slice(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "
 // CHECK: %[[V:.*]] = tensor.extract_slice %[[C]][0, 32]
 // CHECK: "sdsc.clone"(%[[V]])
 func.func @cut(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x128xf16> {
-  // expected-remark@below {{restickify: stick d1 -> d0: 'tensor.extract_slice' is no view of the other layout: a slice from 32 by 1 cuts the sticks of dim 1}}
+  // expected-remark@below {{restickify: stick d1 -> d0: with d1 in the stick it has no such view: a slice from 32 by 1 cuts the sticks of dim 1}}
   %v = tensor.extract_slice %x[0, 32] [128, 128] [1, 1] : tensor<128x256xf16> to tensor<128x128xf16>
   %0 = "sdsc.clone"(%v) : (tensor<128x128xf16>) -> tensor<128x128xf16>
   return %0 : tensor<128x128xf16>

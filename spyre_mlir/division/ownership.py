@@ -1,0 +1,172 @@
+"""What each core owns of a buffer under a division, comparable between operations.
+
+Operations see a buffer through dims of their own, so a view is told in the buffer's coordinates: for each
+core where its part begins and how far it goes along each device dim. Dims that continue each other are one,
+so equal parts are written alike, whatever the operation calls its dims.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from spyre_mlir.division.cores import Division
+from spyre_mlir.division.slices import shares_of
+from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view import Axis, BufferView, ViewError
+
+#: Steps along device dims, outermost first: (stride in elements, positions).
+Steps = tuple[tuple[int, int], ...]
+
+
+class Region(NamedTuple):
+    """The sticks at ``start + sum of position_k * stride_k`` elements, each position from 0 to its count.
+
+    ``steps`` are by falling stride, without counts of 1; one that goes on where the next ends is merged with it.
+    """
+
+    start: int
+    steps: Steps
+
+    def __str__(self) -> str:
+        if not self.steps:
+            return f"one stick at element {self.start}"
+        counts = " x ".join(str(count) for _, count in self.steps)
+        return f"{counts} sticks {' x '.join(str(stride) for stride, _ in self.steps)} elements apart from {self.start}"
+
+
+@dataclass(frozen=True)
+class CoreView:
+    """The region of a buffer that each core owns, None where its slice lies in nothing but padding.
+
+    ``partial`` says that cores hold parts of sums there. ``slices`` tells which device dims are sliced, as
+    (stride in elements, slices); the regions follow from it, so it is not compared.
+    """
+
+    regions: tuple[Region | None, ...]
+    partial: bool
+    slices: tuple[tuple[int, int], ...] = field(compare=False)
+
+
+def core_view(space: Space, operand: int, division: Division) -> CoreView:
+    """What each core of a division owns of the buffer of an operand, whole sticks, its padding included.
+
+    A core owns what it reads or writes: a buffer without a split dim (broadcast) is owned by every core.
+    The output of a division that splits a reduction dim is ``partial``. ``ViewError`` if slices do not fall on
+    the pieces of a dim that lies in several.
+    """
+    granules = (extent // units for extent, units in zip(space.padded, space.units, strict=True))
+    shares = shares_of(space.units, division.splits)
+    elements = tuple(share * granule for share, granule in zip(shares, granules, strict=True))
+    reduced_split = any(division.splits[dim] > 1 for dim in space.reduced)
+    partial = reduced_split and operand == len(space.views) - 1
+    view = space.views[operand]
+    return _core_view(view, space.padded, elements, division.splits, division.owners, partial)
+
+
+def same_owners(one: CoreView, other: CoreView) -> bool:
+    """Whether each core owns the same part of the buffer in both."""
+    return one.regions == other.regions
+
+
+def mismatch(writer: CoreView, reader: CoreView) -> str | None:
+    """Why a reader cannot take a buffer from where the writer's cores left it; None if it can."""
+    if writer.partial:
+        return "core division mismatch: the writer leaves parts of sums on its cores, not the finished values"
+    if len(writer.regions) != len(reader.regions):
+        return (
+            f"core division mismatch: the writer runs on {len(writer.regions)} cores ({_sliced(writer)}),"
+            f" the reader on {len(reader.regions)} ({_sliced(reader)})"
+        )
+    for core, (written, read) in enumerate(zip(writer.regions, reader.regions, strict=True)):
+        if written != read:
+            return (
+                f"core division mismatch: core {core} writes {_text(written)} ({_sliced(writer)}),"
+                f" but reads {_text(read)} ({_sliced(reader)})"
+            )
+    return None
+
+
+def _text(region: Region | None) -> str:
+    return "nothing" if region is None else str(region)
+
+
+def _sliced(view: CoreView) -> str:
+    parts = [f"{slices} slices along stride {stride}" for stride, slices in view.slices]
+    return " and ".join(parts) or "not sliced"
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _core_view(
+    view: BufferView,
+    padded: tuple[int, ...],
+    shares: tuple[int, ...],
+    splits: tuple[int, ...],
+    owners: tuple[tuple[int, ...], ...],
+    partial: bool,
+) -> CoreView:
+    """``shares`` are the elements of a slice of each dim, of ``padded`` elements in all."""
+    dims = sorted({axis.dim for axis in view.axes})
+    parts = {dim: _parts(view, dim, padded[dim], shares[dim], splits[dim]) for dim in dims}
+    merged: dict[tuple[Steps, ...], Steps] = {}
+    regions: list[Region | None] = []
+    for own in owners:
+        found = [parts[dim][own[dim]] for dim in dims]
+        owned = [part for part in found if part is not None]
+        if len(owned) < len(found):
+            regions.append(None)
+            continue
+        steps = tuple([part.steps for part in owned])
+        if steps not in merged:
+            merged[steps] = _merged(steps)
+        regions.append(Region(view.offset + sum([part.start for part in owned]), merged[steps]))
+    slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
+    return CoreView(tuple(regions), partial, slices)
+
+
+def _parts(view: BufferView, dim: int, extent: int, share: int, slices: int) -> list[Region | None]:
+    """What each slice of a dim contributes to a region: where it begins, and its steps."""
+    axes = [axis for axis in view.axes if axis.dim == dim]
+    room = max(axis.divisor * axis.size for axis in axes)
+    parts: list[Region | None] = []
+    for first in range(0, slices * share, share):
+        last = min(first + share, extent, room) - 1
+        if last < first:
+            parts.append(None)
+            continue
+        ranges = [_range(view, axis, first, last) for axis in axes]
+        start = sum(begin * axis.stride for axis, (begin, _) in zip(axes, ranges, strict=True))
+        steps = ((axis.stride, end - begin) for axis, (begin, end) in zip(axes, ranges, strict=True))
+        parts.append(Region(start, tuple(step for step in steps if step[1] > 1)))
+    return parts
+
+
+def _range(view: BufferView, axis: Axis, first: int, last: int) -> tuple[int, int]:
+    """The positions of an axis, half open, that elements ``first`` to ``last`` of its dim touch."""
+    begin, end = first // axis.divisor, last // axis.divisor
+    if begin // axis.size == end // axis.size and (begin == end or _whole(view, axis, first, last)):
+        return begin % axis.size, end % axis.size + 1
+    if first % (axis.divisor * axis.size) == 0 and _whole(view, axis, first, last):
+        return 0, axis.size
+    raise ViewError(
+        f"elements {first} to {last} of dim {axis.dim} do not fall on its pieces of {axis.divisor} x {axis.size}"
+    )
+
+
+def _whole(view: BufferView, axis: Axis, first: int, last: int) -> bool:
+    """Whether a range of several positions of an axis contains all of what is inside of each."""
+    if axis.divisor <= view.stick_elements(axis.dim):
+        return True  # a stick that is begun counts
+    return first % axis.divisor == 0 and (last + 1) % axis.divisor == 0
+
+
+def _merged(parts: Sequence[Steps]) -> Steps:
+    """By falling stride, those that go on where the next one ends as one with it."""
+    merged: list[tuple[int, int]] = []
+    for stride, count in sorted((step for part in parts for step in part), reverse=True):
+        if merged and merged[-1][0] == stride * count:
+            count *= merged.pop()[1]
+        merged.append((stride, count))
+    return tuple(merged)

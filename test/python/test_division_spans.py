@@ -1,0 +1,153 @@
+"""Span reduction: what one core spans of a tensor, and the fewest slices that keep it within the limit."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from division_spaces import Operand, legal_splits, matmul_of, random_space, space_of
+
+from spyre_mlir.division import SpanError, required_splits, span_bytes
+from spyre_mlir.layout import Axis, BufferView
+from spyre_mlir.layout.space import Space
+from spyre_mlir.target.device import device
+
+MEBIBYTE = 1 << 20
+TRANSPOSED = space_of((131072, 5120), Operand((0, 1)), Operand((1, 0)))
+
+
+def test_the_outermost_dim_of_several_positions_gives_the_span():
+    """[512, 240] fp16 lies as [4, 512, 64]: 4 columns of sticks, then rows, then one stick."""
+    space = space_of((512, 240), Operand((0, 1)))
+    column = 512 * 128
+    assert [span_bytes(space, 0, splits) for splits in ((1, 1), (1, 2), (2, 2))] == [4 * column, *[2 * column] * 2]
+    assert [span_bytes(space, 0, splits) for splits in ((1, 4), (8, 4), (512, 4))] == [column, column // 8, 128]
+
+
+def test_a_part_of_a_tensor_has_the_strides_of_all_of_it():
+    """Rows 0 to 15 of 512: its columns are still 512 rows apart."""
+    part = space_of((512, 240), Operand((0, 1))).views[0].slice((0, 0), (16, 240), (1, 1))
+    space = Space((16, 240), (part,), (frozenset({0, 1}),))
+    assert span_bytes(space, 0, (1, 1)) == 4 * 512 * 128 and span_bytes(space, 0, (1, 4)) == 16 * 128
+
+
+def test_dims_that_run_through_the_same_positions_count_together():
+    """A window of 3 over 64 places: a core with 16 of them sees 18 positions."""
+    axes = (Axis(0, 1, 64, 640), Axis(1, 1, 3, 640))
+    window = BufferView((64, 3), "f16", axes, None, 64)
+    space = Space((64, 3), (window,), (frozenset({0, 1}),))
+    assert [span_bytes(space, 0, splits) for splits in ((1, 1), (4, 1), (4, 3))] == [
+        66 * 1280,
+        18 * 1280,
+        16 * 1280,
+    ]
+
+
+def test_the_reduction_of_a_large_product_is_split():
+    """A[8192, 32768] is 512 MiB with its sticks outermost: K = 2; W[32768, 4096] is 256 MiB, which fits."""
+    space = matmul_of(8192, 4096, 32768)
+    assert [span_bytes(space, at, (1, 1, 1)) // MEBIBYTE for at in range(3)] == [512, 256, 64]
+    assert required_splits(space, 32) == (1, 1, 2)
+    assert required_splits(space, 32, limit_bytes=device().span_bytes) == (1, 2, 4)
+
+
+def test_a_transposed_weight_needs_both_dims():
+    """[131072, 5120] in [80, 131072, 64], out [2048, 5120, 64]: 5 and 8 slices, too many together for 32."""
+    assert [view.layout.device_size for view in TRANSPOSED.views] == [(80, 131072, 64), (2048, 5120, 64)]
+    assert required_splits(TRANSPOSED, 32, exempt=frozenset({1})) == (1, 5)
+    assert required_splits(TRANSPOSED, 32, exempt=frozenset({0})) == (8, 1)
+    assert required_splits(TRANSPOSED, 40) == (8, 5)
+    with pytest.raises(SpanError, match=r"Operand 1 .*\[131072, 5120\].* spans 335544320 bytes.* 268435456"):
+        required_splits(TRANSPOSED, 32)
+
+
+def test_what_is_committed_is_a_lower_bound():
+    """5 needed: a committed 4 makes 5, 8 stays 8; the other dim keeps its 2."""
+    only_input = {"exempt": frozenset({1})}
+    assert required_splits(TRANSPOSED, 32, committed=(2, 4), **only_input) == (2, 5)
+    assert required_splits(TRANSPOSED, 32, committed=(1, 8), **only_input) == (1, 8)
+    with pytest.raises(ValueError, match="need more than 8 cores"):
+        required_splits(TRANSPOSED, 8, committed=(3, 3))
+
+
+def test_a_dim_that_must_stay_whole_is_not_split():
+    with pytest.raises(SpanError, match=r"Operand 0 .*dims \[1\] must stay whole") as error:
+        required_splits(TRANSPOSED, 32, blocked=frozenset({1}))
+    assert error.value.operand == 0
+
+
+def test_a_prime_outermost_dim_cannot_be_split():
+    """8191 rows of 64 KiB: no divisor up to 32, and what lies further inside does not help."""
+    space = space_of((8191, 32, 1024), Operand((0, 1, 2), (1, 0, 2)))
+    assert space.views[0].layout.device_size == (8191, 16, 32, 64)
+    with pytest.raises(SpanError, match=r"cannot be split legally: with \[1, 1, 1\] slices of \[8191, 32, 16\]"):
+        required_splits(space, 32)
+
+
+def test_an_outermost_dim_of_few_positions_is_split_whole_and_the_next_one_too():
+    """3 x 4 parts of 128 MiB: 3 slices leave 4 parts, of which 2 fit."""
+    space = space_of((3, 4, 1 << 20, 64), Operand((0, 1, 2, 3), (2, 0, 1, 3)))
+    assert required_splits(space, 32) == (3, 2, 1, 1)
+    with pytest.raises(SpanError):
+        required_splits(space, 5)
+
+
+def test_two_reduction_dims_are_an_error():
+    """A sum over both outer dims of a tensor of which one slice of each would fit."""
+    space = space_of((3, 4, 1 << 20, 64), Operand((0, 1, 2, 3), (2, 0, 1, 3)), Operand((2, 3)))
+    with pytest.raises(SpanError, match=r"Operand 0 .* only if reduction dims \[0, 1\] are split \[3, 2\] times"):
+        required_splits(space, 32)
+
+
+def test_types_of_two_sizes_share_a_stick_dim():
+    """f32 sticks are 32 elements, but what is divided are 64: 70 units, of which 5 slices of 14 fit."""
+    space = space_of((1 << 16, 70 * 64), Operand((0, 1)), Operand((0, 1), dtype="f32"))
+    assert space.units == (1 << 16, 70)
+    assert span_bytes(space, 1, (1, 1)) == 2 * span_bytes(space, 0, (1, 1)) == 1120 * MEBIBYTE
+    assert required_splits(space, 32) == (1, 5) and span_bytes(space, 1, (1, 5)) == 224 * MEBIBYTE
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_fewest_slices_that_fit(seed):
+    """Random spaces: each dim has no more slices than in any legal splits that fit; an error if none do."""
+    rng = random.Random(seed)
+    sizes = [rng.choice((1, 2, 3, 4, 7, 12, 30, 64, 65, 192, 256)) for _ in range(rng.randint(1, 4))]
+    space, cores = random_space(rng, sizes), rng.randint(2, 32)
+    whole = max(_definition(space, at, (1,) * len(sizes)) for at in range(len(space.views)))
+    limit = max(128, whole // rng.choice((1, 2, 3, 4, 6, 12)))
+    fitting = [splits for splits in legal_splits(space.units, cores) if _fits(space, splits, limit)]
+    legal = [splits for splits in fitting if sum(splits[dim] > 1 for dim in space.reduced) <= 1]
+    if not legal:
+        with pytest.raises(SpanError):
+            required_splits(space, cores, limit)
+        return
+    found = required_splits(space, cores, limit)
+    assert found in legal
+    assert all(mine <= other for splits in legal for mine, other in zip(found, splits, strict=True))
+
+
+def _fits(space: Space, splits: tuple[int, ...], limit: int) -> bool:
+    return all(_definition(space, at, splits) <= limit for at in range(len(space.views)))
+
+
+def _definition(space: Space, operand: int, splits: tuple[int, ...]) -> int:
+    """Position by position: the digits that elements of the first slices have, the outermost that varies."""
+    view = space.views[operand]
+    for axis in sorted(view.axes, key=lambda axis: -axis.stride):
+        share = space.padded[axis.dim] // splits[axis.dim]
+        touched = {at // axis.divisor for at in range(share)} & set(range(axis.size))
+        if len(touched) > 1:
+            return len(touched) * axis.stride * (4 if view.dtype == "f32" else 2)
+    return 128
+
+
+def test_more_slices_never_span_more():
+    """Over random spaces and all pairs of splits of which one has at least as many slices of each dim."""
+    rng = random.Random(0)
+    for _ in range(30):
+        space = random_space(rng, [rng.choice((4, 6, 64, 128, 192)) for _ in range(2)])
+        spans = {splits: span_bytes(space, 0, splits) for splits in legal_splits(space.units, 12)}
+        for few, many in itertools.permutations(spans, 2):
+            if all(a <= b for a, b in zip(few, many, strict=True)):
+                assert spans[many] <= spans[few]
