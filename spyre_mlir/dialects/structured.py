@@ -61,14 +61,24 @@ def structured(op: ir.Operation) -> Structured | None:
     """Takes a ``linalg.generic`` apart; None if it has several results or maps that are not selections."""
     if op.name != "linalg.generic" or len(op.results) != 1:
         return None
-    maps = tuple(selection(ir.AffineMapAttr(attr).value) for attr in op.attributes["indexing_maps"])
+    maps, iterators = _space_of(op.attributes["indexing_maps"], op.attributes["iterator_types"])
     if any(dims is None for dims in maps):
         return None
-    inputs, output = list(op.operands)[:-1], op.operands[len(op.operands) - 1]
-    iterators = tuple(
-        "reduction" if "reduction" in str(attr) else "parallel" for attr in op.attributes["iterator_types"]
-    )
+    *inputs, output = op.operands
     return Structured(op, tuple(inputs), output, maps, iterators)  # type: ignore[arg-type]
+
+
+_SPACES: dict[tuple[str, str], tuple[tuple[Map | None, ...], tuple[str, ...]]] = {}
+
+
+def _space_of(maps: ir.Attribute, iterators: ir.Attribute) -> tuple[tuple[Map | None, ...], tuple[str, ...]]:
+    """Maps and iterators as values, remembered by their text: a program repeats few of them often."""
+    key = str(maps), str(iterators)
+    if key not in _SPACES:
+        names = ("reduction" if "reduction" in str(attr) else "parallel" for attr in ir.ArrayAttr(iterators))
+        selections = tuple(selection(ir.AffineMapAttr(attr).value) for attr in ir.ArrayAttr(maps))
+        _SPACES[key] = selections, tuple(names)
+    return _SPACES[key]
 
 
 def selection(map_: ir.AffineMap) -> Map | None:

@@ -37,10 +37,10 @@ def work_distribution(
     stays what it is and is the only one. ``blocked`` dims keep their committed splits.
 
     With ``uneven`` slices need not be equal: the largest one, the product of ``ceil(units / slices)`` over the
-    output dims, is the smallest possible; of divisions that reach it the one with the fewest cores, which is
-    an even one if there is any, then of the fewest dims. No slice is empty.
+    output dims, is the smallest possible, and none is larger than committed splits make it; of divisions that
+    reach that the one with the fewest cores, which is an even one if there is any. No slice is empty.
 
-    ``ValueError`` if the committed splits need more cores, or if they do not divide where they have to.
+    ``ValueError`` if the committed splits need more cores, or if slices have to be equal and those are not.
     """
     splits = list(checked(units, cores, committed))
     kept = [dim for dim in range(len(units)) if dim not in reduced and dim not in blocked]
@@ -64,27 +64,23 @@ def _distribute_evenly(units: tuple[int, ...], splits: list[int], kept: list[int
 
 
 def _distribute_unevenly(units: tuple[int, ...], splits: list[int], kept: list[int], cores: int) -> None:
-    """The best choice per number of cores used, one dim after the other.
+    """The best choice for each number of cores used, one dim after the other.
 
-    A choice is its largest share, its number of split dims, and its slices by falling priority, negative so
-    that of equals the first dims are split.
+    A choice is its largest share and its slices, negative so that of equals the first dims are split most.
     """
     budget = cores // math.prod(split for dim, split in enumerate(splits) if dim not in kept)
-    best: dict[int, tuple[int, int, tuple[int, ...]]] = {1: (1, 0, ())}
+    best: dict[int, tuple[int, tuple[int, ...]]] = {1: (1, ())}
     for dim in kept:
         options = {filled(units[dim], count) for count in range(splits[dim], budget + 1)}
-        grown: dict[int, tuple[int, int, tuple[int, ...]]] = {}
-        for used, (share, split_dims, chosen) in best.items():
-            for slices in sorted(options):
+        grown: dict[int, tuple[int, tuple[int, ...]]] = {}
+        for used, (share, chosen) in best.items():
+            for slices in options:
                 total = used * slices
-                if slices < splits[dim] or total > budget:
-                    continue
-                choice = (share * -(-units[dim] // slices), split_dims + (slices > 1), (*chosen, -slices))
-                grown[total] = min(choice, grown.get(total, choice))
+                if total <= budget:
+                    choice = (share * -(-units[dim] // slices), (*chosen, -slices))
+                    grown[total] = min(choice, grown.get(total, choice))
         best = grown
-    if not best:
-        raise ValueError(f"Committed splits {splits} of {list(units)} units leave a slice without work.")
-    _, _, _, chosen = min((share, used, count, chosen) for used, (share, count, chosen) in best.items())
+    _, _, chosen = min((share, used, chosen) for used, (share, chosen) in best.items())
     for dim, slices in zip(kept, chosen, strict=True):
         splits[dim] = -slices
 

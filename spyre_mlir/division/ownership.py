@@ -136,30 +136,27 @@ def _parts(view: BufferView, dim: int, extent: int, share: int, slices: int) -> 
         if last < first:
             parts.append(None)
             continue
-        ranges = [_range(view, axis, first, last) for axis in axes]
+        ranges = [_range(axis, first, last) for axis in axes]
         start = sum(begin * axis.stride for axis, (begin, _) in zip(axes, ranges, strict=True))
         steps = ((axis.stride, end - begin) for axis, (begin, end) in zip(axes, ranges, strict=True))
         parts.append(Region(start, tuple(step for step in steps if step[1] > 1)))
     return parts
 
 
-def _range(view: BufferView, axis: Axis, first: int, last: int) -> tuple[int, int]:
-    """The positions of an axis, half open, that elements ``first`` to ``last`` of its dim touch."""
+def _range(axis: Axis, first: int, last: int) -> tuple[int, int]:
+    """The positions of an axis, half open, that elements ``first`` to ``last`` of its dim touch.
+
+    Slices follow each other from 0 on: one that begins inside a position comes after one that ends there. So
+    one that is let through lies in one position, or is a run of whole ones that does not go beyond the last
+    and on from the first unless it has them all.
+    """
     begin, end = first // axis.divisor, last // axis.divisor
-    if begin // axis.size == end // axis.size and (begin == end or _whole(view, axis, first, last)):
-        return begin % axis.size, end % axis.size + 1
-    if first % (axis.divisor * axis.size) == 0 and _whole(view, axis, first, last):
-        return 0, axis.size
-    raise ViewError(
-        f"elements {first} to {last} of dim {axis.dim} do not fall on its pieces of {axis.divisor} x {axis.size}"
-    )
-
-
-def _whole(view: BufferView, axis: Axis, first: int, last: int) -> bool:
-    """Whether a range of several positions of an axis contains all of what is inside of each."""
-    if axis.divisor <= view.stick_elements(axis.dim):
-        return True  # a stick that is begun counts
-    return first % axis.divisor == 0 and (last + 1) % axis.divisor == 0
+    if begin != end and (last + 1) % axis.divisor:
+        raise ViewError(
+            f"elements {first} to {last} of dim {axis.dim} do not fall on its pieces of"
+            f" {axis.divisor} x {axis.size}"
+        )
+    return begin % axis.size, end % axis.size + 1
 
 
 def _merged(parts: Sequence[Steps]) -> Steps:

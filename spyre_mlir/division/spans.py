@@ -84,8 +84,7 @@ def _fitted(
     space: Space, operand: int, splits: tuple[int, ...], cores: int, limit: int, blocked: frozenset[int]
 ) -> tuple[int, ...]:
     """The splits after an operand took what it needs; it may still not fit."""
-    view = space.views[operand]
-    for axes in _device_dims(view):
+    for axes in _device_dims(space.views[operand]):
         if span_bytes(space, operand, splits) <= limit:
             break
         dims = sorted({axis.dim for axis in axes} - blocked)
@@ -95,9 +94,6 @@ def _fitted(
         if not trials:
             break
         splits = min(trials, key=lambda trial: _preference(span_bytes(space, operand, trial), trial, limit))
-        shares = _share_elements(space, splits)
-        if any(_positions(view, axis, shares[axis.dim]) > 1 for axis in axes):
-            break  # the span is that of this device dim, whatever happens further inside
     return splits
 
 

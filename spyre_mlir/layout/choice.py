@@ -52,6 +52,7 @@ from spyre_mlir.layout.graph import (
 )
 from spyre_mlir.layout.operations import Way, transfer_cost, ways
 from spyre_mlir.layout.rules import violation, why_no_form
+from spyre_mlir.layout.steps import Step
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
@@ -274,9 +275,7 @@ class Problem:
         if isinstance(other, Compute):
             return _lanes_of(self.ways[reader], position)
         if isinstance(other, View):
-            sized = _sized(node.shape)
-            legal = [dim for dim in sized if any(image(other.step, held) for held in self._plain(node, dim))]
-            return tuple(legal) or (None,)
+            return _viewable(other.step, node.shape, node.dtype, self.stick_outermost)
         if isinstance(other, Carried):
             return () if isinstance(node, Assembled) else (*_sized(node.shape), None)
         return _sized(node.shape) if isinstance(node, Given) and node.free else ()
@@ -609,8 +608,22 @@ def _lanes_of(possible: tuple[Way, ...], position: int) -> tuple[int | None, ...
     return tuple(dict.fromkeys(way.lanes[position] for way in possible))
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _viewable(
+    step: Step, shape: tuple[int, ...], dtype: str, stick_outermost: bool
+) -> tuple[int | None, ...]:
+    """The sticks with which a view operation is a view in some order; sparse if there is none."""
+
+    def legal(dim: int) -> bool:
+        return any(image(step, held) for held in plain_candidates(shape, dtype, dim, stick_outermost))
+
+    return tuple(filter(legal, _sized(shape))) or (None,)
+
+
 def _best_order(found: tuple[Candidate, ...], steps: Sequence[object], batched: bool) -> Candidate:
     """The order that the most views accept and leave addressable; of equals, rows innermost if ``batched``."""
+    if len(found) == 1:
+        return found[0]
     preferred = tuple(reversed(found)) if batched else found
     if not steps:
         return preferred[0]

@@ -74,9 +74,9 @@ class Sum:
 
     def _search(self, limit_entries: int, width: int) -> tuple[list[int] | None, float]:
         """The states found and the bound that proves how good they are."""
-        buckets = _Elimination(self, limit_entries).run()
-        bound = float(self.tables.get((), 0))
-        bound += sum(float(table) for bucket in buckets for scope, table in bucket.sent if not scope)
+        elimination = _Elimination(self, limit_entries)
+        buckets = elimination.run()
+        bound = float(self.tables.get((), 0)) + elimination.constant
         if any(len(bucket.groups) > 1 for bucket in buckets):
             return _beam(buckets, self.sizes, width), bound
         return _retrace(buckets, self.sizes), bound
@@ -97,7 +97,10 @@ class _Elimination:
     def __init__(self, source: Sum, limit_entries: int) -> None:
         self.sizes = source.sizes
         self.limit = limit_entries
+        self.constant = 0.0  # what all choices pay
         self.tables: dict[Scope, Table] = {}
+        self._known: dict[tuple, tuple[Table, Table, float]] = {}
+        self._same: dict[tuple, Table] = {}
         self.touching: list[dict[Scope, None]] = [{} for _ in source.sizes]
         self.neighbours: list[dict[int, int]] = [{} for _ in source.sizes]  # and how many scopes they share
         for scope, table in source.tables.items():
@@ -132,16 +135,40 @@ class _Elimination:
         return self.sizes[variable] * math.prod([self.sizes[other] for other in around])
 
     def _eliminate(self, variable: int) -> _Bucket:
-        groups = self._groups(variable)
-        sent = []
-        for scope, table in groups:
+        groups, sent = [], []
+        for members in self._groups(variable):
+            scope = tuple(sorted({variable}.union(*members)))
             rest = tuple(other for other in scope if other != variable)
-            sent.append((rest, table.min(axis=scope.index(variable))))
+            total, message, constant = self._minimized(variable, members, scope)
+            self.constant += constant
+            groups.append((scope, total))
+            sent.append((rest, message))
         for scope in list(self.touching[variable]):
             self._take(scope)
         for scope, table in sent:
             self._send(scope, table)
         return _Bucket(variable, groups, sent)
+
+    def _minimized(self, variable: int, members: list[Scope], union: Scope) -> tuple[Table, Table, float]:
+        """Tables added up, the sum minimised over the variable, and what of that all states pay.
+
+        Equal parts of a program have the same tables, which are the same objects: each such sum is made once.
+        """
+        at = {other: position for position, other in enumerate(union)}
+        parts = [(id(self.tables[scope]), *(at[other] for other in scope)) for scope in members]
+        key = (at[variable], self.sizes[variable], *parts)
+        if key not in self._known:
+            total = self._total(members, union)
+            message = total.min(axis=at[variable])
+            constant = float(message.min())  # infinite: no states go together
+            if math.isfinite(constant):
+                message = message - constant
+            self._known[key] = (total, self._canonical(message), constant)
+        return self._known[key]
+
+    def _canonical(self, table: Table) -> Table:
+        """The one object for equal tables."""
+        return self._same.setdefault((table.shape, table.tobytes()), table)
 
     def _take(self, scope: Scope) -> None:
         del self.tables[scope]
@@ -158,7 +185,7 @@ class _Elimination:
         if not scope:
             return
         known = self.tables.get(scope)
-        self.tables[scope] = table if known is None else known + table
+        self.tables[scope] = table if known is None else self._canonical(known + table)
         if known is not None:
             return
         for variable in scope:
@@ -168,14 +195,12 @@ class _Elimination:
                 if other != variable:
                     around[other] = around.get(other, 0) + 1
 
-    def _groups(self, variable: int) -> list[tuple[Scope, Table]]:
-        """The tables of a variable added up, in as few groups as the limit allows."""
-        if not self.touching[variable]:
-            return [((variable,), np.zeros(self.sizes[variable]))]
+    def _groups(self, variable: int) -> list[list[Scope]]:
+        """The tables of a variable, in as few groups as the limit allows."""
         scopes = sorted(self.touching[variable], key=lambda scope: (-len(scope), scope))
-        everything = tuple(sorted({variable, *self.neighbours[variable]}))
-        if math.prod([self.sizes[other] for other in everything]) <= self.limit:
-            return [self._total(scopes, everything)]
+        entries = self.sizes[variable] * math.prod([self.sizes[each] for each in self.neighbours[variable]])
+        if entries <= self.limit or not scopes:
+            return [scopes]
         groups: list[list[Scope]] = []
         unions: list[set[int]] = []
         for scope in scopes:
@@ -187,21 +212,14 @@ class _Elimination:
             else:
                 groups.append([scope])
                 unions.append(set(scope))
-        return [
-            self._total(members, tuple(sorted(union))) for members, union in zip(groups, unions, strict=True)
-        ]
+        return groups
 
-    def _total(self, members: list[Scope], union: Scope) -> tuple[Scope, Table]:
-        total: Table | None = None
+    def _total(self, members: list[Scope], union: Scope) -> Table:
+        shape = tuple(self.sizes[v] for v in union)
+        total = np.zeros(shape)
         for scope in members:
-            table = self.tables[scope]
-            if scope != union:
-                table = table.reshape([self.sizes[v] if v in scope else 1 for v in union])
-            total = table if total is None else total + table
-        assert total is not None
-        if total.ndim and total.shape != (shape := tuple(self.sizes[v] for v in union)):
-            total = np.broadcast_to(total, shape)
-        return union, total
+            total = total + self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
+        return total
 
 
 def _retrace(buckets: list[_Bucket], sizes: Sequence[int]) -> list[int] | None:

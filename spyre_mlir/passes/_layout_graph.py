@@ -20,6 +20,7 @@ from spyre_mlir.layout.graph import (
     signature,
     whole,
 )
+from spyre_mlir.layout.steps import Step
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import DESTINATION
@@ -49,6 +50,7 @@ class LayoutGraph:
         self.graph = Graph()
         self.tensors: dict[ir.Value, int] = {}
         self.values: list[ir.Value] = []
+        self.steps: dict[ir.Value, Step] = {}
         self.insertions: dict[int, list[ir.Operation]] = {}
         self._times = 1
         self._same: dict[int, list[int]] = {}  # the tensors that loops keep in one layout, for each of them
@@ -126,7 +128,9 @@ class LayoutGraph:
             if _is_destination_slice(op):
                 return
             result, source = op.results[0], self._tensor(op.operands[0], op)
-            self._add(result, View(shape_of(result), element_of(result), source=source, step=step_of(op)))
+            self.steps[result] = step_of(op)
+            node = View(shape_of(result), element_of(result), source=source, step=self.steps[result])
+            self._add(result, node)
         elif op.name == "linalg.generic":
             self._device_op(op)
         elif op.name in ("sdsc.clone", "stick.restickify"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of, structured
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
@@ -11,8 +13,9 @@ from spyre_mlir.layout.space import refined
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import RESTICKIFY
-from spyre_mlir.passes._loops import LOOP, ancestor_in, block_of, carried_values, nested_ops
-from spyre_mlir.passes._view_ops import VIEWS, root_dim, view_of
+from spyre_mlir.passes._layout_views import Views
+from spyre_mlir.passes._loops import LOOP, ancestor_in, block_of, nested_ops
+from spyre_mlir.passes._view_ops import VIEWS, root_dim
 from spyre_mlir.passes.base import Pass
 
 
@@ -22,6 +25,7 @@ def make_room(
     layouts: dict[ir.Value, StickLayout],
     ways: dict[ir.Value, Way],
     fixed: set[ir.Value],
+    views: Views,
 ) -> None:
     """Pads buffers in ``layouts``, or copies what cannot be padded, in program order.
 
@@ -29,7 +33,7 @@ def make_room(
     dim that another operand has in its stick (``Form.wholes``); a slice with steps has a whole number of them.
     ``fixed`` buffers stay as they are.
     """
-    _Rooms(owner, func, layouts, ways, fixed).run()
+    _Rooms(owner, func, layouts, ways, fixed, views).run()
 
 
 class _Rooms:
@@ -40,38 +44,31 @@ class _Rooms:
         layouts: dict[ir.Value, StickLayout],
         ways: dict[ir.Value, Way],
         fixed: set[ir.Value],
+        views: Views,
     ) -> None:
         self.owner = owner
         self.block = func.regions[0].blocks[0]
         self.layouts = layouts
         self.ways = ways
         self.fixed = fixed
-        self.views: dict[ir.Value, BufferView] = {}
+        self.views = views
 
     def run(self) -> None:
-        ops = nested_ops(self.block)
-        for argument in self.block.arguments:
-            self.views[argument] = BufferView.of(self.layouts[argument])
-        for op in ops:
-            if op.name == LOOP:
-                for each in carried_values(op):
-                    self.views[each.argument] = BufferView.of(self.layouts[each.argument])
-            for result in op.results:
-                if op.name in VIEWS:
-                    self.views[result] = view_of(op, self.views[op.operands[0]])
-                elif result in self.layouts:
-                    self.views[result] = BufferView.of(self.layouts[result])
-        for op in ops:
-            with ir.InsertionPoint(op), op.location:
-                self._visit(op)
+        for op in nested_ops(self.block):
+            need = self._need(op)
+            if need is not None:
+                with ir.InsertionPoint(op), op.location:
+                    need(op)
 
-    def _visit(self, op: ir.Operation) -> None:
+    def _need(self, op: ir.Operation) -> Callable[[ir.Operation], None] | None:
+        """What makes the room that an op may need; None for most."""
+        if op.name == "linalg.generic":
+            way = self.ways.get(op.results[0])
+            return self._operation if way is not None and way.form.wholes else None
         if op.name == "tensor.extract_slice":
-            self._steps(op)
-        elif op.name == "linalg.generic" and op.results[0] in self.ways:
-            self._operation(op)
-        elif op.name == "stick.restickify" or RESTICKIFY in op.attributes:
-            self._conversion(op)
+            return self._steps
+        converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
+        return self._conversion if converts else None
 
     # -- needs ----------------------------------------------------------------------------------------
 
@@ -83,8 +80,6 @@ class _Rooms:
 
     def _operation(self, op: ir.Operation) -> None:
         way = self.ways[op.results[0]]
-        if not way.form.wholes:
-            return
         generic = structured(op)
         assert generic is not None
         values = (*generic.inputs, generic.result)
@@ -164,7 +159,7 @@ class _Rooms:
                     return False
                 if op.name in VIEWS:
                     try:
-                        pending.append((op.results[0], view_of(op, view)))
+                        pending.append((op.results[0], self.views.after(op, view)))
                     except ViewError:
                         return False
         return True
@@ -202,7 +197,7 @@ class _Rooms:
         for use in root.uses:
             op = use.owner.operation
             if op.name in VIEWS and op.operands[0] == root and op.results[0] in self.views:
-                self.views[op.results[0]] = view_of(op, self.views[root])
+                self.views[op.results[0]] = self.views.after(op, self.views[root])
                 self._refresh(op.results[0])
 
 

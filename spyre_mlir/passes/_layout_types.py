@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op
-from spyre_mlir.layout import BufferView, StickLayout
+from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._layout_views import Views
 from spyre_mlir.passes._loops import LOOP, carried_values, nested_ops, terminator
-from spyre_mlir.passes._view_ops import VIEWS, view_of
+from spyre_mlir.passes._view_ops import VIEWS
 
 #: On a clone that converts: why. It becomes a stick.restickify when types are written.
 RESTICKIFY = "stick.restickify"
@@ -19,69 +20,76 @@ DESTINATION = ("linalg.generic", "linalg.transpose", "linalg.fill")
 _EMPTY = ("tensor.empty", "linalg.fill")
 
 
-def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout]) -> None:
-    """Sets the type of every value: ``layouts`` for buffers, composition for views.
+def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
+    """Sets the type of every value: ``layouts`` for buffers, ``views`` for views of them.
 
     Destinations, and what a loop fills, get an empty tensor of their own: two ops of one shape may differ in
     layout.
     """
+    _Types(layouts, views).write(func.regions[0].blocks[0])
     block = func.regions[0].blocks[0]
-    views: dict[ir.Value, BufferView] = {}
-    for argument in block.arguments:
-        _set(argument, layouts[argument], views)
-    for op in nested_ops(block):
-        with ir.InsertionPoint(op), op.location:
-            _apply(op, layouts, views)
-    for op in reversed(nested_ops(block)):
-        if op.name in _EMPTY and not any(True for _ in op.results[0].uses):
-            op.erase()
     results = [value.type for value in terminator(block).operands]
     inputs = [argument.type for argument in block.arguments]
     func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
 
 
-def _set(value: ir.Value, layout: StickLayout, views: dict[ir.Value, BufferView]) -> None:
-    value.set_type(stick.with_layout(value.type, layout))
-    views[value] = BufferView.of(layout)
+class _Types:
+    """Writes the types of a block; ``_made`` are those made so far, of which a program has few."""
 
+    def __init__(self, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
+        self.layouts = layouts
+        self.views = views
+        self._made: dict[tuple[ir.Type, StickLayout], ir.Type] = {}
 
-def _apply(op: ir.Operation, layouts: dict[ir.Value, StickLayout], views: dict[ir.Value, BufferView]) -> None:
-    if op.name == LOOP:
-        _apply_to_carried(op, layouts, views)
-        return
-    if op.name in (*_EMPTY, "func.return") or not op.results:
-        return
-    result = op.results[0]
-    if not isinstance(result.type, ir.RankedTensorType):
-        return
-    if op.name == "tensor.insert_slice":
-        _own_destination(op, 1, stick.with_layout(result.type, layouts[result]))
-    if op.name in VIEWS:
-        view = view_of(op, views[op.operands[0]])
-        result.set_type(stick.with_layout(result.type, view.layout))
-        views[result] = view
-    else:
-        _set(result, layouts[result], views)
-    if op.name in DESTINATION:
-        _own_destination(op, len(op.operands) - 1, result.type)
-    if op.name == "arith.constant":
-        _retype_constant(op)
-    if RESTICKIFY in op.attributes:
+    def write(self, block: ir.Block) -> None:
+        for argument in block.arguments:
+            self._set(argument, self.layouts[argument])
+        for op in nested_ops(block):
+            with ir.InsertionPoint(op), op.location:
+                self._op(op)
+        for op in reversed(nested_ops(block)):
+            if op.name in _EMPTY and not any(True for _ in op.results[0].uses):
+                op.erase()
+
+    def _type(self, value: ir.Value, layout: StickLayout) -> ir.Type:
+        key = (value.type, layout)
+        if key not in self._made:
+            self._made[key] = stick.with_layout(value.type, layout)
+        return self._made[key]
+
+    def _set(self, value: ir.Value, layout: StickLayout) -> None:
+        value.set_type(self._type(value, layout))
+
+    def _op(self, op: ir.Operation) -> None:
+        if op.name == LOOP:
+            for each in carried_values(op):
+                self._set(each.argument, self.layouts[each.argument])
+                self._set(each.result, self.layouts[each.result])
+                _own_destination(op, each.operand, each.result.type)
+            return
+        if op.name in (*_EMPTY, "func.return") or not op.results:
+            return
+        result = op.results[0]
+        if not isinstance(result.type, ir.RankedTensorType):
+            return
+        if op.name == "tensor.insert_slice":
+            _own_destination(op, 1, self._type(result, self.layouts[result]))
+        self._set(result, self.views[result].layout if op.name in VIEWS else self.layouts[result])
+        if op.name in DESTINATION:
+            _own_destination(op, len(op.operands) - 1, result.type)
+        if op.name == "arith.constant":
+            _retype_constant(op)
+        if RESTICKIFY in op.attributes:
+            self._restickify(op)
+
+    def _restickify(self, op: ir.Operation) -> None:
+        """A clone that converts becomes what it is."""
+        result = op.results[0]
         made = ir.Operation.create("stick.restickify", results=[result.type], operands=[op.operands[0]])
         sdsc.record(made, "remap", "choose-layouts", ir.StringAttr(op.attributes[RESTICKIFY]).value)
-        views[made.result] = views[result]
-        layouts[made.result] = layouts[result]
+        self.layouts[made.result] = self.layouts[result]
         result.replace_all_uses_with(made.result)
         op.erase()
-
-
-def _apply_to_carried(
-    loop: ir.Operation, layouts: dict[ir.Value, StickLayout], views: dict[ir.Value, BufferView]
-) -> None:
-    for each in carried_values(loop):
-        _set(each.argument, layouts[each.argument], views)
-        _set(each.result, layouts[each.result], views)
-        _own_destination(loop, each.operand, each.result.type)
 
 
 def _own_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:

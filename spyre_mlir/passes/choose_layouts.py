@@ -11,6 +11,7 @@ from spyre_mlir.passes._layout_graph import LayoutGraph
 from spyre_mlir.passes._layout_rewrite import LayoutRewrite
 from spyre_mlir.passes._layout_rooms import make_room
 from spyre_mlir.passes._layout_types import apply_layouts
+from spyre_mlir.passes._layout_views import Views
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes.base import Pass
 
@@ -50,8 +51,9 @@ class ChooseLayouts(Pass):
             raise source.error(error) from error
         rewrite = LayoutRewrite(self, source, plan)
         rewrite.run()
-        make_room(self, func, rewrite.layouts, rewrite.ways, source.fixed)
-        apply_layouts(func, rewrite.layouts)
+        views = Views(rewrite.layouts, source.steps)
+        make_room(self, func, rewrite.layouts, rewrite.ways, source.fixed, views)
+        apply_layouts(func, rewrite.layouts, views)
         self._report(func, plan)
 
     def _report(self, func: ir.Operation, plan: Plan) -> None:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.dialects.structured import defining_op, element_of, structured
 from spyre_mlir.layout import padding
 from spyre_mlir.layout.padding import UNDEFINED, Need, State, States, state_text, uniform
+from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import COPIES, Memory, all_ops, argument_attributes, functions
 from spyre_mlir.passes.base import Pass
@@ -102,6 +103,8 @@ class _Resolver:
 
     def _mask(self, op: ir.Operation) -> None:
         """Masks the dims whose padding is not neutral in all operands: a mask is for all of them."""
+        if _reduces_whole_sticks(op):
+            return
         opcode, space, values = self.memory.space(op)
         unmet: dict[int, list[tuple[Need, State]]] = {}
         for need in padding.needs(opcode, space):
@@ -115,6 +118,15 @@ class _Resolver:
         op.attributes[sdsc.MASKS] = sdsc.masks_attr({dim: found[0][0].value for dim, found in unmet.items()})
         for dim, found in unmet.items():
             self.owner.remark(op, "mask", _reason(dim, found))
+
+
+def _reduces_whole_sticks(op: ir.Operation) -> bool:
+    """Whether no stick of a reduced dim can have padding: asked first, because most operations are so."""
+    generic = structured(op)
+    if generic is None:
+        return False
+    longest = max(elements_per_stick(element_of(value)) for value in (*generic.inputs, generic.result))
+    return all(generic.extents[dim] % longest == 0 for dim in generic.reduced)
 
 
 def _reason(dim: int, unmet: list[tuple[Need, State]]) -> str:

@@ -26,7 +26,7 @@ def test_partners_of_a_partial_sum_are_neighbours():
         (1, 0, 0),
         (7, 0, 3),
     ]
-    assert division.partial and division.shares == (64, 16, 16)
+    assert division.shares == (64, 16, 16)
 
 
 def test_without_a_split_reduction_every_core_finishes_its_own():
@@ -34,7 +34,6 @@ def test_without_a_split_reduction_every_core_finishes_its_own():
     division = Division.of((4, 8, 1), (64, 64, 64), frozenset({K}))
     assert division.owners == Division.mixed_radix((4, 8, 1)).owners
     assert division.finishers == tuple(range(32)) and division.groups == tuple((core,) for core in range(32))
-    assert not division.partial
 
 
 def test_the_order_of_dims():
@@ -42,6 +41,19 @@ def test_the_order_of_dims():
     assert core_order((8, 1, 4), frozenset({K})) == (K, M, N)
     assert core_order((8, 4, 1), frozenset({K})) == (M, N, K)
     assert core_order((2, 2, 2, 2), frozenset({1, 3})) == (1, 3, 0, 2)
+
+
+def test_several_reductions_of_one_group_are_counted_like_cores():
+    """Two reductions of 2: groups of four neighbours, by rising core."""
+    division = Division.of((2, 2, 2, 2), (4, 4, 4, 4), frozenset({1, 3}))
+    assert division.groups == ((0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10, 11), (12, 13, 14, 15))
+
+
+def test_the_mapping_says_who_finishes():
+    """Cores in falling order: the last reduction slice is on the first core of each group."""
+    falling = Division((2, 1, 3), Division.mixed_radix((2, 1, 3)).owners[::-1], reduced=frozenset({K}))
+    assert falling.groups == ((4, 2, 0), (5, 3, 1))
+    assert falling.finishers == (0, 1)
 
 
 def test_slices_of_unequal_size_have_the_largest_share():

@@ -136,9 +136,11 @@ def test_uneven_slices(units, cores, splits):
 
 
 def test_uneven_slices_of_a_reduction():
-    """10 cores left for 65 sticks: shares of 7; a committed reduction stays."""
+    """65 sticks on all 32 cores: 22 shares of 3; on 10: shares of 7; a committed reduction stays."""
+    assert work_distribution((1, 65), frozenset({1}), 32, uneven=True) == (1, 22)
     assert work_distribution((3, 65), frozenset({1}), 32, uneven=True) == (3, 10)
     assert work_distribution((3, 65), frozenset({1}), 32, (1, 5), uneven=True) == (3, 5)
+    assert work_distribution((7, 5, 8), frozenset({2}), 32, (1, 1, 4), uneven=True) == (7, 1, 4)
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -154,7 +156,9 @@ def test_uneven_slices_are_the_best_over_two_dims(seed):
         if math.prod(trial) <= cores
     ]
     assert (_largest_share(units, splits), math.prod(splits)) == min(tried)
-    assert all((split - 1) * math.ceil(size / split) < size for size, split in zip(units, splits, strict=True))
+    assert all(
+        (split - 1) * math.ceil(size / split) < size for size, split in zip(units, splits, strict=True)
+    )
     even = work_distribution(units, NONE, cores)
     if _largest_share(units, even) == _largest_share(units, splits):
         assert all(size % split == 0 for size, split in zip(units, splits, strict=True))

@@ -109,7 +109,8 @@ def test_the_cheapest_of_all_legal_splits(seed):
     legal = [
         splits
         for splits in legal_splits(matmul.units, cores)
-        if all(n == least if at in blocked else n >= least for at, (n, least) in enumerate(zip(splits, committed)))
+        if all(n >= least for n, least in zip(splits, committed, strict=True))
+        and all(splits[dim] == committed[dim] for dim in blocked)
     ]
     assert found in legal
     assert costs(matmul, found) == [min(costs(matmul, *legal))]
@@ -139,6 +140,6 @@ def test_dims_may_come_in_any_order():
 def test_no_legal_split():
     """3 committed of 64 columns: their divisors from 3 on are 4 and more, but only three cores are there."""
     matmul = Matmul.of(matmul_of(64, 4096, 4096))
-    with pytest.raises(ValueError, match="No divisors .* fit 3 cores"):
+    with pytest.raises(ValueError, match=r"No divisors .* fit 3 cores"):
         cheapest_split(matmul, 3, (1, 3, 1))
     assert math.prod(cheapest_split(matmul, 3)) <= 3

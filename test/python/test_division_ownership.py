@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from division_spaces import Operand, matmul_of, space_of
-from layout_cases import addresses, random_layout, random_step
+from layout_cases import addresses, random_form, random_layout, random_step
 
 from spyre_mlir.division import CoreView, Division, core_view, mismatch, same_owners
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
@@ -117,12 +117,13 @@ def test_a_core_without_work_owns_nothing():
 
 
 def test_slices_have_to_fall_on_pieces():
-    """4 pieces of 96 rows, each with 2 columns of sticks: 4 slices fall on them, 3 slices of 128 rows do not."""
+    """4 pieces of 96 rows, each with 2 columns of sticks: slices of 96, 192 or 48 rows fall on them."""
     layout = StickLayout((384, 128), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64)))
     view = BufferView.of(layout)
     space = Space(view.shape, (view,), (frozenset({0, 1}),))
     assert last_view(space, 4, 1).regions[1] == (2 * 96 * 64, ((64, 192),))
     assert last_view(space, 2, 1).regions[1] == (4 * 96 * 64, ((64, 384),))
+    assert last_view(space, 8, 1).regions[3] == ((2 * 96 + 48) * 64, ((96 * 64, 2), (64, 48)))
     with pytest.raises(ViewError, match="elements 0 to 127 of dim 0 do not fall on its pieces of 96 x 4"):
         last_view(space, 3, 1)
 
@@ -163,7 +164,7 @@ def _touched(space: Space, operand: int, division: Division) -> list[set[int]]:
 
 def _random_view(rng: random.Random) -> BufferView:
     """A layout, perhaps seen through a slice, a transpose, a collapse or an expand that it allows."""
-    view = BufferView.of(random_layout(rng, 1200))
+    view = BufferView.of(rng.choice((random_layout, random_form))(rng, 1200))
     name, arguments = random_step(rng, view.shape)
     try:
         return getattr(view, name)(*arguments)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
+import numpy as np
 import pytest
 from division_spaces import Operand, legal_splits, matmul_of, random_space, space_of
+from layout_cases import addresses, random_layout
 
 from spyre_mlir.division import SpanError, required_splits, span_bytes
-from spyre_mlir.layout import Axis, BufferView
+from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.device import device
 
@@ -21,8 +24,15 @@ def test_the_outermost_dim_of_several_positions_gives_the_span():
     """[512, 240] fp16 lies as [4, 512, 64]: 4 columns of sticks, then rows, then one stick."""
     space = space_of((512, 240), Operand((0, 1)))
     column = 512 * 128
-    assert [span_bytes(space, 0, splits) for splits in ((1, 1), (1, 2), (2, 2))] == [4 * column, *[2 * column] * 2]
-    assert [span_bytes(space, 0, splits) for splits in ((1, 4), (8, 4), (512, 4))] == [column, column // 8, 128]
+    assert [span_bytes(space, 0, splits) for splits in ((1, 1), (1, 2), (2, 2))] == [
+        4 * column,
+        *[2 * column] * 2,
+    ]
+    assert [span_bytes(space, 0, splits) for splits in ((1, 4), (8, 4), (512, 4))] == [
+        column,
+        column // 8,
+        128,
+    ]
 
 
 def test_a_part_of_a_tensor_has_the_strides_of_all_of_it():
@@ -32,16 +42,58 @@ def test_a_part_of_a_tensor_has_the_strides_of_all_of_it():
     assert span_bytes(space, 0, (1, 1)) == 4 * 512 * 128 and span_bytes(space, 0, (1, 4)) == 16 * 128
 
 
-def test_dims_that_run_through_the_same_positions_count_together():
-    """A window of 3 over 64 places: a core with 16 of them sees 18 positions."""
+def _window() -> Space:
+    """A window of 3 over 64 places, 1280 bytes apart: both dims run through the same positions."""
     axes = (Axis(0, 1, 64, 640), Axis(1, 1, 3, 640))
-    window = BufferView((64, 3), "f16", axes, None, 64)
-    space = Space((64, 3), (window,), (frozenset({0, 1}),))
-    assert [span_bytes(space, 0, splits) for splits in ((1, 1), (4, 1), (4, 3))] == [
-        66 * 1280,
-        18 * 1280,
-        16 * 1280,
-    ]
+    view = BufferView((64, 3), "f16", axes, None, 64)
+    return Space((64, 3), (view,), (frozenset({0, 1}),))
+
+
+def test_dims_that_run_through_the_same_positions_count_together():
+    """A core with 16 of 64 places sees 18 positions, with one position of the window 16."""
+    spans = [span_bytes(_window(), 0, splits) for splits in ((1, 1), (4, 1), (4, 3))]
+    assert spans == [66 * 1280, 18 * 1280, 16 * 1280]
+
+
+def test_the_fewest_cores_come_before_the_largest_span():
+    """17 positions fit: 8 x 1 slices see 10, 4 x 3 see 16; with 3 committed only the latter are left."""
+    assert required_splits(_window(), 32, 17 * 1280) == (8, 1)
+    assert required_splits(_window(), 32, 17 * 1280, committed=(1, 3)) == (4, 3)
+
+
+def test_a_dim_in_pieces():
+    """4 pieces of 96 rows, each with 2 columns of sticks: slices of 48 rows begin and end inside one piece."""
+    layout = StickLayout((384, 128), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64)))
+    space = Space((384, 128), (BufferView.of(layout),), (frozenset({0, 1}),))
+    column = 96 * 128
+    assert [span_bytes(space, 0, splits) for splits in ((1, 1), (4, 1))] == [8 * column, 2 * column]
+    assert [span_bytes(space, 0, splits) for splits in ((4, 2), (8, 2))] == [column, column // 2]
+    assert span_bytes(space, 0, (6, 2)) == 4 * column, "the second slice of 64 rows touches two pieces"
+
+
+def test_a_slice_that_goes_on_in_the_next_piece():
+    """Row 0 of all 4 pieces, then row 1, ..: the second slice of 64 rows has the last and the first of 96."""
+    layout = StickLayout((384, 64), "f16", (Digit(0, 1, 96), Digit(0, 96), Digit(1, 1, 64)))
+    space = Space((384, 64), (BufferView.of(layout),), (frozenset({0, 1}),))
+    assert [span_bytes(space, 0, (n, 1)) // (4 * 128) for n in (1, 6, 8)] == [96, 96, 48]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_no_core_reaches_further_than_its_span(seed):
+    """Random layouts, also with dims in pieces, and random slices: from the first to the last element."""
+    rng = random.Random(seed)
+    view = BufferView.of(random_layout(rng, 1200))
+    space = Space(view.shape, (view,), (frozenset(range(len(view.shape))),))
+    splits = [min(rng.choice((1, 2, 3, 4, 8)), units) for units in space.units]
+    where, index = addresses(view), np.indices(view.shape)
+    shares = [space.granule(dim) * math.ceil(space.units[dim] / n) for dim, n in enumerate(splits)]
+    for own in itertools.product(*map(range, splits)):
+        mine = np.ones(view.shape, bool)
+        for dim, (slice_, share) in enumerate(zip(own, shares, strict=True)):
+            mine &= index[dim] // share == slice_
+        if mine.any():
+            reach = (int(np.ptp(where[mine])) + 1) * (128 // view.elements_per_stick)
+            assert reach <= span_bytes(space, 0, splits)
 
 
 def test_the_reduction_of_a_large_product_is_split():
@@ -81,7 +133,9 @@ def test_a_prime_outermost_dim_cannot_be_split():
     """8191 rows of 64 KiB: no divisor up to 32, and what lies further inside does not help."""
     space = space_of((8191, 32, 1024), Operand((0, 1, 2), (1, 0, 2)))
     assert space.views[0].layout.device_size == (8191, 16, 32, 64)
-    with pytest.raises(SpanError, match=r"cannot be split legally: with \[1, 1, 1\] slices of \[8191, 32, 16\]"):
+    with pytest.raises(
+        SpanError, match=r"cannot be split legally: with \[1, 1, 1\] slices of \[8191, 32, 16\]"
+    ):
         required_splits(space, 32)
 
 
@@ -96,7 +150,9 @@ def test_an_outermost_dim_of_few_positions_is_split_whole_and_the_next_one_too()
 def test_two_reduction_dims_are_an_error():
     """A sum over both outer dims of a tensor of which one slice of each would fit."""
     space = space_of((3, 4, 1 << 20, 64), Operand((0, 1, 2, 3), (2, 0, 1, 3)), Operand((2, 3)))
-    with pytest.raises(SpanError, match=r"Operand 0 .* only if reduction dims \[0, 1\] are split \[3, 2\] times"):
+    with pytest.raises(
+        SpanError, match=r"Operand 0 .* only if reduction dims \[0, 1\] are split \[3, 2\] times"
+    ):
         required_splits(space, 32)
 
 

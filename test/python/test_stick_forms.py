@@ -13,6 +13,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.rules import Form, Iteration, forms
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import apply_layouts
+from spyre_mlir.passes._layout_views import Views
 from spyre_mlir.pipelines import Pipeline, run_pipeline
 from spyre_mlir.simulator import run
 from spyre_mlir.target.ops import DEVICE_OPS
@@ -85,7 +86,8 @@ def _run(it: Iteration, form: Form, arrays: list[np.ndarray]) -> np.ndarray:
         with ir.InsertionPoint(end):
             made = _operation(it, form, list(block.arguments), layouts[-1])
         end.operands[0] = made
-        apply_layouts(func, dict(zip((*block.arguments, made), layouts, strict=True)))
+        by_value = dict(zip((*block.arguments, made), layouts, strict=True))
+        apply_layouts(func, by_value, Views(by_value, {}))
         run_pipeline(module, Pipeline.parse(PIPELINE))
         bundle, constants = export(module)
     given = {f"a{at}": array for at, array in enumerate(arrays)}
