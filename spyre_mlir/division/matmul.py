@@ -27,8 +27,9 @@ Splits = NDArray[np.int64]
 class Matmul:
     """A product ``C[b, m, n] = sum over k of A[b, m, k] W[b, k, n]`` over iteration dims in any order.
 
-    ``sizes`` are padded elements, ``units`` what can be divided. ``present`` are the dims of A, W and C; dims of
-    both A and W are batch dims unless ``reduced``.
+    ``sizes`` are padded elements, ``units`` what can be divided. ``present`` are the dims of A, W and C: those
+    of A alone are rows (batches too, if they share W), those of W alone columns, those of both batches unless
+    ``reduced``.
     """
 
     sizes: tuple[int, ...]

@@ -22,7 +22,7 @@ Steps = tuple[tuple[int, int], ...]
 
 
 class Region(NamedTuple):
-    """The sticks at ``start + sum of position_k * stride_k`` elements, each position from 0 to its count.
+    """The sticks at ``start + sum of position_k * stride_k`` elements, each position below its count.
 
     ``steps`` are by falling stride, without counts of 1; one that goes on where the next ends is merged with it.
     """

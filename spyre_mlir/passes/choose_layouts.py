@@ -51,9 +51,9 @@ class ChooseLayouts(Pass):
             raise source.error(error) from error
         rewrite = LayoutRewrite(self, source, plan)
         rewrite.run()
-        views = Views(rewrite.layouts, source.steps)
-        make_room(self, func, rewrite.layouts, rewrite.ways, source.fixed, views)
-        apply_layouts(func, rewrite.layouts, views)
+        layouts = rewrite.layouts
+        make_room(self, func, layouts, rewrite.ways, source.fixed, Views(layouts, source.steps))
+        apply_layouts(func, layouts, Views(layouts, source.steps))
         self._report(func, plan)
 
     def _report(self, func: ir.Operation, plan: Plan) -> None:

@@ -236,4 +236,4 @@ def test_the_sample_of_the_page_is_what_the_pass_prints(tmp_path):
             compared += 1
         elif block.kind == "sh" and block.mark != "in the checkout":
             output = test_readme.run(block, tmp_path)
-    assert compared == 1
+    assert compared == sum(block.mark == "output" for block in blocks) > 0

@@ -19,7 +19,7 @@ from spyre_mlir.simulator import run
 from spyre_mlir.target.ops import DEVICE_OPS
 
 PIPELINE = (
-    "builtin.module(verify-laid-out,work-distribution{sencores=4},verify-divided,"
+    "builtin.module(verify-laid-out,resolve-padding,verify-padding,work-distribution{sencores=4},verify-divided,"
     "place-in-hbm,verify-placed,convert-sdsc-to-sdscbundle,verify-bundle)"
 )
 
