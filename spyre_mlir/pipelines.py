@@ -42,6 +42,7 @@ class SpyrePipeline(Options):
     sencores: int = from_environment("SENCORES", device().cores)
     precision: str = "device"
     verify_each: bool = False
+    uneven_splits: bool = False
     stick_outermost: bool = False
     host_padding: Literal["undefined", "zero"] = "undefined"
 
@@ -79,7 +80,14 @@ class SpyrePipeline(Options):
                     *self._checks("verify-laid-out", "verify-padding"),
                 ),
             ),
-            ("divided", (f"work-distribution{{sencores={self.sencores}}}", "verify-divided")),
+            (
+                "divided",
+                (
+                    f"span-reduction{{sencores={self.sencores}}}",
+                    f"work-distribution{{{self._distribution()}}}",
+                    "verify-divided",
+                ),
+            ),
             ("placed", ("place-in-hbm", "verify-placed")),
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks("verify-bundle"))),
         ]
@@ -96,6 +104,10 @@ class SpyrePipeline(Options):
                 levels = ", ".join(level for level, _ in self.stages())
                 raise CompileError(f"There is no level '{to_level}'; the levels are {levels}.")
         return Pipeline.parse(",".join(texts), "spyre-pipeline")
+
+    def _distribution(self) -> str:
+        uneven = " uneven=true" if self.uneven_splits else ""
+        return f"sencores={self.sencores}{uneven}"
 
     def _choose_layouts(self) -> str:
         return "choose-layouts{stick-outermost=true}" if self.stick_outermost else "choose-layouts"

@@ -10,6 +10,9 @@ op carries three decisions as attributes, added level by level:
 * ``sdsc.placement``: where the result lives. ``#sdsc.hbm<"pool", 4096>`` (byte offset in the pool),
   ``#sdsc.hbm<"result0", 0>`` (a kernel argument), ``#sdsc.lx<0>`` (byte address in every core's LX).
 
+``sdsc.combine = "add"`` on an op whose division splits a reduced dim: how the cores combine their partial
+results over the ring. The core of the last slice has the finished value.
+
 ``sdsc.masks = {d1 = 0.0 : f64}`` on a compute op: padding of iteration dim 1 reads as 0 in all its operands.
 The number is the neutral one of the operation, the same for all its masks.
 
@@ -39,7 +42,7 @@ from spyre_mlir.mlir import ext, ir, location_of
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
-HOST_VIEW = "sdsc.host_view"
+HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):

@@ -59,6 +59,11 @@ class Division:
     def cores(self) -> int:
         return math.prod(self.splits)
 
+    @property
+    def partial(self) -> bool:
+        """Whether each core has only a part of the sums that make its values of the result."""
+        return any(self.splits[dim] > 1 for dim in self.reduced)
+
     @functools.cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The cores that add up the same values, by rising reduction slice; single cores without a split one."""

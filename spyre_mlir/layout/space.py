@@ -26,6 +26,14 @@ class Space:
     present: tuple[frozenset[int], ...]
     reduced: frozenset[int] = frozenset()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        """Spaces are keys of many caches."""
+        return hash((self.sizes, self.views, self.present, self.reduced))
+
     @functools.cached_property
     def padded(self) -> tuple[int, ...]:
         """Extents in elements, whole sticks where the dim is in the stick of any operand."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.model import INPUT, KERNEL, KERNEL_IDX, OUTPUT, Constant, DebugHandle, Design, Operand
 from spyre_mlir.division import Division
+from spyre_mlir.division.slices import shares_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
@@ -47,7 +48,9 @@ class DesignBuilder:
         self.division = division
         self.constants = constants
         self.masks = masks  # by iteration dim: what its padding reads as
-        self.shares = [extent // split for extent, split in zip(space.padded, division.splits, strict=True)]
+        units = shares_of(space.units, division.splits)
+        granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
+        self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
         self.labels = self._labels()
         self.extra: dict[str, int] = {}  # labels without a dim: synthetic sticks and fillers, and their size
         self.fillers: set[str] = set()

@@ -6,6 +6,7 @@ result of an insertion is that buffer. What a loop carries is one buffer, before
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 from spyre_mlir.dialects import sdsc, stick
@@ -85,19 +86,33 @@ class Memory:
             values = (op.operands[0], op.results[0])
             views = [self.place(value).view for value in values]
             opcode = "identity" if views[0].lane == views[1].lane else "ReStickifyOpHBM"
-            return opcode, refined(views), values
+            return opcode, _copy_space(*views), values
         generic = structured(op)
         assert generic is not None
         values = (*generic.inputs, generic.result)
-        extents = generic.extents
-        views = [self._over(value, dims, extents) for value, dims in zip(values, generic.maps, strict=True)]
-        present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in generic.maps)
-        opcode = generic.opcode or ""
-        views = _with_unit_sticks(opcode, views, extents, present, frozenset(generic.reduced))
-        return opcode, Space(extents, tuple(views), present, frozenset(generic.reduced)), values
+        views = tuple(self.place(value).view for value in values)
+        space = _space(generic.opcode, views, generic.maps, generic.extents, generic.reduced)
+        return generic.opcode, space, values
 
-    def _over(self, value: ir.Value, dims: Map, extents: tuple[int, ...]) -> BufferView:
-        return self.place(value).view.rename(dims, len(extents), extents)
+
+@functools.lru_cache(maxsize=1 << 12)
+def _space(
+    opcode: str,
+    operands: tuple[BufferView, ...],
+    maps: tuple[Map, ...],
+    extents: tuple[int, ...],
+    reduced: tuple[int, ...],
+) -> Space:
+    """The space of an operation over the views of its operands: a program repeats few of them."""
+    renamed = [view.rename(dims, len(extents), extents) for view, dims in zip(operands, maps, strict=True)]
+    present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in maps)
+    views = _with_unit_sticks(opcode, renamed, extents, present, frozenset(reduced))
+    return Space(extents, tuple(views), present, frozenset(reduced))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _copy_space(source: BufferView, target: BufferView) -> Space:
+    return refined([source, target])
 
 
 def _with_unit_sticks(

@@ -3,56 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from spyre_mlir.dialects import sdsc
-from spyre_mlir.division import Division, distribute
-from spyre_mlir.errors import CompileError
+from spyre_mlir.division import Matmul, cheapest_split, work_distribution
+from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._dividing import blocked_dims, checked_cores, committed_splits, divide
 from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 @dataclass(frozen=True)
 class WorkDistribution(Pass):
     """Record on each op how many slices each of its dims has, and which slices each core owns.
 
-    Output dims are split, the largest first, whole sticks each; reduced dims are not. ``sencores`` is the
-    number of cores, 1 to 32.
+    The second pass of work division (work-division.txt): what ``span-reduction`` committed is a lower bound;
+    output dims come first, the largest first; then at most one reduction dim, whose partial results the
+    cores combine over the ring (``sdsc.combine``), the last slice's core having the finished value.
+    ``matmul=cost`` takes the cheapest split of a matmul instead (``division/matmul.py``), ``specified`` the
+    same rule as for all. ``uneven`` lets slices differ: all but the last are equal. ``sencores`` is the number
+    of cores, 1 to 32.
 
         sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0 mod 16)>>
     """
 
     name: ClassVar[str] = "work-distribution"
     sencores: int = 32
+    matmul: Literal["cost", "specified"] = "cost"
+    uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:
-        if not 1 <= self.sencores <= device().cores:
-            raise CompileError(f"sencores is {self.sencores}; the device has 1 to {device().cores} cores.")
+        cores = checked_cores(self.sencores)
         for func in functions(module):
             memory = Memory(func)
             for op in body_of(func):
                 if is_compute(op):
-                    self._divide(memory, op)
+                    self._divide(memory, op, cores)
 
-    def _divide(self, memory: Memory, op: ir.Operation) -> None:
-        _, space, _ = memory.space(op)
-        output = space.present[-1]
-        divisible = [dim in output and dim not in space.reduced for dim in range(len(space.sizes))]
-        division = distribute(space.units, divisible, self.sencores)
-        op.attributes[sdsc.DIVISION] = sdsc.division_attr(division.splits, core_map(division))
-        if division.cores < self.sencores:
-            reason = f"{division.cores} of {self.sencores} cores: splits {list(division.splits)} of {list(space.units)}"
+    def _divide(self, memory: Memory, op: ir.Operation, cores: int) -> None:
+        opcode, space, _ = memory.space(op)
+        try:
+            splits = self._splits(op, opcode, space, cores)
+        except ValueError as error:
+            raise fail(op, f"'{opcode}' cannot be divided: {error}") from error
+        division = divide(op, opcode, space, splits)
+        if division.cores < cores or division.partial:
+            reason = f"{division.cores} of {cores} cores: slices {list(splits)} of {list(space.units)}"
+            if division.partial:
+                reason += f"; cores {', '.join(map(str, division.finishers))} have the finished values"
             self.remark(op, "division", reason)
 
-
-def core_map(division: Division) -> ir.AffineMap:
-    """``(core) -> slices`` in mixed radix, the first dim fastest."""
-    core: ir.AffineExpr = ir.AffineDimExpr.get(0)
-    results, before = [], 1
-    for split in division.splits:
-        scaled = ir.AffineExpr.get_floor_div(core, before)
-        results.append(ir.AffineExpr.get_mod(scaled, split) if split > 1 else ir.AffineConstantExpr.get(0))
-        before *= split
-    return ir.AffineMap.get(1, 0, results)
+    def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
+        committed, blocked = committed_splits(op), blocked_dims(op)
+        if self.matmul == "cost" and DEVICE_OPS[opcode].kind is Kind.MATMUL and not self.uneven:
+            return cheapest_split(Matmul.of(space), cores, committed, blocked)
+        return work_distribution(space.units, space.reduced, cores, committed, blocked, self.uneven)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.target.ops import COMBINE
+
 Array = NDArray
 Constants = Mapping[str, float]
 
@@ -224,12 +226,14 @@ FUNCTIONS: dict[str, Function] = {
     "batchmatmul": _matmul,
 }
 
-_PARTIAL = {"max": np.maximum, "absmax": np.maximum, "min": np.minimum, "prod": np.multiply}
+_COMBINED = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}
 
 
 def combine_partials(opcode: str, partials: Sequence[Array]) -> Array:
     """The value of a reduction that several cores share, added in the order of their slices."""
-    function = _PARTIAL.get(opcode.removesuffix("nonstick"), np.add)
+    if len(partials) == 1:
+        return partials[0]
+    function = _COMBINED[COMBINE[opcode]]
     total = partials[0]
     with np.errstate(all="ignore"):
         for partial in partials[1:]:

@@ -104,3 +104,7 @@ NEUTRAL: dict[str, float] = {
     **dict.fromkeys(("min", "minnonstick"), float("inf")),
     "prod": 1.0,
 }
+
+#: How the partial results of a split reduction are combined over the ring; by addition where nothing is said.
+_COMBINED_BY = {"max": "max", "absmax": "max", "min": "min", "prod": "mul"}
+COMBINE: dict[str, str] = {name: _COMBINED_BY.get(name.removesuffix("nonstick"), "add") for name in NEUTRAL}

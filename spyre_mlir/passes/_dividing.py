@@ -1,0 +1,51 @@
+"""What the passes of work division have in common: what may be split, and how a division is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.division import Division
+from spyre_mlir.division.cores import core_order, core_steps
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.space import Space
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import COMBINE
+
+
+def checked_cores(sencores: int) -> int:
+    """The number of cores, if the device can have it."""
+    if not 1 <= sencores <= device().cores:
+        raise CompileError(f"sencores is {sencores}; the device has 1 to {device().cores} cores.")
+    return sencores
+
+
+def blocked_dims(op: ir.Operation) -> frozenset[int]:
+    """The iteration dims that cannot be split: those whose padding is masked, for a mask is for the whole dim."""
+    return frozenset(sdsc.masks_of(op))
+
+
+def committed_splits(op: ir.Operation) -> tuple[int, ...] | None:
+    """The splits that an earlier pass needs."""
+    return sdsc.division_of(op).splits if sdsc.DIVISION in op.attributes else None
+
+
+def divide(op: ir.Operation, opcode: str, space: Space, splits: Sequence[int]) -> Division:
+    """Records a division on an op, and how partial results are combined if a reduction is split."""
+    division = Division.of(splits, space.units, space.reduced)
+    op.attributes[sdsc.DIVISION] = sdsc.division_attr(splits, core_map(splits, space.reduced))
+    if division.partial:
+        op.attributes[sdsc.COMBINE] = ir.StringAttr.get(COMBINE[opcode])
+    return division
+
+
+def core_map(splits: Sequence[int], reduced: frozenset[int]) -> ir.AffineMap:
+    """``(core) -> slices`` in mixed radix: split reduction dims fastest, then the first dim."""
+    core: ir.AffineExpr = ir.AffineDimExpr.get(0)
+    steps = core_steps(splits, core_order(splits, reduced))
+    results = []
+    for split, step in zip(splits, steps, strict=True):
+        scaled = ir.AffineExpr.get_floor_div(core, step)
+        results.append(ir.AffineExpr.get_mod(scaled, split) if split > 1 else ir.AffineConstantExpr.get(0))
+    return ir.AffineMap.get(1, 0, results)

@@ -1,0 +1,58 @@
+"""Splits operations as far as the reach of a core needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.division import SpanError, required_splits
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._dividing import blocked_dims, checked_cores, divide
+from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class SpanReduction(Pass):
+    """Split each op into the fewest slices with which no core spans more than 256 MiB of any operand.
+
+    The first of the two passes of work division, and the mandatory one: ``must_split_vars`` of
+    work-division.txt. Most ops need nothing and stay as they are. ``sencores`` is the number of cores;
+    ``limit_bytes`` replaces the limit of the device description, for experiments.
+
+    Before: level *laid out*. After: ops that need it have an ``sdsc.division`` with these slices, which
+    ``work-distribution`` takes as a lower bound. An operand that no legal split brings within the limit, or
+    only one of two reduction dims, is an error.
+
+        %c = linalg.generic .. sdsc.op = #sdsc.op<"batchmatmul", {}>
+    ->  %c = linalg.generic .. sdsc.division = #sdsc.division<[1, 1, 2], affine_map<(d0) -> (0, 0, d0 mod 2)>>
+    """
+
+    name: ClassVar[str] = "span-reduction"
+    sencores: int = 32
+    limit_bytes: int | None = None
+
+    def run(self, module: ir.Operation) -> None:
+        cores = checked_cores(self.sencores)
+        for func in functions(module):
+            memory = Memory(func)
+            for op in body_of(func):
+                if is_compute(op):
+                    self._reduce(memory, op, cores)
+
+    def _reduce(self, memory: Memory, op: ir.Operation, cores: int) -> None:
+        opcode, space, values = memory.space(op)
+        try:
+            splits = required_splits(space, cores, self.limit_bytes, blocked=blocked_dims(op))
+        except SpanError as error:
+            shape = list(shape_of(values[error.operand]))
+            raise fail(op, f"'{opcode}' cannot reach its operand of shape {shape}: {error}") from error
+        if any(split > 1 for split in splits):
+            divide(op, opcode, space, splits)
+            self.remark(
+                op,
+                "span",
+                f"'{opcode}' needs slices {list(splits)} of {list(space.units)} to reach its operands",
+            )
