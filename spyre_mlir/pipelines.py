@@ -88,7 +88,7 @@ class SpyrePipeline(Options):
                     "verify-divided",
                 ),
             ),
-            ("placed", ("place-in-hbm", "verify-placed")),
+            ("placed", ("place-in-hbm", "verify-placed", "verify-ownership")),
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks("verify-bundle"))),
         ]
 

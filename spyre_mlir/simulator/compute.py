@@ -1,7 +1,8 @@
 """What every device operation computes: one table from opcode to a numpy function.
 
 Operands are float32 (int32 for the integer operations) with one axis per iteration label, extent 1 where
-an operand does not vary, so that numpy broadcasting is the device's. Sums accumulate in float32.
+an operand does not vary, so that numpy broadcasting is the device's. Sums accumulate in float32, those of
+a matrix product in float64.
 """
 
 from __future__ import annotations
@@ -155,10 +156,12 @@ def _matmul(operands: Sequence[Array], work: Work) -> Array:
     rows = [a for a in axes if has_left[a] and not has_right[a]]
     columns = [a for a in axes if has_right[a] and not has_left[a]]
     inner = [a for a in axes if has_left[a] and has_right[a] and not has_out[a]]
+    # In float32 the last bit would depend on the shape, so on the slices of the cores.
+    left, right = left.astype(np.float64), right.astype(np.float64)
     product = np.matmul(_grouped(left, batch, rows, inner), _grouped(right, batch, inner, columns))
     order = [*batch, *rows, *columns, *(a for a in axes if a not in {*batch, *rows, *columns})]
     sizes = [(left if has_left[a] else right).shape[a] if has_out[a] else 1 for a in axes]
-    return product.reshape([sizes[a] for a in order]).transpose(np.argsort(order))
+    return product.astype(np.float32).reshape([sizes[a] for a in order]).transpose(np.argsort(order))
 
 
 def _grouped(array: Array, *groups: list[int]) -> Array:

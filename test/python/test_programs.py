@@ -25,7 +25,14 @@ from spyre_mlir.frontend import Imported, import_torch
 PUBLIC_SCHEMA = Path(__file__).parents[3] / "shared" / "data" / "sdscbundle-schema.json"
 
 NAMES = list(PROGRAMS)
-SOME = NAMES[::3]
+MOST = 32
+CORES = (1, 2, 4, 7)
+UNEVEN = (
+    "softmax_dim_0_63x65", "softmax_dim_last_63x65", "softmax_dim_1_of_3", "layernorm_odd", "rmsnorm", "gelu_mlp",
+    "swiglu_mlp", "linear_bias", "llama_block_small", "sdpa_mask_bool", "sdpa_grouped", "matmul_67x71x256",
+    "matmul_1x4096x11", "matmul_4d", "matmul_vector", "sum_0", "amax_0_2_of_3", "mean_all_of_3", "mul_outer",
+    "transpose_3", "slice_odd", "cat_columns", "pad_value", "merge_heads", "repeat_interleave", "cast_float_sum",
+)  # fmt: skip
 DL16 = (
     "softmax_dim_0_63x65", "softmax_dim_last_63x65", "layernorm", "rmsnorm", "gelu_mlp", "swiglu_mlp", "sdpa",
     "matmul_67x71x256", "sum_1", "mean_0_2_of_3", "silu", "div", "where_gt", "transpose_3", "cat_columns",
@@ -44,12 +51,10 @@ def imported(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], Impo
 
 
 @functools.cache
-def compiled(
-    name: str, sencores: int = 32, precision: str = "device", numerics: str = "ieee"
-) -> spyre_mlir.Program:
-    """A program of the linalg; the parameters of the model are its arrays."""
+def compiled(name: str, **options) -> spyre_mlir.Program:
+    """A program of the linalg, on all cores unless told; the parameters of the model are its arrays."""
     _, inputs, program = imported(name)
-    made = spyre_mlir.compile(program.module, sencores=sencores, precision=precision, numerics=numerics)
+    made = spyre_mlir.compile(program.module, **{"sencores": MOST, **options})
     operands = zip(program.arguments, program.operands(*inputs), strict=True)
     made.arrays.update({argument.name: array for argument, array in operands if argument.kind != "input"})
     return made
@@ -95,15 +100,47 @@ def _schema() -> jsonschema.Draft202012Validator:
     return jsonschema.Draft202012Validator(json.loads(PUBLIC_SCHEMA.read_text()))
 
 
-@pytest.mark.parametrize("sencores", [1, 7])
-@pytest.mark.parametrize("name", SOME)
-def test_fewer_cores_give_the_same_bits(name, sencores):
-    """No reduction is divided, so how many cores there are changes no result, not by one bit."""
+@pytest.mark.parametrize("sencores", CORES)
+@pytest.mark.parametrize("name", NAMES)
+def test_fewer_cores_equal_pytorch(name, sencores):
+    """No core beyond those that there are, no rule and no check of the simulator broken, the same tolerance."""
     check(name, sencores=sencores)
-    program = compiled(name, sencores=sencores)
-    assert all(design.cores <= sencores for design in program.bundle.designs.values())
-    for few, many in zip(arrays(name, sencores=sencores), arrays(name), strict=True):
-        assert few.tobytes() == many.tobytes()
+    assert all(each.cores <= sencores for each in compiled(name, sencores=sencores).bundle.designs.values())
+
+
+@pytest.mark.parametrize("options", [*({"sencores": cores} for cores in CORES[1:]), {}], ids=lambda options: str(options.get("sencores", MOST)))
+@pytest.mark.parametrize("name", NAMES)
+def test_any_number_of_cores_gives_the_bits_of_one(name, options):
+    """Slices are computed like the whole, so only a sum that cores share may round differently."""
+    if not shares_a_sum(compiled(name, **options)):
+        check_same_bits(name, **options)
+
+
+@pytest.mark.parametrize("sencores", [*CORES[1:], MOST])
+@pytest.mark.parametrize("name", UNEVEN)
+def test_uneven_slices_give_the_same_numbers(name, sencores):
+    """A last slice that is smaller than the others changes no value; the bits are those of one core."""
+    options = {"sencores": sencores, "uneven_splits": True}
+    check(name, **options)
+    if not shares_a_sum(compiled(name, **options)):
+        check_same_bits(name, **options)
+
+
+def shares_a_sum(program: spyre_mlir.Program) -> bool:
+    """Whether a design splits a dim that its output lacks, by other than a maximum or minimum."""
+    designs = program.bundle.designs.values()
+    return any(
+        design.slices[label] > 1
+        for design in designs
+        if not design.opcode.startswith(("max", "min"))
+        for label, scale in design.operands[-1].scale.items()
+        if scale < 0
+    )
+
+
+def check_same_bits(name: str, **options) -> None:
+    for result, alone in zip(arrays(name, **options), arrays(name, sencores=1), strict=True):
+        assert result.tobytes() == alone.tobytes()
 
 
 @pytest.mark.parametrize("name", STRICT)

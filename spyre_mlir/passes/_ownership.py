@@ -1,0 +1,69 @@
+"""Which cores write a buffer and which read it, recomputed from divided IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.division import CoreView, Division, core_view, mismatch
+from spyre_mlir.layout import ViewError
+from spyre_mlir.layout.space import Space
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import Memory, is_compute
+from spyre_mlir.passes._terms import fail
+
+
+@dataclass(frozen=True)
+class Handover:
+    """A buffer goes from the op that wrote it, or a part of it, to one that reads it.
+
+    ``problem`` says why the reader's cores do not find there what the writer's cores left; None if they do.
+    """
+
+    buffer: ir.Value
+    writer: ir.Operation
+    reader: ir.Operation
+    operand: int
+    problem: str | None
+
+
+def handovers(memory: Memory, ops: Sequence[ir.Operation]) -> Iterator[Handover]:
+    """Every read of a buffer that an op wrote, in program order; arguments and constants have no writer."""
+    written: dict[ir.Value, list[tuple[ir.Operation, CoreView]]] = {}
+    for op in ops:
+        if not is_compute(op):
+            continue
+        _, space, values = memory.space(op)
+        division = division_of(op, space)
+        places = [memory.place(value) for value in values]
+        for operand, place in enumerate(places[:-1]):
+            for writer, owned in written.get(place.buffer, ()):
+                problem = _problem(owned, space, operand, division)
+                yield Handover(place.buffer, writer, op, operand, problem)
+        made = _view(op, space, len(values) - 1, division)
+        whole = places[-1].buffer == values[-1]
+        before = [] if whole else written.get(places[-1].buffer, [])
+        written[places[-1].buffer] = [*before, (op, made)]
+
+
+def division_of(op: ir.Operation, space: Space) -> Division:
+    """The division that an op records, with the dims that it reduces."""
+    if sdsc.DIVISION not in op.attributes:
+        raise fail(op, "this operation has no division; run work-distribution first")
+    found = sdsc.division_of(op)
+    return Division(found.splits, found.owners, reduced=space.reduced)
+
+
+def _problem(owned: CoreView, space: Space, operand: int, division: Division) -> str | None:
+    try:
+        return mismatch(owned, core_view(space, operand, division))
+    except ViewError as error:
+        return f"core division mismatch: what a core reads is no region of the buffer: {error}"
+
+
+def _view(op: ir.Operation, space: Space, operand: int, division: Division) -> CoreView:
+    try:
+        return core_view(space, operand, division)
+    except ViewError as error:
+        raise fail(op, f"a core's part of the result is no region of its buffer: {error}") from error

@@ -1,0 +1,74 @@
+"""Checks who owns what, on the final plan."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.division import core_view
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._ownership import Handover, division_of, handovers
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class VerifyOwnership(Pass):
+    """Each stick of a result has one core that finishes it; what stays in a scratchpad is read where it was written.
+
+    Recomputed from the IR alone, divisions, layouts and placements as they are, so it belongs after
+    everything that can reorder loops or change a layout. A reader whose cores want other parts of a buffer
+    than its writer's cores left is a *core division mismatch*: in device memory that costs nothing and is a
+    remark with both views; for a buffer in LX it is an error.
+    """
+
+    name: ClassVar[str] = "verify-ownership"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            memory, ops = Memory(func), body_of(func)
+            for op in ops:
+                if is_compute(op):
+                    _check_result(memory, op)
+            for each in handovers(memory, ops):
+                if each.problem is not None:
+                    self._mismatch(each)
+
+    def _mismatch(self, each: Handover) -> None:
+        writer = f"'{_opcode(each.writer)}' at {location_of(each.writer.location)}"
+        text = f"operand {each.operand} of '{_opcode(each.reader)}', made by {writer}: {each.problem}"
+        if _is_in_lx(each.buffer):
+            raise fail(each.reader, f"a buffer in LX is read by cores that do not own it: {text}")
+        self.remark(each.reader, "mismatch", text)
+
+
+def _check_result(memory: Memory, op: ir.Operation) -> None:
+    """The regions of the finishing cores are different ones, and together the whole result."""
+    _, space, values = memory.space(op)
+    division = division_of(op, space)
+    view = core_view(space, len(values) - 1, division)
+    finished = [view.regions[core] for core in division.finishers]
+    owned = [region for region in finished if region is not None]
+    if len(set(owned)) < len(owned):
+        raise fail(op, "two cores finish the same part of the result")
+    sticks = sum(math.prod(count for _, count in region.steps) for region in owned)
+    # The buffer may have more room than the operation has positions.
+    steps = (min(axis.size, -(-space.padded[axis.dim] // axis.divisor)) for axis in space.views[-1].axes)
+    total = math.prod(steps)
+    if sticks != total:
+        raise fail(op, f"the cores finish {sticks} sticks of the result, which has {total}")
+
+
+def _is_in_lx(buffer: ir.Value) -> bool:
+    owner = defining_op(buffer)
+    if owner is None or sdsc.PLACEMENT not in owner.attributes:
+        return False
+    return isinstance(owner.attributes[sdsc.PLACEMENT], sdsc.LxAttr)
+
+
+def _opcode(op: ir.Operation) -> str:
+    return sdsc.opcode_of(op) or op.name
