@@ -31,8 +31,8 @@ def layouts() -> Metrics:
 
     The growth of a stack is that from one layer. Each pass counts with its shortest of three runs.
     """
-    chains = {length: _seconds(lambda length=length: _parsed(text(length))) for length in CHAINS}
-    stacks = {layers: _seconds(_stack(layers)) for layers in (1, LAYERS)}
+    chains = {length: seconds_of_passes(lambda length=length: parsed(text(length))) for length in CHAINS}
+    stacks = {layers: seconds_of_passes(_stack(layers)) for layers in (1, LAYERS)}
     metrics = {}
     for name, times in ((f"{length}_ops", chains[length]) for length in CHAINS):
         metrics |= _metrics(name, times)
@@ -53,7 +53,7 @@ def _layout_seconds(times: dict[str, float]) -> float:
     return sum(times.get(name, 0) for name in PASSES)
 
 
-def _seconds(module: Callable[[], Any]) -> dict[str, float]:
+def seconds_of_passes(module: Callable[[], Any]) -> dict[str, float]:
     """The seconds of each pass in the run in which that was shortest."""
     runs = [_passes(module()) for _ in range(TIMES)]
     return {name: min(times[name] for times in runs) for name in runs[0]}
@@ -72,7 +72,7 @@ def _passes(module: Any) -> dict[str, float]:
     return times
 
 
-def _parsed(program: str) -> Any:
+def parsed(program: str) -> Any:
     from spyre_mlir import dialects
     from spyre_mlir.mlir import ir
 
@@ -89,4 +89,4 @@ def _stack(layers: int) -> Callable[[], Any]:
     block, inputs = programs()["llama_block"]()
     blocks = nn.Sequential(*(type(block)(512, 128, 8, 4, 1024) for _ in range(layers))).eval().half()
     imported = str(import_torch(blocks, inputs, context=dialects.context()).module)
-    return lambda: _parsed(imported)
+    return lambda: parsed(imported)

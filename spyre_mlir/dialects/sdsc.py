@@ -216,13 +216,22 @@ def masks_of(op: ir.Operation) -> dict[int, float]:
     return masks
 
 
+_DIVISIONS: dict[str, Division] = {}
+
+
 def division_of(op: ir.Operation) -> Division:
-    """The division of an op: its splits, and the owners that its core mapping gives."""
+    """The division of an op: its splits, and the owners that its core mapping gives.
+
+    Remembered by the text of the attribute: a program repeats few divisions often.
+    """
     attr = op.attributes[DIVISION]
-    splits = tuple(ir.IntegerAttr(split).value for split in ir.ArrayAttr(attr.splits))
-    results = list(ir.AffineMapAttr(attr.mapping).value.results)
-    owners = tuple(tuple(_at(result, core) for result in results) for core in range(math.prod(splits)))
-    return Division(splits, owners)
+    text = str(attr)
+    if text not in _DIVISIONS:
+        splits = tuple(ir.IntegerAttr(split).value for split in ir.ArrayAttr(attr.splits))
+        results = list(ir.AffineMapAttr(attr.mapping).value.results)
+        owners = tuple(tuple(_at(result, core) for result in results) for core in range(math.prod(splits)))
+        _DIVISIONS[text] = Division(splits, owners)
+    return _DIVISIONS[text]
 
 
 def _at(expression: ir.AffineExpr, core: int) -> int:

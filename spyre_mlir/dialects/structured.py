@@ -57,28 +57,31 @@ class Structured:
         return sdsc.opcode_of(self.op) or ""
 
 
-def structured(op: ir.Operation) -> Structured | None:
-    """Takes a ``linalg.generic`` apart; None if it has several results or maps that are not selections."""
+#: Maps and iterators of generic ops by their attributes, for as long as a caller keeps it.
+Known = dict[tuple[ir.Attribute, ir.Attribute], tuple[tuple[Map | None, ...], tuple[str, ...]]]
+
+
+def structured(op: ir.Operation, known: Known | None = None) -> Structured | None:
+    """Takes a ``linalg.generic`` apart; None if it has several results or maps that are not selections.
+
+    ``known`` remembers what attributes say: who asks for many ops of one module keeps one.
+    """
     if op.name != "linalg.generic" or len(op.results) != 1:
         return None
-    maps, iterators = _space_of(op.attributes["indexing_maps"], op.attributes["iterator_types"])
+    key = op.attributes["indexing_maps"], op.attributes["iterator_types"]
+    known = {} if known is None else known
+    if key not in known:
+        known[key] = _space_of(*key)
+    maps, iterators = known[key]
     if any(dims is None for dims in maps):
         return None
     *inputs, output = op.operands
     return Structured(op, tuple(inputs), output, maps, iterators)  # type: ignore[arg-type]
 
 
-_SPACES: dict[tuple[str, str], tuple[tuple[Map | None, ...], tuple[str, ...]]] = {}
-
-
 def _space_of(maps: ir.Attribute, iterators: ir.Attribute) -> tuple[tuple[Map | None, ...], tuple[str, ...]]:
-    """Maps and iterators as values, remembered by their text: a program repeats few of them often."""
-    key = str(maps), str(iterators)
-    if key not in _SPACES:
-        names = ("reduction" if "reduction" in str(attr) else "parallel" for attr in ir.ArrayAttr(iterators))
-        selections = tuple(selection(ir.AffineMapAttr(attr).value) for attr in ir.ArrayAttr(maps))
-        _SPACES[key] = selections, tuple(names)
-    return _SPACES[key]
+    names = ("reduction" if "reduction" in str(attr) else "parallel" for attr in ir.ArrayAttr(iterators))
+    return tuple(selection(ir.AffineMapAttr(attr).value) for attr in ir.ArrayAttr(maps)), tuple(names)
 
 
 def selection(map_: ir.AffineMap) -> Map | None:

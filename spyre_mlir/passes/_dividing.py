@@ -31,13 +31,22 @@ def committed_splits(op: ir.Operation) -> tuple[int, ...] | None:
     return sdsc.division_of(op).splits if sdsc.DIVISION in op.attributes else None
 
 
-def divide(op: ir.Operation, opcode: str, space: Space, splits: Sequence[int]) -> Division:
-    """Records a division on an op, and how partial results are combined if a reduction is split."""
-    division = Division.of(splits, space.units, space.reduced)
-    op.attributes[sdsc.DIVISION] = sdsc.division_attr(splits, core_map(splits, space.reduced))
-    if division.partial:
-        op.attributes[sdsc.COMBINE] = ir.StringAttr.get(COMBINE[opcode])
-    return division
+class Divider:
+    """Records divisions on ops; equal ones are one attribute, made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[tuple[int, ...], frozenset[int]], ir.Attribute] = {}
+
+    def divide(self, op: ir.Operation, opcode: str, space: Space, splits: tuple[int, ...]) -> Division:
+        """Gives an op its slices, and how partial results are combined if a reduction is split."""
+        key = (splits, space.reduced)
+        if key not in self._made:
+            self._made[key] = sdsc.division_attr(splits, core_map(splits, space.reduced))
+        op.attributes[sdsc.DIVISION] = self._made[key]
+        division = Division.of(splits, space.units, space.reduced)
+        if division.partial:
+            op.attributes[sdsc.COMBINE] = ir.StringAttr.get(COMBINE[opcode])
+        return division
 
 
 def core_map(splits: Sequence[int], reduced: frozenset[int]) -> ir.AffineMap:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import defining_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import Known, defining_op, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.choice import LayoutError
 from spyre_mlir.layout.graph import (
@@ -51,6 +51,7 @@ class LayoutGraph:
         self.tensors: dict[ir.Value, int] = {}
         self.values: list[ir.Value] = []
         self.steps: dict[ir.Value, Step] = {}
+        self._known: Known = {}
         self.insertions: dict[int, list[ir.Operation]] = {}
         self._times = 1
         self._same: dict[int, list[int]] = {}  # the tensors that loops keep in one layout, for each of them
@@ -143,7 +144,7 @@ class LayoutGraph:
             self._pin(op)
 
     def _device_op(self, op: ir.Operation) -> None:
-        generic = structured(op)
+        generic = structured(op, self._known)
         if generic is None or not generic.opcode:
             raise fail(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
         if generic.reduced and not _is_fresh(generic.output):

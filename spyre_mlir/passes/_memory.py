@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass, replace
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Map, defining_op, structured
+from spyre_mlir.dialects.structured import Known, Map, defining_op, structured
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.layout.steps import applied
@@ -37,6 +37,7 @@ class Memory:
     def __init__(self, func: ir.Operation) -> None:
         self.block = func.regions[0].blocks[0]
         self._places: dict[ir.Value, Place] = {}
+        self._known: Known = {}
 
     def place(self, value: ir.Value) -> Place:
         """Where a value lies."""
@@ -87,7 +88,7 @@ class Memory:
             views = [self.place(value).view for value in values]
             opcode = "identity" if views[0].lane == views[1].lane else "ReStickifyOpHBM"
             return opcode, _copy_space(*views), values
-        generic = structured(op)
+        generic = structured(op, self._known)
         assert generic is not None
         values = (*generic.inputs, generic.result)
         views = tuple(self.place(value).view for value in values)

@@ -28,14 +28,31 @@ class Handover:
     problem: str | None
 
 
-def handovers(memory: Memory, ops: Sequence[ir.Operation]) -> Iterator[Handover]:
+@dataclass(frozen=True)
+class Divided:
+    """A divided op: its iteration space, its operands (the output last) and its division."""
+
+    op: ir.Operation
+    space: Space
+    values: tuple[ir.Value, ...]
+    division: Division
+
+
+def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
+    """The ops that become executions, in program order."""
+    found = []
+    for op in ops:
+        if is_compute(op):
+            _, space, values = memory.space(op)
+            found.append(Divided(op, space, values, division_of(op)))
+    return found
+
+
+def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
     """Every read of a buffer that an op wrote, in program order; arguments and constants have no writer."""
     written: dict[ir.Value, list[tuple[ir.Operation, CoreView]]] = {}
-    for op in ops:
-        if not is_compute(op):
-            continue
-        _, space, values = memory.space(op)
-        division = division_of(op, space)
+    for each in ops:
+        op, space, values, division = each.op, each.space, each.values, each.division
         places = [memory.place(value) for value in values]
         for operand, place in enumerate(places[:-1]):
             for writer, owned in written.get(place.buffer, ()):
@@ -47,12 +64,11 @@ def handovers(memory: Memory, ops: Sequence[ir.Operation]) -> Iterator[Handover]
         written[places[-1].buffer] = [*before, (op, made)]
 
 
-def division_of(op: ir.Operation, space: Space) -> Division:
-    """The division that an op records, with the dims that it reduces."""
+def division_of(op: ir.Operation) -> Division:
+    """The division that an op records."""
     if sdsc.DIVISION not in op.attributes:
         raise fail(op, "this operation has no division; run work-distribution first")
-    found = sdsc.division_of(op)
-    return Division(found.splits, found.owners, reduced=space.reduced)
+    return sdsc.division_of(op)
 
 
 def _problem(owned: CoreView, space: Space, operand: int, division: Division) -> str | None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import blocked_dims, checked_cores, divide
+from spyre_mlir.passes._dividing import Divider, blocked_dims, checked_cores
 from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
@@ -35,14 +35,14 @@ class SpanReduction(Pass):
     limit_bytes: int | None = None
 
     def run(self, module: ir.Operation) -> None:
-        cores = checked_cores(self.sencores)
+        cores, divider = checked_cores(self.sencores), Divider()
         for func in functions(module):
             memory = Memory(func)
             for op in body_of(func):
                 if is_compute(op):
-                    self._reduce(memory, op, cores)
+                    self._reduce(memory, op, cores, divider)
 
-    def _reduce(self, memory: Memory, op: ir.Operation, cores: int) -> None:
+    def _reduce(self, memory: Memory, op: ir.Operation, cores: int, divider: Divider) -> None:
         opcode, space, values = memory.space(op)
         try:
             splits = required_splits(space, cores, self.limit_bytes, blocked=blocked_dims(op))
@@ -50,7 +50,7 @@ class SpanReduction(Pass):
             shape = list(shape_of(values[error.operand]))
             raise fail(op, f"'{opcode}' cannot reach its operand of shape {shape}: {error}") from error
         if any(split > 1 for split in splits):
-            divide(op, opcode, space, splits)
+            divider.divide(op, opcode, space, splits)
             self.remark(
                 op,
                 "span",

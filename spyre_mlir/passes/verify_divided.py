@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.division import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
@@ -43,52 +45,63 @@ class VerifyDivided(Pass):
 def _check(op: ir.Operation, opcode: str, space: Space) -> None:
     if sdsc.DIVISION not in op.attributes:
         raise fail(op, "this operation has no sdsc.division")
-    division = sdsc.division_of(op)
+    combine = ir.StringAttr(op.attributes[sdsc.COMBINE]).value if sdsc.COMBINE in op.attributes else None
+    problem = _problem(opcode, space, sdsc.division_of(op), combine, frozenset(sdsc.masks_of(op)))
+    if problem is not None:
+        raise fail(op, problem)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _problem(
+    opcode: str, space: Space, division: Division, combine: str | None, masked: frozenset[int]
+) -> str | None:
+    """What is wrong with a division; a program repeats few of them."""
     splits = division.splits
     if len(splits) != len(space.sizes):
-        raise fail(op, f"the division names {len(splits)} dims, the operation has {len(space.sizes)}")
+        return f"the division names {len(splits)} dims, the operation has {len(space.sizes)}"
     cores = math.prod(splits)
     if not 1 <= cores <= device().cores:
-        raise fail(op, f"the division wants {cores} cores, the device has {device().cores}")
+        return f"the division wants {cores} cores, the device has {device().cores}"
     shares = shares_of(space.units, splits)
     for dim, (split, units) in enumerate(zip(splits, space.units, strict=True)):
         if (split - 1) * shares[dim] >= units:
-            raise fail(op, f"dim {dim} has {units} rows or sticks, so the last of {split} slices has no work")
-    _check_partial(op, opcode, space, splits)
+            return f"dim {dim} has {units} rows or sticks, so the last of {split} slices has no work"
     owners = set(division.owners)
     legal = all(0 <= slice_ < split for owner in owners for slice_, split in zip(owner, splits, strict=True))
     if len(owners) != cores or not legal:
-        raise fail(op, f"the core map does not give each of the {cores} slices one core")
+        return f"the core map does not give each of the {cores} slices one core"
+    return _partial_problem(opcode, space, splits, combine, masked) or _span_problem(space, shares)
+
+
+def _partial_problem(
+    opcode: str, space: Space, splits: tuple[int, ...], combine: str | None, masked: frozenset[int]
+) -> str | None:
+    """A split reduction says how its parts are combined; one dim at most, and none that is masked."""
+    parts = [dim for dim in sorted(space.reduced) if splits[dim] > 1]
+    if not parts:
+        return combine and f"no reduction is split, so there is nothing to combine by '{combine}'"
+    if combine is None:
+        return f"dim {parts[0]} is reduced and divided, but no one combines the partial results"
+    if combine != COMBINE[opcode]:
+        return f"partial results of '{opcode}' are combined by '{COMBINE[opcode]}', not by '{combine}'"
+    if len(parts) > 1:
+        return f"the reduced dims {parts} are divided; at most one may be"
+    return f"dim {parts[0]} is divided, but its mask is for the whole dim" if parts[0] in masked else None
+
+
+def _span_problem(space: Space, shares: tuple[int, ...]) -> str | None:
     elements = [
         share * extent // units
         for share, extent, units in zip(shares, space.padded, space.units, strict=True)
     ]
+    limit = device().span_bytes
     for index, view in enumerate(space.views):
         span = _span_bytes(view, elements)
-        if span > device().span_bytes:
-            limit = device().span_bytes
-            raise fail(
-                op,
-                f"a core addresses {span} bytes of operand {index} {list(view.shape)}; the limit is {limit}",
+        if span > limit:
+            return (
+                f"a core addresses {span} bytes of operand {index} {list(view.shape)}; the limit is {limit}"
             )
-
-
-def _check_partial(op: ir.Operation, opcode: str, space: Space, splits: tuple[int, ...]) -> None:
-    """A split reduction says how its parts are combined; one dim at most, and none that is masked."""
-    parts = [dim for dim in sorted(space.reduced) if splits[dim] > 1]
-    given = ir.StringAttr(op.attributes[sdsc.COMBINE]).value if sdsc.COMBINE in op.attributes else None
-    if not parts:
-        if given is not None:
-            raise fail(op, f"no reduction is split, so there is nothing to combine by '{given}'")
-        return
-    if given is None:
-        raise fail(op, f"dim {parts[0]} is reduced and divided, but no one combines the partial results")
-    if given != COMBINE[opcode]:
-        raise fail(op, f"partial results of '{opcode}' are combined by '{COMBINE[opcode]}', not by '{given}'")
-    if len(parts) > 1:
-        raise fail(op, f"the reduced dims {parts} are divided; at most one may be")
-    if parts[0] in sdsc.masks_of(op):
-        raise fail(op, f"dim {parts[0]} is divided, but its mask is for the whole dim")
+    return None
 
 
 def _span_bytes(view: BufferView, shares: Sequence[int]) -> int:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
-from spyre_mlir.division import core_view
+from spyre_mlir.division import Division, core_view
+from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
-from spyre_mlir.passes._ownership import Handover, division_of, handovers
+from spyre_mlir.passes._memory import Memory, body_of, functions
+from spyre_mlir.passes._ownership import Handover, divided_ops, handovers
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 
@@ -30,13 +32,15 @@ class VerifyOwnership(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            memory, ops = Memory(func), body_of(func)
-            for op in ops:
-                if is_compute(op):
-                    _check_result(memory, op)
-            for each in handovers(memory, ops):
-                if each.problem is not None:
-                    self._mismatch(each)
+            memory = Memory(func)
+            ops = divided_ops(memory, body_of(func))
+            for each in ops:
+                problem = _problem(each.space, each.division)
+                if problem is not None:
+                    raise fail(each.op, problem)
+            for handover in handovers(memory, ops):
+                if handover.problem is not None:
+                    self._mismatch(handover)
 
     def _mismatch(self, each: Handover) -> None:
         writer = f"'{_opcode(each.writer)}' at {location_of(each.writer.location)}"
@@ -46,21 +50,24 @@ class VerifyOwnership(Pass):
         self.remark(each.reader, "mismatch", text)
 
 
-def _check_result(memory: Memory, op: ir.Operation) -> None:
-    """The regions of the finishing cores are different ones, and together the whole result."""
-    _, space, values = memory.space(op)
-    division = division_of(op, space)
-    view = core_view(space, len(values) - 1, division)
+@functools.lru_cache(maxsize=1 << 12)
+def _problem(space: Space, division: Division) -> str | None:
+    """Why the regions of the finishing cores are not different ones that together are the whole result."""
+    division = replace(division, reduced=space.reduced)
+    parts = math.prod(division.splits[dim] for dim in space.reduced)
+    twice = next((group for group in division.groups if len(group) != parts), None)
+    if twice is not None:
+        return f"cores {list(twice)} make one part of the result, which {parts} should"
+    view = core_view(space, len(space.views) - 1, division)
     finished = [view.regions[core] for core in division.finishers]
     owned = [region for region in finished if region is not None]
-    if len(set(owned)) < len(owned):
-        raise fail(op, "two cores finish the same part of the result")
     sticks = sum(math.prod(count for _, count in region.steps) for region in owned)
     # The buffer may have more room than the operation has positions.
     steps = (min(axis.size, -(-space.padded[axis.dim] // axis.divisor)) for axis in space.views[-1].axes)
     total = math.prod(steps)
-    if sticks != total:
-        raise fail(op, f"the cores finish {sticks} sticks of the result, which has {total}")
+    if sticks != total or len(set(owned)) != len(owned):
+        return f"the cores finish {sticks} sticks of the result, which has {total}"
+    return None
 
 
 def _is_in_lx(buffer: ir.Value) -> bool:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from spyre_mlir.division import Matmul, cheapest_split, work_distribution
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import blocked_dims, checked_cores, committed_splits, divide
+from spyre_mlir.passes._dividing import Divider, blocked_dims, checked_cores, committed_splits
 from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
@@ -35,20 +35,20 @@ class WorkDistribution(Pass):
     uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:
-        cores = checked_cores(self.sencores)
+        cores, divider = checked_cores(self.sencores), Divider()
         for func in functions(module):
             memory = Memory(func)
             for op in body_of(func):
                 if is_compute(op):
-                    self._divide(memory, op, cores)
+                    self._divide(memory, op, cores, divider)
 
-    def _divide(self, memory: Memory, op: ir.Operation, cores: int) -> None:
+    def _divide(self, memory: Memory, op: ir.Operation, cores: int, divider: Divider) -> None:
         opcode, space, _ = memory.space(op)
         try:
             splits = self._splits(op, opcode, space, cores)
         except ValueError as error:
             raise fail(op, f"'{opcode}' cannot be divided: {error}") from error
-        division = divide(op, opcode, space, splits)
+        division = divider.divide(op, opcode, space, splits)
         if division.cores < cores or division.partial:
             reason = f"{division.cores} of {cores} cores: slices {list(splits)} of {list(space.units)}"
             if division.partial:

@@ -12,6 +12,32 @@ func.func @valid(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   return
 }
 // -----
+// A last slice that is smaller: 5 sticks in 3 slices are 2, 2 and 1.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @uneven(%x: tensor<1x320xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<1x320xf16, #stick.layout<#rows>>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<1x320xf16, #stick.layout<#rows>>) outs(%e0 : tensor<1x320xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 3], affine_map<(d0) -> (0, d0)>>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<1x320xf16, #stick.layout<#rows>>
+  return
+}
+// -----
+// Partial sums that are added.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#second = affine_map<(d0, d1) -> (d1)>
+func.func @added(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
+  %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>, sdsc.combine = "add", sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0, 0)>>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16, #stick.layout<#vec>>
+  return
+}
+// -----
 // An operation without a division.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
@@ -51,12 +77,12 @@ func.func @cores(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   return
 }
 // -----
-// Whole sticks per core.
+// A last slice without sticks: 4 sticks in 3 slices are 2 and 2.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @sticks(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
-  // expected-error@below {{dim 1 has 4 rows or sticks, which 3 slices do not divide}}
+  // expected-error@below {{dim 1 has 4 rows or sticks, so the last of 3 slices has no work}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 3], affine_map<(d0) -> (0, d0)>>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -64,7 +90,7 @@ func.func @sticks(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   return
 }
 // -----
-// A reduced dim is not divided.
+// A reduced dim is divided only if the partial results are combined.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
@@ -115,5 +141,65 @@ func.func @span(%x: tensor<2097152x128xf16, #stick.layout<#rows>>) {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> tensor<2097152x128xf16, #stick.layout<#rows>>
+  return
+}
+// -----
+// Partial results are combined by what the operation is made of.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#second = affine_map<(d0, d1) -> (d1)>
+func.func @other(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
+  // expected-error@below {{partial results of 'maxnonstick' are combined by 'max', not by 'add'}}
+  %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"maxnonstick", {}>, sdsc.combine = "add", sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0, 0)>>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16, #stick.layout<#vec>>
+  return
+}
+// -----
+// What is not split is not combined.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#second = affine_map<(d0, d1) -> (d1)>
+func.func @idle(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
+  // expected-error@below {{no reduction is split, so there is nothing to combine by 'add'}}
+  %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>, sdsc.combine = "add", sdsc.division = #sdsc.division<[1, 2], affine_map<(d0) -> (0, d0)>>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16, #stick.layout<#vec>>
+  return
+}
+// -----
+// One reduced dim at most.
+#cube = affine_map<(d0, d1, d2) -> (d0, d1, d2 floordiv 64, d2 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#all = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#last = affine_map<(d0, d1, d2) -> (d2)>
+func.func @two(%x: tensor<4x8x64xf16, #stick.layout<#cube>>) {
+  %e0 = tensor.empty() : tensor<64xf16, #stick.layout<#vec>>
+  // expected-error@below {{the reduced dims [0, 1] are divided; at most one may be}}
+  %0 = linalg.generic {indexing_maps = [#all, #last], iterator_types = ["reduction", "reduction", "parallel"]} ins(%x : tensor<4x8x64xf16, #stick.layout<#cube>>) outs(%e0 : tensor<64xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>, sdsc.combine = "add", sdsc.division = #sdsc.division<[2, 4, 1], affine_map<(d0) -> (d0 mod 2, d0 floordiv 2, 0)>>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<64xf16, #stick.layout<#vec>>
+  return
+}
+// -----
+// A masked dim stays whole.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#sparse = affine_map<(d0) -> (d0, 0)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#first = affine_map<(d0, d1) -> (d0)>
+func.func @masked(%x: tensor<8x130xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<8xf16, #stick.layout<#sparse>>
+  // expected-error@below {{dim 1 is divided, but its mask is for the whole dim}}
+  %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<8x130xf16, #stick.layout<#rows>>) outs(%e0 : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>, sdsc.masks = {d1 = 0.0 : f64}, sdsc.combine = "add", sdsc.division = #sdsc.division<[1, 3], affine_map<(d0) -> (0, d0)>>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<8xf16, #stick.layout<#sparse>>
   return
 }

@@ -1,5 +1,6 @@
 // RUN: spyre-opt %s --spyre-pipeline | filecheck %s
 // RUN: spyre-opt %s --spyre-pipeline="sencores=2" | filecheck %s --check-prefix=TWO
+// RUN: spyre-opt %s --spyre-pipeline="sencores=30 uneven-splits" --to-level=divided | filecheck %s --check-prefix=UNEVEN
 // RUN: spyre-opt %s --spyre-pipeline="precision=strict" --to-level=device-ops | filecheck %s --check-prefix=STRICT
 // RUN: spyre-opt %s --spyre-pipeline --to-level=device-ops | filecheck %s --check-prefix=DEVICE
 // RUN: spyre-opt %s --spyre-pipeline="verify-each" --mlir-timing -o /dev/null 2>&1 | filecheck %s --check-prefix=EACH
@@ -21,6 +22,9 @@
 // Two cores: two addresses per operand.
 // TWO: "sdscbundle.sdsc_execute"(%{{[^,]*}}, %{{[^,]*}}, %{{[^,]*}}, %{{[^,]*}}) {sdsc_filename = "sdsc_0.json"
 
+// 128 rows over 30 cores: 16 slices of 8 rows are equal; of slices that may differ the best are 26 of 5, or fewer.
+// UNEVEN: sdsc.division = #sdsc.division<[26, 1], #{{.*}}>, sdsc.op = #sdsc.op<"max", {}>
+
 // The fp32 island of the sum is kept by the strict policy only.
 // STRICT: sdsc.op = #sdsc.op<"dl16tofp32", {}>
 // STRICT: ins({{.*}}xf32>) {{.*}}sdsc.op = #sdsc.op<"sum", {}>
@@ -33,13 +37,14 @@
 // EACH: verify-device-ops
 // EACH: verify-laid-out
 // EACH: verify-padding
+// EACH: span-reduction
 // EACH: verify-divided
 // EACH: verify-placed
 // EACH: verify-bundle
 
 // CORES: error: sencores is 33; the device has 1 to 32 cores.
 // POLICY: error: Precision policy 'half' is not known; 'device' and 'strict' are.
-// OPTION: error: The spyre pipeline has no option 'speed'; its options: sencores, precision, verify-each, stick-outermost, host-padding.
+// OPTION: error: The spyre pipeline has no option 'speed'; its options: sencores, precision, verify-each, uneven-splits, stick-outermost, host-padding.
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
 #vec = affine_map<(d0) -> (d0)>

@@ -22,6 +22,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
     assert [line.split()[0] for line in lines] == [
         "chain",
         "compile-time",
+        "division",
         "layouts",
         "restickify",
         "simulate",

@@ -14,9 +14,9 @@ import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 
 
-def check(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], sencores: int, text: str = "") -> None:
+def check(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], text: str = "", **options) -> None:
     """Compiles, validates and runs; every result has the shape and the numbers of float64."""
-    program = spyre_mlir.compile(model, inputs, sencores=sencores)
+    program = spyre_mlir.compile(model, inputs, **options)
     assert not (findings := validate(program.bundle)), "\n".join([text, *map(str, findings)])
     results = program(*inputs)
     with torch.no_grad():
@@ -30,9 +30,9 @@ def check(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], sencores: in
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_are_exact(seed):
     """Chains of pointwise ops, broadcasts, reductions, matmuls, reshapes, slices, concatenations, pads."""
-    program = RandomProgram(seed)
-    sencores = random.Random(seed).randint(1, 32)
-    check(program, tuple(program.inputs), sencores, "\n".join(program.text) + f"\nsencores={sencores}")
+    program, rng = RandomProgram(seed), random.Random(seed)
+    options = {"sencores": rng.randint(1, 32), "uneven_splits": rng.random() < 0.5}
+    check(program, tuple(program.inputs), "\n".join([*program.text, str(options)]), **options)
 
 
 class _Function(torch.nn.Module):
@@ -77,7 +77,12 @@ FOUND = {
 def test_what_random_programs_found(name, sencores):
     function, *shapes = FOUND[name]
     torch.manual_seed(0)
-    check(_Function(function), tuple(torch.randint(-2, 3, shape).half() for shape in shapes), sencores, name)
+    check(
+        _Function(function),
+        tuple(torch.randint(-2, 3, shape).half() for shape in shapes),
+        name,
+        sencores=sencores,
+    )
 
 
 LINALG = """
@@ -115,7 +120,10 @@ def test_random_linalg_is_exact(seed):
     x, y = (generator.integers(-2, 3, shape).astype(dtype) for shape in ((c, a), (b,)))
     text = LINALG.format(a=a, b=b, c=c, t=kind)
     program = spyre_mlir.compile(
-        text, sencores=rng.randint(1, 32), precision=rng.choice(("device", "strict"))
+        text,
+        sencores=rng.randint(1, 32),
+        precision=rng.choice(("device", "strict")),
+        uneven_splits=rng.random() < 0.5,
     )
     assert not validate(program.bundle)
     expected = (x.T[:, None, :] * y[None, :, None] - x.T[:, None, :]).sum(-1)

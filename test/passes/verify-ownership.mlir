@@ -1,0 +1,129 @@
+// RUN: spyre-opt %s --verify-ownership --split-input-file --verify-diagnostics | filecheck %s
+
+// Rows written by four cores and read by the same four: nothing to say.
+// CHECK-LABEL: func.func @same
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @same(%x: !mat) {
+  %e0 = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e0 : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %e1 = tensor.empty() : !mat
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e1 : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return
+}
+
+// -----
+
+// In device memory another division costs nothing: a remark with both views.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @elsewhere(%x: !mat) {
+  %e0 = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e0 : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.hbm<"pool", 0>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %e1 = tensor.empty() : !mat
+  // expected-remark@below {{mismatch: operand 0 of 'neg', made by 'exp' at}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e1 : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return
+}
+
+// -----
+
+// In a scratchpad it would be wrong numbers.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @lost_owner(%x: !mat) {
+  %e0 = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e0 : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %e1 = tensor.empty() : !mat
+  // expected-error@below {{a buffer in LX is read by cores that do not own it: operand 0 of 'neg', made by 'exp' at}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e1 : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return
+}
+
+// -----
+
+// The same slices in another order of cores are other owners: reordering loops loses them.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#rows_first = affine_map<(d0) -> (d0 mod 2, (d0 floordiv 2) mod 2)>
+#sticks_first = affine_map<(d0) -> ((d0 floordiv 2) mod 2, d0 mod 2)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @reordered(%x: !mat) {
+  %e0 = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e0 : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 2], #rows_first>, sdsc.placement = #sdsc.lx<0>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %e1 = tensor.empty() : !mat
+  // expected-error@below {{core division mismatch: core 1 writes}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e1 : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[2, 2], #sticks_first>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return
+}
+
+// -----
+
+// Parts of sums are not the values that a reader wants.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#second = affine_map<(d0, d1) -> (d1)>
+#first = affine_map<(d0) -> (d0)>
+func.func @partial(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
+  %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>, sdsc.combine = "add", sdsc.division = #sdsc.division<[2, 4], affine_map<(d0) -> (d0 mod 2, (d0 floordiv 2) mod 4)>>, sdsc.placement = #sdsc.lx<0>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16, #stick.layout<#vec>>
+  %e1 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
+  // expected-error@below {{the writer leaves parts of sums on its cores, not the finished values}}
+  %1 = linalg.generic {indexing_maps = [#first, #first], iterator_types = ["parallel"]} ins(%0 : tensor<256xf16, #stick.layout<#vec>>) outs(%e1 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[4], affine_map<(d0) -> (d0)>>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<256xf16, #stick.layout<#vec>>
+  return
+}
+
+// -----
+
+// Two cores with the same slice would finish it twice.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @twice(%x: !mat) {
+  %e0 = tensor.empty() : !mat
+  // expected-error@below {{cores [0, 1] make one part of the result, which 1 should}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e0 : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], affine_map<(d0) -> (d0 floordiv 2, 0)>>, sdsc.placement = #sdsc.hbm<"pool", 0>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return
+}
