@@ -74,3 +74,12 @@ func.func @two(%x: tensor<4x8388608x64xf16, #stick.layout<#cube>>) {
   } -> tensor<64xf16, #stick.layout<#vec>>
   return
 }
+// -----
+// A transposed weight: the input needs 5 slices of the columns, the output 8 of the rows, 40 cores together.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
+func.func @transposed(%x: tensor<131072x5120xf16, #stick.layout<#rows>>) {
+  // expected-error@below {{'ReStickifyOpHBM' cannot reach its operand of shape [131072, 5120]: Operand 1 of sizes [131072, 5120] (f16) cannot be split legally: with [4, 5] slices of [2048, 80] sticks or rows on at most 32 cores one core still spans 335544320 bytes, the limit is 268435456.}}
+  %0 = "stick.restickify"(%x) : (tensor<131072x5120xf16, #stick.layout<#rows>>) -> tensor<131072x5120xf16, #stick.layout<#columns>>
+  return
+}

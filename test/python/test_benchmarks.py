@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as command  # noqa: E402
-from benchmarks import measure, registry, report  # noqa: E402
+from benchmarks import division, measure, registry, report  # noqa: E402
 from benchmarks.chain import text  # noqa: E402
 from spyre_mlir.bundle.folder import executed_files  # noqa: E402
 
@@ -68,3 +68,11 @@ def test_a_chain_has_one_device_operation_per_op():
     for program, operations in ((text(10), 10), (text(10, fan=True), 11)):
         bundle = spyre_mlir.compile(program).bundle
         assert len(executed_files(bundle.statements)) == operations
+
+
+def test_a_division_tells_cores_and_balance():
+    """33 rows of 4 sticks: 11 x 2 equal slices of 6, or 7 x 4 of at most 5 where 132 / 28 is the mean."""
+    even, uneven = (list(division._ops("gelu_mlp", way)) for way in (False, True))
+    add = [(ops[1].opcode, ops[1].splits, ops[1].cores, ops[1].largest) for ops in (even, uneven)]
+    assert add == [("add", (11, 2), 22, 6), ("add", (7, 4), 28, 5)]
+    assert even[1].balance == 1 and uneven[1].balance == pytest.approx(5 * 28 / 132)

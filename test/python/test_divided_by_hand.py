@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from spyre_mlir.bundle.design_json import to_json
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
@@ -94,6 +95,13 @@ def test_the_last_core_has_the_smaller_slice():
     (design,) = lowered(DIVISIONS["a smaller last part"][0]).designs.values()
     assert (design.sizes["in"], design.slices["in"], design.shares["in"]) == (4096, 5, 13 * 64)
     assert [len(set(operand.start)) for operand in design.operands] == [5, 5, 1]
+
+
+def test_the_folder_tells_the_first_slice_from_the_last():
+    """The bundle's ``ss_`` is a full slice, ``el_`` the last one: 832 and 768 of a depth of 4096."""
+    (design,) = lowered(DIVISIONS["a smaller last part"][0]).designs.values()
+    stage = to_json(design)["0_batchmatmul"]["dscs_"][0]["batchmatmul"]["dataStageParam_"]["0"]
+    assert (stage["ss_"]["in_"], stage["el_"]["in_"]) == (832, 768)
 
 
 def test_parts_that_nobody_combines_are_an_error():
