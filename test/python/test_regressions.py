@@ -130,7 +130,7 @@ def test_a_span_beyond_the_limit_is_an_error_by_default() -> None:
       return %y : tensor<4194304x64xf16>
     }
     """
-    with pytest.raises(spyre_mlir.CompileError, match="cannot be split legally.*the limit is 268435456"):
+    with pytest.raises(spyre_mlir.CompileError, match=r"cannot be split legally.*the limit is 268435456"):
         spyre_mlir.compile(text, sencores=1)
     assert spyre_mlir.compile(text, sencores=4).bundle.designs
 
