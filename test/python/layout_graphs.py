@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Sequence
 
 from spyre_mlir.layout.candidates import Candidate, candidate_of, conversion_price, image
-from spyre_mlir.layout.choice import Own, Plan, Problem
+from spyre_mlir.layout.choice import Plan, Problem
 from spyre_mlir.layout.graph import (
     Assembled,
     Carried,
@@ -24,6 +24,7 @@ from spyre_mlir.layout.graph import (
     whole,
 )
 from spyre_mlir.layout.operations import transfer_cost, ways
+from spyre_mlir.layout.states import Own
 from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
 from spyre_mlir.layout.stick_layout import StickLayout
 
