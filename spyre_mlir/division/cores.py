@@ -41,6 +41,14 @@ class Division:
     shares: tuple[int, ...] = ()
     reduced: frozenset[int] = frozenset()
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        """Divisions are keys of caches; owners make them long."""
+        return hash((self.splits, self.owners, self.shares, self.reduced))
+
     @classmethod
     def of(
         cls, splits: Sequence[int], units: Sequence[int], reduced: frozenset[int] = frozenset()

@@ -50,6 +50,7 @@ class CoreView:
     slices: tuple[tuple[int, int], ...] = field(compare=False)
 
 
+@functools.lru_cache(maxsize=1 << 12)
 def core_view(space: Space, operand: int, division: Division) -> CoreView:
     """What each core of a division owns of the buffer of an operand, whole sticks, its padding included.
 
