@@ -1,7 +1,7 @@
 """Work division over cores: how many slices per dim, which core owns which, and what that costs. No IR."""
 
 from spyre_mlir.division.cores import Division
-from spyre_mlir.division.distribute import distribute, work_distribution
+from spyre_mlir.division.distribute import work_distribution
 from spyre_mlir.division.matmul import Matmul, cheapest_split
 from spyre_mlir.division.ownership import CoreView, core_view, mismatch, same_owners
 from spyre_mlir.division.spans import SpanError, required_splits, span_bytes
@@ -13,7 +13,6 @@ __all__ = [
     "SpanError",
     "cheapest_split",
     "core_view",
-    "distribute",
     "mismatch",
     "required_splits",
     "same_owners",

@@ -8,16 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
-from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import checked, divisors, filled
-
-
-def distribute(units: Sequence[int], divisible: Sequence[bool], cores: int) -> Division:
-    """Divides the ``divisible`` ones of dims of ``units`` over at most ``cores`` cores; no dim is reduced."""
-    blocked = frozenset(dim for dim, may in enumerate(divisible) if not may)
-    return Division.mixed_radix(work_distribution(tuple(units), frozenset(), cores, blocked=blocked))
 
 
 @functools.lru_cache(maxsize=1 << 12)
