@@ -1,0 +1,131 @@
+"""What a memory planner takes: buffers with lifetimes, and the memory that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+class PlanError(ValueError):
+    """Buffers or a memory that no plan can be made for; the message names what is wrong."""
+
+
+@dataclass(frozen=True)
+class LifetimeBoundBuffer:
+    """``size`` bytes, live from its first use to its last, both included.
+
+    ``uses`` are the positions of the operations that touch it, rising; the first one writes it unless
+    ``first_use_is_read``. At its first use it may take the place of one of its ``in_place_parents``, if that is
+    the last use of the parent and the buffer is no larger. ``copies`` are laid out one behind the other: 2 for
+    ping-pong (double buffering).
+
+    Traffic is what the planner minimises, in bytes of device memory. A buffer without an address moves
+    ``spilled_traffic`` (by default its size at every use), one with an address ``placed_traffic`` (by default
+    nothing, or its size once where the first use is a read: it has to be loaded). In a scratchpad ``size`` is
+    that of one core and traffic that of all.
+    """
+
+    name: str
+    size: int
+    uses: tuple[int, ...]
+    first_use_is_read: bool = False
+    in_place_parents: tuple[str, ...] = ()
+    copies: int = 1
+    spilled_traffic: int | None = None
+    placed_traffic: int | None = None
+
+    @property
+    def first(self) -> int:
+        return self.uses[0]
+
+    @property
+    def last(self) -> int:
+        return self.uses[-1]
+
+    @property
+    def traffic_if_spilled(self) -> int:
+        if self.spilled_traffic is not None:
+            return self.spilled_traffic
+        return self.size * self.copies * len(self.uses)
+
+    @property
+    def traffic_if_placed(self) -> int:
+        if self.placed_traffic is not None:
+            return self.placed_traffic
+        return self.size * self.copies if self.first_use_is_read else 0
+
+    @property
+    def saving(self) -> int:
+        """Bytes of device memory that an address saves."""
+        return self.traffic_if_spilled - self.traffic_if_placed
+
+
+@dataclass(frozen=True)
+class MemorySpace:
+    """``capacity`` bytes from address 0; every address is a multiple of ``alignment``, a power of two."""
+
+    capacity: int
+    alignment: int = 128
+
+    def __post_init__(self) -> None:
+        if self.capacity < 0:
+            raise PlanError(f"The capacity is {self.capacity} bytes; it cannot be negative.")
+        if self.alignment < 1 or self.alignment & (self.alignment - 1):
+            raise PlanError(f"The alignment is {self.alignment} bytes; it must be a power of two.")
+
+    def bytes_of(self, buffer: LifetimeBoundBuffer) -> int:
+        """What a buffer takes, its copies and the rounding to the alignment included."""
+        return -(-buffer.size // self.alignment) * self.alignment * buffer.copies
+
+
+def check_buffers(buffers: Sequence[LifetimeBoundBuffer]) -> Mapping[str, LifetimeBoundBuffer]:
+    """The buffers by name; ``PlanError`` for the first one that makes no sense."""
+    named: dict[str, LifetimeBoundBuffer] = {}
+    for buffer in buffers:
+        if buffer.name in named:
+            raise PlanError(f"Two buffers are called '{buffer.name}'.")
+        named[buffer.name] = buffer
+        problem = _problem(buffer)
+        if problem is not None:
+            raise PlanError(f"Buffer '{buffer.name}' {problem}.")
+    for buffer in buffers:
+        missing = next((name for name in buffer.in_place_parents if name not in named), None)
+        if missing is not None:
+            raise PlanError(f"Buffer '{buffer.name}' is in place of '{missing}', which is no buffer.")
+    _check_cycles(named)
+    return named
+
+
+def _problem(buffer: LifetimeBoundBuffer) -> str | None:
+    if buffer.size < 1:
+        return f"has {buffer.size} bytes; a buffer has at least 1"
+    if buffer.copies < 1:
+        return f"has {buffer.copies} copies; a buffer has at least 1"
+    if not buffer.uses:
+        return "is never used"
+    if any(b < a for a, b in zip(buffer.uses, buffer.uses[1:], strict=False)):
+        return f"has uses {list(buffer.uses)}, which do not rise"
+    if buffer.traffic_if_spilled < 0 or buffer.traffic_if_placed < 0:
+        return "has negative traffic"
+    return None
+
+
+def _check_cycles(named: Mapping[str, LifetimeBoundBuffer]) -> None:
+    """Depth first over the parents, without recursion: chains are as long as programs."""
+    done: set[str] = set()
+    for start in named:
+        path: dict[str, None] = {}
+        stack = [(start, iter(named[start].in_place_parents))]
+        while stack:
+            name, parents = stack[-1]
+            path[name] = None
+            parent = next((each for each in parents if each not in done), None)
+            if parent is None:
+                done.add(name)
+                path.pop(name)
+                stack.pop()
+            elif parent in path:
+                circle = [*list(path)[list(path).index(parent) :], parent]
+                raise PlanError(f"In-place parents form a circle: {' -> '.join(circle)}.")
+            else:
+                stack.append((parent, iter(named[parent].in_place_parents)))

@@ -1,0 +1,112 @@
+"""A planning problem as arrays, and what every plan of it must obey."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, check_buffers
+
+Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """``buffers`` in the order of their first use (ties as given), and one array entry for each.
+
+    ``sizes`` are aligned bytes, copies included. Buffer i is live at the times ``starts[i]`` to ``ends[i]``,
+    both included. ``parents[i]`` are the buffers that i can really take the place of: their last use is the
+    first use of i, and i is no larger.
+    """
+
+    buffers: tuple[LifetimeBoundBuffer, ...]
+    space: MemorySpace
+    starts: Array
+    ends: Array
+    sizes: Array
+    savings: Array
+    parents: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> Instance:
+        """The instance of some buffers; ``PlanError`` if they make no sense."""
+        check_buffers(buffers)
+        ordered = tuple(sorted(buffers, key=lambda buffer: buffer.first))
+        return cls(
+            ordered,
+            space,
+            starts=_array(buffer.first for buffer in ordered),
+            ends=_array(buffer.last for buffer in ordered),
+            sizes=_array(space.bytes_of(buffer) for buffer in ordered),
+            savings=_array(buffer.saving for buffer in ordered),
+            parents=_parents(ordered, space),
+        )
+
+    def __len__(self) -> int:
+        return len(self.buffers)
+
+    def subset(self, keep: Sequence[int]) -> Instance:
+        """The instance of some of the buffers, by rising index; parents that are left out are no parents."""
+        new = {old: number for number, old in enumerate(keep)}
+        parents = tuple(tuple(new[p] for p in self.parents[old] if p in new) for old in keep)
+        at = np.asarray(keep, np.int64)
+        return Instance(
+            tuple(self.buffers[old] for old in keep),
+            self.space, self.starts[at], self.ends[at], self.sizes[at], self.savings[at], parents,
+        )  # fmt: skip
+
+    @functools.cached_property
+    def shareable(self) -> Array:
+        """Per buffer the bytes that it need not have of its own at its first use: its size if it has a parent."""
+        return np.where([bool(some) for some in self.parents], self.sizes, 0)
+
+    @functools.cached_property
+    def times(self) -> Array:
+        """The times at which buffers begin, rising. The load is highest at one of them."""
+        return np.unique(self.starts)
+
+    @functools.cached_property
+    def loads(self) -> Array:
+        """Per entry of ``times`` the bytes that the live buffers need at least, all in-place pairs shared."""
+        return self.load_of(np.ones(len(self), bool))
+
+    def load_of(self, kept: NDArray[np.bool_]) -> Array:
+        """``loads`` of some of the buffers; a pair is shared only if both are kept."""
+        sizes = np.where(kept, self.sizes, 0)
+        begin = np.searchsorted(self.times, self.starts)
+        end = np.searchsorted(self.times, self.ends, side="right")
+        change = np.zeros(len(self.times) + 1, np.int64)
+        np.add.at(change, begin, sizes)
+        np.subtract.at(change, end, sizes)
+        load = np.cumsum(change)[:-1]
+        for child in np.flatnonzero(kept & (self.shareable > 0)):
+            if any(kept[parent] for parent in self.parents[child]):
+                load[begin[child]] -= self.sizes[child]
+        return load
+
+    @property
+    def load(self) -> int:
+        """The largest load, LOAD of the literature: no plan of all buffers has a lower peak."""
+        return int(self.loads.max(initial=0))
+
+
+def _array(values) -> Array:
+    return np.fromiter(values, np.int64)
+
+
+def _parents(ordered: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> tuple[tuple[int, ...], ...]:
+    index = {buffer.name: at for at, buffer in enumerate(ordered)}
+    found = []
+    for child in ordered:
+        usable = []
+        for name in child.in_place_parents:
+            parent = ordered[index[name]]
+            fits = space.bytes_of(child) <= space.bytes_of(parent)
+            if fits and parent.last == child.first and parent.copies == child.copies == 1:
+                usable.append(index[name])
+        found.append(tuple(dict.fromkeys(usable)))
+    return tuple(found)

@@ -1,0 +1,37 @@
+"""What a memory planner gives: addresses, the reason where there is none, and how good that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """The plan of some buffers in one memory.
+
+    ``addresses`` are those of the placed buffers in bytes, ``spilled`` the reasons of all others, both by name.
+    ``traffic`` are the bytes of device memory that all buffers move under this plan. No plan with one address
+    per buffer moves less than ``bound`` bytes. ``peak`` is the end of the highest buffer. ``load`` is the
+    largest sum of the sizes alive together, of the placed buffers: no plan of them has a lower peak. ``work`` counts
+    the steps of searches (no clock, so it is equal on every machine).
+    """
+
+    solver: str
+    addresses: Mapping[str, int]
+    spilled: Mapping[str, str]
+    traffic: int
+    bound: int
+    peak: int
+    load: int
+    work: int = 0
+
+    @property
+    def gap(self) -> int:
+        """Bytes of traffic by which a better plan could be better, at most."""
+        return self.traffic - self.bound
+
+    @property
+    def proven(self) -> bool:
+        """Whether no plan moves less."""
+        return self.gap == 0
