@@ -37,6 +37,11 @@ class SpyrePipeline(Options):
     the plan of the memory holds. ``stick_outermost`` makes the stick count the outermost device dim of a
     default layout, as in the tiled-tensor RFC. ``host_padding`` is what the host leaves in the padding of
     arguments.
+
+    ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions for
+    that where it pays; ``layout_solver``, ``lx_frac_avail``, ``in_place``
+    and ``lx_ops`` are options of ``scratchpad-planning``, ``clone_inputs`` adds that pass. ``order_by_size`` plans
+    all memories with the largest buffers first.
     """
 
     sencores: int = from_environment("SENCORES", device().cores)
@@ -45,6 +50,14 @@ class SpyrePipeline(Options):
     uneven_splits: bool = False
     stick_outermost: bool = False
     host_padding: Literal["undefined", "zero"] = "undefined"
+    lx_planning: bool = from_environment("LX_PLANNING", True)
+    co_optimizing_lx_planning: bool = from_environment("CO_OPTIMIZING_LX_PLANNING", True)
+    layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    clone_inputs: bool = True
+    in_place: bool = True
+    lx_ops: tuple[str, ...] = ()
+    order_by_size: bool = False
 
     @classmethod
     def title(cls) -> str:
@@ -85,10 +98,11 @@ class SpyrePipeline(Options):
                 (
                     f"span-reduction{{sencores={self.sencores}}}",
                     f"work-distribution{{{self._distribution()}}}",
+                    *self._alignment(),
                     "verify-divided",
                 ),
             ),
-            ("placed", ("place-in-hbm", "verify-placed", "verify-ownership")),
+            ("placed", (*self._scratchpad(), "place-in-hbm", "verify-placed", "verify-ownership")),
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks("verify-bundle"))),
         ]
 
@@ -116,8 +130,33 @@ class SpyrePipeline(Options):
         zero = self.host_padding == "zero"
         return "resolve-padding{host-padding=zero}" if zero else "resolve-padding"
 
+    def _alignment(self) -> tuple[str, ...]:
+        wanted = self.lx_planning and self.co_optimizing_lx_planning
+        return (_text("align-divisions", lx_frac_avail=self.lx_frac_avail),) if wanted else ()
+
+    def _scratchpad(self) -> tuple[str, ...]:
+        if not self.lx_planning:
+            return ()
+        planning = _text(
+            "scratchpad-planning",
+            layout_solver=self.layout_solver,
+            order_by_size=self.order_by_size,
+            lx_frac_avail=self.lx_frac_avail,
+            in_place=self.in_place,
+            lx_ops=self.lx_ops,
+        )
+        cloning = _text("clone-inputs", lx_frac_avail=self.lx_frac_avail)
+        return (*((cloning,) if self.clone_inputs else ()), planning)
+
     def _checks(self, *names: str) -> tuple[str, ...]:
         return names if self.verify_each else ()
+
+
+def _text(name: str, **options: object) -> str:
+    """One of our passes with options, as the text of a pipeline."""
+    found = passes.find(name)
+    assert found is not None, f"there is no pass {name}"
+    return str(found(**options))
 
 
 @dataclass(frozen=True)

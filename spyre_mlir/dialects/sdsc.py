@@ -25,7 +25,11 @@ array, whose shape is ``array``.
 ``sdsc.history = [["fusion", "fuse-device-ops", "reason"]]`` on an op lists what made it, oldest first; the
 bundle's debug handle carries it on.
 
-``sdsc.clone`` copies a tensor into a buffer of its own.
+``sdsc.clone`` copies a tensor into a buffer of its own. One with ``sdsc.optional`` only saves traffic: without it
+its readers take the source.
+
+``sdsc.spilled = ["core division mismatch: .."]`` on the maker of a buffer in device memory: why it is not in LX, in
+the order of ``scratchpad/eligibility.py``.
 """
 
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.
@@ -43,6 +47,7 @@ from spyre_mlir.mlir import ext, ir, location_of
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
+OPTIONAL, SPILLED = "sdsc.optional", "sdsc.spilled"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -126,6 +131,16 @@ def hbm_attr(base: str, offset: int) -> HbmAttr:
     """``#sdsc.hbm`` from Python values; ``offset`` in bytes."""
     i64 = ir.IntegerType.get_signless(64)
     return HbmAttr.get(ir.StringAttr.get(base), ir.IntegerAttr.get(i64, offset))
+
+
+def lx_attr(address: int) -> LxAttr:
+    """``#sdsc.lx`` from a byte address."""
+    return LxAttr.get(ir.IntegerAttr.get(ir.IntegerType.get_signless(64), address))
+
+
+def placement_of(op: ir.Operation) -> HbmAttr | LxAttr | None:
+    """Where the buffer that an op makes lives, if that is decided."""
+    return op.attributes[PLACEMENT] if PLACEMENT in op.attributes else None
 
 
 def host_attr(label: str, kind: str, dtype: str) -> HostAttr:

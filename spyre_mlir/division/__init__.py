@@ -3,7 +3,7 @@
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.distribute import work_distribution
 from spyre_mlir.division.matmul import Matmul, cheapest_split
-from spyre_mlir.division.ownership import CoreView, core_view, mismatch, same_owners
+from spyre_mlir.division.ownership import CoreView, core_view, local_bytes, mismatch, same_owners
 from spyre_mlir.division.spans import SpanError, required_splits, span_bytes
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "SpanError",
     "cheapest_split",
     "core_view",
+    "local_bytes",
     "mismatch",
     "required_splits",
     "same_owners",

@@ -8,6 +8,7 @@ so equal parts are written alike, whatever the operation calls its dims.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
+from spyre_mlir.target.device import device
 
 #: Steps along device dims, outermost first: (stride in elements, positions).
 Steps = tuple[tuple[int, int], ...]
@@ -42,12 +44,14 @@ class CoreView:
     """The region of a buffer that each core owns, None where its slice lies in nothing but padding.
 
     ``partial`` says that cores hold parts of sums there. ``slices`` tells which device dims are sliced, as
-    (stride in elements, slices); the regions follow from it, so it is not compared.
+    (stride in elements, slices); the regions follow from it, so it is not compared. ``image`` is how LX holds a
+    region: the steps of a full share, without what lies between them in the buffer.
     """
 
     regions: tuple[Region | None, ...]
     partial: bool
     slices: tuple[tuple[int, int], ...] = field(compare=False)
+    image: Steps = field(compare=False)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -67,13 +71,34 @@ def core_view(space: Space, operand: int, division: Division) -> CoreView:
     return _core_view(view, space.padded, elements, division.splits, division.owners, partial)
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def local_bytes(space: Space, operand: int, division: Division) -> int:
+    """Bytes that an operand takes in the LX of each core: whole sticks of a full share.
+
+    All cores run one program with one set of strides, so a smaller last slice takes as much.
+    """
+    shares, view, sticks = shares_of(space.units, division.splits), space.views[operand], 1
+    for dim in space.present[operand]:
+        share = shares[dim] * (space.padded[dim] // space.units[dim])
+        sticks *= share // view.elements_per_stick if dim == view.lane else share
+    return sticks * device().stick_bytes
+
+
 def same_owners(one: CoreView, other: CoreView) -> bool:
     """Whether each core owns the same part of the buffer in both."""
     return one.regions == other.regions
 
 
 def mismatch(writer: CoreView, reader: CoreView) -> str | None:
-    """Why a reader cannot take a buffer from where the writer's cores left it; None if it can."""
+    """Why a reader cannot take a buffer from where the writer's cores left it; None if it can.
+
+    In LX the sticks of a region lie one behind the other, by the steps of a full share: the stick ``sum of
+    position_k * stride_k`` elements behind the first one is number ``sum of position_k * (product of the counts
+    of all smaller strides)``. That depends on the image alone (merging two steps keeps the number), so where
+    regions and images are equal both find each stick at the same address, also on a core with a smaller last
+    slice: its positions are some of a full share's. Equal regions have equal images unless an operation goes
+    beyond the room of the buffer.
+    """
     if writer.partial:
         return "core division mismatch: the writer leaves parts of sums on its cores, not the finished values"
     if len(writer.regions) != len(reader.regions):
@@ -87,6 +112,9 @@ def mismatch(writer: CoreView, reader: CoreView) -> str | None:
                 f"core division mismatch: core {core} writes {_text(written)} ({_sliced(writer)}),"
                 f" but reads {_text(read)} ({_sliced(reader)})"
             )
+    if writer.image != reader.image:
+        kept, taken = (_text(Region(0, view.image)) for view in (writer, reader))
+        return f"core division mismatch: each core keeps {kept}, but the reader takes it as {taken}"
     return None
 
 
@@ -124,7 +152,20 @@ def _core_view(
             merged[steps] = _merged(steps)
         regions.append(Region(view.offset + sum([part.start for part in owned]), merged[steps]))
     slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
-    return CoreView(tuple(regions), partial, slices)
+    return CoreView(tuple(regions), partial, slices, _image(view, shares))
+
+
+def _image(view: BufferView, shares: tuple[int, ...]) -> Steps:
+    """The steps of a full share of every dim; a dim with one axis has all its positions, beyond its room too."""
+    dims = [axis.dim for axis in view.axes]
+    steps = []
+    for axis in view.axes:
+        count = -(-shares[axis.dim] // axis.divisor)
+        if dims.count(axis.dim) > 1:
+            begin, end = _range(axis, 0, shares[axis.dim] - 1)
+            count = end - begin
+        steps.append((axis.stride, count))
+    return _merged([[step for step in steps if step[1] > 1]])
 
 
 def _parts(view: BufferView, dim: int, extent: int, share: int, slices: int) -> list[Region | None]:

@@ -1,8 +1,12 @@
-"""One divided, placed operation as a SuperDSC design: labels, sizes, slices, operands, masks. No IR."""
+"""One divided, placed operation as a SuperDSC design: labels, sizes, slices, operands, masks. No IR.
+
+An operand in device memory is a part of the whole tensor, whose strides its dims and gaps say. One in LX is this
+core's slice alone: the same dims in the same order, one behind the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.model import INPUT, KERNEL, KERNEL_IDX, OUTPUT, Constant, DebugHandle, Design, Operand
@@ -41,6 +45,7 @@ class DesignBuilder:
         division: Division,
         constants: Mapping[str, float],
         masks: Mapping[int, float],
+        in_lx: Collection[int] = (),
     ) -> None:
         self.opcode = opcode
         self.op = DEVICE_OPS[opcode]
@@ -48,6 +53,7 @@ class DesignBuilder:
         self.division = division
         self.constants = constants
         self.masks = masks  # by iteration dim: what its padding reads as
+        self.in_lx = in_lx  # operands by number
         units = shares_of(space.units, division.splits)
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
         self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
@@ -56,7 +62,7 @@ class DesignBuilder:
         self.fillers: set[str] = set()
 
     def build(self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None) -> Design:
-        """The design, all in HBM; ``starts(operand, core, byte offset in the buffer)`` gives the symbol."""
+        """The design; ``starts(operand, core, byte offset in the buffer)`` gives the symbol, or the address in LX."""
         space, padded = self.space, self.space.padded
         geometries = self._geometries()
         roles = self._roles(geometries)
@@ -67,7 +73,7 @@ class DesignBuilder:
             Operand(
                 role=roles[at],
                 data_format=FORMATS[view.dtype],
-                memory="hbm",
+                memory="lx" if at in self.in_lx else "hbm",
                 dim_order=geometry.dim_order,
                 stick_dim=geometry.stick_dim,
                 stick_elements=view.elements_per_stick,
@@ -143,15 +149,15 @@ class DesignBuilder:
 
     def _geometries(self) -> list[Geometry]:
         """Those of all operands; a filler of one is a dim of size 1 of all."""
-        pairs = zip(self.space.views, self.space.present, strict=True)
-        made = [self._geometry(view, present) for view, present in pairs]
+        made = [self._geometry(at) for at in range(len(self.space.views))]
         return [
             replace(each, dim_order=(*each.dim_order, *sorted(self.fillers - set(each.dim_order))))
             for each in made
         ]
 
-    def _geometry(self, view: BufferView, present: frozenset[int]) -> Geometry:
-        """Orders the dims of an operand by stride; what lies between them becomes a gap."""
+    def _geometry(self, at: int) -> Geometry:
+        """Orders the dims of an operand by stride; what lies between them becomes a gap, in device memory."""
+        view, present = self.space.views[at], self.space.present[at]
         order: list[str] = []
         gap: dict[str, int] = {}
         scale = {label: 1 if dim in present else -1 for dim, label in enumerate(self.labels)}
@@ -163,7 +169,8 @@ class DesignBuilder:
             order.append(stick)  # within one stick: innermost
             without_axis.discard(view.lane)
         for axis in axes:
-            self._close_gap(view, order, gap, stride, axis.stride)
+            if at not in self.in_lx:
+                self._close_gap(view, order, gap, stride, axis.stride)
             label = self.labels[axis.dim]
             order.append(label)
             stride = axis.stride * self._steps(view, axis.dim)
@@ -227,7 +234,9 @@ class DesignBuilder:
         return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
 
     def _offset_bytes(self, at: int, slices: tuple[int, ...]) -> int:
-        """Where a core's slice of an operand begins in the buffer."""
+        """Where a core's slice of an operand begins in the buffer; in LX there is nothing else."""
+        if at in self.in_lx:
+            return 0
         view = self.space.views[at]
         elements = view.offset
         for axis in view.axes:

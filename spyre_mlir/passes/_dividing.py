@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import Division
 from spyre_mlir.division.cores import core_order, core_steps
+from spyre_mlir.division.slices import shares_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
@@ -35,24 +37,37 @@ class Divider:
     """Records divisions on ops; equal ones are one attribute, made once."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[tuple[int, ...], frozenset[int]], ir.Attribute] = {}
+        self._made: dict[tuple[tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
 
-    def divide(self, op: ir.Operation, opcode: str, space: Space, splits: tuple[int, ...]) -> Division:
-        """Gives an op its slices, and how partial results are combined if a reduction is split."""
-        key = (splits, space.reduced)
+    def divide(
+        self,
+        op: ir.Operation,
+        opcode: str,
+        space: Space,
+        splits: tuple[int, ...],
+        order: Sequence[int] | None = None,
+    ) -> Division:
+        """Gives an op its slices, and how partial results are combined if a reduction is split.
+
+        Core ids count slices in ``order``, the fastest dim first; by default in that of ``core_order``.
+        """
+        order = core_order(splits, space.reduced) if order is None else tuple(order)
+        key = (splits, order)
         if key not in self._made:
-            self._made[key] = sdsc.division_attr(splits, core_map(splits, space.reduced))
+            self._made[key] = sdsc.division_attr(splits, core_map(splits, order))
         op.attributes[sdsc.DIVISION] = self._made[key]
-        division = Division.of(splits, space.units, space.reduced)
+        division = replace(Division.mixed_radix(splits, order), shares=shares_of(space.units, splits), reduced=space.reduced)
         if division.partial:
             op.attributes[sdsc.COMBINE] = ir.StringAttr.get(COMBINE[opcode])
+        elif sdsc.COMBINE in op.attributes:
+            del op.attributes[sdsc.COMBINE]
         return division
 
 
-def core_map(splits: Sequence[int], reduced: frozenset[int]) -> ir.AffineMap:
-    """``(core) -> slices`` in mixed radix: split reduction dims fastest, then the first dim."""
+def core_map(splits: Sequence[int], order: Sequence[int]) -> ir.AffineMap:
+    """``(core) -> slices`` in mixed radix, the first dim of ``order`` fastest."""
     core: ir.AffineExpr = ir.AffineDimExpr.get(0)
-    steps = core_steps(splits, core_order(splits, reduced))
+    steps = core_steps(splits, order)
     results = []
     for split, step in zip(splits, steps, strict=True):
         scaled = ir.AffineExpr.get_floor_div(core, step)

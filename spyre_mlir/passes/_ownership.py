@@ -30,9 +30,10 @@ class Handover:
 
 @dataclass(frozen=True)
 class Divided:
-    """A divided op: its iteration space, its operands (the output last) and its division."""
+    """A divided op: what it does, its iteration space, its operands (the output last) and its division."""
 
     op: ir.Operation
+    opcode: str
     space: Space
     values: tuple[ir.Value, ...]
     division: Division
@@ -43,8 +44,8 @@ def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
     found = []
     for op in ops:
         if is_compute(op):
-            _, space, values = memory.space(op)
-            found.append(Divided(op, space, values, division_of(op)))
+            opcode, space, values = memory.space(op)
+            found.append(Divided(op, opcode, space, values, division_of(op)))
     return found
 
 

@@ -10,6 +10,7 @@ from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
@@ -27,13 +28,19 @@ _HOST_DTYPES = {
 }  # fmt: skip
 
 
+#: The base of buffers in LX (``bundle/model.py``).
+LX = "lx"
+
+
 @dataclass(frozen=True)
 class ConvertSdscToSdscbundle(Pass):
     """Turn each device operation into one ``sdscbundle.sdsc_execute`` and its design.
 
     The function becomes ``@sdsc_bundle`` with one run-time parameter per argument, constant and result;
-    every operand of every core is an address: base + offset. Designs, the host's manifest and the values
-    of constants are attributes of the module. Operations with the same design share one file.
+    every operand of every core in device memory is an address: base + offset. One in LX is a literal of the
+    design, the same on all cores; that a reader finds there what it reads is what ``verify-ownership`` checks.
+    Designs, the host's manifest and the values of constants are attributes of the module. Operations with the
+    same design share one file.
 
     Before: level *placed*, one function. After: only the ops of the public interface.
     """
@@ -161,8 +168,8 @@ class _Lowering:
             raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
         return layout
 
-    def _buffer(self, value: ir.Value) -> Buffer:
-        """The buffer of a root value: an argument's, or the one its placement names."""
+    def _buffer(self, value: ir.Value, lx_bytes: int) -> Buffer:
+        """The buffer of a root value: an argument's, or the one its placement names, in LX of so many bytes."""
         if value not in self.buffers:
             owner = defining_op(value)
             placement = (
@@ -170,15 +177,14 @@ class _Lowering:
             )
             if placement is None:
                 raise fail(owner or self.func, "this buffer has no placement; run place-in-hbm first")
-            size = self.memory.layout(value).bytes
             name = f"buffer{self.intermediates}"
             self.intermediates += 1
-            if not isinstance(placement, sdsc.HbmAttr):
-                raise fail(
-                    owner or self.func, "only placements in HBM are lowered, scratchpad planning is not there"
-                )
-            offset = ir.IntegerAttr(placement.offset).value
-            self.buffers[value] = Buffer(name, _text(placement.base), offset, size)
+            if isinstance(placement, sdsc.LxAttr):
+                address = ir.IntegerAttr(placement.address).value
+                self.buffers[value] = Buffer(name, LX, address, lx_bytes)
+            else:
+                offset, size = ir.IntegerAttr(placement.offset).value, self.memory.layout(value).bytes
+                self.buffers[value] = Buffer(name, _text(placement.base), offset, size)
         return self.buffers[value]
 
     def _bases(self, block: ir.Block) -> None:
@@ -198,17 +204,24 @@ class _Lowering:
         opcode, space, values = self.memory.space(op)
         if sdsc.DIVISION not in op.attributes:
             raise fail(op, "this operation has no division; run work-distribution first")
-        buffers = [self._buffer(self.memory.place(value).buffer) for value in values]
+        division = sdsc.division_of(op)
+        buffers = [
+            self._buffer(self.memory.place(value).buffer, local_bytes(space, at, division))
+            for at, value in enumerate(values)
+        ]
+        in_lx = [at for at, buffer in enumerate(buffers) if buffer.base == LX]
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
         bound: dict[int, ir.Value] = {}
 
         def start(at: int, core: int, offset: int) -> int:
             buffer = buffers[at]
+            if at in in_lx:
+                return buffer.offset
             symbol, value = self._address(buffer.base, buffer.offset + offset)
             bound[symbol] = value
             return symbol
 
-        builder = DesignBuilder(opcode, space, sdsc.division_of(op), constants, sdsc.masks_of(op))
+        builder = DesignBuilder(opcode, space, division, constants, sdsc.masks_of(op), in_lx)
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)

@@ -47,6 +47,10 @@ class Device:
     restickify_bytes_per_ns: float
     burst_bytes: int
     burst_overhead_bytes: int
+    hbm_access_ns: float
+    saturation_cores: tuple[int, ...]
+    saturation: tuple[float, ...]
+    vector_sticks_per_ns: float
     matmul: MatmulRates
     loop_iterations: int
     operand_layouts: int
@@ -79,6 +83,10 @@ def device() -> Device:
         restickify_bytes_per_ns=data["hbm"]["restickify_bytes_per_ns"],
         burst_bytes=data["hbm"]["burst_bytes"],
         burst_overhead_bytes=data["hbm"]["burst_overhead_bytes"],
+        hbm_access_ns=data["hbm"]["access_ns"],
+        saturation_cores=tuple(data["hbm"]["saturation_cores"]),
+        saturation=tuple(data["hbm"]["saturation"]),
+        vector_sticks_per_ns=data["vector"]["sticks_per_ns"],
         matmul=MatmulRates(**data["matmul"]),
         loop_iterations=data["program"]["loop_iterations"],
         operand_layouts=data["program"]["operand_layouts"],

@@ -1,0 +1,214 @@
+"""Divisions that agree: neighbouring operations slice a buffer alike where that keeps it on chip.
+
+Work division looks at one operation at a time, so two of them may want other parts of the buffer between
+them, and it has to go through device memory. Here each operation has a few *variants*, its own division and
+those that follow its neighbours; each buffer has a *home*, a view that its writer and readers share, or
+device memory. The sum of compute and memory time is smallest over both (``layout/elimination.py``): homes make
+every cost a table of two variables. Whether all homes fit the scratchpads at once is left to their planner.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spyre_mlir.cost.operation import compute_ns, memory_ns
+from spyre_mlir.division.cores import Division
+from spyre_mlir.division.matching import Mapping, matching_division, view_of
+from spyre_mlir.division.ownership import CoreView, Region, local_bytes
+from spyre_mlir.division.spans import span_bytes
+from spyre_mlir.division.traffic import hbm_bytes
+from spyre_mlir.layout.elimination import Sum
+from spyre_mlir.layout.space import Space
+from spyre_mlir.target.device import device
+
+_Regions = tuple[Region | None, ...]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A divided operation; ``blocked`` dims keep their slices."""
+
+    opcode: str
+    space: Space
+    division: Division
+    blocked: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A buffer that could be on chip. ``accesses`` are (work, operand) in program order.
+
+    The first access of a buffer writes it, unless it is ``given`` by the host: then its readers may share a
+    copy, and those that do not agree with it read device memory.
+    """
+
+    accesses: tuple[tuple[int, int], ...]
+    given: bool = False
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A division, and the order of its core ids where it is not the default one."""
+
+    division: Division
+    mapping: Mapping | None = None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The variant of each work; nanoseconds of the sum before and after, and whether none is smaller."""
+
+    variants: tuple[Variant, ...]
+    before: float
+    after: float
+    proven: bool
+
+
+def agree(works: Sequence[Work], buffers: Sequence[Shared], capacity: int, most: int = 8) -> Agreement:
+    """The variants with the smallest sum; each work has at most ``most``, ``capacity`` is that of LX in bytes."""
+    variants = _variants(works, buffers, most)
+    if all(len(some) == 1 for some in variants):
+        return Agreement(tuple(some[0] for some in variants), 0, 0, True)
+    homes = [_homes(works, variants, buffer, capacity) for buffer in buffers]
+    total = Sum([len(some) for some in variants] + [len(some) + 1 for some in homes])
+    touched = {access for buffer in buffers for access in buffer.accesses}
+    for at, work in enumerate(works):
+        total.add((at,), np.array([_own_ns(work, at, each.division, touched) for each in variants[at]]))
+    for number, (buffer, some) in enumerate(zip(buffers, homes, strict=True)):
+        _add_buffer(total, works, variants, buffer, some, len(works) + number)
+    start = [0] * len(works) + [len(some) for some in homes]
+    found = total.minimize()
+    if found.cost == math.inf:
+        return Agreement(tuple(some[0] for some in variants), total.cost(start), total.cost(start), False)
+    chosen = tuple(some[state] for some, state in zip(variants, found.states, strict=False))
+    return Agreement(chosen, _without_change(total, homes, len(works)), found.cost, found.proven)
+
+
+def _without_change(total: Sum, homes: Sequence[Sequence[_Regions]], works: int) -> float:
+    """The sum with the divisions as they came, each buffer in its best home."""
+    fixed = Sum([1] * works + [len(some) + 1 for some in homes])
+    for scope, table in total.tables.items():
+        index = tuple(slice(0, 1) if variable < works else slice(None) for variable in scope)
+        fixed.add(scope, table[index])
+    return fixed.minimize().cost
+
+
+# -- variants -----------------------------------------------------------------------------------------
+
+
+def _variants(works: Sequence[Work], buffers: Sequence[Shared], most: int) -> list[list[Variant]]:
+    """Each work's own division first, then those that give its buffers the views that neighbours have of them."""
+    found = [_own(work) for work in works]
+    known = [{each.division.owners for each in some} for some in found]
+    for sweep in (buffers, buffers[::-1], buffers):
+        for buffer in sweep:
+            _project(works, buffer, found, known, most)
+    return found
+
+
+def _own(work: Work) -> list[Variant]:
+    """The division as it is, and without its split reduction, whose result no reader could take from a core."""
+    made = [Variant(work.division)]
+    splits = tuple(1 if dim in work.space.reduced else n for dim, n in enumerate(work.division.splits))
+    if splits != work.division.splits and not any(work.division.splits[dim] > 1 for dim in work.blocked):
+        made.append(Variant(Division.of(splits, work.space.units, work.space.reduced)))
+    return made
+
+
+def _project(
+    works: Sequence[Work],
+    buffer: Shared,
+    found: list[list[Variant]],
+    known: list[set[tuple[tuple[int, ...], ...]]],
+    most: int,
+) -> None:
+    """Every variant of every access of a buffer gives one to each other access."""
+    views = dict.fromkeys(
+        view.regions
+        for at, operand in buffer.accesses
+        for variant in found[at]
+        if (view := _view(works[at], operand, variant)) is not None
+    )
+    for regions in views:
+        for at, operand in buffer.accesses:
+            if len(found[at]) >= most:
+                continue
+            variant = _matching(works[at], operand, regions)
+            if variant is not None and variant.division.owners not in known[at]:
+                known[at].add(variant.division.owners)
+                found[at].append(variant)
+
+
+def _matching(work: Work, operand: int, regions: _Regions) -> Variant | None:
+    mapping = matching_division(work.space, operand, regions)
+    if mapping is None:
+        return None
+    splits, order = mapping
+    if any(splits[dim] != work.division.splits[dim] for dim in work.blocked):
+        return None
+    if sum(splits[dim] > 1 for dim in work.space.reduced) > 1:
+        return None
+    views = range(len(work.space.views))
+    if any(span_bytes(work.space, each, splits) > device().span_bytes for each in views):
+        return None
+    return Variant(Division.mixed_radix(splits, order), mapping)
+
+
+def _view(work: Work, operand: int, variant: Variant) -> CoreView | None:
+    view = view_of(work.space, operand, variant.division)
+    return None if view is None or view.partial else view
+
+
+# -- costs --------------------------------------------------------------------------------------------
+
+
+def _homes(
+    works: Sequence[Work], variants: Sequence[Sequence[Variant]], buffer: Shared, capacity: int
+) -> list[_Regions]:
+    """The views that a buffer can be on chip with: those of its writer, or of any reader of a given one."""
+    accesses = buffer.accesses if buffer.given else buffer.accesses[:1]
+    homes: dict[_Regions, None] = {}
+    for at, operand in accesses:
+        for variant in variants[at]:
+            view = _view(works[at], operand, variant)
+            if view is not None and local_bytes(works[at].space, operand, variant.division) <= capacity:
+                homes[view.regions] = None
+    return [home for home in homes if not buffer.given or len(set(home)) == len(home)]
+
+
+def _own_ns(work: Work, at: int, division: Division, touched: set[tuple[int, int]]) -> float:
+    """Compute time, and memory time of the operands that are in device memory in any case."""
+    operands = range(len(work.space.views))
+    moved = [hbm_bytes(work.space, each, division)[0] for each in operands if (at, each) not in touched]
+    memory = sum(memory_ns(bytes_, division.cores) for bytes_ in moved)
+    return compute_ns(work.opcode, work.space, division) + memory
+
+
+def _add_buffer(
+    total: Sum,
+    works: Sequence[Work],
+    variants: Sequence[Sequence[Variant]],
+    buffer: Shared,
+    homes: Sequence[_Regions],
+    variable: int,
+) -> None:
+    """A table for each access and the home: nothing where they agree, else device memory or impossible."""
+    for at, operand in buffer.accesses:
+        work = works[at]
+        table = np.empty((len(variants[at]), len(homes) + 1))
+        for row, variant in enumerate(variants[at]):
+            moved = memory_ns(hbm_bytes(work.space, operand, variant.division)[0], variant.division.cores)
+            view = _view(work, operand, variant)
+            regions = None if view is None else view.regions
+            apart = moved if buffer.given else math.inf
+            table[row] = [0 if home == regions else apart for home in homes] + [moved]
+        total.add((at, variable), table)
+    if buffer.given and homes:
+        at, operand = buffer.accesses[0]
+        once = hbm_bytes(works[at].space, operand, variants[at][0].division)[0]
+        loads = [memory_ns(once, len(home)) for home in homes]
+        total.add((variable,), np.array([*loads, 0.0]))

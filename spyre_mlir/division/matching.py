@@ -1,0 +1,71 @@
+"""The division of an operation whose cores touch of a buffer what the cores of another operation do."""
+
+from __future__ import annotations
+
+import functools
+
+from spyre_mlir.division.cores import Division, core_order
+from spyre_mlir.division.ownership import CoreView, Region, core_view
+from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view import BufferView, ViewError
+
+#: Slices per dim, and the order in which core ids count them, the fastest dim first.
+Mapping = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def matching_division(space: Space, operand: int, regions: tuple[Region | None, ...]) -> Mapping | None:
+    """How to divide ``space`` so that core c touches ``regions[c]`` of the buffer of an operand.
+
+    Dims that the operand does not have stay whole. None if there is no such division: where cores share a
+    region or have none, or own pieces that are no slices of the operation's dims.
+    """
+    begins = _begins(space.views[operand], len(space.sizes), regions)
+    if begins is None:
+        return None
+    found = [sorted({own[dim] for own in begins}) for dim in range(len(space.sizes))]
+    splits = tuple(len(some) for some in found)
+    if any(split > units for split, units in zip(splits, space.units, strict=True)):
+        return None
+    order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(begins, dim)))
+    mapped = Division.mixed_radix(splits, order)
+    if mapped.owners != tuple(tuple(map(list.index, found, own)) for own in begins):
+        return None
+    return (splits, order) if _touches(space, operand, mapped, regions) else None
+
+
+def _touches(space: Space, operand: int, division: Division, regions: tuple[Region | None, ...]) -> bool:
+    try:
+        return core_view(space, operand, division).regions == regions
+    except ViewError:
+        return False
+
+
+def _begins(
+    view: BufferView, rank: int, regions: tuple[Region | None, ...]
+) -> list[tuple[int, ...]] | None:
+    """Where the region of each core begins along each dim, in elements."""
+    axes = sorted(view.axes, key=lambda axis: -axis.stride)
+    found = []
+    for region in regions:
+        if region is None or region.start < view.offset:
+            return None
+        begin, rest = [0] * rank, region.start - view.offset
+        for axis in axes:
+            position, rest = divmod(rest, axis.stride)
+            begin[axis.dim] += position * axis.divisor
+        found.append(tuple(begin))
+    return found
+
+
+def _step(begins: list[tuple[int, ...]], dim: int) -> int:
+    """How many cores follow each other before the slice of a dim changes; all cores where it never does."""
+    return next((core for core, own in enumerate(begins) if own[dim] != begins[0][dim]), len(begins))
+
+
+def view_of(space: Space, operand: int, division: Division) -> CoreView | None:
+    """What the cores touch of an operand, None if that is no region of its buffer."""
+    try:
+        return core_view(space, operand, division)
+    except ViewError:
+        return None

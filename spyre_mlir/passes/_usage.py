@@ -1,0 +1,119 @@
+"""Who touches which buffer of a divided function: what the planning of memory starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.division import CoreView, core_view
+from spyre_mlir.division.traffic import hbm_bytes
+from spyre_mlir.layout import BufferView
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import Memory, body_of
+from spyre_mlir.passes._ownership import Divided, divided_ops
+from spyre_mlir.scratchpad.liveness import Step
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+
+@dataclass(frozen=True)
+class Access:
+    """An operand of an operation at a position of the program."""
+
+    position: int
+    user: Divided
+    operand: int
+
+    @property
+    def writes(self) -> bool:
+        return self.operand == len(self.user.values) - 1
+
+    @property
+    def view(self) -> BufferView:
+        return self.user.space.views[self.operand]
+
+    @property
+    def core_view(self) -> CoreView:
+        """What each core touches; ``ViewError`` if that is no region of the buffer."""
+        return core_view(self.user.space, self.operand, self.user.division)
+
+    @property
+    def hbm_bytes(self) -> int:
+        """What the operand moves if the buffer is in device memory."""
+        total, _ = hbm_bytes(self.user.space, self.operand, self.user.division)
+        return total
+
+
+@dataclass
+class Touched:
+    """A buffer and its accesses in program order."""
+
+    root: ir.Value
+    accesses: list[Access] = field(default_factory=list)
+
+    @property
+    def reads(self) -> list[Access]:
+        return [access for access in self.accesses if not access.writes]
+
+    @property
+    def writes(self) -> list[Access]:
+        return [access for access in self.accesses if access.writes]
+
+    @property
+    def given(self) -> bool:
+        """Whether the host fills it: an argument or a constant."""
+        owner = defining_op(self.root)
+        return owner is None or owner.name == "arith.constant"
+
+
+class Usage:
+    """The buffers of a function and its operations, one step of the program each."""
+
+    def __init__(self, func: ir.Operation) -> None:
+        self.func = func
+        self.memory = Memory(func)
+        body = body_of(func)
+        self.ops = divided_ops(self.memory, body)
+        self.results = {self.memory.place(value).buffer for value in body[-1].operands}
+        self.buffers: dict[ir.Value, Touched] = {}
+        for position, user in enumerate(self.ops):
+            for operand, value in enumerate(user.values):
+                root = self.root(value)
+                self.buffers.setdefault(root, Touched(root)).accesses.append(Access(position, user, operand))
+
+    def root(self, value: ir.Value) -> ir.Value:
+        """The buffer that a value lies in."""
+        return self.memory.place(value).buffer
+
+    def hbm_bytes(self) -> int:
+        """What the program moves with all buffers in device memory and without its optional clones."""
+        accesses = (access for touched in self.buffers.values() for access in touched.accesses)
+        return sum(access.hbm_bytes for access in accesses if sdsc.OPTIONAL not in access.user.op.attributes)
+
+    def steps(self) -> list[Step]:
+        """The program as liveness takes it."""
+        made = []
+        for user in self.ops:
+            *reads, write = (self.root(value) for value in user.values)
+            made.append(Step(tuple(reads), (write,)))
+        return made
+
+    def in_place(self, position: int) -> list[ir.Value]:
+        """The buffers that the result of an operation could take the place of, element for element."""
+        user = self.ops[position]
+        if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE:
+            return []
+        own = user.space.views[-1]
+        apart = {
+            self.root(value)
+            for value, view in zip(user.values[:-1], user.space.views, strict=False)
+            if not _same_elements(view, own)
+        }
+        return [root for root in dict.fromkeys(map(self.root, user.values[:-1])) if root not in apart]
+
+
+def _same_elements(view: BufferView, other: BufferView) -> bool:
+    """Whether each position of the iteration space is at the same offset of both buffers."""
+    return (view.dtype, view.offset, view.lane, view.axes, view.stick_axes) == (
+        other.dtype, other.offset, other.lane, other.axes, other.stick_axes,
+    )  # fmt: skip

@@ -1,0 +1,108 @@
+"""Decides which buffers live in the scratchpads, and at which addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import maker_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._usage import Usage
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.scratchpad import MemoryPlan, MemorySpace, PlanError, solver
+from spyre_mlir.scratchpad.eligibility import Barrier, Reason
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS
+
+
+@dataclass(frozen=True)
+class ScratchpadPlanning(Pass):
+    """Place in LX what is read again, so that little goes through device memory (scratchpad-lx.txt).
+
+    A buffer is barred for one of the reasons of ``scratchpad/eligibility.py``; of the others the solver places
+    those that save most traffic. What stays in device memory says why (``sdsc.spilled``). Optional clones that
+    got no address are removed.
+
+    ``layout_solver`` is one of ``spyre-plan --list-solvers``; ``order_by_size`` takes the largest buffers first
+    instead. ``lx_frac_avail`` is the part of LX that the backend keeps. ``in_place`` lets a pointwise result take
+    the place of an operand that is not read later. ``lx_ops``, if given, are the only operations whose results
+    may be in LX.
+
+    Before: level *divided*. After:
+        sdsc.placement = #sdsc.lx<4096>
+        sdsc.spilled = ["core division mismatch: ..."]
+    """
+
+    name: ClassVar[str] = "scratchpad-planning"
+    layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
+    order_by_size: bool = False
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    in_place: bool = True
+    lx_ops: tuple[str, ...] = ()
+
+    def run(self, module: ir.Operation) -> None:
+        unknown = next((name for name in self.lx_ops if name not in DEVICE_OPS), None)
+        if unknown is not None:
+            raise CompileError(f"lx-ops names '{unknown}', which is no device operation.")
+        rules = Rules(device().usable_lx_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
+        for func in functions(module):
+            self._plan(func, rules)
+
+    def _plan(self, func: ir.Operation, rules: Rules) -> None:
+        usage = Usage(func)
+        found = candidates(usage, rules)
+        able = [candidate for candidate in found if not candidate.reasons]
+        plan = self._solved(func, able, rules.capacity)
+        before = usage.hbm_bytes()
+        self._push(able, plan)
+        self._tell(found, plan)
+        saved = sum(each.buffer.saving for each in able if each.buffer.name in plan.addresses)
+        text = (
+            f"{len(plan.addresses)} buffers in LX, {len(found) - len(plan.addresses)} in device memory;"
+            f" bytes of traffic {before} without LX, {before - saved} with it,"
+            f" {before - saved - plan.gap} at least for these operations; peak {plan.peak} of {rules.capacity}"
+        )
+        self.remark(func, "plan", text, before=before, after=before - saved)
+
+    def _solved(self, func: ir.Operation, able: Sequence[Candidate], capacity: int) -> MemoryPlan:
+        name = "largest-first" if self.order_by_size else self.layout_solver
+        try:
+            chosen = solver(name)
+            return chosen.plan(
+                [candidate.buffer for candidate in able], MemorySpace(capacity, device().lx_alignment_bytes)
+            )
+        except PlanError as error:
+            raise fail(func, f"the scratchpads cannot be planned: {error}") from error
+
+    def _push(self, able: Sequence[Candidate], plan: MemoryPlan) -> None:
+        """Addresses go to the makers of the buffers; a clone without one goes away."""
+        for candidate in able:
+            owner = maker_of(candidate.root)
+            address = plan.addresses.get(candidate.buffer.name)
+            if address is not None:
+                owner.attributes[sdsc.PLACEMENT] = sdsc.lx_attr(address)
+            elif sdsc.OPTIONAL in owner.attributes:
+                candidate.root.replace_all_uses_with(owner.operands[0])
+
+    def _tell(self, found: Sequence[Candidate], plan: MemoryPlan) -> None:
+        """A remark for every buffer, and its reasons on the maker of one that is not in LX."""
+        for candidate in found:
+            owner, buffer = maker_of(candidate.root), candidate.buffer
+            if buffer.name in plan.addresses:
+                text = f"{buffer.size} bytes per core at {plan.addresses[buffer.name]}"
+                self.remark(owner, "in LX", text, before=buffer.traffic_if_spilled, after=buffer.traffic_if_placed)
+                continue
+            reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
+            text = "; ".join(map(str, reasons))
+            self.remark(owner, "spill", text, after=buffer.traffic_if_spilled)
+            if sdsc.OPTIONAL in owner.attributes:
+                owner.erase()
+                continue
+            owner.attributes[sdsc.SPILLED] = ir.ArrayAttr.get([ir.StringAttr.get(str(each)) for each in reasons])

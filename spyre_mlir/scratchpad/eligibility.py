@@ -1,0 +1,44 @@
+"""Why a buffer cannot be in a scratchpad: one ordered list (scratchpad.md)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+class Barrier(enum.Enum):
+    """In the order in which they are told; the last one is the planner's choice, all others bar a buffer."""
+
+    OPERATION = "operation not eligible"
+    BOUNDARY = "graph input or output"
+    RESTICKIFY = "read by a restickify across cores"
+    INDIRECT = "indirect access"
+    PARTIAL = "partial or offset access"
+    MISMATCH = "core division mismatch"
+    ADVANCES = "advances with a tile"
+    NO_READER = "no reader in LX"
+    TOO_LARGE = "too large"
+    LOST = "lost the competition"
+
+
+_ORDER = {barrier: number for number, barrier in enumerate(Barrier)}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A barrier, and the sentence that says where it holds."""
+
+    barrier: Barrier
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.barrier.value}: {self.detail}" if self.detail else self.barrier.value
+
+
+def ordered(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
+    """By the order of the barriers, one of each."""
+    first: dict[Barrier, Reason] = {}
+    for reason in reasons:
+        first.setdefault(reason.barrier, reason)
+    return tuple(sorted(first.values(), key=lambda reason: _ORDER[reason.barrier]))

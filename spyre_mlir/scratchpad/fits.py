@@ -1,0 +1,47 @@
+"""Placement of all buffers up front, in one order and by one policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.scratchpad.fitting import by_lifetime, by_size, fit, lowest, tightest
+from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
+
+
+@dataclass(frozen=True)
+class FirstFitLayoutSolver(MemoryPlanSolver):
+    """Rising lifetime, ties by the first use; the lowest gap that is free over the whole life."""
+
+    name: ClassVar[str] = "firstfit"
+
+    def place(self, instance: Instance) -> Placement:
+        """Addresses of the buffers that find a gap."""
+        return Placement(fit(instance, by_lifetime(instance), lowest), work=len(instance))
+
+
+@dataclass(frozen=True)
+class BestFitLayoutSolver(MemoryPlanSolver):
+    """As first fit, but in the gap that leaves the smallest rest."""
+
+    name: ClassVar[str] = "bestfit"
+
+    def place(self, instance: Instance) -> Placement:
+        """Addresses of the buffers that find a gap."""
+        return Placement(fit(instance, by_lifetime(instance), tightest), work=len(instance))
+
+
+@dataclass(frozen=True)
+class LargestFirstSolver(MemoryPlanSolver):
+    """Falling size, ties by the first use; the lowest gap. ``order-by-size`` of other planners.
+
+    The copies of a buffer count as one block, so they stay together. The order is not better than others in
+    general: unlike in bin packing no bound is known for blocks with lifetimes, and some sets need more memory.
+    """
+
+    name: ClassVar[str] = "largest-first"
+
+    def place(self, instance: Instance) -> Placement:
+        """Addresses of the buffers that find a gap."""
+        return Placement(fit(instance, by_size(instance), lowest), work=len(instance))

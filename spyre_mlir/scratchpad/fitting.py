@@ -1,0 +1,234 @@
+"""Fits buffers into a memory one by one: the engine of the heuristic solvers.
+
+Each buffer in turn gets an address where it is free over its whole life, or none; no buffer moves later. So a
+heuristic is an order and a policy that picks one of the gaps. The addresses that are free for a buffer are those
+between the placed buffers that are live with it. In place of a partner (a parent or child, see ``Instance``) it
+needs no gap: such an address comes first, whatever the policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.scratchpad.instance import Array, Instance
+
+#: Free ranges large enough for the buffer: their addresses, rising, and their bytes.
+Gaps = tuple[list[int], list[int]]
+
+#: Picks the address from at least one gap; the second argument is the capacity.
+Policy = Callable[[Gaps, int], int]
+
+#: Neighbours in time per buffer up to which lists are faster than arrays (measured: they meet at about 80).
+_FEW_NEIGHBOURS = 64
+
+
+def lowest(gaps: Gaps, _: int) -> int:
+    """First fit: the lowest address."""
+    return gaps[0][0]
+
+
+def tightest(gaps: Gaps, _: int) -> int:
+    """Best fit: the gap that leaves the smallest rest, the lowest of equal ones."""
+    addresses, rooms = gaps
+    return addresses[rooms.index(min(rooms))]
+
+
+def outermost(gaps: Gaps, capacity: int) -> int:
+    """Address 0, or else above the high water, or else the lowest gap."""
+    addresses, rooms = gaps
+    reaches_the_end = addresses[-1] + rooms[-1] == capacity
+    return addresses[-1] if addresses[0] > 0 and reaches_the_end else addresses[0]
+
+
+def fit(instance: Instance, order: Iterable[int], policy: Policy = lowest) -> dict[int, int]:
+    """Addresses by index of the buffers that found room, in the order of placement."""
+    return Fitting(instance).fit(order, policy)
+
+
+class Fitting:
+    """The engine for one instance, which many orders can be tried on.
+
+    Memory is linear in the number of buffers: where few are live together, lists of the neighbours in time of
+    each; else a scan of arrays.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.sizes: list[int] = instance.sizes.tolist()
+        self.partners = _partners(instance)
+        self._neighbours = _neighbours(instance) if _are_few(instance) else None
+
+    def fit(self, order: Iterable[int], policy: Policy = lowest) -> dict[int, int]:
+        """As the function ``fit``."""
+        listed = self._neighbours
+        memory = _Scanned(self.instance, self.sizes) if listed is None else _Listed(self.instance, self.sizes, listed)
+        capacity = self.instance.space.capacity
+        addresses: dict[int, int] = {}
+        for at in order:
+            address = self._in_place(at, addresses, memory)
+            if address is None:
+                gaps = memory.gaps(at)
+                address = policy(gaps, capacity) if gaps[0] else None
+            if address is not None:
+                addresses[at] = address
+                memory.put(at, address)
+        return addresses
+
+    def _in_place(self, at: int, addresses: dict[int, int], memory: _Listed | _Scanned) -> int | None:
+        """The lowest address of a partner at which nobody else is in the way."""
+        partners = [each for each in self.partners[at] if each in addresses]
+        for address in sorted({addresses[each] for each in partners}):
+            here = {each for each in partners if addresses[each] == address}
+            end = address + self.sizes[at]
+            if end <= self.instance.space.capacity and here.issuperset(memory.inside(at, address, end)):
+                return address
+        return None
+
+
+class _Listed:
+    """The placed buffers, looked up in a list of neighbours per buffer."""
+
+    def __init__(self, instance: Instance, sizes: Sequence[int], neighbours: Sequence[Sequence[int]]) -> None:
+        self._capacity = instance.space.capacity
+        self._sizes = sizes
+        self._neighbours = neighbours
+        self._places: list[tuple[int, int] | None] = [None] * len(sizes)
+
+    def put(self, at: int, address: int) -> None:
+        self._places[at] = (address, address + self._sizes[at])
+
+    def gaps(self, at: int) -> Gaps:
+        size, places, free = self._sizes[at], self._places, 0
+        addresses, rooms = [], []
+        live = sorted([place for each in self._neighbours[at] if (place := places[each])])
+        for begin, end in [*live, (self._capacity, self._capacity)]:
+            if begin - free >= size:
+                addresses.append(free)
+                rooms.append(begin - free)
+            if end > free:
+                free = end
+        return addresses, rooms
+
+    def inside(self, at: int, begin: int, end: int) -> Iterator[int]:
+        """The buffers live with ``at`` that have bytes in a range."""
+        places = self._places
+        for each in self._neighbours[at]:
+            if (place := places[each]) and place[0] < end and begin < place[1]:
+                yield each
+
+
+class _Scanned:
+    """The placed buffers as arrays in the order of their addresses, all looked at for each new one."""
+
+    def __init__(self, instance: Instance, sizes: Sequence[int]) -> None:
+        self._capacity = instance.space.capacity
+        self._sizes = sizes
+        self._firsts, self._lasts = _ranks(instance)
+        self._count = 0
+        self._bytes = np.zeros((2, len(sizes) + 1), np.int64)  # begins and ends
+        self._lives = np.zeros((3, len(sizes) + 1), np.int32)  # first and last uses, indices
+
+    def put(self, at: int, address: int) -> None:
+        count = self._count
+        row = int(self._bytes[0, :count].searchsorted(address))
+        for table in (self._bytes, self._lives):
+            table[:, row + 1 : count + 1] = table[:, row:count]
+        self._bytes[:, row] = address, address + self._sizes[at]
+        self._lives[:, row] = self._firsts[at], self._lasts[at], at
+        self._count += 1
+
+    def gaps(self, at: int) -> Gaps:
+        size, live = self._sizes[at], self._live(at)
+        free = np.zeros(len(live) + 1, np.int64)
+        np.maximum.accumulate(self._bytes[1].take(live), out=free[1:])
+        rooms = np.append(self._bytes[0].take(live), self._capacity) - free
+        found = (rooms >= size).nonzero()[0]
+        return free[found].tolist(), rooms[found].tolist()
+
+    def inside(self, at: int, begin: int, end: int) -> Iterator[int]:
+        """The buffers live with ``at`` that have bytes in a range."""
+        live = self._live(at)
+        met = (self._bytes[0][live] < end) & (self._bytes[1][live] > begin)
+        yield from self._lives[2][live[met]].tolist()
+
+    def _live(self, at: int) -> NDArray[np.intp]:
+        """Rows of the placed buffers that are live with one."""
+        firsts, lasts, _ = self._lives[:, : self._count]
+        return ((firsts <= self._lasts[at]) & (lasts >= self._firsts[at])).nonzero()[0]
+
+
+def _ranks(instance: Instance) -> tuple[list[int], list[int]]:
+    """First and last uses as positions among the first uses: small numbers that overlap as the uses do."""
+    first = np.searchsorted(instance.times, instance.starts)
+    last = np.searchsorted(instance.times, instance.ends, side="right") - 1
+    return first.tolist(), last.tolist()
+
+
+def _are_few(instance: Instance) -> bool:
+    begun = np.searchsorted(instance.starts, instance.ends, side="right")
+    over = np.searchsorted(np.sort(instance.ends), instance.starts)
+    return int((begun - over - 1).sum()) <= _FEW_NEIGHBOURS * len(instance)
+
+
+def _neighbours(instance: Instance) -> list[list[int]]:
+    """Per buffer those that are live with it at some time."""
+    starts, ends = instance.starts.tolist(), instance.ends.tolist()
+    neighbours: list[list[int]] = []
+    live: list[int] = []
+    for at, start in enumerate(starts):
+        live = [each for each in live if ends[each] >= start]
+        for each in live:
+            neighbours[each].append(at)
+        neighbours.append(live.copy())
+        live.append(at)
+    return neighbours
+
+
+def _partners(instance: Instance) -> list[list[int]]:
+    partners = [list(parents) for parents in instance.parents]
+    for child, parents in enumerate(instance.parents):
+        for parent in parents:
+            partners[parent].append(child)
+    return partners
+
+
+def by_start(instance: Instance) -> list[int]:
+    """The order of the first use; ties by falling size."""
+    return np.lexsort((-instance.sizes, instance.starts)).tolist()
+
+
+def by_size(instance: Instance) -> list[int]:
+    """Falling size; ties by the first use."""
+    return np.argsort(-instance.sizes, kind="stable").tolist()
+
+
+def by_size_and_lifetime(instance: Instance) -> list[int]:
+    """Falling size; ties by falling lifetime."""
+    return np.lexsort((instance.starts - instance.ends, -instance.sizes)).tolist()
+
+
+def by_area(instance: Instance) -> list[int]:
+    """Falling size times lifetime."""
+    return np.argsort(-_areas(instance), kind="stable").tolist()
+
+
+def by_lifetime(instance: Instance) -> list[int]:
+    """Rising lifetime; ties by the first use."""
+    return np.argsort(instance.ends - instance.starts, kind="stable").tolist()
+
+
+def by_falling_lifetime(instance: Instance) -> list[int]:
+    """Falling lifetime; ties by falling size."""
+    return np.lexsort((-instance.sizes, instance.starts - instance.ends)).tolist()
+
+
+def by_worth(instance: Instance) -> list[int]:
+    """Falling saving per byte and time: for memories that cannot hold everything."""
+    return np.argsort(-instance.savings / _areas(instance), kind="stable").tolist()
+
+
+def _areas(instance: Instance) -> Array:
+    return instance.sizes * (instance.ends - instance.starts + 1)

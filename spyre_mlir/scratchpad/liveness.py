@@ -1,0 +1,85 @@
+"""When buffers are live, over a program of steps and loops. No IR."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation: the buffers that it reads and those that it writes."""
+
+    reads: tuple[Hashable, ...] = ()
+    writes: tuple[Hashable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Steps and loops that are repeated."""
+
+    body: tuple[Step | Loop, ...]
+
+
+@dataclass(frozen=True)
+class Life:
+    """``uses`` are positions of steps, rising; the first and the last bound the life, both included.
+
+    A use at a position that does not touch the buffer stands for the end or the start of a loop.
+    """
+
+    uses: tuple[int, ...]
+    first_use_is_read: bool
+
+
+def lifetimes(program: Sequence[Step | Loop]) -> dict[Hashable, Life]:
+    """The life of each buffer; positions count the steps of a program text, each body once.
+
+    A life never ends or begins inside of a loop that it crosses: what is touched in a loop and outside of it,
+    and what an iteration reads from the one before, keeps its place for the whole loop. What an iteration
+    writes before it reads it, and nobody else needs, is live within the iteration alone.
+    """
+    steps, loops = _flat(program)
+    touched: dict[Hashable, list[int]] = {}
+    reads_first: dict[Hashable, bool] = {}
+    for position, step in enumerate(steps):
+        for buffer in dict.fromkeys((*step.reads, *step.writes)):
+            touched.setdefault(buffer, []).append(position)
+            reads_first.setdefault(buffer, buffer in step.reads)
+    found = {}
+    for buffer, positions in touched.items():
+        crossed = _crossed(positions, loops, steps, buffer)
+        found[buffer] = Life(tuple(sorted({*positions, *crossed})), reads_first[buffer])
+    return found
+
+
+def _crossed(
+    positions: list[int], loops: list[tuple[int, int]], steps: list[Step], buffer: Hashable
+) -> Iterator[int]:
+    """The ends of the loops for which a buffer is live as a whole."""
+    for first, last in loops:
+        inside = [position for position in positions if first <= position <= last]
+        if not inside:
+            continue
+        outside = len(inside) < len(positions)
+        if outside or buffer in steps[inside[0]].reads:
+            yield from (first, last)
+
+
+def _flat(program: Sequence[Step | Loop]) -> tuple[list[Step], list[tuple[int, int]]]:
+    """All steps in order of the text, and the first and last position of each loop that has steps."""
+    steps: list[Step] = []
+    loops: list[tuple[int, int]] = []
+
+    def walk(items: Sequence[Step | Loop]) -> None:
+        for item in items:
+            if isinstance(item, Step):
+                steps.append(item)
+                continue
+            first = len(steps)
+            walk(item.body)
+            if len(steps) > first:
+                loops.append((first, len(steps) - 1))
+
+    walk(program)
+    return steps, loops

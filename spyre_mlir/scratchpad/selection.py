@@ -1,0 +1,306 @@
+"""Which buffers to keep in a memory that cannot hold all of them, addresses ignored.
+
+A selection keeps some buffers and spills the others; at every time the load of the kept ones (in-place pairs
+shared) is at most the capacity. The least savings that a selection loses are a lower bound for every plan with
+one address per buffer. Buffers that are live at no overloaded time are kept.
+
+Where addresses are the problem, cores say so: a core is a set of buffers that cannot all be kept, whatever else
+is spilled. Selecting, packing, and selecting again with the core of what could not be packed ends with the
+optimum (logic-based Benders decomposition; Hooker and Ottosson, 2003).
+
+Known as the temporal knapsack problem (Bartlett et al., 2005). The search is in ``selection_search.py``, the
+bounds that guide it in ``lagrange.py``; here the problem is made small. Times without an end before the next
+start are no stops. And if i lives whenever j does, is no smaller, saves no more and is in no in-place pair, then i is
+spilled before j is: j could have its address.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.scratchpad.instance import Array, Instance
+from spyre_mlir.scratchpad.lagrange import Multipliers, Rows, multipliers
+from spyre_mlir.scratchpad.selection_search import Child, Item, Stop, numbers, sweep
+
+#: Steps of ascent for the multipliers.
+_ASCENT_STEPS = 150
+
+#: Entries of the covering problem that the ascent looks at; of more, only the worst of several stops.
+_MOST_ENTRIES = 1 << 20
+
+#: More candidates than this are not compared pair by pair.
+_MOST_COMPARED = 2000
+
+#: States of the first sweep, and the factor from one sweep to the next.
+_FIRST_WIDTH, _WIDER = 16, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Members that lose ``extra`` bytes more, once, if any of them is spilled."""
+
+    members: tuple[int, ...]
+    extra: int
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """``kept`` says per buffer whether it stays; it is None if nothing that loses less than ``upper`` was found.
+
+    ``lost`` are the bytes of savings of the spilled buffers (``upper`` if there is none). No selection that
+    loses less than ``upper`` loses less than ``bound``. ``steps`` counts states looked at.
+    """
+
+    kept: NDArray[np.bool_] | None
+    lost: int
+    bound: int
+    steps: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether no selection loses less."""
+        return self.bound >= self.lost
+
+
+def select(
+    instance: Instance,
+    capacity: int,
+    *,
+    upper: int | None = None,
+    cores: Sequence[Collection[int]] = (),
+    groups: Sequence[Group] = (),
+    budget: int = 200_000,
+) -> Selection:
+    """The selection that loses least, below ``upper`` bytes and within about ``budget`` steps of search.
+
+    All savings of ``instance`` are positive. No core is kept whole. ``upper`` is what is known already: by
+    default one more than the loss of everything.
+    """
+    limit = int(instance.savings.sum()) + sum(group.extra for group in groups) + 1 if upper is None else upper
+    overloaded = bool((instance.loads > capacity).any())
+    if not overloaded and not cores:
+        everything = np.ones(len(instance), bool)
+        return Selection(everything, 0, 0, 0) if limit > 0 else Selection(None, limit, limit, 0)
+    return _Problem(instance, capacity, cores, groups).solve(limit, budget)
+
+
+class _Problem:
+    """The covering problem of an instance: which candidates to spill.
+
+    Candidates are numbered by rising index; ``first`` and ``last`` are the stops that each one is live at, the
+    last one excluded. One that is live at no stop, but in a core, arrives at the stop that comes next, if need be
+    at one behind the last.
+    """
+
+    def __init__(
+        self, instance: Instance, capacity: int, cores: Sequence[Collection[int]], groups: Sequence[Group]
+    ) -> None:
+        self.instance, self.capacity = instance, capacity
+        at = _stops(instance, capacity)
+        self.times, self.loads = instance.times[at], instance.loads[at]
+        first = np.searchsorted(self.times, instance.starts)
+        last = np.searchsorted(self.times, instance.ends, side="right")
+        chosen = last > first
+        chosen[[member for core in cores for member in core]] = True
+        self.candidates = np.flatnonzero(chosen)
+        self.first, self.last = first[self.candidates], last[self.candidates]
+        self.sizes = instance.sizes[self.candidates]
+        self.savings = instance.savings[self.candidates]
+        self.number = {int(index): number for number, index in enumerate(self.candidates)}
+        self.cores = [[self.number[member] for member in core] for core in cores]
+        self.groups = [
+            Group(tuple(self.number[member] for member in group.members if member in self.number), group.extra)
+            for group in groups
+        ]
+        self.excess = self.loads - capacity
+
+    def solve(self, upper: int, budget: int) -> Selection:
+        """Sweeps of growing width until one leaves nothing behind that could be better."""
+        # Losses are sums of savings: they differ by at least the greatest common divisor.
+        unit = math.gcd(*self.savings.tolist(), *(group.extra for group in self.groups))
+        found = multipliers(self._rows(), upper - unit, _ASCENT_STEPS)
+        bound = min(_rounded_up(found.bound, found.scale * unit) * unit, upper)
+        stops = self._stops(found)
+        best, steps, width = None, 0, _FIRST_WIDTH
+        while bound < upper and (steps == 0 or steps * _WIDER <= budget):
+            swept = sweep(stops, found.bound, (upper - unit) * found.scale, width)
+            steps += swept.steps
+            if swept.best is not None and swept.best.lost < upper:
+                best, upper = swept.best, swept.best.lost
+            behind = upper if swept.behind is None else _rounded_up(swept.behind, found.scale * unit) * unit
+            bound = min(max(bound, behind), upper)
+            width *= _WIDER
+        if best is None:
+            return Selection(None, upper, bound, steps)
+        kept = np.ones(len(self.instance), bool)
+        kept[self.candidates[numbers(best.spilled)]] = False
+        return Selection(kept, upper, bound, steps)
+
+    def _rows(self) -> Rows:
+        """A row per stop, or per several of them, and one per core."""
+        shown = self._shown()
+        low, high = np.searchsorted(shown, self.first), np.searchsorted(shown, self.last)
+        counts = np.maximum(high - low, 0)
+        items = np.repeat(np.arange(len(counts)), counts)
+        rows = np.arange(len(items)) - np.repeat(np.cumsum(counts) - counts - low, counts)
+        coefficients = np.minimum(self.sizes[items], self.excess[shown][rows])
+        index = self.candidates[items]
+        shared = self.times[shown][rows] == self.instance.starts[index]
+        used = ~(shared & (self.instance.shareable[index] > 0))
+        in_cores = [(row, item) for row, core in enumerate(self.cores, len(shown)) for item in core]
+        core_rows, core_items = np.array(in_cores, np.int64).reshape(-1, 2).T
+        costs = self.savings.copy()
+        for group in self.groups:
+            costs[list(group.members)] += group.extra // max(1, len(group.members))
+        return Rows(
+            rows=np.concatenate((rows[used], core_rows)),
+            items=np.concatenate((items[used], core_items)),
+            coefficients=np.concatenate((coefficients[used], np.ones(len(core_rows), np.int64))),
+            needs=np.concatenate((self.excess[shown], np.ones(len(self.cores), np.int64))),
+            costs=costs,
+        )
+
+    def _shown(self) -> Array:
+        """The stops that get a row: the worst one of every few, so that the rows are not too many."""
+        entries = int(np.maximum(self.last - self.first, 0).sum())
+        several = -(-entries // _MOST_ENTRIES)
+        stops = np.arange(len(self.times))
+        if several <= 1:
+            return stops
+        parts = np.array_split(stops, max(1, len(stops) // several))
+        return np.array([part[np.argmax(self.excess[part])] for part in parts])
+
+    def _stops(self, found: Multipliers) -> list[Stop]:
+        """The stops in order of time, and one behind them for what arrives later."""
+        arrivals = self._arrivals(found.reduced)
+        items = self._items(arrivals, found.reduced)
+        prices = dict(zip(self._shown().tolist(), found.of_rows, strict=False))
+        gone: list[list[Item]] = [[] for _ in range(len(self.times) + 1)]
+        for number, last in enumerate(self.last.tolist()):
+            if items[number].bit:
+                gone[last].append(items[number])
+        stops = []
+        for stop in range(len(self.times)):
+            children = self._children(stop)
+            must_free = int(self.excess[stop]) + sum(child.size for child in children)
+            price = prices.get(stop, 0)
+            clipped = self._clipped(stop) if price else ()
+            deciding = _with_deadlines([items[number] for number in arrivals[stop]], int(self.excess[stop]))
+            stops.append(
+                Stop(gone[stop], deciding, must_free, children, price, int(self.excess[stop]), clipped)
+            )
+        stops.append(Stop(gone[-1], [items[number] for number in arrivals[-1]], 0, (), 0, 0, ()))
+        return stops
+
+    def _arrivals(self, reduced: Sequence[int]) -> list[list[int]]:
+        """The candidates by the stop at which they are decided, the likeliest to be spilled first."""
+        arrivals: list[list[int]] = [[] for _ in range(len(self.times) + 1)]
+        for number, first in enumerate(self.first.tolist()):
+            arrivals[first].append(number)
+        for each in arrivals:
+            each.sort(key=lambda number: (reduced[number], number))
+        return arrivals
+
+    def _items(self, arrivals: Sequence[Sequence[int]], reduced: Sequence[int]) -> list[Item]:
+        """The candidates by number."""
+        order = [number for each in arrivals for number in each]
+        position = {number: at for at, number in enumerate(order)}
+        hits, closes, required = [0] * len(order), [0] * len(order), [0] * len(order)
+        group_bits, extras = [0] * len(order), [0] * len(order)
+        for at, members in enumerate([*self.cores, *(group.members for group in self.groups)]):
+            if not members:
+                continue
+            bit, final = 1 << at, max(members, key=lambda number: position[number])
+            closes[final] |= bit
+            for member in members:
+                hits[member] |= bit
+            if at < len(self.cores):
+                required[final] |= bit
+                continue
+            for member in members:
+                group_bits[member], extras[member] = bit, self.groups[at - len(self.cores)].extra
+        live = (self.last > self.first).tolist()
+        sizes, savings = self.sizes.tolist(), self.savings.tolist()
+        after = self._after(position)
+        return [
+            Item(
+                number, 1 << number if live[number] else 0, sizes[number] if live[number] else 0, savings[number],
+                reduced[number], after[number], hits[number], closes[number], required[number],
+                group_bits[number], extras[number], 0,
+            )
+            for number in range(len(order))
+        ]  # fmt: skip
+
+    def _after(self, position: dict[int, int]) -> list[int]:
+        """Per candidate the set of those that are spilled before it is."""
+        if len(position) > _MOST_COMPARED or self.groups:
+            return [0] * len(position)
+        starts, ends = self.instance.starts[self.candidates], self.instance.ends[self.candidates]
+        place = np.array([position[number] for number in range(len(position))], np.int64)
+        single = ~_paired(self.instance)[self.candidates] & (self.last > self.first)
+        found = []
+        for j in range(len(position)):
+            # What has ended at the stop where j is decided is in no state any more.
+            worse = single & (starts <= starts[j]) & (ends >= ends[j]) & (self.last > self.first[j])
+            worse &= (self.sizes >= self.sizes[j]) & (self.savings <= self.savings[j]) & (place < place[j])
+            same = (starts == starts[j]) & (ends == ends[j])
+            same &= (self.sizes == self.sizes[j]) & (self.savings == self.savings[j])
+            worse &= ~same | (np.arange(len(position)) < j)
+            found.append(sum(1 << int(i) for i in np.flatnonzero(worse)))
+        return found
+
+    def _children(self, stop: int) -> list[Child]:
+        """The candidates that begin at a stop and may share a parent's bytes there."""
+        begin, end = np.searchsorted(self.instance.starts, self.times[stop] + np.array([0, 1])).tolist()
+        return [
+            Child(
+                1 << self.number[child],
+                sum(1 << self.number[parent] for parent in self.instance.parents[child]),
+                int(self.instance.sizes[child]),
+            )
+            for child in range(begin, end)
+            if self.instance.parents[child]
+        ]
+
+    def _clipped(self, stop: int) -> list[tuple[int, int]]:
+        """For candidates whose coefficient at a stop is below their size: the bit and the difference."""
+        live = np.flatnonzero((self.first <= stop) & (self.last > stop))
+        index = self.candidates[live]
+        shared = (self.instance.starts[index] == self.times[stop]) & (self.instance.shareable[index] > 0)
+        less = self.sizes[live] - np.where(shared, 0, np.minimum(self.sizes[live], self.excess[stop]))
+        return [(1 << int(number), int(by)) for number, by in zip(live, less, strict=True) if by]
+
+
+def _stops(instance: Instance, capacity: int) -> Array:
+    """The overloaded entries of ``times`` at which the sets of live buffers are the largest ones."""
+    at = np.flatnonzero(instance.loads > capacity)
+    following = np.append(instance.times, instance.ends.max(initial=0) + 1)[at + 1]
+    ends = np.sort(instance.ends)
+    ended = np.searchsorted(ends, following) - np.searchsorted(ends, instance.times[at])
+    return at[ended > 0]
+
+
+def _paired(instance: Instance) -> NDArray[np.bool_]:
+    """The buffers with usable in-place parents or children."""
+    paired = instance.shareable > 0
+    paired[[parent for parents in instance.parents for parent in parents]] = True
+    return paired
+
+
+def _with_deadlines(items: Sequence[Item], need: int) -> list[Item]:
+    """The items of a stop, each with the bytes that must be free after it so that the rest can make up the need."""
+    rest, found = 0, []
+    for item in reversed(items):
+        found.append(item._replace(freed_before=need - rest))
+        rest += item.size
+    return found[::-1]
+
+
+def _rounded_up(value: int, unit: int) -> int:
+    """``value`` in units, rounded up."""
+    return -(-value // unit)

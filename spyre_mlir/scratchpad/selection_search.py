@@ -1,0 +1,168 @@
+"""The sweep over time that finds the cheapest selection: dynamic programming with bounds.
+
+The stops are the overloaded times. At each one the items that arrive are decided one after the other, keep or
+spill; then enough bytes must be free. What matters for the future of a partial selection is which live items it
+has spilled and which cores it has hit: of two that agree in that the cheaper one stays (a state). Each state
+carries a lower bound of all its completions, from Lagrange multipliers: it starts at the bound of the whole
+problem and grows by every decision against a reduced cost and by what a stop frees beyond its need. States whose
+bound is above the limit end there. At most ``width`` states go on; the lowest bound of those that had to stay
+behind says how good the result is at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+#: The spilled live items and the hit cores, as bit sets.
+Key = tuple[int, int]
+
+#: Spilled items, the last one first.
+Link = tuple[int, "Link"] | None
+
+
+class Item(NamedTuple):
+    """A buffer to decide on. ``bit`` is its bit in the set of spilled items, 0 if it is live at no stop.
+
+    It may be spilled only if all of ``after`` are. Spilled it loses ``cost``, and ``extra`` if no other of its
+    group is spilled yet. ``hits`` are the bits of its cores and its group; ``closes`` those of which it is the
+    last member, and ``required`` those among them that must be hit by then. ``freed_before`` are the bytes that
+    have to be free, at the latest, once it is decided.
+    """
+
+    number: int
+    bit: int
+    size: int
+    cost: int
+    reduced: int
+    after: int
+    hits: int
+    closes: int
+    required: int
+    group: int
+    extra: int
+    freed_before: int
+
+
+class Child(NamedTuple):
+    """A buffer that shares its bytes with a parent at a stop, if both are kept."""
+
+    bit: int
+    parents: int
+    size: int
+
+
+class Stop(NamedTuple):
+    """An overloaded time: ``gone`` and ``arrivals`` since the one before.
+
+    ``must_free`` are the bytes that spilled items and kept pairs must make up. The multiplier prices what is
+    freed beyond ``need``, in which each spilled item counts its size less its entry in ``clipped``.
+    """
+
+    gone: Sequence[Item]
+    arrivals: Sequence[Item]
+    must_free: int
+    children: Sequence[Child]
+    multiplier: int
+    need: int
+    clipped: Sequence[tuple[int, int]]
+
+
+class State(NamedTuple):
+    """``bound`` is scaled, ``lost`` and ``freed`` are bytes."""
+
+    bound: int
+    lost: int
+    freed: int
+    spilled: Link
+
+
+class Swept(NamedTuple):
+    """The cheapest selection found, or None; ``behind`` is the lowest scaled bound of the states left behind."""
+
+    best: State | None
+    behind: int | None
+    steps: int
+
+
+def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
+    """The cheapest selection with a scaled bound of at most ``limit``; exact if nothing was left behind."""
+    states: dict[Key, State] = {(0, 0): State(bound, 0, 0, None)}
+    behind: int | None = None
+    steps = 0
+    for stop in stops:
+        if stop.gone:
+            states = _without(states, stop.gone)
+        for item in stop.arrivals:
+            steps += len(states)
+            states = _decide(states, item, limit)
+            if len(states) > width:
+                ranked = sorted(states.items(), key=lambda entry: entry[1].bound)
+                behind = min(x for x in (behind, ranked[width][1].bound) if x is not None)
+                states = dict(ranked[:width])
+        states = _check(states, stop, limit)
+    best = min(states.values(), key=lambda state: state.lost, default=None)
+    return Swept(best, behind, steps)
+
+
+def _without(states: dict[Key, State], gone: Sequence[Item]) -> dict[Key, State]:
+    """The states after some items have ended; of those that are equal now the cheaper one."""
+    ended = sum(item.bit for item in gone)
+    found: dict[Key, State] = {}
+    for (mask, hit), state in states.items():
+        leaving = mask & ended
+        if leaving:
+            freed = sum(item.size for item in gone if item.bit & leaving)
+            state = state._replace(freed=state.freed - freed)
+        _keep_cheaper(found, (mask ^ leaving, hit), state)
+    return found
+
+
+def _decide(states: dict[Key, State], item: Item, limit: int) -> dict[Key, State]:
+    """Every state with the item kept and with it spilled."""
+    found: dict[Key, State] = {}
+    for (mask, hit), state in states.items():
+        bound = state.bound - min(item.reduced, 0)
+        if bound <= limit and state.freed >= item.freed_before and not item.required & ~hit:
+            _keep_cheaper(found, (mask, hit & ~item.closes), state._replace(bound=bound))
+        bound = state.bound + max(item.reduced, 0)
+        freed = state.freed + item.size
+        if bound <= limit and freed >= item.freed_before and mask & item.after == item.after:
+            lost = state.lost + item.cost + (0 if item.group & hit else item.extra)
+            spilled = State(bound, lost, freed, (item.number, state.spilled))
+            _keep_cheaper(found, (mask | item.bit, (hit | item.hits) & ~item.closes), spilled)
+    return found
+
+
+def _check(states: dict[Key, State], stop: Stop, limit: int) -> dict[Key, State]:
+    """The states that free enough at the stop, with the price of what they free beyond the need."""
+    found: dict[Key, State] = {}
+    for key, state in states.items():
+        mask = key[0]
+        shared = sum(
+            child.size for child in stop.children if not mask & child.bit and child.parents & ~mask
+        )
+        if state.freed + shared < stop.must_free:
+            continue
+        if stop.multiplier:
+            counted = state.freed - sum(less for bit, less in stop.clipped if mask & bit)
+            state = state._replace(bound=state.bound + stop.multiplier * (counted - stop.need))
+            if state.bound > limit:
+                continue
+        found[key] = state
+    return found
+
+
+def _keep_cheaper(states: dict[Key, State], key: Key, state: State) -> None:
+    known = states.get(key)
+    if known is None or (state.lost, state.bound) < (known.lost, known.bound):
+        states[key] = state
+
+
+def numbers(spilled: Link) -> list[int]:
+    """The items of a link, rising."""
+    found = []
+    while spilled is not None:
+        number, spilled = spilled
+        found.append(number)
+    return sorted(found)

@@ -1,0 +1,25 @@
+"""All solvers by name."""
+
+from __future__ import annotations
+
+from spyre_mlir.scratchpad.buffers import PlanError
+from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
+from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver
+
+SOLVERS: dict[str, type[MemoryPlanSolver]] = {
+    each.name: each
+    for each in (
+        GreedyLayoutSolver,
+        FirstFitLayoutSolver,
+        BestFitLayoutSolver,
+        LargestFirstSolver,
+    )
+}
+
+
+def solver(name: str) -> MemoryPlanSolver:
+    """The solver of a name with its usual options; ``PlanError`` if there is none."""
+    if name not in SOLVERS:
+        raise PlanError(f"There is no solver '{name}'; there are {', '.join(SOLVERS)}.")
+    return SOLVERS[name]()
