@@ -41,7 +41,7 @@ class Program:
     """A compiled program: a bundle and what the host needs to call it.
 
     ``module`` is the IR at the bundle level, ``remarks`` are the decisions of all passes,
-    ``compile_seconds`` the time of the pipeline.
+    ``compile_seconds`` the time of the pipeline, ``lx_frac_avail`` the part of LX that the program may not use.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Program:
         remarks: list[Remark],
         compile_seconds: float,
         numerics: str = "ieee",
+        lx_frac_avail: float | None = None,
     ) -> None:
         self.module = module
         self.bundle = bundle
@@ -59,6 +60,7 @@ class Program:
         self.remarks = remarks
         self.compile_seconds = compile_seconds
         self.numerics = numerics
+        self.lx_frac_avail = lx_frac_avail
         self.last_run: Result | None = None
         self._operands: Callable[..., dict[str, np.ndarray | DeviceTensor]] = self._by_position
         self._unflatten: Callable[[list[np.ndarray]], Any] = _one_or_all
@@ -79,7 +81,7 @@ class Program:
             name: _on_the_host(arguments[name], value) if isinstance(value, DeviceTensor) else value
             for name, value in self._operands(*inputs, **named).items()
         }
-        self.last_run = run(self.bundle, {**self.arrays, **given}, self.numerics)
+        self.last_run = run(self.bundle, {**self.arrays, **given}, self.numerics, self.lx_frac_avail)
         results = [argument.name for argument in self.bundle.manifest.arguments if argument.kind == "result"]
         return self._unflatten([self.last_run.outputs[name] for name in results])
 
@@ -183,7 +185,7 @@ def _compiled(module: ir.Module, pipeline: SpyrePipeline, numerics: str) -> Prog
     run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=remarks)
     seconds = time.perf_counter() - begun
     bundle, arrays = export(module)
-    return Program(module, bundle, arrays, list(remarks), seconds, numerics)
+    return Program(module, bundle, arrays, list(remarks), seconds, numerics, pipeline.lx_frac_avail)
 
 
 def _array(argument: Argument, value: Any) -> np.ndarray:

@@ -6,8 +6,14 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, name
-from spyre_mlir.bundle.geometry import core_offset_bytes, core_region, lx_bytes
-from spyre_mlir.bundle.model import Buffer, Design
+from spyre_mlir.bundle.geometry import (
+    core_offset_bytes,
+    core_region,
+    lx_bytes,
+    memory_counts,
+    memory_strides,
+)
+from spyre_mlir.bundle.model import Buffer, Design, Operand
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
@@ -224,7 +230,26 @@ def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
     """Whether the execute writes one of the buffers over the other, element by element."""
     step = context.steps[position]
     *sources, result = context.uses(step)
-    pointwise = DEVICE_OPS[step.design.opcode].kind in (Kind.POINTWISE, Kind.CAST)
     child, parent = (a, b) if a.name == result else (b, a)
-    handed_over = child.name == result and parent.name in sources
-    return handed_over and pointwise and a.offset == b.offset and child.bytes <= parent.bytes
+    if child.name != result or parent.name not in sources:
+        return False
+    if a.offset != b.offset or child.bytes > parent.bytes:
+        return False
+    pointwise = DEVICE_OPS[step.design.opcode].kind in (Kind.POINTWISE, Kind.CAST)
+    operands = zip(step.design.operands, sources, strict=False)
+    read = [operand for operand, source in operands if source == parent.name]
+    return pointwise and all(_same_places(step.design, operand, step.design.operands[-1]) for operand in read)
+
+
+def _same_places(design: Design, one: Operand, other: Operand) -> bool:
+    """Whether both have each element at the same distance from their start."""
+    same_stick = one.stick_elements == other.stick_elements and one.stick_dim == other.stick_dim
+    same_lanes = one.scale[one.stick_dim] == other.scale[other.stick_dim]
+    return same_stick and same_lanes and _steps(design, one) == _steps(design, other)
+
+
+def _steps(design: Design, operand: Operand) -> dict[str, tuple[int, int]]:
+    """Positions and stride in sticks of each dim that has several."""
+    counts, strides = memory_counts(design, operand), memory_strides(design, operand)
+    steps = zip(operand.dim_order, counts, strides, strict=True)
+    return {dim: (count, stride) for dim, count, stride in steps if count > 1}

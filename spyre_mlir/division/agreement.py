@@ -9,23 +9,25 @@ every cost a table of two variables. Whether all homes fit the scratchpads at on
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.cost.operation import compute_ns, memory_ns
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.matching import Mapping, matching_division, view_of
-from spyre_mlir.division.ownership import CoreView, Region, local_bytes
+from spyre_mlir.division.ownership import CoreView, local_bytes
 from spyre_mlir.division.spans import span_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout.elimination import Sum
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.device import device
 
-_Regions = tuple[Region | None, ...]
+_PICOSECONDS = 1000
 
 
 @dataclass(frozen=True)
@@ -77,18 +79,20 @@ def agree(works: Sequence[Work], buffers: Sequence[Shared], capacity: int, most:
     total = Sum([len(some) for some in variants] + [len(some) + 1 for some in homes])
     touched = {access for buffer in buffers for access in buffer.accesses}
     for at, work in enumerate(works):
-        total.add((at,), np.array([_own_ns(work, at, each.division, touched) for each in variants[at]]))
+        total.add((at,), _whole([_own_ns(work, at, each.division, touched) for each in variants[at]]))
     for number, (buffer, some) in enumerate(zip(buffers, homes, strict=True)):
         _add_buffer(total, works, variants, buffer, some, len(works) + number)
     start = [0] * len(works) + [len(some) for some in homes]
     found = total.minimize()
     if found.cost == math.inf:
-        return Agreement(tuple(some[0] for some in variants), total.cost(start), total.cost(start), False)
+        cost = total.cost(start) / _PICOSECONDS
+        return Agreement(tuple(some[0] for some in variants), cost, cost, False)
     chosen = tuple(some[state] for some, state in zip(variants, found.states, strict=False))
-    return Agreement(chosen, _without_change(total, homes, len(works)), found.cost, found.proven)
+    before = _without_change(total, homes, len(works))
+    return Agreement(chosen, before / _PICOSECONDS, found.cost / _PICOSECONDS, found.proven)
 
 
-def _without_change(total: Sum, homes: Sequence[Sequence[_Regions]], works: int) -> float:
+def _without_change(total: Sum, homes: Sequence[Sequence[CoreView]], works: int) -> float:
     """The sum with the divisions as they came, each buffer in its best home."""
     fixed = Sum([1] * works + [len(some) + 1 for some in homes])
     for scope, table in total.tables.items():
@@ -103,11 +107,16 @@ def _without_change(total: Sum, homes: Sequence[Sequence[_Regions]], works: int)
 def _variants(works: Sequence[Work], buffers: Sequence[Shared], most: int) -> list[list[Variant]]:
     """Each work's own division first, then those that give its buffers the views that neighbours have of them."""
     found = [_own(work) for work in works]
-    known = [{each.division.owners for each in some} for some in found]
+    known = [{_plain(each.division) for each in some} for some in found]
     for sweep in (buffers, buffers[::-1], buffers):
         for buffer in sweep:
             _project(works, buffer, found, known, most)
     return found
+
+
+def _plain(division: Division) -> Division:
+    """The splits and owners alone."""
+    return Division(division.splits, division.owners)
 
 
 def _own(work: Work) -> list[Variant]:
@@ -123,37 +132,42 @@ def _project(
     works: Sequence[Work],
     buffer: Shared,
     found: list[list[Variant]],
-    known: list[set[tuple[tuple[int, ...], ...]]],
+    known: list[set[Division]],
     most: int,
 ) -> None:
     """Every variant of every access of a buffer gives one to each other access."""
     views = dict.fromkeys(
-        view.regions
+        view
         for at, operand in buffer.accesses
         for variant in found[at]
         if (view := _view(works[at], operand, variant)) is not None
     )
-    for regions in views:
-        for at, operand in buffer.accesses:
+    for at, operand in buffer.accesses:
+        work = works[at]
+        kept = tuple((dim, work.division.splits[dim]) for dim in sorted(work.blocked))
+        for view in views:
             if len(found[at]) >= most:
-                continue
-            variant = _matching(works[at], operand, regions)
-            if variant is not None and variant.division.owners not in known[at]:
-                known[at].add(variant.division.owners)
+                break
+            variant = _following(work.space, operand, view, kept)
+            if variant is not None and variant.division not in known[at]:
+                known[at].add(variant.division)
                 found[at].append(variant)
 
 
-def _matching(work: Work, operand: int, regions: _Regions) -> Variant | None:
-    mapping = matching_division(work.space, operand, regions)
+@functools.lru_cache(maxsize=1 << 13)
+def _following(
+    space: Space, operand: int, view: CoreView, kept: tuple[tuple[int, int], ...]
+) -> Variant | None:
+    """The variant with which an operand has a view; ``kept`` are dims with the slices that they must have."""
+    mapping = matching_division(space, operand, view)
     if mapping is None:
         return None
     splits, order = mapping
-    if any(splits[dim] != work.division.splits[dim] for dim in work.blocked):
+    if any(splits[dim] != split for dim, split in kept):
         return None
-    if sum(splits[dim] > 1 for dim in work.space.reduced) > 1:
+    if sum(splits[dim] > 1 for dim in space.reduced) > 1:
         return None
-    views = range(len(work.space.views))
-    if any(span_bytes(work.space, each, splits) > device().span_bytes for each in views):
+    if any(span_bytes(space, each, splits) > device().span_bytes for each in range(len(space.views))):
         return None
     return Variant(Division.mixed_radix(splits, order), mapping)
 
@@ -168,16 +182,16 @@ def _view(work: Work, operand: int, variant: Variant) -> CoreView | None:
 
 def _homes(
     works: Sequence[Work], variants: Sequence[Sequence[Variant]], buffer: Shared, capacity: int
-) -> list[_Regions]:
+) -> list[CoreView]:
     """The views that a buffer can be on chip with: those of its writer, or of any reader of a given one."""
     accesses = buffer.accesses if buffer.given else buffer.accesses[:1]
-    homes: dict[_Regions, None] = {}
+    homes: dict[CoreView, None] = {}
     for at, operand in accesses:
         for variant in variants[at]:
             view = _view(works[at], operand, variant)
             if view is not None and local_bytes(works[at].space, operand, variant.division) <= capacity:
-                homes[view.regions] = None
-    return [home for home in homes if not buffer.given or len(set(home)) == len(home)]
+                homes[view] = None
+    return [home for home in homes if not buffer.given or len(set(home.regions)) == len(home.regions)]
 
 
 def _own_ns(work: Work, at: int, division: Division, touched: set[tuple[int, int]]) -> float:
@@ -193,7 +207,7 @@ def _add_buffer(
     works: Sequence[Work],
     variants: Sequence[Sequence[Variant]],
     buffer: Shared,
-    homes: Sequence[_Regions],
+    homes: Sequence[CoreView],
     variable: int,
 ) -> None:
     """A table for each access and the home: nothing where they agree, else device memory or impossible."""
@@ -203,12 +217,16 @@ def _add_buffer(
         for row, variant in enumerate(variants[at]):
             moved = memory_ns(hbm_bytes(work.space, operand, variant.division)[0], variant.division.cores)
             view = _view(work, operand, variant)
-            regions = None if view is None else view.regions
             apart = moved if buffer.given else math.inf
-            table[row] = [0 if home == regions else apart for home in homes] + [moved]
-        total.add((at, variable), table)
+            table[row] = [0 if home == view else apart for home in homes] + [moved]
+        total.add((at, variable), _whole(table))
     if buffer.given and homes:
         at, operand = buffer.accesses[0]
         once = hbm_bytes(works[at].space, operand, variants[at][0].division)[0]
-        loads = [memory_ns(once, len(home)) for home in homes]
-        total.add((variable,), np.array([*loads, 0.0]))
+        loads = [memory_ns(once, len(home.regions)) for home in homes]
+        total.add((variable,), _whole([*loads, 0.0]))
+
+
+def _whole(costs: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
+    """Nanoseconds as whole picoseconds: their sums are exact in any order, so equal ones are equal."""
+    return np.rint(np.asarray(costs) * _PICOSECONDS)

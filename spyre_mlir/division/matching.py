@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from spyre_mlir.division.cores import Division, core_order
-from spyre_mlir.division.ownership import CoreView, Region, core_view
+from spyre_mlir.division.ownership import CoreView, Region, core_view, same_owners
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
 
@@ -14,13 +14,13 @@ Mapping = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def matching_division(space: Space, operand: int, regions: tuple[Region | None, ...]) -> Mapping | None:
-    """How to divide ``space`` so that core c touches ``regions[c]`` of the buffer of an operand.
+def matching_division(space: Space, operand: int, wanted: CoreView) -> Mapping | None:
+    """How to divide ``space`` so that the cores touch of the buffer of an operand what ``wanted`` says.
 
     Dims that the operand does not have stay whole. None if there is no such division: where cores share a
     region or have none, or own pieces that are no slices of the operation's dims.
     """
-    begins = _begins(space.views[operand], len(space.sizes), regions)
+    begins = _begins(space.views[operand], len(space.sizes), wanted.regions)
     if begins is None:
         return None
     found = [sorted({own[dim] for own in begins}) for dim in range(len(space.sizes))]
@@ -31,19 +31,11 @@ def matching_division(space: Space, operand: int, regions: tuple[Region | None, 
     mapped = Division.mixed_radix(splits, order)
     if mapped.owners != tuple(tuple(map(list.index, found, own)) for own in begins):
         return None
-    return (splits, order) if _touches(space, operand, mapped, regions) else None
+    found_view = view_of(space, operand, mapped)
+    return (splits, order) if found_view is not None and same_owners(found_view, wanted) else None
 
 
-def _touches(space: Space, operand: int, division: Division, regions: tuple[Region | None, ...]) -> bool:
-    try:
-        return core_view(space, operand, division).regions == regions
-    except ViewError:
-        return False
-
-
-def _begins(
-    view: BufferView, rank: int, regions: tuple[Region | None, ...]
-) -> list[tuple[int, ...]] | None:
+def _begins(view: BufferView, rank: int, regions: tuple[Region | None, ...]) -> list[tuple[int, ...]] | None:
     """Where the region of each core begins along each dim, in elements."""
     axes = sorted(view.axes, key=lambda axis: -axis.stride)
     found = []

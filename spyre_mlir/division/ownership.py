@@ -8,7 +8,6 @@ so equal parts are written alike, whatever the operation calls its dims.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -165,7 +164,7 @@ def _image(view: BufferView, shares: tuple[int, ...]) -> Steps:
             begin, end = _range(axis, 0, shares[axis.dim] - 1)
             count = end - begin
         steps.append((axis.stride, count))
-    return _merged([[step for step in steps if step[1] > 1]])
+    return _merged([tuple(step for step in steps if step[1] > 1)])
 
 
 def _parts(view: BufferView, dim: int, extent: int, share: int, slices: int) -> list[Region | None]:

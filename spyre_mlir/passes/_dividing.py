@@ -56,7 +56,9 @@ class Divider:
         if key not in self._made:
             self._made[key] = sdsc.division_attr(splits, core_map(splits, order))
         op.attributes[sdsc.DIVISION] = self._made[key]
-        division = replace(Division.mixed_radix(splits, order), shares=shares_of(space.units, splits), reduced=space.reduced)
+        division = replace(
+            Division.mixed_radix(splits, order), shares=shares_of(space.units, splits), reduced=space.reduced
+        )
         if division.partial:
             op.attributes[sdsc.COMBINE] = ir.StringAttr.get(COMBINE[opcode])
         elif sdsc.COMBINE in op.attributes:

@@ -33,6 +33,7 @@ from spyre_mlir.passes._loops import (
     carried_values,
     trip_count,
 )
+from spyre_mlir.passes._memory import argument_attributes
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
 
@@ -56,9 +57,11 @@ class LayoutGraph:
         self._times = 1
         self._same: dict[int, list[int]] = {}  # the tensors that loops keep in one layout, for each of them
         self.block = func.regions[0].blocks[0]
-        hosts = func.attributes["arg_attrs"]
-        for argument, host in zip(self.block.arguments, hosts, strict=True):
-            self._argument(argument, ir.DictAttr(host)[sdsc.HOST])
+        for argument, attributes in zip(self.block.arguments, argument_attributes(func), strict=True):
+            if sdsc.HOST not in attributes:
+                number = argument.arg_number
+                raise fail(func, f"argument {number} has no {sdsc.HOST}; run decompose-to-device-ops first")
+            self._argument(argument, attributes[sdsc.HOST])
         self._visit_all(self.block)
 
     @property

@@ -9,13 +9,23 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division import Division, core_view, mismatch
 from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
 from spyre_mlir.scratchpad.liveness import Life, lifetimes
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+
+def usable_bytes(lx_frac_avail: float) -> int:
+    """Bytes of LX per core that passes may plan, the backend's part being ``lx_frac_avail``."""
+    try:
+        return device().usable_lx_bytes(lx_frac_avail)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
 
 
 @dataclass(frozen=True)

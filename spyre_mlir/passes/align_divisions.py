@@ -9,6 +9,7 @@ from spyre_mlir.division.agreement import Shared, Variant, Work, agree
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, blocked_dims
+from spyre_mlir.passes._lx_candidates import usable_bytes
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._usage import Touched, Usage
 from spyre_mlir.passes.base import Pass
@@ -35,14 +36,12 @@ class AlignDivisions(Pass):
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:
-        capacity, divider = device().usable_lx_bytes(self.lx_frac_avail), Divider()
+        capacity, divider = usable_bytes(self.lx_frac_avail), Divider()
         for func in functions(module):
             self._align(Usage(func), capacity, divider)
 
     def _align(self, usage: Usage, capacity: int, divider: Divider) -> None:
-        works = [
-            Work(each.opcode, each.space, each.division, blocked_dims(each.op)) for each in usage.ops
-        ]
+        works = [Work(each.opcode, each.space, each.division, blocked_dims(each.op)) for each in usage.ops]
         buffers = [_shared(each) for each in usage.buffers.values() if _can_stay(each, usage)]
         found = agree(works, buffers, capacity, self.variants)
         for each, variant in zip(usage.ops, found.variants, strict=True):

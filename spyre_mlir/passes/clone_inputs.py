@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op
-from spyre_mlir.division import CoreView
+from spyre_mlir.division import CoreView, same_owners
 from spyre_mlir.division.matching import Mapping, matching_division
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout import BufferView
@@ -17,6 +17,7 @@ from spyre_mlir.layout.view import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import core_map
+from spyre_mlir.passes._lx_candidates import usable_bytes
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes._view_ops import VIEWS
@@ -42,7 +43,7 @@ class CloneInputs(Pass):
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:
-        room = device().usable_lx_bytes(self.lx_frac_avail)
+        room = usable_bytes(self.lx_frac_avail)
         for func in functions(module):
             for touched in list(Usage(func).buffers.values()):
                 if touched.given and len(touched.reads) > 1:
@@ -57,7 +58,9 @@ class CloneInputs(Pass):
             if division is None:
                 self.remark(readers[0].user.op, "no clone", f"{name}: their cores share parts of it")
                 continue
-            size = max(local_bytes(access.user.space, access.operand, access.user.division) for access in readers)
+            size = max(
+                local_bytes(access.user.space, access.operand, access.user.division) for access in readers
+            )
             if size > room:
                 text = f"{name}: {size} bytes per core, LX has {room}"
                 self.remark(readers[0].user.op, "no clone", text)
@@ -65,9 +68,7 @@ class CloneInputs(Pass):
             self._insert(touched.root, readers, division)
             self.remark(readers[0].user.op, "clone", f"{name} take a clone of {size} bytes per core")
 
-    def _insert(
-        self, root: ir.Value, readers: Sequence[Access], division: Mapping
-    ) -> None:
+    def _insert(self, root: ir.Value, readers: Sequence[Access], division: Mapping) -> None:
         """The clone stands before its first reader; each reader gets the views of it that it had of the input."""
         first = min(readers, key=lambda access: access.position).user.op
         with ir.InsertionPoint(first):
@@ -92,7 +93,7 @@ def _agreeing(reads: Sequence[Access]) -> list[tuple[CoreView, list[Access]]]:
             own = access.core_view
         except ViewError:
             continue
-        known = next((readers for view, readers in found if view.regions == own.regions), None)
+        known = next((readers for view, readers in found if same_owners(view, own)), None)
         if known is None:
             found.append((own, [access]))
         else:
@@ -105,7 +106,7 @@ def _division(root: ir.Value, view: CoreView) -> Mapping | None:
     layout = stick.layout_of(root.type)
     assert layout is not None
     whole = BufferView.of(layout)
-    return matching_division(refined([whole, whole]), 0, view.regions)
+    return matching_division(refined([whole, whole]), 0, view)
 
 
 def _viewed(clone: ir.Value, value: ir.Value, root: ir.Value, user: ir.Operation) -> ir.Value:

@@ -27,7 +27,6 @@ _HOST_DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "i1": "bool", "i32": "int32", "i64": "int64",
 }  # fmt: skip
 
-
 #: The base of buffers in LX (``bundle/model.py``).
 LX = "lx"
 
@@ -172,9 +171,7 @@ class _Lowering:
         """The buffer of a root value: an argument's, or the one its placement names, in LX of so many bytes."""
         if value not in self.buffers:
             owner = defining_op(value)
-            placement = (
-                owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
-            )
+            placement = sdsc.placement_of(owner) if owner else None
             if placement is None:
                 raise fail(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             name = f"buffer{self.intermediates}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
+from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates, usable_bytes
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._usage import Usage
@@ -51,7 +51,7 @@ class ScratchpadPlanning(Pass):
         unknown = next((name for name in self.lx_ops if name not in DEVICE_OPS), None)
         if unknown is not None:
             raise CompileError(f"lx-ops names '{unknown}', which is no device operation.")
-        rules = Rules(device().usable_lx_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
+        rules = Rules(usable_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
         for func in functions(module):
             self._plan(func, rules)
 
@@ -97,7 +97,9 @@ class ScratchpadPlanning(Pass):
             owner, buffer = maker_of(candidate.root), candidate.buffer
             if buffer.name in plan.addresses:
                 text = f"{buffer.size} bytes per core at {plan.addresses[buffer.name]}"
-                self.remark(owner, "in LX", text, before=buffer.traffic_if_spilled, after=buffer.traffic_if_placed)
+                self.remark(
+                    owner, "in LX", text, before=buffer.traffic_if_spilled, after=buffer.traffic_if_placed
+                )
                 continue
             reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
             text = "; ".join(map(str, reasons))
@@ -105,4 +107,6 @@ class ScratchpadPlanning(Pass):
             if sdsc.OPTIONAL in owner.attributes:
                 owner.erase()
                 continue
-            owner.attributes[sdsc.SPILLED] = ir.ArrayAttr.get([ir.StringAttr.get(str(each)) for each in reasons])
+            owner.attributes[sdsc.SPILLED] = ir.ArrayAttr.get(
+                [ir.StringAttr.get(str(each)) for each in reasons]
+            )

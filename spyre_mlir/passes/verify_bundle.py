@@ -9,18 +9,24 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
 class VerifyBundle(Pass):
-    """The module is a bundle and keeps every semantic rule of the public format (``spyre-validate``)."""
+    """The module is a bundle and keeps every semantic rule of the public format (``spyre-validate``).
+
+    ``lx_frac_avail`` is the part of LX that the backend keeps.
+    """
 
     name: ClassVar[str] = "verify-bundle"
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:
         bundle, _ = export(module)
-        findings = validate(bundle)
+        findings = validate(bundle, self.lx_frac_avail)
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             raise CompileError(f"{findings[0]}{more}")

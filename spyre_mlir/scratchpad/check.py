@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError, check_buffers
@@ -32,7 +32,7 @@ class _Block:
 def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MemoryPlan) -> None:
     """``PlanError`` with the first rule that the plan of the buffers breaks."""
     named = check_buffers(buffers)
-    _check_names(list(named), plan)
+    _check_names(named.keys(), plan)
     blocks = [_block(named[name], space, address) for name, address in plan.addresses.items()]
     for block in blocks:
         _check_block(block, space)
@@ -40,9 +40,9 @@ def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan:
     _check_numbers(buffers, blocks, plan)
 
 
-def _check_names(names: Sequence[str], plan: MemoryPlan) -> None:
+def _check_names(names: Collection[str], plan: MemoryPlan) -> None:
     """Each buffer is either placed or has a reason, and there are no others."""
-    unknown = next((name for name in [*plan.addresses, *plan.spilled] if name not in set(names)), None)
+    unknown = next((name for name in [*plan.addresses, *plan.spilled] if name not in names), None)
     if unknown is not None:
         raise PlanError(f"The plan has '{unknown}', which is no buffer.")
     for name in names:
@@ -73,20 +73,17 @@ def _check_overlaps(blocks: Sequence[_Block]) -> None:
     They are disjoint, apart from handed-over ones with equal begins: so a new block can only meet those that
     begin inside it, and those with the last begin before.
     """
-    live: list[tuple[int, int, _Block]] = []
-    dying: list[tuple[int, int, int]] = []
+    live: list[tuple[int, int, _Block]] = []  # begin, number, block; the number tells equal begins apart
+    dying: list[tuple[int, int, int]] = []  # last operation, begin, number
     for number, block in enumerate(sorted(blocks, key=lambda block: block.buffer.first)):
         while dying and dying[0][0] < block.buffer.first:
-            _, begin, old = heapq.heappop(dying)
-            live.pop(bisect.bisect_left(live, (begin, old), key=lambda entry: entry[:2]))
-        at = bisect.bisect_left(live, block.begin, key=lambda entry: entry[0])
-        before = live[at - 1][0] if at else 0
-        low = bisect.bisect_left(live, before, key=lambda entry: entry[0])
-        high = bisect.bisect_left(live, block.end, key=lambda entry: entry[0])
-        for _, _, other in live[low:high]:
+            live.pop(bisect.bisect_left(live, heapq.heappop(dying)[1:]))
+        above = bisect.bisect_left(live, (block.begin,))
+        below = live[above - 1][0] if above else block.begin
+        for _, _, other in live[bisect.bisect_left(live, (below,)) : bisect.bisect_left(live, (block.end,))]:
             if other.end > block.begin and not (_hands_over(other, block) or _hands_over(block, other)):
                 raise PlanError(f"Buffers {other} and {block} overlap.")
-        live.insert(bisect.bisect_left(live, (block.begin, number), key=lambda e: e[:2]), (block.begin, number, block))
+        bisect.insort(live, (block.begin, number, block))
         heapq.heappush(dying, (block.buffer.last, block.begin, number))
 
 
@@ -101,7 +98,9 @@ def _hands_over(parent: _Block, child: _Block) -> bool:
     )
 
 
-def _check_numbers(buffers: Sequence[LifetimeBoundBuffer], blocks: Sequence[_Block], plan: MemoryPlan) -> None:
+def _check_numbers(
+    buffers: Sequence[LifetimeBoundBuffer], blocks: Sequence[_Block], plan: MemoryPlan
+) -> None:
     traffic = sum(
         buffer.traffic_if_placed if buffer.name in plan.addresses else buffer.traffic_if_spilled
         for buffer in buffers
@@ -109,7 +108,9 @@ def _check_numbers(buffers: Sequence[LifetimeBoundBuffer], blocks: Sequence[_Blo
     if plan.traffic != traffic:
         raise PlanError(f"The plan claims {plan.traffic} bytes of traffic; its buffers move {traffic}.")
     if not 0 <= plan.bound <= traffic:
-        raise PlanError(f"The plan claims that {plan.bound} bytes of traffic are the least, but moves {traffic}.")
+        raise PlanError(
+            f"The plan claims that {plan.bound} bytes of traffic are the least, but moves {traffic}."
+        )
     peak = max((block.end for block in blocks), default=0)
     if plan.peak != peak:
         raise PlanError(f"The plan claims a peak of {plan.peak} bytes; its highest buffer ends at {peak}.")

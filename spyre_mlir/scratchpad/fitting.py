@@ -8,7 +8,7 @@ needs no gap: such an address comes first, whatever the policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,15 +58,24 @@ class Fitting:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.sizes: list[int] = instance.sizes.tolist()
+        self.savings: list[int] = instance.savings.tolist()
         self.partners = _partners(instance)
         self._neighbours = _neighbours(instance) if _are_few(instance) else None
 
-    def fit(self, order: Iterable[int], policy: Policy = lowest) -> dict[int, int]:
-        """As the function ``fit``."""
+    def fit(
+        self, order: Iterable[int], policy: Policy = lowest, kept: Mapping[int, int] | None = None
+    ) -> dict[int, int]:
+        """As the function ``fit``, besides the buffers of ``kept``, which have their addresses."""
         listed = self._neighbours
-        memory = _Scanned(self.instance, self.sizes) if listed is None else _Listed(self.instance, self.sizes, listed)
+        memory = (
+            _Scanned(self.instance, self.sizes)
+            if listed is None
+            else _Listed(self.instance, self.sizes, listed)
+        )
         capacity = self.instance.space.capacity
-        addresses: dict[int, int] = {}
+        addresses = dict(kept or {})
+        for at, address in addresses.items():
+            memory.put(at, address)
         for at in order:
             address = self._in_place(at, addresses, memory)
             if address is None:

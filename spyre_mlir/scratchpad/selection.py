@@ -27,11 +27,8 @@ from spyre_mlir.scratchpad.instance import Array, Instance
 from spyre_mlir.scratchpad.lagrange import Multipliers, Rows, multipliers
 from spyre_mlir.scratchpad.selection_search import Child, Item, Stop, numbers, sweep
 
-#: Steps of ascent for the multipliers.
-_ASCENT_STEPS = 150
-
-#: Entries of the covering problem that the ascent looks at; of more, only the worst of several stops.
-_MOST_ENTRIES = 1 << 20
+#: Entries of the covering problem that the linear program has; of more, only the worst of several stops.
+_MOST_ENTRIES = 1 << 18
 
 #: More candidates than this are not compared pair by pair.
 _MOST_COMPARED = 2000
@@ -123,7 +120,7 @@ class _Problem:
         """Sweeps of growing width until one leaves nothing behind that could be better."""
         # Losses are sums of savings: they differ by at least the greatest common divisor.
         unit = math.gcd(*self.savings.tolist(), *(group.extra for group in self.groups))
-        found = multipliers(self._rows(), upper - unit, _ASCENT_STEPS)
+        found = multipliers(self._rows())
         bound = min(_rounded_up(found.bound, found.scale * unit) * unit, upper)
         stops = self._stops(found)
         best, steps, width = None, 0, _FIRST_WIDTH

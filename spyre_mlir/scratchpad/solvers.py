@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import PlanError
+from spyre_mlir.scratchpad.cp_sat import CpSatSolver
 from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
 from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver
+
+#: The solver where none is named.
+DEFAULT = "portfolio"
 
 SOLVERS: dict[str, type[MemoryPlanSolver]] = {
     each.name: each
@@ -14,6 +19,8 @@ SOLVERS: dict[str, type[MemoryPlanSolver]] = {
         FirstFitLayoutSolver,
         BestFitLayoutSolver,
         LargestFirstSolver,
+        AnnealingSolver,
+        CpSatSolver,
     )
 }
 

@@ -83,10 +83,13 @@ class Box:
         return np.sort(offsets)
 
     def same_place(self, other: Box) -> bool:
-        """Whether each element has the same offset in both boxes."""
+        """Whether each element has the same offset in both boxes; lane 0 of a sparse stick stands for all lanes."""
         mine, theirs = self.whole, other.whole
+        if mine.shape != theirs.shape:
+            return False
         steps = zip(mine.shape, mine.strides, theirs.strides, strict=True)
-        return mine.shape == theirs.shape and all(count == 1 or a == b for count, a, b in steps)
+        varying = zip(self.extents, self.varies, other.varies, strict=True)
+        return all(count == 1 or a == b for columns in (steps, varying) for count, a, b in columns)
 
 
 def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[str]:

@@ -56,8 +56,13 @@ class Device:
     operand_layouts: int
 
     def usable_lx_bytes(self, backend_fraction: float | None = None) -> int:
-        """Bytes of LX per core that the compiler may use, a multiple of the alignment."""
+        """Bytes of LX per core that the compiler may use, a multiple of the alignment.
+
+        ``ValueError`` if the fraction is none.
+        """
         fraction = self.lx_backend_fraction if backend_fraction is None else backend_fraction
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"lx-frac-avail is {fraction}; it is a part of LX, 0 to 1.")
         usable = int((self.lx_bytes - self.lx_reserved_bytes) * (1 - fraction))
         return -(-usable // self.lx_alignment_bytes) * self.lx_alignment_bytes
 

@@ -59,3 +59,9 @@ func.func @batches(%x: tensor<2x2x2x64x64xf16> {sdsc.host = #sdsc.host<"x", "inp
   } -> tensor<2x2x2x64x64xf16>
   return %0 : tensor<2x2x2x64x64xf16>
 }
+// -----
+// What the host gives must be told.
+// expected-error@below {{argument 0 has no sdsc.host; run decompose-to-device-ops first}}
+func.func @hostless(%x: tensor<128x256xf16>) -> tensor<128x256xf16> {
+  return %x : tensor<128x256xf16>
+}

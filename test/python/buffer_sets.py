@@ -14,7 +14,9 @@ from spyre_mlir.scratchpad.plan import MemoryPlan
 PATTERNS = Path(__file__).parents[3] / "shared" / "data" / "lx-patterns.json"
 
 
-def buffer(size: int, *uses: int, name: str = "", parents: Sequence[str] = (), **fields) -> LifetimeBoundBuffer:
+def buffer(
+    size: int, *uses: int, name: str = "", parents: Sequence[str] = (), **fields
+) -> LifetimeBoundBuffer:
     return LifetimeBoundBuffer(name, size, uses, in_place_parents=tuple(parents), **fields)
 
 
@@ -51,11 +53,15 @@ def random_set(seed: int, most: int = 12) -> tuple[list[LifetimeBoundBuffer], Me
     return found, space
 
 
-def chain(count: int, seed: int = 0, sizes: Sequence[int] = (128, 256, 1024, 4096, 65536)) -> list[LifetimeBoundBuffer]:
+def chain(
+    count: int, seed: int = 0, sizes: Sequence[int] = (128, 256, 1024, 4096, 65536)
+) -> list[LifetimeBoundBuffer]:
     """An operator chain: op i reads the result of op i - 1; every eighth result is read once more 4 ops later."""
     rng = random.Random(seed)
     return [
-        LifetimeBoundBuffer(f"b{at}", rng.choice(sizes) * rng.randint(1, 8), (at, at + 1, *([at + 5] * (at % 8 == 0))))
+        LifetimeBoundBuffer(
+            f"b{at}", rng.choice(sizes) * rng.randint(1, 8), (at, at + 1, *([at + 5] * (at % 8 == 0)))
+        )
         for at in range(count)
     ]
 
@@ -71,13 +77,15 @@ def pattern(name: str) -> tuple[list[LifetimeBoundBuffer], MemorySpace]:
     """A published pattern of scratchpad use."""
     entry = json.loads(PATTERNS.read_text())[name]
     found = [
-        LifetimeBoundBuffer(each["name"], each["size"], tuple(each["uses"]), in_place_parents=tuple(each["in_place_parents"]))
+        buffer(each["size"], *each["uses"], name=each["name"], parents=each["in_place_parents"])
         for each in entry["buffers"]
-    ]  # fmt: skip
+    ]
     return found, MemorySpace(entry["capacity"])
 
 
-def conflicts(some: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MemoryPlan) -> Iterator[tuple[str, str]]:
+def conflicts(
+    some: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MemoryPlan
+) -> Iterator[tuple[str, str]]:
     """All pairs that break the definition of a plan, in quadratic time."""
     placed = [each for each in some if each.name in plan.addresses]
     for one, other in itertools.combinations(placed, 2):

@@ -1,0 +1,179 @@
+"""Checks what lives in the scratchpads, on the final plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._memory import Memory, argument_attributes, body_of, functions
+from spyre_mlir.passes._ownership import Divided, divided_ops
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+
+@dataclass(frozen=True)
+class VerifyScratchpad(Pass):
+    """Every buffer in LX is where it can be, and nothing else is there while it lives.
+
+    Recomputed from the final IR, apart from planning: one operation writes the whole buffer, which is no
+    argument, constant or result; its address is aligned and its bytes per core end inside the usable LX; no
+    restickify across cores reads it; and buffers that are alive at one operation are disjoint, except where a
+    pointwise operation writes its result over an operand: at the same address, no larger, element for
+    element, and nobody reads the operand later.
+
+    That readers own what they read is checked by ``verify-ownership``, which also tells mismatches in device
+    memory; after both passes each core finds in its LX what it reads.
+
+    ``lx_frac_avail`` is the part of LX that the backend keeps.
+    """
+
+    name: ClassVar[str] = "verify-scratchpad"
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+
+    def run(self, module: ir.Operation) -> None:
+        usable = device().usable_lx_bytes(self.lx_frac_avail)
+        for func in functions(module):
+            _Check(func, usable).run()
+
+
+@dataclass(frozen=True)
+class _Resident:
+    """A buffer in LX, ``[start, end)`` on each core, from the position of its writer to that of its last reader."""
+
+    root: ir.Value
+    writer: Divided
+    start: int
+    end: int
+    first: int
+    last: int
+
+    @property
+    def described(self) -> str:
+        return f"the result of '{self.writer.opcode}' at {location_of(self.writer.op.location)}"
+
+
+class _Check:
+    def __init__(self, func: ir.Operation, usable_bytes: int) -> None:
+        self.func = func
+        self.usable_bytes = usable_bytes
+        self.memory = Memory(func)
+        self.body = body_of(func)
+
+    def run(self) -> None:
+        for number, attributes in enumerate(argument_attributes(self.func)):
+            if isinstance(attributes.get(sdsc.PLACEMENT), sdsc.LxAttr):
+                raise fail(
+                    self.func, f"argument {number} is in device memory, where the host puts it, not in LX"
+                )
+        placed = [op for op in self.body if isinstance(sdsc.placement_of(op), sdsc.LxAttr)]
+        if not placed:
+            return
+        self.ops = divided_ops(self.memory, self.body)
+        self.touching = self._touching()
+        residents = [self._resident(op) for op in placed]
+        for resident in residents:
+            self._check_place(resident)
+            self._check_readers(resident)
+        self._check_overlaps(residents)
+
+    def _touching(self) -> dict[ir.Value, list[tuple[int, int]]]:
+        """For each buffer, in program order, the positions of the operations on it and the numbers of the operands."""
+        touching: dict[ir.Value, list[tuple[int, int]]] = {}
+        for position, each in enumerate(self.ops):
+            for operand, value in enumerate(each.values):
+                touching.setdefault(self._root(value), []).append((position, operand))
+        return touching
+
+    def _root(self, value: ir.Value) -> ir.Value:
+        return self.memory.place(value).buffer
+
+    def _resident(self, op: ir.Operation) -> _Resident:
+        """The buffer that an op with a place in LX makes, which one operation writes as a whole."""
+        if op.name == "arith.constant":
+            raise fail(op, "a constant is in device memory, where the host puts it, not in LX")
+        root = op.results[0]
+        for number, value in enumerate(self.body[-1].operands):
+            if self._root(value) == root:
+                raise fail(op, f"result {number} is in device memory, where the host reads it, not in LX")
+        accesses = self.touching.get(root, [])
+        writers = [at for at, operand in accesses if self._writes(at, operand)]
+        if len(writers) != 1 or self.ops[writers[0]].op != op:
+            raise fail(
+                op, "a buffer in LX is written by one operation as a whole, not put together from parts"
+            )
+        positions = [position for position, _ in accesses]
+        writer, start = self.ops[writers[0]], ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
+        end = start + local_bytes(writer.space, len(writer.values) - 1, writer.division)
+        return _Resident(root, writer, start, end, min(positions), max(positions))
+
+    def _writes(self, position: int, operand: int) -> bool:
+        return operand == len(self.ops[position].values) - 1
+
+    def _check_place(self, resident: _Resident) -> None:
+        start, end, op = resident.start, resident.end, resident.writer.op
+        alignment = device().lx_alignment_bytes
+        if start % alignment:
+            raise fail(op, f"the LX address {start} is not a multiple of {alignment} bytes")
+        if start < 0 or end > self.usable_bytes:
+            raise fail(
+                op, f"bytes {start} to {end} are not inside the {self.usable_bytes} usable bytes of LX"
+            )
+
+    def _check_readers(self, resident: _Resident) -> None:
+        for position, operand in self.touching[resident.root]:
+            user = self.ops[position]
+            across = DEVICE_OPS[user.opcode].kind is Kind.RESTICKIFY and user.division.cores > 1
+            if across and not self._writes(position, operand):
+                raise fail(user.op, f"a restickify across {user.division.cores} cores cannot read from LX")
+
+    def _check_overlaps(self, residents: list[_Resident]) -> None:
+        """A sweep over time: those that live together are disjoint, or one takes the other's place."""
+        alive: list[_Resident] = []
+        for child in sorted(residents, key=lambda resident: resident.first):
+            alive = [other for other in alive if other.last >= child.first]
+            for parent in alive:
+                if parent.end <= child.start or child.end <= parent.start:
+                    continue
+                problem = self._why_not_in_place(parent, child)
+                if problem is not None:
+                    text = (
+                        f"bytes {child.start} to {child.end} of LX overlap {parent.described}, which is alive"
+                    )
+                    raise fail(child.writer.op, f"{text}: {problem}")
+            alive.append(child)
+
+    def _why_not_in_place(self, parent: _Resident, child: _Resident) -> str | None:
+        """Why a buffer cannot take the place of one that is alive when it is written; None if it can."""
+        return next(self._obstacles(parent, child), None)
+
+    def _obstacles(self, parent: _Resident, child: _Resident) -> Iterator[str]:
+        user = child.writer
+        if parent.last > child.first:
+            yield "it is read later"
+        if parent.start != child.start:
+            yield f"it begins at {parent.start}, and in place both begin at one address"
+        if child.end > parent.end:
+            yield "it is smaller than what takes its place"
+        if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE:
+            yield f"'{user.opcode}' does not work element by element"
+        own = _order(user, len(user.values) - 1)
+        read = [operand for operand, value in enumerate(user.values[:-1]) if self._root(value) == parent.root]
+        if any(_order(user, operand) != own for operand in read):
+            yield f"'{user.opcode}' does not read it element for element where it writes"
+
+
+def _order(user: Divided, operand: int) -> tuple:
+    """How LX holds an operand: the dims of its sticks, outermost first, and of its lanes.
+
+    Operands of one operation in which these are equal have each element at the same place: a dim has the same
+    share in all of them.
+    """
+    view = user.space.views[operand]
+    return tuple(axis.dim for axis in view.axes), view.lane, view.elements_per_stick

@@ -1,0 +1,89 @@
+"""Simulated annealing over the order of placement, after Imanishi and Xu (ISMM 2024)."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.scratchpad.fitting import Fitting, by_lifetime, by_size, by_worth
+from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
+
+#: Temperatures at the beginning and the end, as parts of all savings (or of LOAD).
+_HOT, _COLD = 0.03, 0.0003
+
+#: Steps that an order costs besides one for each of its buffers, about what it takes in time.
+_STEPS_OF_ORDER = 50
+
+
+@dataclass(frozen=True)
+class _State:
+    order: list[int]
+    addresses: dict[int, int]
+    lost: int
+    peak: int
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        return self.lost, self.peak
+
+
+@dataclass(frozen=True)
+class AnnealingSolver(MemoryPlanSolver):
+    """Changes an order and fits again, each buffer in the lowest gap; worse orders pass while it is hot.
+
+    Least are the lost savings, then the peak. It begins with the best of three orders, so it is never worse than
+    these, and ends when nothing is lost and the peak is LOAD, or after ``steps``: one per buffer of each order, and
+    some per order. The random numbers are those of ``random.random``, which Python keeps for a ``seed``.
+    """
+
+    name: ClassVar[str] = "annealing"
+    seed: int = 0
+    steps: int = 100_000
+
+    def place(self, instance: Instance) -> Placement:
+        """The addresses of the best order found."""
+        fitting, rng = Fitting(instance), random.Random(self.seed)
+        first = [_fitted(fitting, order(instance), 0, {}) for order in (by_lifetime, by_size, by_worth)]
+        state = best = min(first, key=lambda each: each.cost)
+        steps = len(instance) + _STEPS_OF_ORDER
+        work = len(first) * steps
+        while work < self.steps and best.cost > (0, instance.load):
+            new = _neighbour(fitting, state, rng)
+            work += steps
+            temperature = _HOT * (_COLD / _HOT) ** (work / self.steps)
+            worse = _energy(instance, new) - _energy(instance, state)
+            if worse <= 0 or rng.random() < math.exp(-worse / temperature):
+                state = new
+            best = min(best, new, key=lambda each: each.cost)
+        return Placement(best.addresses, work=work)
+
+
+def _fitted(fitting: Fitting, order: list[int], same: int, addresses: dict[int, int]) -> _State:
+    """The state of an order whose first ``same`` buffers get what they had."""
+    kept = {at: addresses[at] for at in order[:same] if at in addresses}
+    found = fitting.fit(order[same:], kept=kept)
+    savings, sizes = fitting.savings, fitting.sizes
+    lost = sum(savings) - sum(savings[at] for at in found)
+    return _State(order, found, lost, max((address + sizes[at] for at, address in found.items()), default=0))
+
+
+def _neighbour(fitting: Fitting, state: _State, rng: random.Random) -> _State:
+    """One buffer comes earlier: any, or one that is to blame, because it is lost or else ends at the peak."""
+    order, addresses, sizes = state.order, state.addresses, fitting.sizes
+    blamed = [at for at in order if at not in addresses]
+    if not blamed:
+        blamed = [at for at in order if addresses[at] + sizes[at] == state.peak]
+    some = blamed if rng.random() < 0.5 else order
+    old = order.index(some[int(rng.random() * len(some))])
+    new = int(rng.random() * (old + 1))
+    return _fitted(fitting, [*order[:new], order[old], *order[new:old], *order[old + 1 :]], new, addresses)
+
+
+def _energy(instance: Instance, state: _State) -> float:
+    """Below 1 where nothing is lost."""
+    if state.lost:
+        return 1 + state.lost / int(instance.savings.sum())
+    return min(state.peak / instance.load - 1, 1)

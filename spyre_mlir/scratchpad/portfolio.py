@@ -1,0 +1,195 @@
+"""The default solver: heuristics first, a bound that certifies them, exact search only for what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from spyre_mlir.scratchpad.annealing import AnnealingSolver
+from spyre_mlir.scratchpad.competition import reasons
+from spyre_mlir.scratchpad.cores import shrink
+from spyre_mlir.scratchpad.fitting import (
+    Fitting,
+    Policy,
+    by_area,
+    by_falling_lifetime,
+    by_lifetime,
+    by_size,
+    by_size_and_lifetime,
+    by_start,
+    by_worth,
+    lowest,
+    outermost,
+    tightest,
+)
+from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.selection import Selection, select
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
+
+#: Steps of annealing for a selection that no order packs, before the exact search is asked.
+_ANNEALING_STEPS = 20_000
+
+
+@dataclass(frozen=True)
+class PortfolioSolver(MemoryPlanSolver):
+    """Stops as soon as nothing better can exist, which is mostly after the first heuristics.
+
+    1. Orders and policies on all buffers. All placed: nothing is lost, and that is proven.
+    2. A selection that fits by its load alone (``selection.py``) bounds what every plan loses.
+    3. The selections of rising loss, each packed by heuristics or else by the exact search. The first one that
+       packs is optimal if none before it was given up. Of one that cannot be packed a core is learnt.
+    4. Where the proof fails, the best of all heuristics.
+
+    ``least_peak`` goes on in step 1 until the peak is LOAD or all orders are tried. The budgets are steps of the
+    searches: states of each selection, nodes of all packings and of a single one; ``selections`` are those tried.
+    """
+
+    name: ClassVar[str] = "portfolio"
+    least_peak: bool = False
+    selection_states: int = 100_000
+    packing_nodes: int = 40_000_000
+    nodes_per_packing: int = 10_000_000
+    selections: int = 100
+
+    def place(self, instance: Instance) -> Placement:
+        """Addresses, the bound, and for each spilled buffer the competition that it lost."""
+        search = _Search(instance, self)
+        search.run()
+        kept = np.zeros(len(instance), bool)
+        kept[list(search.best)] = True
+        return Placement(search.best, search.bound, search.work, reasons(instance, kept))
+
+
+class _Search:
+    """The best addresses so far, what they lose, and the bound."""
+
+    def __init__(self, instance: Instance, options: PortfolioSolver) -> None:
+        self.instance, self.options = instance, options
+        self.capacity = instance.space.capacity
+        self.fitting = Fitting(instance)
+        self.savings = sum(self.fitting.savings)
+        self.best: Mapping[int, int] = {}
+        self.lost, self.peak = self.savings, 0
+        self.bound = self.work = 0
+        self.nodes_left = options.packing_nodes
+
+    def run(self) -> None:
+        """The steps of the solver, in order, until the bound is met."""
+        for addresses in self._heuristics():
+            self._offer(addresses)
+            if self.lost == 0 and (not self.options.least_peak or self.peak == self.instance.load):
+                return
+        if self.lost:
+            self._select_and_pack()
+        if self.lost > self.bound:
+            self._anneal()
+
+    def _heuristics(self) -> Iterator[Mapping[int, int]]:
+        """Every heuristic on all buffers, the one that succeeds most often first."""
+        for order, policy in _orders(self.instance):
+            self.work += len(self.instance)
+            yield self.fitting.fit(order, policy)
+
+    def _offer(self, addresses: Mapping[int, int]) -> None:
+        """Keeps addresses if they lose less, or the same with a lower peak."""
+        lost = self.savings - sum(self.fitting.savings[at] for at in addresses)
+        peak = max((address + self.fitting.sizes[at] for at, address in addresses.items()), default=0)
+        if (lost, peak) < (self.lost, self.peak) or not self.best:
+            self.best, self.lost, self.peak = addresses, lost, peak
+
+    def _select_and_pack(self) -> None:
+        """Packs selections of rising loss; the bound rises with them until one is given up."""
+        cores: list[list[int]] = []
+        proving = True
+        for _ in range(self.options.selections):
+            selected = self._selection(cores)
+            if proving:
+                self.bound = max(self.bound, min(selected.bound, self.lost))
+            if selected.kept is None:
+                return
+            proving = proving and selected.exact
+            kept = np.flatnonzero(selected.kept).tolist()
+            if self._pack_with_heuristics(kept):
+                return
+            addresses, impossible = self._pack(kept)
+            if addresses is not None:
+                self._offer(addresses)
+                return
+            proving = proving and impossible
+            if self.nodes_left <= 0:
+                return
+            cores.append(shrink(kept, self._is_impossible) if impossible else kept)
+
+    def _selection(self, cores: list[list[int]]) -> Selection:
+        found = select(
+            self.instance, self.capacity, upper=self.lost, cores=cores, budget=self.options.selection_states
+        )
+        self.work += found.steps
+        return found
+
+    def _pack_with_heuristics(self, kept: list[int]) -> bool:
+        """Whether one of the orders, or annealing, places a whole selection. What is placed is offered, with more."""
+        inside = set(kept)
+        for order, policy in _orders(self.instance):
+            self.work += len(self.instance)
+            addresses = self.fitting.fit([at for at in order if at in inside], policy)
+            self._offer(self._with_others(addresses))
+            if len(addresses) == len(kept):
+                return True
+        found = AnnealingSolver(steps=_ANNEALING_STEPS).place(self.instance.subset(kept))
+        self.work += found.work
+        addresses = {kept[at]: address for at, address in found.addresses.items()}
+        self._offer(self._with_others(addresses))
+        return len(addresses) == len(kept)
+
+    def _with_others(self, addresses: Mapping[int, int]) -> Mapping[int, int]:
+        """Addresses, and those of all other buffers that find a gap between them."""
+        rest = [at for at in by_worth(self.instance) if at not in addresses]
+        return self.fitting.fit(rest, lowest, addresses)
+
+    def _pack(self, kept: list[int], nodes: int | None = None) -> tuple[dict[int, int] | None, bool]:
+        """The addresses that the exact search finds for a selection; else whether it is proven that there are none."""
+        # numba takes a while to import, and most plans need no exact search.
+        from spyre_mlir.scratchpad.packing import pack
+
+        budget = min(self.nodes_left, nodes or self.options.nodes_per_packing)
+        found = pack(self.instance.subset(kept), self.capacity, budget)
+        self.nodes_left -= found.nodes
+        self.work += found.nodes
+        if found.offsets is None:
+            return None, found.proven
+        return dict(zip(kept, found.offsets.tolist(), strict=True)), False
+
+    def _is_impossible(self, members: list[int], nodes: int) -> bool:
+        """Whether it is proven, within some nodes, that buffers cannot all be placed."""
+        if any(len(self.fitting.fit(order)) == len(members) for order in _short_orders(self.instance, members)):
+            return False
+        return self.nodes_left > 0 and self._pack(members, nodes)[1]
+
+    def _anneal(self) -> None:
+        found = AnnealingSolver().place(self.instance)
+        self.work += found.work
+        self._offer(found.addresses)
+        self._offer(self._with_others(found.addresses))
+
+
+def _orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:
+    """Orders and policies; on compiler programs the first ones nearly always place what can be placed."""
+    yield by_size(instance), lowest
+    yield by_lifetime(instance), lowest
+    yield by_start(instance), lowest
+    yield range(len(instance)), outermost
+    yield by_lifetime(instance), tightest
+    yield by_area(instance), lowest
+    yield by_size_and_lifetime(instance), tightest
+    yield by_falling_lifetime(instance), lowest
+    yield by_worth(instance), lowest
+
+
+def _short_orders(instance: Instance, members: list[int]) -> Iterator[list[int]]:
+    inside = set(members)
+    for order in (by_size, by_area):
+        yield [at for at in order(instance) if at in inside]

@@ -1,0 +1,102 @@
+"""spyre-plan: place a table of buffers in a memory, without a compiler.
+
+    spyre-plan buffers.csv --capacity 1625344 --alignment 128 --output offsets.csv
+    spyre-plan buffers.csv --capacity 1048576 --solver firstfit
+
+The table (CSV) has the columns id, lower, upper, size: a buffer of so many bytes is live at the operations from
+lower to before upper. Columns that may be left out: alignment, in_place_parent, uses, copies. --output writes a
+table of id and offset, the offset empty for a buffer that stays outside. All plans are checked before that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.tools import _common
+
+if TYPE_CHECKING:
+    from spyre_mlir.scratchpad.plan import MemoryPlan
+    from spyre_mlir.scratchpad.solver import MemoryPlanSolver
+
+#: Spilled buffers that the summary names.
+_NAMED = 8
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-plan; 0 on success, 1 after a diagnostic on stderr."""
+    options = _parser().parse_args(argv)
+
+    from spyre_mlir.scratchpad.buffer_table import offsets_table, read_buffers
+    from spyre_mlir.scratchpad.buffers import MemorySpace, PlanError
+    from spyre_mlir.scratchpad.check import check_plan
+
+    try:
+        space = MemorySpace(options.capacity, options.alignment)
+        solver = _solver(options)
+        buffers = read_buffers(_common.read_text(options.file), options.file, options.alignment)
+        begin = time.perf_counter()
+        plan = solver.plan(buffers, space)
+        seconds = time.perf_counter() - begin
+    except PlanError as error:
+        raise CompileError(str(error)) from None
+    check_plan(buffers, space, plan)
+    if options.output is not None:
+        _common.write_text(options.output, offsets_table(buffers, plan))
+    print(_summary(plan, seconds), file=sys.stderr if options.output == "-" else sys.stdout)
+    return 0
+
+
+def _solver(options: argparse.Namespace) -> MemoryPlanSolver:
+    from spyre_mlir.scratchpad.solvers import DEFAULT, solver
+
+    if not options.order_by_size:
+        return solver(options.solver or DEFAULT)
+    if options.solver not in (None, "largest-first"):
+        raise CompileError(f"--order-by-size is the solver 'largest-first', not '{options.solver}'.")
+    return solver("largest-first")
+
+
+def _summary(plan: MemoryPlan, seconds: float) -> str:
+    """What the plan is worth, one fact per line."""
+    quality = "proven: no plan moves less" if plan.proven else f"gap {plan.gap}"
+    facts = {
+        "solver": plan.solver,
+        "placed": f"{len(plan.addresses)} of {len(plan.addresses) + len(plan.spilled)} buffers",
+        "spilled": len(plan.spilled),
+        "traffic": f"{plan.traffic} bytes",
+        "bound": f"{plan.bound} bytes ({quality})",
+        "peak": f"{plan.peak} bytes",
+        "load": f"{plan.load} bytes",
+        "peak / load": f"{plan.peak / plan.load:.4f}" if plan.load else "1.0000",
+        "work": f"{plan.work} steps",
+        "time": f"{seconds:.4f} s",
+    }
+    reasons = [f"  '{name}': {reason}" for name, reason in list(plan.spilled.items())[:_NAMED]]
+    if len(plan.spilled) > _NAMED:
+        reasons.append("  ..")
+    lines = []
+    for name, fact in facts.items():
+        lines += [f"{name:12}{fact}", *(reasons if name == "spilled" else [])]
+    return "\n".join(lines)
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-plan", __doc__)
+    parser.add_argument("file", metavar="FILE.csv", help="the table of buffers (- for stdin)")
+    parser.add_argument("--capacity", metavar="BYTES", type=int, required=True, help="size of the memory")
+    parser.add_argument("--alignment", metavar="BYTES", type=int, default=1,
+                        help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
+    parser.add_argument("--solver", metavar="NAME", help="how to plan (default: portfolio)")
+    parser.add_argument("--order-by-size", action="store_true", help="the same as --solver largest-first")
+    parser.add_argument("-o", "--output", metavar="FILE.csv", help="write the offsets (- for stdout)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

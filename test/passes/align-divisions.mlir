@@ -1,0 +1,54 @@
+// RUN: spyre-opt %s --choose-layouts --work-distribution --align-divisions --verify-divided --split-input-file --verify-diagnostics | filecheck %s
+
+
+// By itself the maximum takes 16 slices of its columns and splits its rows in 2, and the subtraction takes 32 slices
+// of its rows. With 16 slices of the columns in both, and nothing to add up, all stays on chip.
+// CHECK: #[[MAP:map.*]] = affine_map<(d0) -> (0, d0 mod 16)>
+// CHECK-LABEL: func.func @agree(
+// CHECK: #sdsc.division<[1, 16], #[[MAP]]>{{.*}}maxnonstick
+// CHECK: #sdsc.division<[1, 16], #[[MAP]]>{{.*}}sub
+// CHECK: #sdsc.division<[1, 16], #[[MAP]]>{{.*}}exp
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#column = affine_map<(d0, d1) -> (d1)>
+!m = tensor<512x1024xf16>
+!v = tensor<1024xf16>
+// expected-remark@below {{divisions: nanoseconds of compute and memory, not overlapped}}
+func.func @agree(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+  %e = tensor.empty() : !m
+  %ev = tensor.empty() : !v
+  // expected-remark@below {{32 of 32 cores}}
+  // expected-remark@below {{division: slices [2, 16] become [1, 16] to agree with others}}
+  %0 = linalg.generic {indexing_maps = [#id, #column], iterator_types = ["reduction", "parallel"]} ins(%x : !m) outs(%ev : !v) attrs = {sdsc.op = #sdsc.op<"maxnonstick", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !v
+  // expected-remark@below {{division: slices [32, 1] become [1, 16] to agree with others}}
+  %1 = linalg.generic {indexing_maps = [#id, #column, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %0 : !m, !v) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"sub", {}>} {
+  ^bb0(%a: f16, %b: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  // expected-remark@below {{division: slices [32, 1] become [1, 16] to agree with others}}
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  return %2 : !m
+}
+// -----
+// Operations that agree stay as they are.
+// CHECK-LABEL: func.func @same(
+// CHECK-COUNT-2: #sdsc.division<[32, 1], #{{.*}}>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!m = tensor<512x1024xf16>
+func.func @same(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+  %e = tensor.empty() : !m
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"abs", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  return %1 : !m
+}

@@ -1,0 +1,197 @@
+"""Operands in LX, placed by hand: the numbers of device memory, and less traffic by exactly what they are."""
+
+from __future__ import annotations
+
+import functools
+import random
+from math import prod
+
+import pytest
+from lx_programs import (
+    CHECKS,
+    DIVISIONS,
+    FUNCTIONS,
+    Executed,
+    able,
+    divided,
+    executed,
+    one_behind_the_other,
+    operations,
+    place,
+)
+
+from spyre_mlir.bundle.design_json import from_json, to_json
+from spyre_mlir.bundle.geometry import lx_bytes
+from spyre_mlir.bundle.model import Design, Execute
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.dialects import context
+from spyre_mlir.errors import CompileError
+from spyre_mlir.export import export
+from spyre_mlir.mlir import ir
+from spyre_mlir.pipelines import run_pipeline
+from spyre_mlir.simulator import SimulationError
+
+SOFTMAX = "softmax of 512 x 1024"
+MATRIX, VECTOR = 512 * 1024 * 2, 1024 * 2
+
+
+@functools.cache
+def in_device_memory(name: str, cores: int, uneven: bool = False) -> Executed:
+    return executed(divided(name, cores, uneven), name, {})
+
+
+@functools.cache
+def in_lx(name: str, cores: int, uneven: bool = False) -> Executed:
+    """With everything in LX that may be there, one behind the other; only what all cores have room for."""
+    text = divided(name, cores, uneven)
+    sizes = able(ir.Module.parse(text, context()))
+    fitting = {number: size for number, size in sizes.items() if size < 1 << 18}
+    return executed(text, name, one_behind_the_other(fitting))
+
+
+def designs_of(program: Executed) -> list[Design]:
+    """The design of each execution, in program order."""
+    statements = [each for each in program.bundle.statements if isinstance(each, Execute)]
+    return [program.bundle.designs[each.filename] for each in statements]
+
+
+@pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_bits_are_those_of_device_memory(name, cores, uneven):
+    """Bit for bit, without a finding, and the bytes saved are those of the operands in LX."""
+    without, with_lx = in_device_memory(name, cores, uneven), in_lx(name, cores, uneven)
+    assert with_lx.bits == without.bits
+    assert not (findings := validate(with_lx.bundle)), "\n".join(map(str, findings))
+    assert without.moved_bytes - with_lx.moved_bytes == with_lx.saved_bytes
+
+
+def test_most_programs_have_something_in_lx():
+    """So the comparison above is one; what cores share differently is not there."""
+    saved = {key: in_lx(*key).saved_bytes for key in [(name, *each) for name in FUNCTIONS for each in DIVISIONS]}
+    assert all(saved[name, 1, False] for name in FUNCTIONS if name != SOFTMAX)
+    assert sum(map(bool, saved.values())) > len(saved) * 2 / 3
+
+
+@pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
+    """One literal address for all cores, no gap, and as many bytes as its buffer has: whole sticks of a share."""
+    program = in_lx(name, cores, uneven)
+    buffers = {buffer.name: buffer for buffer in program.bundle.manifest.buffers}
+    for design, names in zip(designs_of(program), program.bundle.manifest.uses, strict=True):
+        for operand, buffer in zip(design.operands, map(buffers.get, names), strict=True):
+            assert buffer is not None and (operand.memory == "lx") == (buffer.base == "lx")
+            if operand.memory == "lx":
+                assert set(operand.start) == {buffer.offset} and not operand.gap
+                assert lx_bytes(design, operand) == buffer.bytes
+
+
+# -- softmax, by hand ---------------------------------------------------------------------------------
+
+#: maxnonstick, sub, exp, sumnonstick, realdiv: what is in LX, and the bytes that are then left (scratchpad.md).
+STAGES = {
+    "all in device memory": ({}, 8 * MATRIX + 4 * VECTOR),
+    "reductions in LX": ({0: 0, 3: 2048}, 8 * MATRIX),
+    "exp takes the place of sub": ({0: 0, 3: 2048, 1: 4096, 2: 4096}, 3 * MATRIX),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_softmax_stage_by_stage(stage):
+    addresses, moved = STAGES[stage]
+    program = executed(divided(SOFTMAX, 1), SOFTMAX, addresses)
+    assert program.bits == in_device_memory(SOFTMAX, 1).bits
+    assert program.moved_bytes == moved
+    assert validate(program.bundle) == []
+
+
+def test_the_folder_says_lx():
+    """The design of exp, in place: allocated in LX at a literal address, and nowhere else."""
+    program = executed(divided(SOFTMAX, 1), SOFTMAX, {1: 4096, 2: 4096})
+    exp = designs_of(program)[2]
+    (dsc,) = (body := to_json(exp))["2_exp"]["dscs_"]
+    for index, node in enumerate(dsc["exp"]["scheduleTree_"]):
+        assert node["name_"] == f"allocate-Tensor{index}_lx" and node["component_"] == "lx"
+        assert node["startAddressCoreCorelet_"]["data_"] == {"[0, 0, 0]": "4096"}
+        assert "isStartAddrSymbolic_" not in node and "backGapCore_" not in node
+    assert [set(each["memOrg_"]) for each in dsc["exp"]["labeledDs_"]] == [{"lx"}, {"lx"}]
+    assert from_json(body, exp.filename) == exp
+
+
+def test_what_is_in_lx_is_no_operand_of_the_program():
+    """exp from LX to LX takes no address; sub takes the two of x and of the maxima."""
+    program = executed(divided(SOFTMAX, 1), SOFTMAX, {1: 4096, 2: 4096})
+    executes = [each for each in program.bundle.statements if isinstance(each, Execute)]
+    assert [len(each.operands) for each in executes] == [2, 2, 0, 1, 2]
+    assert all(parameter.name.startswith("arg_") for parameter in program.bundle.parameters)
+
+
+def test_a_smaller_last_slice_has_the_strides_of_a_full_one():
+    """130 rows on 7 cores are slices of 19 and one of 16; sticks of columns are 19 rows apart on all cores."""
+    program = in_lx("softmax over columns", 7, True)
+    exp = designs_of(program)[2]
+    label = next(label for label, count in exp.slices.items() if count == 7)
+    assert (exp.sizes[label], exp.shares[label]) == (130, 19)
+    assert lx_bytes(exp, exp.operands[0]) == 19 * 2 * 128
+
+
+# -- who may lie over whom ----------------------------------------------------------------------------
+
+
+def verdicts(name: str, cores: int, seed: int) -> tuple[bool, bool, bool]:
+    """Whether the pass, the validator and the simulator accept random addresses, some of them shared."""
+    rng = random.Random(f"{name} {cores} {seed}")
+    text = divided(name, cores)
+    module = ir.Module.parse(text, context())
+    sizes = {number: size for number, size in able(module).items() if size < 1 << 18}
+    slots = sorted({0, *(rng.randrange(1 << 11) * 128 for _ in range(len(sizes)))})
+    addresses = {number: rng.choice(slots) for number in sizes}
+    place(module, addresses)
+    try:
+        run_pipeline(module, "verify-scratchpad")
+        accepted = True
+    except CompileError as error:
+        assert "of LX overlap" in error.message
+        accepted = False
+    run_pipeline(module, "convert-sdsc-to-sdscbundle")
+    valid = not validate(export(module)[0])
+    try:
+        ran = executed(text, name, addresses, checks="").bits == in_device_memory(name, cores).bits
+    except SimulationError:
+        ran = False
+    return accepted, valid, ran
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("name", ["softmax over columns", "layer norm", "matmul and pointwise", "broadcast"])
+def test_three_checks_agree_on_who_overlaps(name, seed):
+    """The pass on the IR, the validator on the bundle and the simulator on the bytes, written apart."""
+    accepted, valid, ran = verdicts(name, 4, seed)
+    assert accepted == valid and (ran or not accepted)
+
+
+def test_some_random_addresses_are_right_and_some_are_wrong():
+    names = ("softmax over columns", "layer norm", "matmul and pointwise", "broadcast")
+    accepted = [verdicts(name, 4, seed)[0] for name in names for seed in range(12)]
+    assert 5 < sum(accepted) < len(accepted) - 5
+
+
+def test_lx_ends_where_the_backend_begins():
+    """The last address for 2048 bytes is 1,625,344 - 2048; a backend that keeps nothing leaves more."""
+    last = 1625344 - 2048
+    executed(divided(SOFTMAX, 1), SOFTMAX, {0: last})
+    with pytest.raises(CompileError, match=r"bytes 1623424 to 1625472 are not inside the 1625344 usable bytes"):
+        executed(divided(SOFTMAX, 1), SOFTMAX, {0: last + 128})
+    module = ir.Module.parse(divided(SOFTMAX, 1), context())
+    place(module, {0: last + 128})
+    run_pipeline(module, "verify-scratchpad{lx-frac-avail=0}")
+    run_pipeline(module, "convert-sdsc-to-sdscbundle,verify-bundle{lx-frac-avail=0}")
+    with pytest.raises(CompileError, match="lx-address"):
+        run_pipeline(module, "verify-bundle{lx-frac-avail=0.2}")
+
+
+def test_bytes_per_core_are_those_of_a_full_share():
+    """63 rows in 7 slices and 3 sticks of 130 columns: 9 * 3 sticks each."""
+    ops = operations(ir.Module.parse(divided("softmax over rows", 1), context()))
+    assert able(ir.Module.parse(divided("softmax over rows", 1), context()))[1] == 63 * 3 * 128
+    assert prod(ops[1].division.splits) == 1
