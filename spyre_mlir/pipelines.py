@@ -102,7 +102,7 @@ class SpyrePipeline(Options):
                     "verify-divided",
                 ),
             ),
-            ("placed", (*self._scratchpad(), "place-in-hbm", "verify-placed", "verify-ownership")),
+            ("placed", (*self._scratchpad(), self._pool(), "verify-placed", "verify-ownership")),
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks("verify-bundle"))),
         ]
 
@@ -147,6 +147,9 @@ class SpyrePipeline(Options):
         )
         cloning = _text("clone-inputs", lx_frac_avail=self.lx_frac_avail)
         return (*((cloning,) if self.clone_inputs else ()), planning)
+
+    def _pool(self) -> str:
+        return _text("place-in-hbm", order_by_size=self.order_by_size)
 
     def _checks(self, *names: str) -> tuple[str, ...]:
         return names if self.verify_each else ()

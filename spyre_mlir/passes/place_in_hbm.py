@@ -1,4 +1,4 @@
-"""Gives every buffer a home in HBM: a kernel argument or an offset in the pool."""
+"""Gives every buffer that is not in LX a home in HBM: a kernel argument or an offset in the pool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._memory import Memory, body_of, functions
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.scratchpad import Lifetime, first_fit
+from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, solver
+from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.target.device import device
 
 POOL_BYTES = "sdsc.pool_bytes"
@@ -19,15 +20,17 @@ POOL_BYTES = "sdsc.pool_bytes"
 
 @dataclass(frozen=True)
 class PlaceInHbm(Pass):
-    """Place results in kernel arguments and all other buffers in one pool, by lifetime.
+    """Place results in kernel arguments and all other buffers outside of LX in one pool, by lifetime.
 
-    A buffer is live from the op that first writes it to the last op that reads it or a view of it; the
-    pool is packed first fit. Arguments and constants have their home already.
+    A buffer is live from the op that first writes it to the last op that reads it or a view of it. The pool is
+    as large as the highest of its buffers; the best of several orders is taken, ``order_by_size`` takes the
+    largest buffers first. Arguments and constants have their home already.
 
         sdsc.placement = #sdsc.hbm<"pool", 4096>
     """
 
     name: ClassVar[str] = "place-in-hbm"
+    order_by_size: bool = False
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
@@ -35,7 +38,9 @@ class PlaceInHbm(Pass):
 
     def _place(self, func: ir.Operation) -> None:
         memory, ops = Memory(func), body_of(func)
-        lives = lifetimes(memory, ops)
+        lives = {
+            value: life for value, life in lifetimes(memory, ops).items() if not _is_in_lx(maker_of(value))
+        }
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
             owner = defining_op(root)
@@ -43,18 +48,33 @@ class PlaceInHbm(Pass):
                 raise CompileError(f"result {index} has no buffer of its own", location_of(ops[-1].location))
             owner.attributes[sdsc.PLACEMENT] = sdsc.hbm_attr(f"result{index}", 0)
             del lives[root]
-        buffers = [Lifetime(memory.layout(value).bytes, *life) for value, life in lives.items()]
-        offsets, top = first_fit(buffers, device().hbm_alignment_bytes)
-        if top > device().pool_bytes:
-            raise CompileError(
-                f"intermediates need {top} bytes at once, the pool has {device().pool_bytes}",
-                location_of(func.location),
-            )
-        for value, offset in zip(lives, offsets, strict=True):
-            maker_of(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", offset)
+        buffers = {
+            str(number): LifetimeBoundBuffer(str(number), memory.layout(value).bytes, life)
+            for number, (value, life) in enumerate(lives.items())
+        }
+        plan = self._plan(func, list(buffers.values()))
+        for name, value in zip(buffers, lives, strict=True):
+            maker_of(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", plan.addresses[name])
         i64 = ir.IntegerType.get_signless(64)
-        func.attributes[POOL_BYTES] = ir.IntegerAttr.get(i64, top)
-        self.remark(func, "placement", f"{len(buffers)} intermediates share a pool of {top} bytes", after=top)
+        func.attributes[POOL_BYTES] = ir.IntegerAttr.get(i64, plan.peak)
+        text = f"{len(buffers)} intermediates share a pool of {plan.peak} bytes; {plan.load} are alive at once"
+        self.remark(func, "placement", text, after=plan.peak)
+
+    def _plan(self, func: ir.Operation, buffers: list[LifetimeBoundBuffer]) -> MemoryPlan:
+        space = MemorySpace(device().pool_bytes, device().hbm_alignment_bytes)
+        chosen = solver("largest-first") if self.order_by_size else solver("portfolio", least_peak=True)
+        plan = chosen.plan(buffers, space)
+        if plan.spilled:
+            load = Instance.of(buffers, space).load
+            reason = f"intermediates need {load} bytes at once, the pool has {space.capacity}"
+            if load <= space.capacity:
+                reason += ", and no way was found to put them side by side"
+            raise CompileError(reason, location_of(func.location))
+        return plan
+
+
+def _is_in_lx(owner: ir.Operation) -> bool:
+    return isinstance(sdsc.placement_of(owner), sdsc.LxAttr)
 
 
 def lifetimes(memory: Memory, ops: list[ir.Operation]) -> dict[ir.Value, tuple[int, int]]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import PlanError
 from spyre_mlir.scratchpad.cp_sat import CpSatSolver
 from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
 from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
+from spyre_mlir.scratchpad.portfolio import PortfolioSolver
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 
 #: The solver where none is named.
@@ -21,12 +24,13 @@ SOLVERS: dict[str, type[MemoryPlanSolver]] = {
         LargestFirstSolver,
         AnnealingSolver,
         CpSatSolver,
+        PortfolioSolver,
     )
 }
 
 
-def solver(name: str) -> MemoryPlanSolver:
-    """The solver of a name with its usual options; ``PlanError`` if there is none."""
+def solver(name: str, **options: Any) -> MemoryPlanSolver:
+    """The solver of a name, with options that are fields of its class; ``PlanError`` if there is none."""
     if name not in SOLVERS:
         raise PlanError(f"There is no solver '{name}'; there are {', '.join(SOLVERS)}.")
-    return SOLVERS[name]()
+    return SOLVERS[name](**options)

@@ -82,7 +82,7 @@ func.func @clone(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m
 !m = tensor<128x256xf16>
 !h = tensor<64x256xf16>
 !v = tensor<256xf16>
-// expected-remark@below {{plan: 0 buffers in LX, 4 in device memory}}
+// expected-remark@below {{plan: 1 buffers in LX, 4 in device memory}}
 func.func @barred(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!m, !h) {
   %e = tensor.empty() : !m
   %eh = tensor.empty() : !h
@@ -93,7 +93,8 @@ func.func @barred(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16
   } -> !v
-  // expected-remark@below {{no clone: }}
+  // expected-remark@below {{clone: 2 of 3 readers of one input}}
+  // expected-remark@below {{in LX: 2048 bytes per core at 0}}
   // expected-remark@below {{spill: partial or offset access}}
   %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
