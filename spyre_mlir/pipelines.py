@@ -102,8 +102,8 @@ class SpyrePipeline(Options):
                     "verify-divided",
                 ),
             ),
-            ("placed", (*self._scratchpad(), self._pool(), "verify-placed", "verify-ownership")),
-            ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks("verify-bundle"))),
+            ("placed", (*self._scratchpad(), self._pool(), *self._placed())),
+            ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks(self._bundle()))),
         ]
 
     def pipeline(self, to_level: str | None = None) -> Pipeline:
@@ -150,6 +150,13 @@ class SpyrePipeline(Options):
 
     def _pool(self) -> str:
         return _text("place-in-hbm", order_by_size=self.order_by_size)
+
+    def _placed(self) -> tuple[str, ...]:
+        scratchpad = (_text("verify-scratchpad", lx_frac_avail=self.lx_frac_avail),) if self.lx_planning else ()
+        return ("verify-placed", *scratchpad, "verify-ownership")
+
+    def _bundle(self) -> str:
+        return _text("verify-bundle", lx_frac_avail=self.lx_frac_avail)
 
     def _checks(self, *names: str) -> tuple[str, ...]:
         return names if self.verify_each else ()

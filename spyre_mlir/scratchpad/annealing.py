@@ -12,7 +12,7 @@ from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 #: Temperatures at the beginning and the end, as parts of all savings (or of LOAD).
-_HOT, _COLD = 0.03, 0.0003
+_HOT, _COLD = 0.0001, 0.000001
 
 #: Steps that an order costs besides one for each of its buffers, about what it takes in time.
 _STEPS_OF_ORDER = 50

@@ -65,22 +65,70 @@ func.func @shared(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sd
   return %1 : tensor<128x256xf16, #stick.layout<#rows>>
 }
 // -----
-// A placement in LX has no lowering yet: it must not be taken for one in HBM.
+// An operand in LX is a literal address, the same on both cores; its buffer has 64 of the 128 rows, and no argument.
+// CHECK: memory = "hbm", role = "OUTPUT", scale = {mb = 1 : i64, out = 1 : i64}, start = array<i64: -1, -2>
+// CHECK-SAME: memory = "lx", role = "OUTPUT", scale = {mb = 1 : i64, out = 1 : i64}, start = array<i64: 256, 256>
+// CHECK-SAME: sdsc_1.json
+// CHECK-SAME: memory = "lx", role = "OUTPUT", scale = {mb = 1 : i64, out = 1 : i64}, start = array<i64: 256, 256>
+// CHECK-SAME: memory = "hbm", role = "OUTPUT", scale = {mb = 1 : i64, out = 1 : i64}, start = array<i64: -3, -4>
+// CHECK-SAME: {base = "lx", bytes = 32768 : i64, name = "buffer0", offset = 256 : i64}
+// CHECK-SAME: uses = {{\[\[}}"x", "buffer0"], ["buffer0", "result0"]]
+// CHECK-LABEL: func.func @sdsc_bundle(
+// CHECK: %[[X:.*]] = "sdscbundle.input_arg_extract"
+// CHECK: %[[R:.*]] = "sdscbundle.input_arg_extract"
+// CHECK: "sdscbundle.sdsc_execute"(%[[X]], %{{[^,]*}}) {sdsc_filename = "sdsc_0.json", symbol_ids = [-1, -2]}
+// CHECK: "sdscbundle.sdsc_execute"(%[[R]], %{{[^,]*}}) {sdsc_filename = "sdsc_1.json", symbol_ids = [-3, -4]}
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
-func.func @lx(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) {
-  %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
-  %e1 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
-  // expected-error@below {{only placements in HBM are lowered, scratchpad planning is not there}}
-  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.lx<256 : i64>} {
+#by_row = affine_map<(d0) -> (d0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @lx(%x: !mat {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (!mat {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], #by_row>, sdsc.placement = #sdsc.lx<256 : i64>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
-  } -> tensor<128x256xf16, #stick.layout<#rows>>
-  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e1 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0 mod 2, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  } -> !mat
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], #by_row>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
-  } -> tensor<128x256xf16, #stick.layout<#rows>>
-  return %1 : tensor<128x256xf16, #stick.layout<#rows>>
+  } -> !mat
+  return %1 : !mat
+}
+// -----
+// Another address in LX is another design, the same one is the same; an operation all in LX takes no address.
+// CHECK-LABEL: func.func @sdsc_bundle(
+// CHECK: "sdscbundle.sdsc_execute"(%{{[^,]*}}) {sdsc_filename = "sdsc_0.json", symbol_ids = [-1]}
+// CHECK: "sdscbundle.sdsc_execute"() {sdsc_filename = "sdsc_1.json", symbol_ids = []}
+// CHECK: "sdscbundle.sdsc_execute"() {sdsc_filename = "sdsc_2.json", symbol_ids = []}
+// CHECK: "sdscbundle.sdsc_execute"() {sdsc_filename = "sdsc_1.json", symbol_ids = []}
+// CHECK: "sdscbundle.sdsc_execute"(%{{[^,]*}}) {sdsc_filename = "sdsc_3.json", symbol_ids = [-2]}
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#alone = affine_map<(d0) -> (0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @addresses(%x: !mat {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (!mat {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<65536 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%2 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<65536 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %4 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%3 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return %4 : !mat
 }
 // -----
 // An operation that is not divided.

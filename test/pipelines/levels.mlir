@@ -5,10 +5,10 @@
 // RUN: spyre-opt %t.1 --verify-device-ops --choose-layouts --resolve-padding -o %t.2
 // RUN: spyre-opt %t.2 -o %t.2again
 // RUN: diff %t.2 %t.2again
-// RUN: spyre-opt %t.2 --verify-laid-out --verify-padding --span-reduction="sencores=4" --work-distribution="sencores=4" -o %t.3
+// RUN: spyre-opt %t.2 --verify-laid-out --verify-padding --span-reduction="sencores=4" --work-distribution="sencores=4" --align-divisions -o %t.3
 // RUN: spyre-opt %t.3 -o %t.3again
 // RUN: diff %t.3 %t.3again
-// RUN: spyre-opt %t.3 --verify-divided --place-in-hbm --verify-placed -o %t.4
+// RUN: spyre-opt %t.3 --verify-divided --clone-inputs --scratchpad-planning --verify-scratchpad --place-in-hbm --verify-placed -o %t.4
 // RUN: spyre-opt %t.4 -o %t.4again
 // RUN: diff %t.4 %t.4again
 // RUN: spyre-opt %s --spyre-pipeline="sencores=4 verify-each" --to-level=placed -o %t.whole
@@ -22,7 +22,7 @@
 // RUN: filecheck %s < %t.4
 
 // CHECK: func.func @softmax({{.*}}attributes {sdsc.pool_bytes = {{[0-9]+}} : i64}
-// CHECK: sdsc.division = #sdsc.division<[4, 1], #{{.*}}>, sdsc.op = #sdsc.op<"max", {}>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>
+// CHECK: sdsc.division = #sdsc.division<[4, 1], #{{.*}}>, sdsc.op = #sdsc.op<"max", {}>, sdsc.placement = #sdsc.lx<{{[0-9]+}} : i64>
 // CHECK: sdsc.placement = #sdsc.hbm<"result0", 0 : i64>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>

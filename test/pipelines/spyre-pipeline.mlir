@@ -16,11 +16,12 @@
 // CHECK-NOT: {{linalg|tensor}}
 // CHECK: sdsc_filename = "sdsc_0.json"
 // CHECK-NOT: {{linalg|tensor}}
-// CHECK: sdsc_filename = "sdsc_4.json"
+// CHECK: sdsc_filename = "sdsc_5.json"
 // CHECK-NEXT: return
 
-// Two cores: two addresses per operand.
-// TWO: "sdscbundle.sdsc_execute"(%{{[^,]*}}, %{{[^,]*}}, %{{[^,]*}}, %{{[^,]*}}) {sdsc_filename = "sdsc_0.json"
+// Two cores: two addresses per operand in device memory; what the clone writes and five operations share is in LX.
+// TWO: "sdscbundle.sdsc_execute"(%{{[^,]*}}, %{{[^,]*}}) {sdsc_filename = "sdsc_0.json"
+// TWO-NEXT: "sdscbundle.sdsc_execute"() {sdsc_filename = "sdsc_1.json"
 
 // 128 rows over 30 cores: 16 slices of 8 rows are equal; of slices that may differ the best are 26 of 5, or fewer.
 // UNEVEN: sdsc.division = #sdsc.division<[26, 1], #{{.*}}>, sdsc.op = #sdsc.op<"max", {}>
@@ -38,13 +39,17 @@
 // EACH: verify-laid-out
 // EACH: verify-padding
 // EACH: span-reduction
+// EACH: align-divisions
 // EACH: verify-divided
+// EACH: clone-inputs
+// EACH: scratchpad-planning
 // EACH: verify-placed
+// EACH: verify-scratchpad
 // EACH: verify-bundle
 
 // CORES: error: sencores is 33; the device has 1 to 32 cores.
 // POLICY: error: Precision policy 'half' is not known; 'device' and 'strict' are.
-// OPTION: error: The spyre pipeline has no option 'speed'; its options: sencores, precision, verify-each, uneven-splits, stick-outermost, host-padding.
+// OPTION: error: The spyre pipeline has no option 'speed'; its options: sencores, precision, verify-each, uneven-splits, stick-outermost, host-padding,
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
 #vec = affine_map<(d0) -> (d0)>

@@ -63,12 +63,11 @@ class Executed:
 @functools.cache
 def divided(name: str, cores: int, uneven: bool = False) -> str:
     """The text of a program with all its buffers in device memory."""
-    function, shapes = FUNCTIONS[name]
+    function, _ = FUNCTIONS[name]
     module = import_torch(Apply(function).half(), inputs_of(name), context=context()).module
     options = f"sencores={cores} uneven-splits={str(uneven).lower()}"
     run_pipeline(module, SpyrePipeline.parse(options).pipeline("divided"))
     run_pipeline(module, "place-in-hbm")
-    assert len(shapes) == len(inputs_of(name))
     return str(module.operation.get_asm(enable_debug_info=True))
 
 

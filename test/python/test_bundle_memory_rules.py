@@ -113,6 +113,18 @@ def test_a_pointwise_operation_may_work_in_place():
     assert validate(lx_chain((0, 0), CHAIN)) == []
 
 
+def test_in_place_means_element_for_element():
+    """exp of what lies row by row, written column by column over it: the same bytes, other elements."""
+    bundle = lx_chain((0, 0), CHAIN)
+    source, result = bundle.designs["sdsc_1.json"].operands
+    turned = replace(result, dim_order=tuple(reversed(result.dim_order)), role="KERNEL")
+    absolute = replace(bundle.designs["sdsc_1.json"], operands=(source, turned))
+    total = bundle.designs["sdsc_2.json"]
+    total = replace(total, operands=(replace(turned, role=total.operands[0].role), total.operands[1]))
+    bundle = replace(bundle, designs={**bundle.designs, "sdsc_1.json": absolute, "sdsc_2.json": total})
+    assert only(bundle)[0] == "lx-overlap"
+
+
 def test_what_a_loop_reads_first_is_live_through_the_loop():
     bundle = lx_chain((0, 0), CHAIN)
     *setup, run_exp, run_abs, run_sum = bundle.statements

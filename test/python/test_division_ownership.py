@@ -12,7 +12,7 @@ import pytest
 from division_spaces import Operand, matmul_of, space_of
 from layout_cases import addresses, random_form, random_layout, random_step
 
-from spyre_mlir.division import CoreView, Division, core_view, mismatch, same_owners
+from spyre_mlir.division import CoreView, Division, core_view, local_bytes, mismatch, same_owners
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.space import Space
 
@@ -126,6 +126,51 @@ def test_slices_have_to_fall_on_pieces():
     assert last_view(space, 8, 1).regions[3] == ((2 * 96 + 48) * 64, ((96 * 64, 2), (64, 48)))
     with pytest.raises(ViewError, match="elements 0 to 127 of dim 0 do not fall on its pieces of 96 x 4"):
         last_view(space, 3, 1)
+
+
+# -- in LX --------------------------------------------------------------------------------------------
+
+
+def test_each_core_has_room_for_a_full_share():
+    """16 rows of 16 sticks; 8 columns of sticks; and of 65 sticks in 32 slices the largest, 3, on all cores."""
+    assert local_bytes(ROWS, 1, divided(ROWS, 32, 1)) == 16 * 16 * 128
+    assert local_bytes(ROWS, 1, divided(ROWS, 4, 2)) == 128 * 8 * 128
+    line = space_of((65 * 64,), Operand((0,)))
+    assert local_bytes(line, 0, divided(line, 32)) == 3 * 128
+
+
+def test_what_lacks_a_dim_has_no_room_for_it():
+    """A broadcast row has all its sticks on every core; a sum over the columns has one stick per row."""
+    space = space_of((512, 1024), Operand((1,)), Operand((0,), (0, -1)), Operand((0, 1)))
+    division = divided(space, 32, 1)
+    assert [local_bytes(space, operand, division) for operand in range(3)] == [16 * 128, 16 * 128, 256 * 128]
+
+
+def test_sticks_of_float32_are_half_as_long():
+    """128 columns are 4 sticks of float32 and 2 of float16, which are what can be sliced."""
+    space = space_of((8, 128), Operand((0, 1), dtype="f32"), Operand((0, 1)))
+    assert [local_bytes(space, operand, divided(space, 1, 2)) for operand in (0, 1)] == [8 * 2 * 128, 8 * 128]
+
+
+def test_lx_keeps_a_slice_without_what_is_between():
+    """Rows 16 to 31 of every column of sticks, one behind the other; a smaller last slice has the same strides."""
+    view = last_view(ROWS, 32, 1)
+    assert view.image == ((512 * 64, 16), (64, 16))
+    odd = space_of((65, 128), Operand((0, 1)))
+    assert last_view(odd, 4, 1).image == ((65 * 64, 2), (64, 17))
+    assert last_view(odd, 4, 1).regions[3] == (3 * 17 * 64, ((65 * 64, 2), (64, 14)))
+
+
+def test_one_region_may_have_two_images():
+    """Beyond the 65 rows of a buffer goes an operation that has them in a stick: its columns lie 128 rows apart."""
+    plain = space_of((65, 128), Operand((0, 1)))
+    beyond = space_of((65, 128), Operand((0, 1)), Operand((1, 0)))
+    written, read = last_view(plain, 1, 1), core_view(beyond, 0, divided(beyond, 1, 1))
+    assert same_owners(written, read)
+    assert mismatch(written, read) == (
+        "core division mismatch: each core keeps 130 sticks 64 elements apart from 0, but the reader takes it as"
+        " 2 x 128 sticks 4160 x 64 elements apart from 0"
+    )
 
 
 # -- every element ------------------------------------------------------------------------------------

@@ -290,3 +290,17 @@ def test_an_elementwise_operation_cannot_work_shifted():
     bundle = change_operand(bundle, 0, "sdsc_1.json", memory="lx", start=(0, 0))
     bundle = change_operand(change_buffer(bundle, "u", offset=128), 1, "sdsc_1.json", start=(128, 128))
     assert failure(bundle, {"x": np.ones((64, 64), np.float16)}).kind == "overlap"
+
+
+def test_one_lane_cannot_become_all_lanes_in_place():
+    """A sparse stick holds one value, which a dense result repeats: the same sticks, but not element for element."""
+    program = Program()
+    program.tensor("x", {"mb": 16, "out": 64}, kind="input")
+    program.tensor("s", {"mb": 16}, lx=0)
+    program.tensor("t", {"mb": 16, "out": 64}, lx=0)
+    program.tensor("z", {"mb": 16, "out": 64}, kind="result")
+    program.op("sum", "x", "s")
+    program.op("add", "x", "s", "t")
+    program.op("abs", "t", "z")
+    error = failure(program.bundle(), {"x": np.ones((16, 64), np.float16)})
+    assert (error.kind, error.tensor) == ("overlap", "s")
