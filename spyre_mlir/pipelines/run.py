@@ -1,0 +1,140 @@
+"""Runs a pipeline: a pass manager for each pass, so that an error, a printout, a time and a remark belong to one."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from spyre_mlir import passes
+from spyre_mlir.diagnostics import compile_error
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import PassManager, ir
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.pipelines.text import Pipeline, Step
+from spyre_mlir.remarks import Remarks
+
+
+@dataclass(frozen=True)
+class Printing:
+    """Which passes print the module to stderr, before or after they run; names are those of the passes."""
+
+    before: frozenset[str] = frozenset()
+    after: frozenset[str] = frozenset()
+    before_all: bool = False
+    after_all: bool = False
+    only_on_change: bool = False
+    debug_info: bool = False
+    elide_larger_than: int | None = None
+
+    def apply(self, manager: PassManager, name: str) -> None:
+        before = self.before_all or name in self.before
+        after = self.after_all or name in self.after
+        if not before and not after:
+            return
+        manager.enable_ir_printing(
+            print_before_all=before,
+            print_after_all=after,
+            print_module_scope=True,
+            print_after_change=self.only_on_change,
+            large_elements_limit=self.elide_larger_than,
+            enable_debug_info=self.debug_info,
+        )
+
+
+class Timing(list[tuple[str, float]]):
+    """The seconds that each pass took, in order."""
+
+    @contextlib.contextmanager
+    def measuring(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.append((name, time.perf_counter() - start))
+
+    def report(self) -> str:
+        """A table with one row per pass and the total."""
+        total = sum(seconds for _, seconds in self)
+        rows = [*self, ("Total", total)]
+        table = [f"  {s:8.4f} ({100 * s / (total or 1):5.1f}%)  {name}" for name, s in rows]
+        head = ["... Execution time report ...", "  ----Wall Time----  ----Name----"]
+        return "\n".join([*head, *table]) + "\n"
+
+
+def run_pipeline(
+    module: ir.Module | ir.Operation | ir.OpView,
+    pipeline: Pipeline | str,
+    *,
+    printing: Printing | None = None,
+    verify_each: bool = True,
+    timing: Timing | None = None,
+    remarks: Remarks | None = None,
+) -> None:
+    """Run the passes on ``module`` in place; every failure is a CompileError.
+
+    ``verify_each`` is upstream's check of the IR after each pass. ``timing`` and ``remarks`` are filled.
+    """
+    operation = module.operation
+    if isinstance(pipeline, str):
+        pipeline = Pipeline.parse(pipeline)
+    # Verifiers and passes in Python need the interpreter lock, which a pool of MLIR threads would wait for.
+    operation.context.enable_multithreading(False)
+    collecting = remarks.collecting() if remarks is not None else contextlib.nullcontext()
+    with operation.context, operation.location, collecting:
+        managers = [(step, _manager(step, verify_each, printing)) for step in pipeline.steps]
+        for step, manager in managers:
+            with timing.measuring(str(step)) if timing is not None else contextlib.nullcontext():
+                _run(step, manager, operation)
+
+
+def check(pipeline: Pipeline, context: ir.Context) -> None:
+    """Raise for a pass that does not exist or options that it does not take, without running anything."""
+    with context:
+        for step in pipeline.steps:
+            _manager(step, True, None)
+
+
+def _manager(step: Step, verify_each: bool, printing: Printing | None) -> PassManager:
+    manager = PassManager("builtin.module")
+    manager.enable_verifier(verify_each)
+    if step.ours:
+        manager.add(_callable(step.ours), name=type(step.ours).__name__, argument=str(step.ours))
+    else:
+        _add_upstream(manager, step)
+    if printing is not None:
+        printing.apply(manager, step.name)
+    return manager
+
+
+def _callable(pass_: Pass) -> Callable[[ir.Operation, object], None]:
+    return lambda operation, _: pass_.run(operation)
+
+
+def _add_upstream(manager: PassManager, step: Step) -> None:
+    try:
+        manager.add(step.text)
+    except ValueError as error:
+        raise CompileError(_upstream_reason(step, str(error)), step.location) from None
+
+
+def _upstream_reason(step: Step, error: str) -> str:
+    if "does not refer to a registered pass" in error:
+        close = difflib.get_close_matches(step.name, passes.load_all(), n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "'spyre-opt --list-passes' lists ours."
+        return f"There is no pass named '{step.name}'; {hint}"
+    option = re.search(r"no such option (\S+)", error)
+    if option:
+        return f"The upstream pass '{step.name}' has no option '{option[1]}'."
+    return f"The upstream pass '{step.text}' is refused: {' '.join(error.split())}."
+
+
+def _run(step: Step, manager: PassManager, operation: ir.Operation) -> None:
+    try:
+        manager.run(operation)
+    except ir.MLIRError as error:
+        raise compile_error(error, f"The pass '{step}' failed without a diagnostic.") from error
+    except Exception as error:
+        error.add_note(f"while running the pass '{step}'")
+        raise

@@ -1,0 +1,157 @@
+"""The way from linalg to a bundle, level by level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from spyre_mlir import passes
+from spyre_mlir.errors import CompileError
+from spyre_mlir.options import Options, from_environment
+from spyre_mlir.pipelines.text import Pipeline
+from spyre_mlir.target.device import device
+
+_CLEAN = ("canonicalize", "cse")
+
+
+@dataclass(frozen=True)
+class SpyrePipeline(Options):
+    """From linalg to a bundle.
+
+    ``verify_each`` checks the invariant of every level. Without it those are checked that a user's program
+    can break: that each op has a device operation, that no core addresses more than it can span, and that
+    the plan of the memory holds. ``stick_outermost`` makes the stick count the outermost device dim of a
+    default layout, as in the tiled-tensor RFC. ``host_padding`` is what the host leaves in the padding of
+    arguments.
+
+    ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions for
+    that where it pays; ``layout_solver``, ``lx_frac_avail``, ``in_place``
+    and ``lx_ops`` are options of ``scratchpad-planning``, ``clone_inputs`` adds that pass. ``order_by_size`` plans
+    all memories with the largest buffers first.
+    """
+
+    sencores: int = from_environment("SENCORES", device().cores)
+    precision: str = "device"
+    verify_each: bool = False
+    uneven_splits: bool = False
+    stick_outermost: bool = False
+    host_padding: Literal["undefined", "zero"] = "undefined"
+    lx_planning: bool = from_environment("LX_PLANNING", True)
+    co_optimizing_lx_planning: bool = from_environment("CO_OPTIMIZING_LX_PLANNING", True)
+    layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    clone_inputs: bool = True
+    in_place: bool = True
+    lx_ops: tuple[str, ...] = ()
+    order_by_size: bool = False
+
+    @classmethod
+    def title(cls) -> str:
+        return "spyre pipeline"
+
+    def stages(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The levels in order, each with the passes that make it."""
+        return [
+            (
+                "device-ops",
+                (
+                    "drop-dead-results",
+                    *_CLEAN,
+                    "func.func(linalg-fold-unit-extent-dims)",
+                    "func.func(linalg-generalize-named-ops)",
+                    *_CLEAN,
+                    "fold-constants",
+                    "decompose-to-device-ops",
+                    *_CLEAN,
+                    "fuse-device-ops",
+                    f"apply-precision{{policy={self.precision}}}",
+                    *_CLEAN,
+                    "fuse-device-ops",
+                    "hoist-weight-views",
+                    "verify-device-ops",
+                ),
+            ),
+            (
+                "laid-out",
+                (
+                    self._choose_layouts(),
+                    self._resolve_padding(),
+                    *self._checks("verify-laid-out", "verify-padding"),
+                ),
+            ),
+            (
+                "divided",
+                (
+                    f"span-reduction{{sencores={self.sencores}}}",
+                    f"work-distribution{{{self._distribution()}}}",
+                    *self._alignment(),
+                    "verify-divided",
+                ),
+            ),
+            ("placed", (*self._scratchpad(), self._pool(), *self._placed())),
+            ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks(self._bundle()))),
+        ]
+
+    def pipeline(self, to_level: str | None = None) -> Pipeline:
+        """The passes up to and including a level; all of them without one."""
+        texts: list[str] = []
+        for level, stage in self.stages():
+            texts += stage
+            if level == to_level:
+                break
+        else:
+            if to_level is not None:
+                levels = ", ".join(level for level, _ in self.stages())
+                raise CompileError(f"There is no level '{to_level}'; the levels are {levels}.")
+        return Pipeline.parse(",".join(texts), "spyre-pipeline")
+
+    def _distribution(self) -> str:
+        uneven = " uneven=true" if self.uneven_splits else ""
+        return f"sencores={self.sencores}{uneven}"
+
+    def _choose_layouts(self) -> str:
+        return "choose-layouts{stick-outermost=true}" if self.stick_outermost else "choose-layouts"
+
+    def _resolve_padding(self) -> str:
+        zero = self.host_padding == "zero"
+        return "resolve-padding{host-padding=zero}" if zero else "resolve-padding"
+
+    def _alignment(self) -> tuple[str, ...]:
+        wanted = self.lx_planning and self.co_optimizing_lx_planning
+        return (_text("align-divisions", lx_frac_avail=self.lx_frac_avail),) if wanted else ()
+
+    def _scratchpad(self) -> tuple[str, ...]:
+        if not self.lx_planning:
+            return ()
+        planning = _text(
+            "scratchpad-planning",
+            layout_solver=self.layout_solver,
+            order_by_size=self.order_by_size,
+            lx_frac_avail=self.lx_frac_avail,
+            in_place=self.in_place,
+            lx_ops=self.lx_ops,
+        )
+        cloning = _text("clone-inputs", lx_frac_avail=self.lx_frac_avail)
+        return (*((cloning,) if self.clone_inputs else ()), planning)
+
+    def _pool(self) -> str:
+        return _text("place-in-hbm", order_by_size=self.order_by_size)
+
+    def _placed(self) -> tuple[str, ...]:
+        scratchpad = (
+            (_text("verify-scratchpad", lx_frac_avail=self.lx_frac_avail),) if self.lx_planning else ()
+        )
+        return ("verify-placed", *scratchpad, "verify-ownership")
+
+    def _bundle(self) -> str:
+        return _text("verify-bundle", lx_frac_avail=self.lx_frac_avail)
+
+    def _checks(self, *names: str) -> tuple[str, ...]:
+        return names if self.verify_each else ()
+
+
+def _text(name: str, **options: object) -> str:
+    """One of our passes with options, as the text of a pipeline."""
+    found = passes.find(name)
+    assert found is not None, f"there is no pass {name}"
+    return str(found(**options))

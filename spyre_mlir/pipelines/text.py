@@ -1,0 +1,135 @@
+"""The text of a pipeline: upstream's syntax, ``builtin.module(a,func.func(b{x=1 y=2}),c)``.
+
+Names of ours are ``Pass`` classes, all others are upstream passes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from spyre_mlir import passes
+from spyre_mlir.errors import CompileError
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class Step:
+    """One pass to run: its name, the text that upstream reads, and the pass itself where it is ours."""
+
+    name: str
+    text: str
+    ours: Pass | None = None
+    location: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return str(self.ours) if self.ours else self.text
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes in the order in which they run on a module."""
+
+    steps: tuple[Step, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str, source: str = "pass-pipeline") -> Pipeline:
+        """Read a pipeline; errors are at ``source:line:col`` of its text, if there is a source."""
+        return cls(tuple(_Parser(text, source).parse()))
+
+    def __add__(self, other: Pipeline) -> Pipeline:
+        return Pipeline(self.steps + other.steps)
+
+    def __str__(self) -> str:
+        return f"builtin.module({','.join(map(str, self.steps))})"
+
+
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+class _Parser:
+    """Recursive descent over a list of elements, each ``name{options}`` or ``anchor(element, ..)``."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.text, self.source, self.at = text, source, 0
+
+    def parse(self) -> Iterator[Step]:
+        steps = list(self._elements(()))
+        if self.at < len(self.text):
+            self._fail(f"A ',' or the end was expected here, not '{self.text[self.at]}'.")
+        return iter(steps)
+
+    def _elements(self, anchors: tuple[str, ...]) -> Iterator[Step]:
+        if self._next() in ("", ")"):
+            return
+        yield from self._element(anchors)
+        while self._accept(","):
+            yield from self._element(anchors)
+
+    def _element(self, anchors: tuple[str, ...]) -> Iterator[Step]:
+        self._next()
+        start = self.at
+        match = _NAME.match(self.text, start)
+        if match is None:
+            self._fail("The name of a pass was expected here.")
+        self.at = match.end()
+        if not self._accept("("):
+            yield self._step(match[0], self._options(), anchors, start)
+            return
+        yield from self._elements((*anchors, match[0]))
+        if not self._accept(")"):
+            self._fail(f"A ')' that closes '{match[0]}(' was expected here.")
+
+    def _options(self) -> str:
+        """The text between braces; braces inside nest, and those in quotes do not count."""
+        if not self._accept("{"):
+            return ""
+        start, depth, quote = self.at, 1, ""
+        for position in range(start, len(self.text)):
+            character = self.text[position]
+            if quote or character in "\"'":
+                quote = "" if character == quote else quote or character
+                continue
+            depth += (character == "{") - (character == "}")
+            if depth == 0:
+                self.at = position + 1
+                return self.text[start:position]
+        self.at = start
+        self._fail("The '{' before this has no '}'.")
+
+    def _step(self, name: str, options: str, anchors: tuple[str, ...], start: int) -> Step:
+        location = self._location(start)
+        nested = anchors[1:] if anchors[:1] == ("builtin.module",) else anchors
+        ours = passes.find(name)
+        if ours is None:
+            text = f"{name}{{{options}}}" if options else name
+            return Step(name, "".join(f"{a}(" for a in nested) + text + ")" * len(nested), None, location)
+        if nested:
+            self.at = start
+            self._fail(f"The pass '{name}' runs on the whole module, not inside '{nested[-1]}(..)'.")
+        try:
+            return Step(name, name, ours.parse(options), location)
+        except CompileError as error:
+            raise CompileError(error.message, location) from None
+
+    def _next(self) -> str:
+        """The next character after blanks; empty at the end."""
+        while self.at < len(self.text) and self.text[self.at].isspace():
+            self.at += 1
+        return self.text[self.at : self.at + 1]
+
+    def _accept(self, character: str) -> bool:
+        found = self._next() == character
+        self.at += found
+        return found
+
+    def _location(self, at: int) -> str:
+        if not self.source:
+            return ""
+        line = self.text.count("\n", 0, at) + 1
+        return f"{self.source}:{line}:{at - self.text.rfind(chr(10), 0, at)}"
+
+    def _fail(self, message: str) -> NoReturn:
+        raise CompileError(message, self._location(self.at))
