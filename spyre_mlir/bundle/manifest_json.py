@@ -1,7 +1,8 @@
 """`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names.
 
 A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a
-fill only if the host writes its padding, and a source only if its array is that of another one.
+fill only if the host writes its padding, and a source only if its array is that of another one. A buffer has
+reasons only if there are any.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ VERSION = 1
 
 def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     """The JSON object of a manifest."""
-    return {"version": manifest.version, **_plain(dataclasses.asdict(manifest))}
+    value = {"version": manifest.version, **_plain(dataclasses.asdict(manifest))}
+    for buffer in value["buffers"]:
+        if not buffer["reasons"]:
+            del buffer["reasons"]
+    return value
 
 
 def _plain(value: Any) -> Any:
@@ -97,4 +102,5 @@ def _read_buffer(field: Field) -> Buffer:
         base=field["base"].text(),
         offset=field["offset"].integer(),
         bytes=field["bytes"].integer(),
+        reasons=field["reasons"].texts() if "reasons" in field else (),
     )

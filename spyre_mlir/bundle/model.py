@@ -222,12 +222,16 @@ class Argument:
 
 @dataclass(frozen=True)
 class Buffer:
-    """An allocation that operands refer to: ``base`` is a parameter's or allocation's value name, or "lx"."""
+    """An allocation that operands refer to: ``base`` is a parameter's or allocation's value name, or "lx".
+
+    ``reasons`` say in order why it is not in LX; arguments have none.
+    """
 
     name: str
     base: str
     offset: int
     bytes: int
+    reasons: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

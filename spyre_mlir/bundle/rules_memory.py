@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
 
 from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, name
 from spyre_mlir.bundle.geometry import (
@@ -178,14 +177,25 @@ def lx_overlap(context: Context) -> Iterator[Complaint]:
     """LX buffers that are live at the same time are disjoint, except for an operation in place."""
     lives = _lives(context)
     used = [each for each in context.bundle.manifest.buffers if each.base == "lx" and each.name in lives]
-    for a, b in combinations(used, 2):
+    for a, b in _alive_together(used, lives):
         if a.offset >= b.offset + b.bytes or b.offset >= a.offset + a.bytes:
             continue
-        first, last = max(lives[a.name][0], lives[b.name][0]), min(lives[a.name][1], lives[b.name][1])
-        if first > last or (first == last and _in_place(context, first, a, b)):
+        first, last = lives[b.name][0], min(lives[a.name][1], lives[b.name][1])
+        if first == last and _in_place(context, first, a, b):
             continue
         text = f"The LX buffers {a.name} at {a.offset} and {b.name} at {b.offset} overlap"
         yield f"{text} and are both live at execute {first}.", "manifest.json"
+
+
+def _alive_together(
+    buffers: list[Buffer], lives: dict[str, tuple[int, int]]
+) -> Iterator[tuple[Buffer, Buffer]]:
+    """The pairs that live at one time, first the one that is used first."""
+    alive: list[Buffer] = []
+    for buffer in sorted(buffers, key=lambda buffer: lives[buffer.name][0]):
+        alive = [other for other in alive if lives[other.name][1] >= lives[buffer.name][0]]
+        yield from ((other, buffer) for other in alive)
+        alive.append(buffer)
 
 
 def _lives(context: Context) -> dict[str, tuple[int, int]]:

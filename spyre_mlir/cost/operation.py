@@ -45,5 +45,5 @@ def compute_ns(opcode: str, space: Space, division: Division) -> float:
         for dim, share in enumerate(shares)
         if dim not in space.reduced
     )
-    hops = (parts - 1) * outputs * device().matmul.shared_partial_sum_ns
+    hops = (parts - 1) * outputs * device().partial_sum_ns
     return elements / lanes / device().vector_sticks_per_ns + hops

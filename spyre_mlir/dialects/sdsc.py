@@ -203,6 +203,13 @@ def history_of(op: ir.Operation) -> tuple[tuple[str, str, str], ...]:
     return tuple((kind, pass_name, reason) for kind, pass_name, reason in steps)
 
 
+def spilled_of(op: ir.Operation) -> tuple[str, ...]:
+    """Why the buffer that an op makes is not in LX; empty where nothing says so."""
+    if SPILLED not in op.attributes:
+        return ()
+    return tuple(ir.StringAttr(reason).value for reason in ir.ArrayAttr(op.attributes[SPILLED]))
+
+
 def opcode_of(op: ir.Operation) -> str | None:
     """The device operation recorded on an op, or None."""
     if OP not in op.attributes:

@@ -181,7 +181,8 @@ class _Lowering:
                 self.buffers[value] = Buffer(name, LX, address, lx_bytes)
             else:
                 offset, size = ir.IntegerAttr(placement.offset).value, self.memory.layout(value).bytes
-                self.buffers[value] = Buffer(name, _text(placement.base), offset, size)
+                reasons = sdsc.spilled_of(owner)
+                self.buffers[value] = Buffer(name, _text(placement.base), offset, size, reasons)
         return self.buffers[value]
 
     def _bases(self, block: ir.Block) -> None:

@@ -33,8 +33,9 @@ _HATCH = (
 
 @dataclass
 class Page:
-    """Collects elements and how far they reach, in pixels."""
+    """Collects elements and how far they reach, in pixels; ``style`` are rules of CSS besides those of all pages."""
 
+    style: str = ""
     elements: list[str] = field(default_factory=list)
     right: float = 0
     bottom: float = 0
@@ -69,7 +70,7 @@ class Page:
             f'<title id="title">{escape(title)}</title>',
             f'<desc id="description">{escape(description)}</desc>',
         ]
-        base = [f"<style>{_STYLE}</style>", f"<defs>{_HATCH}</defs>"]
+        base = [f"<style>{_STYLE}{self.style}</style>", f"<defs>{_HATCH}</defs>"]
         ground = f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
         return "\n".join([head, *meta, *base, ground, *self.elements, "</svg>"]) + "\n"
 

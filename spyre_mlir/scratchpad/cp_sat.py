@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -9,38 +10,41 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from spyre_mlir.scratchpad.buffers import PlanError
-from spyre_mlir.scratchpad.fitting import by_worth, fit
+from spyre_mlir.scratchpad.fitting import Fitting, by_lifetime, by_size, by_worth
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model
 
-#: Deterministic time is about seconds on one core; this makes an integer of it for ``work``.
+#: Steps of ``work`` per unit of deterministic time.
 _WORK_PER_TIME = 1000
 
 
 @dataclass(frozen=True)
 class CpSatSolver(MemoryPlanSolver):
-    """Least lost savings, proven if the search ends within ``deterministic_time`` (about seconds).
+    """Least lost savings, proven if the search ends within ``deterministic_time``.
 
-    One worker with a fixed seed and no clock: the same version of OR-Tools gives the same plan. The search begins
-    with a first fit and is never worse than it.
+    One worker with a fixed seed and no clock: the same version of OR-Tools gives the same plan. A unit of
+    deterministic time takes a second or so on easy sets and 20 seconds on hard packings of 150 buffers. The search
+    begins with the best of three orders of first fit, is never worse than these, and is left out where one of
+    them places everything.
     """
 
     name: ClassVar[str] = "cp-sat"
-    deterministic_time: float = 10.0
+    deterministic_time: float = 1.0
     seed: int = 0
 
     def place(self, instance: Instance) -> Placement:
         """The best addresses found and the bound; ``PlanError`` without OR-Tools."""
         solver = _solver(self.deterministic_time, self.seed)
-        hint = fit(instance, by_worth(instance))
-        if not len(instance):
+        fitting, saved = Fitting(instance), functools.partial(_saved, instance)
+        hint = max((fitting.fit(order(instance)) for order in (by_lifetime, by_size, by_worth)), key=saved)
+        if len(hint) == len(instance):
             return Placement(hint)
         program = _Program(instance)
         program.hint(hint)
-        found = max(hint, program.solve(solver), key=lambda each: _saved(instance, each))
+        found = max(hint, program.solve(solver), key=saved)
         work = round(solver.deterministic_time * _WORK_PER_TIME)
         return Placement(found, bound=program.bound(solver), work=work)
 
@@ -60,7 +64,6 @@ def _solver(deterministic_time: float, seed: int) -> cp_model.CpSolver:
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
     solver.parameters.max_deterministic_time = deterministic_time
-    solver.parameters.use_timetabling_in_no_overlap_2d = True
     return solver
 
 

@@ -3,10 +3,10 @@
 ``pack`` is the interface, ``packing_search`` the search for shapes. This module has what lies between:
 
 In place. A parent and a child at one address are one shape, which has the size of each while it lives. Which pairs
-share is a choice, and every plan belongs to one such *joining*. Several are tried in rounds of growing budgets: as
-many pairs as possible, only those without which the load is too high, none, then all others. If each of them is
-impossible, so is the instance. There can be too many for that; then a relaxation may give the proof: no parent is
-live any more when its child begins. What cannot be packed even so cannot be packed.
+share is a choice, and every plan belongs to one such *joining*. Several are tried in rounds of growing budgets: the
+pairs that save the most bytes, of these only those without which the load is too high, none, then all others. If
+each of them is impossible, so is the instance. There can be too many for that; then a relaxation may give the proof:
+no parent is live any more when its child begins. What cannot be packed even so cannot be packed.
 
 Sections. Of the times at which a shape begins only those count before whose successor a shape ends or shrinks: what
 is live at any other one is live at the next one too.
@@ -22,7 +22,7 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -99,8 +99,8 @@ class _Attempts:
     def run(self) -> Packing:
         """Rounds until a joining is packed, all are impossible, or the budget is spent."""
         round_ = _FIRST_ROUND
-        while self._open and self._nodes < self._budget:
-            each = -(-round_ // len(self._open))
+        while (self._open or self._relaxed) and self._nodes < self._budget:
+            each = -(-round_ // (len(self._open) + 1))
             for search in self._open:
                 if self._run(search, each):
                     return Packing(search.offsets(self._count), False, self._nodes)
@@ -162,23 +162,54 @@ def _relaxed(instance: Instance) -> _Shapes:
 
 def _joinings(instance: Instance, capacity: int) -> tuple[list[Joining], bool]:
     """Joinings whose load is no more than the capacity, the most promising ones first; whether these are all."""
-    pairs = [(child, parent) for child, parents in enumerate(instance.parents) for parent in parents]
     apart = _loads_apart(instance)
-    when = np.searchsorted(instance.times, instance.starts)
-    needed = [(child, parent) for child, parent in pairs if apart[when[child]] > capacity]
-    promising = [_greedy(instance, pairs), _greedy(instance, needed), {}]
-    all_known = math.prod(len(parents) + 1 for parents in instance.parents) <= _COMBINATIONS
-    others = _combinations(instance) if all_known else _random_joinings(instance, pairs)
-    found: dict[tuple[tuple[int, int], ...], Joining] = {}
-    for joining in itertools.chain(promising, others):
+    at = np.searchsorted(instance.times, instance.starts)
+
+    def fits(joining: Joining) -> bool:
         loads = apart.copy()
         children = list(joining)
-        np.subtract.at(loads, when[children], instance.sizes[children])
-        if loads.max() <= capacity:
-            found.setdefault(tuple(sorted(joining.items())), joining)
-        if len(found) > _JOININGS:
-            break
-    return list(found.values())[:_JOININGS], all_known and len(found) <= _JOININGS
+        np.subtract.at(loads, at[children], instance.sizes[children])
+        return loads.max() <= capacity
+
+    children = sorted(_children(instance), key=lambda child: (-instance.sizes[child], child))
+    most = _matching(instance, children)
+    if not fits(most):
+        return [], True
+    needed = _matching(instance, [child for child in children if apart[at[child]] > capacity])
+    few = math.prod(len(parents) + 1 for parents in instance.parents) <= _COMBINATIONS
+    others = _combinations(instance) if few else _random_joinings(instance)
+    joinings = itertools.chain(
+        (_Links(instance).join_all(each.items()) for each in (most, needed)), [{}], others
+    )
+    different = {frozenset(joining.items()): joining for joining in filter(fits, joinings)}
+    found = list(itertools.islice(different.values(), _JOININGS + 1))
+    return found[:_JOININGS], few and len(found) <= _JOININGS
+
+
+def _children(instance: Instance) -> list[int]:
+    return [child for child, parents in enumerate(instance.parents) if parents]
+
+
+def _matching(instance: Instance, children: Sequence[int]) -> Joining:
+    """A largest set of pairs with different parents; no child goes without for the sake of a later one.
+
+    By augmenting paths (Kuhn). If larger children come first no set of pairs saves more bytes at any time.
+    """
+    child_of: dict[int, int] = {}
+
+    def find(child: int, seen: set[int]) -> bool:
+        for parent in sorted(instance.parents[child], key=lambda parent: (instance.sizes[parent], parent)):
+            if parent in seen:
+                continue
+            seen.add(parent)
+            if parent not in child_of or find(child_of[parent], seen):
+                child_of[parent] = child
+                return True
+        return False
+
+    for child in children:
+        find(child, set())
+    return {child: parent for parent, child in sorted(child_of.items())}
 
 
 def _loads_apart(instance: Instance) -> Array:
@@ -192,24 +223,22 @@ def _loads_apart(instance: Instance) -> Array:
     return begun[until] - ended[before]
 
 
-def _greedy(instance: Instance, pairs: Sequence[tuple[int, int]]) -> Joining:
-    """Pairs that do not exclude each other: the largest children first, and for each the smallest parent."""
-    sizes = instance.sizes.tolist()
-    ordered = sorted(pairs, key=lambda pair: (-sizes[pair[0]], sizes[pair[1]], pair))
-    return _Links(instance).join_all(ordered)
-
-
-def _random_joinings(instance: Instance, pairs: list[tuple[int, int]]) -> Iterator[Joining]:
-    """Some joinings of many: pairs in random orders, as many of them as a random number says."""
+def _random_joinings(instance: Instance) -> Iterator[Joining]:
+    """Some joinings of many, by matchings in which size counts less and less."""
     rng = random.Random(0)
-    for _ in range(_JOININGS):
-        some = sorted(pairs, key=lambda _: rng.random())
-        yield _Links(instance).join_all(some[: int(len(some) * rng.random()) + 1])
+    children = _children(instance)
+    for number in range(_JOININGS):
+        priority = {
+            child: -instance.sizes[child] * rng.random() ** (number / _JOININGS) for child in children
+        }
+        pairs = list(_matching(instance, sorted(children, key=lambda child: priority[child])).items())
+        rng.shuffle(pairs)
+        yield _Links(instance).join_all(pairs)
 
 
 def _combinations(instance: Instance) -> Iterator[Joining]:
     """Every joining: for each child one of its parents, or none. Those with more pairs first, roughly."""
-    children = [child for child, parents in enumerate(instance.parents) if parents]
+    children = _children(instance)
     for parents in itertools.product(*((*instance.parents[child], None) for child in children)):
         chosen = [pair for pair in zip(children, parents, strict=True) if pair[1] is not None]
         joining = _Links(instance).join_all(chosen)
@@ -229,7 +258,7 @@ class _Links:
         self._parent: dict[int, int] = {}
         self._child: dict[int, int] = {}
 
-    def join_all(self, pairs: Sequence[tuple[int, int]]) -> Joining:
+    def join_all(self, pairs: Iterable[tuple[int, int]]) -> Joining:
         """Those of the pairs (child, parent) that can be joined after the ones before."""
         for child, parent in pairs:
             if self._can_join(child, parent):

@@ -133,7 +133,13 @@ def _add_all(problem: Problem, state: State) -> None:
 
 @njit(cache=True)
 def search(
-    problem: Problem, state: State, scores: np.ndarray, rule: int, budget: int, failures: Array, failed: np.ndarray
+    problem: Problem,
+    state: State,
+    scores: np.ndarray,
+    rule: int,
+    budget: int,
+    failures: Array,
+    failed: np.ndarray,
 ) -> tuple[int, int]:
     """Depth first: how it ended and its nodes. ``state.offset`` is the packing if there is one.
 

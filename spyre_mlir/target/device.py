@@ -51,6 +51,7 @@ class Device:
     saturation_cores: tuple[int, ...]
     saturation: tuple[float, ...]
     vector_sticks_per_ns: float
+    partial_sum_ns: float
     matmul: MatmulRates
     loop_iterations: int
     operand_layouts: int
@@ -92,6 +93,7 @@ def device() -> Device:
         saturation_cores=tuple(data["hbm"]["saturation_cores"]),
         saturation=tuple(data["hbm"]["saturation"]),
         vector_sticks_per_ns=data["vector"]["sticks_per_ns"],
+        partial_sum_ns=data["ring"]["partial_sum_ns"],
         matmul=MatmulRates(**data["matmul"]),
         loop_iterations=data["program"]["loop_iterations"],
         operand_layouts=data["program"]["operand_layouts"],

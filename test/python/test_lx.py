@@ -6,6 +6,7 @@ import functools
 import random
 
 import pytest
+import torch
 from lx_programs import (
     DIVISIONS,
     FUNCTIONS,
@@ -17,6 +18,7 @@ from lx_programs import (
     place,
 )
 
+import spyre_mlir
 from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.geometry import lx_bytes
 from spyre_mlir.bundle.model import Design, Execute
@@ -188,3 +190,16 @@ def test_lx_ends_where_the_backend_begins():
     run_pipeline(module, "convert-sdsc-to-sdscbundle,verify-bundle{lx-frac-avail=0}")
     with pytest.raises(CompileError, match="lx-address"):
         run_pipeline(module, "verify-bundle{lx-frac-avail=0.2}")
+
+
+def test_a_program_runs_in_the_lx_that_it_was_planned_for():
+    """1,835,008 bytes fit LX only where the backend keeps nothing; the simulator is told so too."""
+    x = torch.ones(512, 1792, dtype=torch.float16)
+    options = {"sencores": 1, "lx_planning": True, "verify_each": True}
+    program = spyre_mlir.compile(lambda x: torch.exp(x).abs(), (x,), lx_frac_avail=0.0, **options)
+    assert any(buffer.base == "lx" for buffer in program.bundle.manifest.buffers)
+    program(x)
+    assert program.last_run is not None
+    assert program.last_run.statistics.lx_high_water_bytes == {0: 512 * 1792 * 2}
+    program = spyre_mlir.compile(lambda x: torch.exp(x).abs(), (x,), lx_frac_avail=0.2, **options)
+    assert all(buffer.base != "lx" for buffer in program.bundle.manifest.buffers)

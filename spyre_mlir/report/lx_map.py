@@ -1,0 +1,344 @@
+"""What a picture of the scratchpads shows: which bytes of LX are taken when, and what is not there and why.
+
+Numbers only, from a bundle; ``lx_picture`` draws them. Time is counted in *steps*: the executes of the
+program in the order of the text, those of a loop once. Lives are inclusive and as the planner sees them
+(``spyre_mlir.scratchpad.liveness``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from spyre_mlir.bundle.context import Context, Range, Step, Tree
+from spyre_mlir.bundle.geometry import core_region
+from spyre_mlir.bundle.model import Buffer, Bundle
+from spyre_mlir.bundle.validate import STRUCTURE
+from spyre_mlir.errors import CompileError
+from spyre_mlir.scratchpad import liveness
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+#: How an operation is coloured, by its kind in the table of operations; a copy is a clone whatever its kind.
+CATEGORIES = ("clone", "reduction", "pointwise", "matmul", "other")
+_CATEGORY = {
+    Kind.POINTWISE: "pointwise",
+    Kind.CAST: "pointwise",
+    Kind.REDUCE_STICK: "reduction",
+    Kind.REDUCE_OTHER: "reduction",
+    Kind.MATMUL: "matmul",
+}
+_COPY = "identity"
+
+
+@dataclass(frozen=True)
+class MapStep:
+    """One execute, which runs ``runs`` times on the cores 0 to ``cores`` - 1.
+
+    ``source`` is the line that its design comes from, empty where the bundle does not know. ``sharing`` steps
+    have this design, which carries the line of the first of them.
+    """
+
+    position: int
+    opcode: str
+    source: str
+    cores: int
+    runs: int
+    sharing: int
+
+    @property
+    def category(self) -> str:
+        """One of ``CATEGORIES``."""
+        if self.opcode == _COPY:
+            return "clone"
+        return _CATEGORY.get(DEVICE_OPS[self.opcode].kind, "other")
+
+
+@dataclass(frozen=True)
+class MapLoop:
+    """The steps ``first`` to ``last`` are repeated ``count`` times, inside ``depth`` other loops."""
+
+    first: int
+    last: int
+    count: int
+    depth: int
+
+
+@dataclass(frozen=True)
+class PlacedBuffer:
+    """``bytes`` at ``address`` of each of the cores 0 to ``cores`` - 1, live from step ``first`` to ``last``.
+
+    ``writer`` is the first step that writes it, None for one that is only read.
+    """
+
+    name: str
+    writer: int | None
+    address: int
+    bytes: int
+    first: int
+    last: int
+    cores: int
+
+    @property
+    def end(self) -> int:
+        return self.address + self.bytes
+
+
+@dataclass(frozen=True)
+class SpilledBuffer:
+    """A buffer in device memory that is no argument: its bytes, what they move in a run, why it is there.
+
+    ``read_bytes`` and ``written_bytes`` are what the simulator counts: padded device bytes, a load that
+    several cores share counted once, the runs of loops included.
+    """
+
+    name: str
+    writer: int | None
+    bytes: int
+    first: int
+    last: int
+    read_bytes: int
+    written_bytes: int
+    reasons: tuple[str, ...]
+
+    @property
+    def traffic(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Bytes of one core's LX at each step.
+
+    ``load`` is what the live buffers need, the smaller one of a pair in place counted as part of the larger one;
+    ``high_water`` is the end of the highest live buffer.
+    """
+
+    load: tuple[int, ...]
+    high_water: tuple[int, ...]
+
+    @property
+    def fragmentation(self) -> tuple[int, ...]:
+        """Bytes below the high water that hold nothing."""
+        return tuple(high - load for high, load in zip(self.high_water, self.load, strict=True))
+
+    @property
+    def peak(self) -> int:
+        return max(self.high_water, default=0)
+
+
+@dataclass(frozen=True)
+class LxMap:
+    """The scratchpads of a program.
+
+    ``chains`` are the buffers in LX. Those of one chain lie in one place, on the same cores: each takes the
+    place of the one before, at the step that reads that for the last time. The compiler has ``capacity`` of ``lx_bytes`` bytes, from address
+    0. ``argument_traffic`` are the bytes that arguments, constants and results move in a run.
+    """
+
+    steps: tuple[MapStep, ...]
+    loops: tuple[MapLoop, ...]
+    chains: tuple[tuple[PlacedBuffer, ...], ...]
+    spilled: tuple[SpilledBuffer, ...]
+    argument_traffic: int
+    capacity: int
+    lx_bytes: int
+
+    @property
+    def placed(self) -> list[PlacedBuffer]:
+        """The buffers in LX by their first step."""
+        return sorted((buffer for chain in self.chains for buffer in chain), key=lambda each: each.first)
+
+    @property
+    def spilled_traffic(self) -> int:
+        return sum(buffer.traffic for buffer in self.spilled)
+
+    @property
+    def peak(self) -> int:
+        """The end of the highest buffer."""
+        return max((buffer.end for buffer in self.placed), default=0)
+
+    def core_groups(self) -> list[tuple[int, int]]:
+        """First and last of the cores that hold the same buffers, of all cores that the program uses."""
+        used = max((step.cores for step in self.steps), default=1)
+        counts = sorted({used, *(buffer.cores for buffer in self.placed)})
+        return [(first, last - 1) for first, last in zip([0, *counts], counts, strict=False)]
+
+    def occupancy(self, core: int) -> Occupancy:
+        """What is taken of the LX of a core over time."""
+        load, high_water = [0] * len(self.steps), [0] * len(self.steps)
+        for chain in self.chains:
+            held = chain if core < chain[0].cores else ()
+            for number, buffer in enumerate(held):
+                for step in range(buffer.first, buffer.last + 1):
+                    high_water[step] = max(high_water[step], buffer.end)
+                    shared = number > 0 and step == buffer.first
+                    load[step] += 0 if shared else buffer.bytes
+        return Occupancy(tuple(load), tuple(high_water))
+
+
+def lx_map(bundle: Bundle, lx_backend_fraction: float | None = None) -> LxMap:
+    """The map of a bundle; ``CompileError`` for one whose parts do not belong together.
+
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    """
+    context = Context(bundle, device().usable_lx_bytes(lx_backend_fraction))
+    for rule in STRUCTURE.values():
+        for sentence, where in rule(context):
+            raise CompileError(sentence, where)
+    return _Builder(context).build()
+
+
+class _Builder:
+    """Collects what the executes of a bundle do with its buffers."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.steps = context.steps
+        self.touched: dict[str, list[tuple[Step, int]]] = {}
+        for step in self.steps:
+            for operand, name in enumerate(context.uses(step)):
+                self.touched.setdefault(name, []).append((step, operand))
+        self.lives = liveness.lifetimes(_program(context.tree, context.uses))
+
+    def build(self) -> LxMap:
+        context = self.context
+        buffers = [buffer for buffer in context.bundle.manifest.buffers if buffer.name in self.touched]
+        arguments = [buffer for buffer in buffers if buffer.base in context.arguments]
+        inside = [buffer for buffer in buffers if buffer.base not in context.arguments]
+        placed = [self._placed(buffer) for buffer in inside if buffer.base == "lx"]
+        return LxMap(
+            steps=self._steps(),
+            loops=tuple(_loops(self.steps)),
+            chains=_chains(placed, self._reads),
+            spilled=tuple(self._spilled(buffer) for buffer in inside if buffer.base != "lx"),
+            argument_traffic=sum(sum(self._moved(buffer.name)) for buffer in arguments),
+            capacity=context.usable_lx_bytes,
+            lx_bytes=device().lx_bytes,
+        )
+
+    def _steps(self) -> tuple[MapStep, ...]:
+        sharing = Counter(step.execute.filename for step in self.steps)
+        return tuple(
+            MapStep(
+                position=step.position,
+                opcode=step.design.opcode,
+                source=_source(step),
+                cores=step.design.cores,
+                runs=_runs(step),
+                sharing=sharing[step.execute.filename],
+            )
+            for step in self.steps
+        )
+
+    def _placed(self, buffer: Buffer) -> PlacedBuffer:
+        life = self.lives[buffer.name]
+        return PlacedBuffer(
+            name=buffer.name,
+            writer=self._writer(buffer.name),
+            address=buffer.offset,
+            bytes=buffer.bytes,
+            first=life.uses[0],
+            last=life.uses[-1],
+            cores=max(step.design.cores for step, _ in self.touched[buffer.name]),
+        )
+
+    def _spilled(self, buffer: Buffer) -> SpilledBuffer:
+        life = self.lives[buffer.name]
+        read, written = self._moved(buffer.name)
+        return SpilledBuffer(
+            name=buffer.name,
+            writer=self._writer(buffer.name),
+            bytes=buffer.bytes,
+            first=life.uses[0],
+            last=life.uses[-1],
+            read_bytes=read,
+            written_bytes=written,
+            reasons=buffer.reasons,
+        )
+
+    def _writer(self, name: str) -> int | None:
+        return next((step.position for step, operand in self.touched[name] if _writes(step, operand)), None)
+
+    def _reads(self, step: int, name: str) -> bool:
+        return name in self.context.uses(self.steps[step])[:-1]
+
+    def _moved(self, name: str) -> tuple[int, int]:
+        """Bytes of device memory that are read from a buffer and written to it in a run."""
+        moved = [0, 0]
+        for step, operand in self.touched[name]:
+            moved[_writes(step, operand)] += _runs(step) * _moved_bytes(step, operand)
+        return moved[0], moved[1]
+
+
+def _writes(step: Step, operand: int) -> bool:
+    return operand == len(step.design.operands) - 1
+
+
+def _runs(step: Step) -> int:
+    return prod(loop.count for loop in step.loops)
+
+
+def _moved_bytes(step: Step, number: int) -> int:
+    """Bytes that all cores move of an operand in device memory; cores at one address share what they move."""
+    operand = step.design.operands[number]
+    sticks = {
+        step.values[start]: prod(core_region(step.design, operand, core).counts)
+        for core, start in enumerate(operand.start)
+    }
+    return sum(sticks.values()) * device().stick_bytes
+
+
+def _source(step: Step) -> str:
+    debug = step.design.debug
+    return f"{debug.file}:{debug.line}:{debug.column}" if debug is not None and debug.file else ""
+
+
+def _program(
+    tree: Tree, uses: Callable[[Step], tuple[str, ...]]
+) -> Sequence[liveness.Step | liveness.Loop]:
+    """The program as liveness takes it."""
+    made: list[liveness.Step | liveness.Loop] = []
+    for node in tree:
+        if isinstance(node, Step):
+            *reads, write = uses(node)
+            made.append(liveness.Step(tuple(reads), (write,)))
+        else:
+            made.append(liveness.Loop(tuple(_program(node[1], uses))))
+    return made
+
+
+def _loops(steps: Iterable[Step]) -> Iterator[MapLoop]:
+    found: dict[tuple[int, Range], list[int]] = {}
+    for step in steps:
+        for depth, loop in enumerate(step.loops):
+            found.setdefault((depth, loop), []).append(step.position)
+    for (depth, loop), positions in found.items():
+        yield MapLoop(positions[0], positions[-1], loop.count, depth)
+
+
+def _chains(
+    placed: Sequence[PlacedBuffer], reads: Callable[[int, str], bool]
+) -> tuple[tuple[PlacedBuffer, ...], ...]:
+    """The buffers with those behind each that take its place in turn."""
+    chains: list[list[PlacedBuffer]] = []
+    by_end: dict[tuple[int, int, int], list[list[PlacedBuffer]]] = {}
+    for buffer in sorted(placed, key=lambda each: (each.first, each.address)):
+        ending = by_end.get((buffer.address, buffer.first, buffer.cores), [])
+        chain = next((each for each in ending if _hands_over(each[-1], buffer, reads)), None)
+        if chain is None:
+            chain = []
+            chains.append(chain)
+        else:
+            ending.remove(chain)
+        chain.append(buffer)
+        by_end.setdefault((buffer.address, buffer.last, buffer.cores), []).append(chain)
+    return tuple(map(tuple, chains))
+
+
+def _hands_over(parent: PlacedBuffer, child: PlacedBuffer, reads: Callable[[int, str], bool]) -> bool:
+    """Whether the step that writes the child reads the parent for the last time, in the same place."""
+    written_there = child.writer == child.first == parent.last
+    return written_there and child.bytes <= parent.bytes and reads(child.first, parent.name)

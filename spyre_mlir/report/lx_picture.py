@@ -1,0 +1,433 @@
+"""A picture of the scratchpads over time, as SVG.
+
+Time goes across, in steps; addresses go up. The same map gives the same text, byte for byte. Every buffer in LX
+is one box, with its name as ``data-buffer`` and a tooltip; those that lie in one place in turn share an outline.
+Below, curves say how full the memory is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from spyre_mlir.report.lx_map import CATEGORIES, LxMap, MapStep, Occupancy, PlacedBuffer
+from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
+
+#: Pixels: a line of text, the labels of an axis, what fits a laptop's screen with the space around it.
+_LINE, _LABELS, _WIDTH, _MAP_HEIGHT, _CURVE_HEIGHT = 18, 72, 1070, 330, 96
+#: Pixels: the backend's part, the free part that is left out, the least height of a buffer.
+_BACKEND, _BREAK, _LEAST = 22, 20, 2
+#: What is free is left out above the highest buffer of a map that fills less than this part of the capacity.
+_LOW = 0.7
+#: An axis has at most so many ticks, and no two labels closer than this in pixels.
+_TICKS, _APART = 6, 15
+
+#: Fills by category: neighbours differ in luminance too, and dark text has a contrast of at least 7 on each.
+FILLS = dict(zip(CATEGORIES, ("#dadaeb", "#fc9f83", "#9ecae1", "#85cc87", "#ffeda0"), strict=True))
+
+#: The curves: CSS class, what it is called.
+_CURVES = (("load", "load"), ("high", "high water"), ("fragmentation", "fragmentation (high water - load)"))
+
+_STYLE = """
+.column { fill: #000000; fill-opacity: 0; }
+.step:hover .column, .moment:hover .column { fill-opacity: 0.08; }
+.edge { fill: none; stroke: #333333; stroke-width: 0.9; pointer-events: none; }
+.shape:hover .edge { stroke-width: 2.4; }
+.handover { stroke: #333333; stroke-width: 0.8; stroke-dasharray: 2 2; pointer-events: none; }
+.inside { font-size: 11px; pointer-events: none; }
+.axis { stroke: #595959; stroke-width: 1; fill: none; }
+.tick { stroke: #d9d9d9; stroke-width: 0.8; }
+.capacity { stroke: #a50f15; stroke-width: 1.6; }
+.backend { fill: #e6e6e6; }
+.break { fill: url(#hatch); }
+.load { fill: #9ecae1; stroke: #2171b5; stroke-width: 1.2; }
+.high { fill: none; stroke: #1a1a1a; stroke-width: 1.6; }
+.fragmentation { fill: none; stroke: #a63603; stroke-width: 1.6; stroke-dasharray: 5 3; }
+"""
+
+_Words = Callable[[int], str]
+
+
+def picture(map_: LxMap, name: str = "", every_core: bool = False) -> str:
+    """The picture of a map as the text of an SVG file.
+
+    It shows core 0, which holds all there is; with ``every_core`` the curves of the other cores are there too,
+    not displayed. ``name`` is the bundle's, for the title.
+    """
+    page = Page(_STYLE)
+    text = title(name)
+    page.text(MARGIN, MARGIN, text, "heading")
+    facts = [*_facts(map_)]
+    for line, fact in enumerate(facts):
+        page.text(MARGIN, MARGIN + (line + 1.2) * _LINE, fact)
+    bottom = MARGIN + (len(facts) + 2.2) * _LINE
+    _legend(page, bottom)
+    depths = 1 + max((loop.depth for loop in map_.loops), default=-1)
+    plot = _Plot(map_, bottom + 14 + depths * _LINE)
+    _loops(page, map_, plot)
+    _addresses(page, map_, plot)
+    bottom = _steps(page, map_, plot)
+    for chain in map_.chains:
+        _shape(page, map_, plot, chain)
+    if not map_.chains:
+        page.text(plot.left + _WIDTH / 2, plot.bottom / 2 + plot.top / 2, NOTHING, "name", "middle")
+    curves = _CurvePlot(plot, bottom + 2.4 * _LINE, max(map_.occupancy(0).high_water, default=0))
+    _curve_legend(page, curves)
+    for first, last in map_.core_groups()[: None if every_core else 1]:
+        _occupancy(page, map_, curves, first, last)
+    return page.svg(text, " ".join(facts))
+
+
+#: What is said of a map without buffers.
+NOTHING = "No buffer of this program is in LX."
+
+
+def title(name: str) -> str:
+    """What the picture of a bundle is called."""
+    return f"LX map{f' of {name}' if name else ''}"
+
+
+def _facts(map_: LxMap) -> Iterator[str]:
+    placed, spilled = len(map_.placed), len(map_.spilled)
+    yield (
+        f"{len(map_.steps):,} steps. {placed:,} buffers in LX, in {len(map_.chains):,} places; {spilled:,} spilled"
+        f" to device memory. The highest ends at {map_.peak:,} of {map_.capacity:,} bytes per core."
+    )
+    yield (
+        f"A run moves {map_.argument_traffic + map_.spilled_traffic:,} bytes of device memory:"
+        f" {map_.argument_traffic:,} of arguments and results, {map_.spilled_traffic:,} of spilled buffers."
+    )
+
+
+def _legend(page: Page, y: float) -> None:
+    x = MARGIN
+    for category, fill in FILLS.items():
+        page.rectangle("box", x, y - 11, 20, 14, fill)
+        page.rectangle("outline", x, y - 11, 20, 14)
+        page.text(x + 26, y, category)
+        x += 26 + len(category) * CHARACTER + 18
+    page.text(x, y, "Boxes in one outline lie in one place in turn, each written over the one before.")
+
+
+# -- scales ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """Pixels of the map: steps across, addresses up; above them the backend's part, not to scale."""
+
+    map: LxMap
+    top: float
+
+    @property
+    def left(self) -> float:
+        return MARGIN + _LABELS
+
+    @property
+    def column(self) -> float:
+        return _WIDTH / max(len(self.map.steps), 1)
+
+    @property
+    def bottom(self) -> float:
+        return self.top + _BACKEND + _MAP_HEIGHT
+
+    @property
+    def shown_bytes(self) -> int:
+        """The highest address that is drawn to scale."""
+        if self.map.peak >= _LOW * self.map.capacity:
+            return self.map.capacity
+        return _rounded(self.map.peak)
+
+    @property
+    def scale_top(self) -> float:
+        """Where the highest address that is drawn to scale lies."""
+        return self.top + _BACKEND + (_BREAK if self.shown_bytes < self.map.capacity else 0)
+
+    def x(self, step: float) -> float:
+        return self.left + step * self.column
+
+    def y(self, address: float) -> float:
+        return self.bottom - address / max(self.shown_bytes, 1) * (self.bottom - self.scale_top)
+
+
+@dataclass(frozen=True)
+class _CurvePlot:
+    """Pixels of the curves: the steps of the map across, bytes up to the highest of them."""
+
+    map: _Plot
+    top: float
+    peak: int
+
+    @property
+    def bottom(self) -> float:
+        return self.top + _CURVE_HEIGHT
+
+    def y(self, count: float) -> float:
+        return self.bottom - count / _rounded(self.peak) * _CURVE_HEIGHT
+
+
+def _tick(end: int) -> int:
+    """Bytes between ticks: a power of two."""
+    tick = 128
+    while end > _TICKS * tick:
+        tick *= 2
+    return tick
+
+
+def _rounded(end: int) -> int:
+    """The end of an axis that has ``end`` bytes on it."""
+    return max(-(-end // _tick(end)), 1) * _tick(end)
+
+
+def _bytes_text(count: int) -> str:
+    for unit, size in (("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:g} {unit}"
+    return f"{count} B"
+
+
+# -- the map ---------------------------------------------------------------------------------------------
+
+
+def _addresses(page: Page, map_: LxMap, plot: _Plot) -> None:
+    """Axis of addresses, capacity, the backend's part and what is left out."""
+    left, ground = plot.left, plot.top + _BACKEND
+    page.rectangle("backend", left, plot.top, _WIDTH, _BACKEND)
+    kept = f"the backend keeps {map_.capacity:,} to {map_.lx_bytes:,} (not to scale)"
+    page.text(left + _WIDTH / 2, plot.top + 15, kept, "label", "middle")
+    if plot.scale_top > ground:
+        page.rectangle("break", left, ground, _WIDTH, _BREAK)
+        free = f"{plot.shown_bytes:,} to {map_.capacity:,}: free at all times (not to scale)"
+        page.rectangle("box", left + _WIDTH / 2 - 210, ground + 2, 420, _BREAK - 4, "#ffffff")
+        page.text(left + _WIDTH / 2, ground + 14, free, "label", "middle")
+    for address in range(0, plot.shown_bytes + 1, _tick(plot.shown_bytes)):
+        if plot.y(address) > ground + _APART:
+            _tick_line(page, plot.left, plot.y(address), _bytes_text(address))
+    page.text(left - 8, ground + 4, "capacity", "label", "end")
+    _line(page, "capacity", left, ground, left + _WIDTH, ground)
+    _line(page, "axis", left, plot.top, left, plot.bottom)
+
+
+def _tick_line(page: Page, left: float, y: float, text: str) -> None:
+    _line(page, "tick", left, y, left + _WIDTH, y)
+    page.text(left - 8, y + 4, text, "label", "end")
+
+
+def _line(page: Page, kind: str, x1: float, y1: float, x2: float, y2: float) -> None:
+    page.add(f'<path class="{kind}" d="M {x1:.2f} {y1:.2f} L {x2:.2f} {y2:.2f}"/>', max(x1, x2), max(y1, y2))
+
+
+def _loops(page: Page, map_: LxMap, plot: _Plot) -> None:
+    """A bracket over the steps of each loop, the outermost on top."""
+    depths = 1 + max((loop.depth for loop in map_.loops), default=-1)
+    for loop in map_.loops:
+        y = plot.top - 6 - (depths - 1 - loop.depth) * _LINE
+        left, right = plot.x(loop.first), plot.x(loop.last + 1)
+        words = f"{loop.count:,} times"
+        tip = escape(f"steps {loop.first} to {loop.last} run {words}")
+        page.add(f'<g class="loop"><title>{tip}</title>')
+        page.add(f'<path class="axis" d="M {left:.2f} {y:.2f} v -5 H {right:.2f} v 5"/>')
+        if len(words) * CHARACTER + 8 <= right - left:
+            page.text((left + right) / 2, y - 7, words, "label", "middle")
+        page.add("</g>")
+
+
+def _steps(page: Page, map_: LxMap, plot: _Plot) -> float:
+    """Columns with tooltips, and the labels of as many steps as have room; gives the bottom of the labels."""
+    names = [f"{step.position} {step.opcode}" for step in map_.steps]
+    longest = max(map(len, names), default=0) * CHARACTER
+    upright = longest + 6 > plot.column
+    every = -(-_APART // plot.column) if upright else 1
+    for step, name in zip(map_.steps, names, strict=True):
+        page.add(f'<g class="step" data-step="{step.position}"><title>{escape(_step_text(step))}</title>')
+        x, middle = plot.x(step.position), plot.x(step.position + 0.5)
+        _column(page, x, plot.top, plot.column, plot.bottom - plot.top)
+        if step.position % every == 0 and upright:
+            _upright(page, "label", middle + 4, plot.bottom + 6, name, "end")
+        elif step.position % every == 0:
+            page.text(middle, plot.bottom + 15, name, "label", "middle")
+        page.add("</g>")
+    _line(page, "axis", plot.left, plot.bottom, plot.left + _WIDTH, plot.bottom)
+    return plot.bottom + (longest + 6 if upright else 15)
+
+
+def _column(page: Page, x: float, y: float, width: float, height: float) -> None:
+    place = f'x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}"'
+    page.add(f'<rect class="column" {place}/>', x + width, y + height)
+
+
+def _upright(page: Page, kind: str, x: float, y: float, text: str, anchor: str) -> None:
+    """Text that goes up, from, around or to the point (x, y)."""
+    turned = f'transform="translate({x:.2f} {y:.2f}) rotate(-90)"'
+    reach = len(text) * CHARACTER if anchor == "end" else 0
+    page.add(f'<text class="{kind}" text-anchor="{anchor}" {turned}>{escape(text)}</text>', x, y + reach)
+
+
+def _step_text(step: MapStep) -> str:
+    lines = [f"step {step.position}: {step.opcode} on {_count(step.cores, 'core')}"]
+    lines += [f"runs {step.runs:,} times"] if step.runs != 1 else []
+    lines += [_source_text(step)] if step.source else []
+    return "\n".join(lines)
+
+
+def _source_text(step: MapStep) -> str:
+    """Where a step comes from; steps of equal designs share what the bundle knows."""
+    return step.source if step.sharing == 1 else f"{step.source} (first of {step.sharing} steps of this design)"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+# -- buffers ---------------------------------------------------------------------------------------------
+
+
+def _shape(page: Page, map_: LxMap, plot: _Plot, chain: Sequence[PlacedBuffer]) -> None:
+    """The buffers of one place: a box for each, and an outline around all."""
+    page.add(f'<g class="shape" data-cores="{chain[0].cores}">')
+    for number, buffer in enumerate(chain):
+        parent = chain[number - 1] if number else None
+        # In the step that hands the place over, the parent has it for the first half and beyond the child's end.
+        first = plot.x(buffer.first + (0.5 if parent else 0))
+        last = plot.x(buffer.last + 1)
+        top, height = _extent(plot, buffer)
+        page.add(f'<g class="buffer" data-buffer="{escape(buffer.name)}">')
+        page.add(f"<title>{escape(_buffer_text(map_, buffer, parent))}</title>")
+        place = f'x="{first:.2f}" y="{top:.2f}" width="{last - first:.2f}" height="{height:.2f}"'
+        page.add(f'<rect class="box" {place} fill="{_fill(map_, buffer)}"/></g>', last, top + height)
+    for number, buffer in enumerate(chain):
+        first = plot.x(buffer.first + (0.5 if number else 0))
+        last = plot.x(buffer.last + (0.5 if number + 1 < len(chain) else 1))
+        top, height = _extent(plot, buffer)
+        if number and plot.column >= 6:
+            _line(page, "handover", first, top, first, top + height)
+        _label(page, map_, buffer, (first, top, last - first, height))
+    page.add(f'<path class="edge" d="{_outline(plot, chain)}"/></g>')
+
+
+def _extent(plot: _Plot, buffer: PlacedBuffer) -> tuple[float, float]:
+    """Top and height of a buffer; what is very small is drawn higher than it is."""
+    height = max(plot.y(buffer.address) - plot.y(buffer.end), _LEAST)
+    return plot.y(buffer.address) - height, height
+
+
+def _outline(plot: _Plot, chain: Sequence[PlacedBuffer]) -> str:
+    bottom = plot.y(chain[0].address)
+    path = f"M {plot.x(chain[0].first):.2f} {bottom:.2f}"
+    for buffer in chain:
+        path += f" V {_extent(plot, buffer)[0]:.2f} H {plot.x(buffer.last + 1):.2f}"
+    return f"{path} V {bottom:.2f} Z"
+
+
+def _fill(map_: LxMap, buffer: PlacedBuffer) -> str:
+    return FILLS["other" if buffer.writer is None else map_.steps[buffer.writer].category]
+
+
+def _label(page: Page, map_: LxMap, buffer: PlacedBuffer, place: tuple[float, float, float, float]) -> None:
+    """Name and operation of a buffer where they have room: in two lines, in one, or upright."""
+    x, y, width, height = place
+    opcode = "" if buffer.writer is None else map_.steps[buffer.writer].opcode
+    middle = x + width / 2, y + height / 2 + 4
+    both = f"{buffer.name} {opcode}"
+    if height >= 32 and _fits(width, opcode, buffer.name):
+        page.text(middle[0], middle[1] - 7, opcode, "inside", "middle")
+        page.text(middle[0], middle[1] + 7, buffer.name, "inside", "middle")
+        return
+    for text in (both, buffer.name):
+        if height >= 14 and _fits(width, text):
+            page.text(*middle, text, "inside", "middle")
+            return
+    for text in (both, buffer.name):
+        if width >= 14 and _fits(height, text):
+            _upright(page, "inside", middle[0] + 4, y + height / 2, text, "middle")
+            return
+
+
+def _fits(room: float, *texts: str) -> bool:
+    return max(map(len, texts)) * CHARACTER + 6 <= room
+
+
+def _buffer_text(map_: LxMap, buffer: PlacedBuffer, parent: PlacedBuffer | None) -> str:
+    lines = [
+        f"{buffer.name}: {writer_text(map_, buffer.writer)}",
+        f"{buffer.bytes:,} bytes at {buffer.address:,} to {buffer.end:,}",
+        f"live from step {buffer.first} to {buffer.last}, on {_count(buffer.cores, 'core')}",
+    ]
+    lines += [f"in place of {parent.name}"] if parent else []
+    if buffer.writer is not None and map_.steps[buffer.writer].source:
+        lines.append(_source_text(map_.steps[buffer.writer]))
+    return "\n".join(lines)
+
+
+def writer_text(map_: LxMap, writer: int | None) -> str:
+    """The operation that writes a buffer, with its step."""
+    return "never written" if writer is None else f"{map_.steps[writer].opcode} (step {writer})"
+
+
+# -- curves ----------------------------------------------------------------------------------------------
+
+
+def _curve_legend(page: Page, curves: _CurvePlot) -> None:
+    """The axis of bytes, and a sample of each curve above it."""
+    x, y = curves.map.left, curves.top - 12
+    page.text(x, y, "Bytes in use over time:", "name")
+    x += 180
+    for kind, words in _CURVES:
+        page.add(f'<path class="{kind}" d="M {x:.2f} {y - 4:.2f} h 24"/>')
+        page.text(x + 30, y, words)
+        x += 30 + len(words) * CHARACTER + 22
+    for count in range(0, _rounded(curves.peak) + 1, 2 * _tick(curves.peak)):
+        _tick_line(page, curves.map.left, curves.y(count), _bytes_text(count))
+    _line(page, "axis", curves.map.left, curves.top, curves.map.left, curves.bottom)
+
+
+def _occupancy(page: Page, map_: LxMap, curves: _CurvePlot, first: int, last: int) -> None:
+    """The curves of the cores ``first`` to ``last``, which hold the same; only those of core 0 are displayed."""
+    taken = map_.occupancy(first)
+    page.add(f'<g class="occupancy" data-core="{first}"{"" if first == 0 else _HIDDEN}>')
+    x, bottom = curves.map.x, curves.bottom
+    path = _staircase(curves, taken.load)
+    page.add(f'<path class="load" d="M {x(0):.2f} {bottom:.2f} V{path[1:]} V {bottom:.2f} Z"/>')
+    for kind, counts in (("high", taken.high_water), ("fragmentation", taken.fragmentation)):
+        page.add(f'<path class="{kind}" d="M {x(0):.2f} {_staircase(curves, counts)[1:]}"/>')
+    for step in map_.steps:
+        page.add(f'<g class="moment"><title>{escape(_moment_text(step, taken))}</title>')
+        _column(page, x(step.position), curves.top, curves.map.column, _CURVE_HEIGHT)
+        page.add("</g>")
+    words = _occupancy_text(taken, first, last)
+    page.text(curves.map.left, bottom + _LINE, words)
+    page.add("</g>")
+
+
+_HIDDEN = ' style="display:none"'
+
+
+def _staircase(curves: _CurvePlot, counts: Sequence[int]) -> str:
+    """``V y H x`` for each step."""
+    ends = ((curves.y(count), curves.map.x(step + 1)) for step, count in enumerate(counts))
+    return " ".join(f"V {y:.2f} H {x:.2f}" for y, x in ends)
+
+
+def _moment_text(step: MapStep, taken: Occupancy) -> str:
+    at = step.position
+    return "\n".join(
+        [
+            f"step {at}: {step.opcode}",
+            f"load {taken.load[at]:,} bytes",
+            f"high water {taken.high_water[at]:,} bytes",
+            f"fragmentation {taken.fragmentation[at]:,} bytes",
+        ]
+    )
+
+
+def _occupancy_text(taken: Occupancy, first: int, last: int) -> str:
+    return (
+        f"{cores_text(first, last)}: load at most {max(taken.load, default=0):,} bytes, high water"
+        f" {taken.peak:,} bytes, fragmentation at most {max(taken.fragmentation, default=0):,} bytes"
+    )
+
+
+def cores_text(first: int, last: int) -> str:
+    """How a range of cores is called."""
+    return f"Core {first}" if first == last else f"Cores {first} to {last}"

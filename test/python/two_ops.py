@@ -1,0 +1,258 @@
+"""Programs of two operations: every device operation, then a pointwise one or a reduction.
+
+A program has one *chain* per shape and tail, each with inputs and a result of its own: producer(inputs), then
+tail(product). They are made at level *device ops* from the table of the device's operations, so that each one is
+there, in each of its formats, whatever a frontend makes of a model. """
+
+from __future__ import annotations
+
+import functools
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from spyre_mlir.bundle.model import Bundle, Design, Execute
+from spyre_mlir.dialects import context, sdsc, stick
+from spyre_mlir.dialects.structured import device_op, element_of, shape_of
+from spyre_mlir.export import export
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.mlir import ir
+from spyre_mlir.pipelines import Pipeline, SpyrePipeline, run_pipeline
+from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.simulator import Result, run
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, DeviceOp, Kind
+
+#: No whole sticks, three dims; whole sticks, one row, one column.
+SHAPES = ((63, 65), (4, 33, 130), (128, 256), (1, 70), (70, 1))
+#: Pointwise operations are compiled alike: these have all shapes, the others the first two.
+EXEMPLARY = ("exp", "add", "where3", "layernormscale")
+ELEMENTS = {DL16: "f16", FP32: "f32", INT32: "i32"}
+FORMATS = {element: format_ for format_, element in ELEMENTS.items()}
+NUMBERS = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
+#: Columns of the second operand of a matmul.
+COLUMNS = 66
+CONSTANTS = {
+    "clipMin": -0.5, "clipMax": 0.75, "alpha": 0.25, "softplusBeta": 1.0, "softplusThresh": 20.0, "eps": 0.01,
+}  # fmt: skip
+#: Operations that are compared on numbers of which many are equal, and those that want positive ones.
+INTEGERS = ("equal", "notequal", "greaterequal", "lesserequal", "greaterthan", "lesserthan", "where3")
+POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "realdiv", "layernormscale")
+
+Maker = Callable[["Function", "Chain"], ir.Value]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One result of a program: its producer in the format of the inputs, their shape, and what comes after."""
+
+    producer: str
+    element: str
+    shape: tuple[int, ...]
+    tail: str
+
+    def __str__(self) -> str:
+        return f"{self.producer} of {'x'.join(map(str, self.shape))} {self.element}, then {self.tail}"
+
+
+class Function:
+    """@main as it is built: arguments come as chains want them."""
+
+    def __init__(self) -> None:
+        self.module = ir.Module.parse("func.func @main() {\n  return\n}", context())
+        self.func = self.module.body.operations[0].operation
+        self.block = self.func.regions[0].blocks[0]
+        self.inputs: list[np.ndarray] = []
+
+    def argument(self, chain: Chain, shape: tuple[int, ...]) -> ir.Value:
+        """One more input of the program, and its numbers."""
+        type_ = ir.RankedTensorType.get(shape, ir.Type.parse(chain.element))
+        seed = zlib.crc32(f"{chain.producer} {chain.element} {len(self.inputs)}".encode())
+        self.inputs.append(_numbers(chain, shape, np.random.default_rng(seed)))
+        return self.block.add_argument(type_, ir.Location.current)
+
+    def finish(self, results: list[ir.Value]) -> ir.Module:
+        """The module, its arguments and results described for the host."""
+        arguments = list(self.block.arguments)
+        with ir.InsertionPoint(self.block):
+            self.block.operations[len(self.block.operations) - 1].operation.erase()
+            ir.Operation.create("func.return", operands=results)
+        types = ir.FunctionType.get([each.type for each in arguments], [each.type for each in results])
+        self.func.attributes["function_type"] = ir.TypeAttr.get(types)
+        self.func.attributes["arg_attrs"] = _hosts("input", arguments)
+        self.func.attributes["res_attrs"] = _hosts("result", results)
+        return self.module
+
+
+def _hosts(kind: str, values: list[ir.Value]) -> ir.ArrayAttr:
+    hosts = [
+        sdsc.host_attr(f"{kind}{number}", kind, element_of(value)) for number, value in enumerate(values)
+    ]
+    return ir.ArrayAttr.get([ir.DictAttr.get({sdsc.HOST: host}) for host in hosts])
+
+
+def _numbers(chain: Chain, shape: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    dtype = NUMBERS[chain.element]
+    if chain.element == "i32" or chain.producer in INTEGERS:
+        return generator.integers(-2, 3, shape).astype(dtype)
+    if chain.producer in POSITIVE:
+        return generator.uniform(0.5, 2, shape).astype(dtype)
+    if chain.producer == "prod":
+        return generator.uniform(0.9, 1.1, shape).astype(dtype)
+    return generator.standard_normal(shape).astype(dtype)
+
+
+# -- operations ---------------------------------------------------------------------------------------
+
+
+def _apply(opcode: str, inputs: list[ir.Value], reduced: tuple[int, ...] = ()) -> ir.Value:
+    """A device operation over all dims of its inputs."""
+    op, shape = DEVICE_OPS[opcode], shape_of(inputs[0])
+    element = ELEMENTS[op.result] if op.result else element_of(inputs[0])
+    scale = {name: 1 / math.prod(shape[dim] for dim in reduced) for name in ("scaling_factor", "exx2scale")}
+    return device_op(
+        opcode,
+        inputs,
+        [tuple(range(len(shape)))] * len(inputs),
+        shape,
+        element,
+        location=ir.Location.current,
+        reduced=reduced,
+        constants={name: (CONSTANTS | scale)[name] for name in op.constants},
+    )
+
+
+def _pointwise(function: Function, chain: Chain) -> ir.Value:
+    arity = DEVICE_OPS[chain.producer].arity
+    return _apply(chain.producer, [function.argument(chain, chain.shape) for _ in range(arity)])
+
+
+def _over_the_last(function: Function, chain: Chain) -> ir.Value:
+    return _apply(chain.producer, [function.argument(chain, chain.shape)], (len(chain.shape) - 1,))
+
+
+def _over_the_first(function: Function, chain: Chain) -> ir.Value:
+    return _apply(chain.producer, [function.argument(chain, chain.shape)], (0,))
+
+
+def _matmul(function: Function, chain: Chain) -> ir.Value:
+    """[.., m, k] by [.., k, n]; batch dims are those of the shape."""
+    *batch, rows, inner = chain.shape
+    left, right = function.argument(chain, chain.shape), function.argument(chain, (*batch, inner, COLUMNS))
+    dims, (m, k, n) = tuple(range(len(batch))), range(len(batch), len(batch) + 3)
+    return device_op(
+        chain.producer,
+        [left, right],
+        [(*dims, m, k), (*dims, k, n)],
+        [*batch, rows, inner, COLUMNS],
+        chain.element,
+        location=ir.Location.current,
+        reduced=(k,),
+    )
+
+
+def _restickify(function: Function, chain: Chain) -> ir.Value:
+    """To the layout whose stick is the first dim."""
+    rank = len(chain.shape)
+    layout = StickLayout.for_tensor(chain.shape, chain.element, (*range(1, rank), 0))
+    return stick.requested_restickify(function.argument(chain, chain.shape), layout, ir.Location.current)
+
+
+def _clone(function: Function, chain: Chain) -> ir.Value:
+    return sdsc.clone(function.argument(chain, chain.shape), ir.Location.current)
+
+
+_MAKERS: dict[Kind, Maker] = {
+    Kind.POINTWISE: _pointwise,
+    Kind.CAST: _pointwise,
+    Kind.REDUCE_STICK: _over_the_last,
+    Kind.REDUCE_OTHER: _over_the_first,
+    Kind.MATMUL: _matmul,
+    Kind.RESTICKIFY: _restickify,
+}
+
+
+def _shapes(op: DeviceOp) -> tuple[tuple[int, ...], ...]:
+    if op.kind is Kind.MATMUL:
+        return tuple(shape for shape in SHAPES if shape[-1] > 1)  # what has no sum is a product of vectors
+    return SHAPES[:2] if op.kind is Kind.POINTWISE and op.name not in EXEMPLARY else SHAPES
+
+
+def _tails(op: DeviceOp, element: str, rank: int) -> tuple[str, ...]:
+    """What comes after a producer on inputs of ``rank`` dims. The device reduces no integers."""
+    if op.result_format(FORMATS[element]) == INT32:
+        return ("addi32toi32", "int32tofp32")
+    dims = rank - (op.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER))
+    return ("abs", "sum", "maxnonstick")[: dims + 1]
+
+
+def _after(tail: str, product: ir.Value) -> ir.Value:
+    """The tail: pointwise, or over the last dim, or over the first."""
+    reduced = {"sum": (len(shape_of(product)) - 1,), "maxnonstick": (0,)}.get(tail, ())
+    return _apply(tail, [product] * DEVICE_OPS[tail].arity, reduced)
+
+
+# -- programs -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TwoOps:
+    """A program at level *device ops* as text, its inputs, and the chain of each result."""
+
+    text: str
+    inputs: tuple[np.ndarray, ...]
+    chains: tuple[Chain, ...]
+
+
+#: Name -> producer, format, maker: each device operation in each of its formats.
+PROGRAMS: dict[str, tuple[str, str, Maker]] = {
+    **{
+        f"{op.name} {ELEMENTS[each]}": (op.name, ELEMENTS[each], _MAKERS[op.kind])
+        for op in DEVICE_OPS.values()
+        for each in op.formats
+    },
+    "clone f16": ("identity", "f16", _clone),
+}
+
+
+@functools.cache
+def program(name: str) -> TwoOps:
+    """The chains of a producer: all shapes, all tails."""
+    producer, element, make = PROGRAMS[name]
+    op, function = DEVICE_OPS[producer], Function()
+    chains = [
+        Chain(producer, element, shape, tail) for shape in _shapes(op) for tail in _tails(op, element, len(shape))
+    ]
+    with function.module.context, ir.Location.unknown():
+        with ir.InsertionPoint.at_block_terminator(function.block):
+            results = [_after(chain.tail, make(function, chain)) for chain in chains]
+        module = function.finish(results)
+    return TwoOps(str(module), tuple(function.inputs), tuple(chains))
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A program compiled and run, its results in the order of its chains."""
+
+    bundle: Bundle
+    remarks: tuple[Remark, ...]
+    results: tuple[np.ndarray, ...]
+    moved_bytes: int
+
+
+@functools.cache
+def executed(name: str, sencores: int, lx_planning: bool) -> Executed:
+    """A program of this file, from level *device ops* through the bundle and the simulator."""
+    made = program(name)
+    module, remarks = ir.Module.parse(made.text, context()), Remarks()
+    _, *stages = SpyrePipeline(sencores=sencores, lx_planning=lx_planning, verify_each=True).stages()
+    passes = Pipeline.parse(",".join(each for _, stage in stages for each in stage))
+    run_pipeline(module, passes, remarks=remarks)
+    bundle, constants = export(module)
+    inputs = {f"input{number}": array for number, array in enumerate(made.inputs)}
+    result = run(bundle, {**constants, **inputs})
+    outputs = tuple(result.outputs[f"result{number}"] for number in range(len(made.chains)))
+    moved = result.statistics.read_bytes + result.statistics.write_bytes
+    return Executed(bundle, tuple(remarks), outputs, moved)
