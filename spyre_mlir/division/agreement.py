@@ -44,12 +44,21 @@ class Work:
 class Shared:
     """A buffer that could be on chip. ``accesses`` are (work, operand) in program order.
 
-    The first access of a buffer writes it, unless it is ``given`` by the host: then its readers may share a
-    copy, and those that do not agree with it read device memory.
+    The first access of a buffer writes it, unless it is ``given`` by the host. A buffer can be in device memory
+    too, for readers that do not agree and for the host if it is a ``result``: then one copy more moves it.
     """
 
     accesses: tuple[tuple[int, int], ...]
     given: bool = False
+    result: bool = False
+
+
+@dataclass(frozen=True)
+class Home:
+    """What each core has of a buffer on chip, and whether a copy of it is in device memory, too."""
+
+    view: CoreView
+    copied: bool
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ def agree(works: Sequence[Work], buffers: Sequence[Shared], capacity: int, most:
     return Agreement(chosen, before / _PICOSECONDS, found.cost / _PICOSECONDS, found.proven)
 
 
-def _without_change(total: Sum, homes: Sequence[Sequence[CoreView]], works: int) -> float:
+def _without_change(total: Sum, homes: Sequence[Sequence[Home]], works: int) -> float:
     """The sum with the divisions as they came, each buffer in its best home."""
     fixed = Sum([1] * works + [len(some) + 1 for some in homes])
     for scope, table in total.tables.items():
@@ -182,16 +191,18 @@ def _view(work: Work, operand: int, variant: Variant) -> CoreView | None:
 
 def _homes(
     works: Sequence[Work], variants: Sequence[Sequence[Variant]], buffer: Shared, capacity: int
-) -> list[CoreView]:
+) -> list[Home]:
     """The views that a buffer can be on chip with: those of its writer, or of any reader of a given one."""
     accesses = buffer.accesses if buffer.given else buffer.accesses[:1]
-    homes: dict[CoreView, None] = {}
+    views: dict[CoreView, None] = {}
     for at, operand in accesses:
         for variant in variants[at]:
             view = _view(works[at], operand, variant)
             if view is not None and local_bytes(works[at].space, operand, variant.division) <= capacity:
-                homes[view] = None
-    return [home for home in homes if not buffer.given or len(set(home.regions)) == len(home.regions)]
+                views[view] = None
+    own = [view for view in views if len(set(view.regions)) == len(view.regions)]
+    kinds = (True,) if buffer.given or buffer.result else (False, True)
+    return [Home(view, copied) for view in own for copied in kinds]
 
 
 def _own_ns(work: Work, at: int, division: Division, touched: set[tuple[int, int]]) -> float:
@@ -207,24 +218,26 @@ def _add_buffer(
     works: Sequence[Work],
     variants: Sequence[Sequence[Variant]],
     buffer: Shared,
-    homes: Sequence[CoreView],
+    homes: Sequence[Home],
     variable: int,
 ) -> None:
     """A table for each access and the home: nothing where they agree, else device memory or impossible."""
-    for at, operand in buffer.accesses:
+    for number, (at, operand) in enumerate(buffer.accesses):
         work = works[at]
+        writes = number == 0 and not buffer.given
         table = np.empty((len(variants[at]), len(homes) + 1))
         for row, variant in enumerate(variants[at]):
             moved = memory_ns(hbm_bytes(work.space, operand, variant.division)[0], variant.division.cores)
             view = _view(work, operand, variant)
-            apart = moved if buffer.given else math.inf
-            table[row] = [0 if home == view else apart for home in homes] + [moved]
+            table[row, -1] = moved
+            for column, home in enumerate(homes):
+                apart = moved if home.copied and not writes else math.inf
+                table[row, column] = 0 if home.view == view else apart
         total.add((at, variable), _whole(table))
-    if buffer.given and homes:
-        at, operand = buffer.accesses[0]
-        once = hbm_bytes(works[at].space, operand, variants[at][0].division)[0]
-        loads = [memory_ns(once, len(home.regions)) for home in homes]
-        total.add((variable,), _whole([*loads, 0.0]))
+    at, operand = buffer.accesses[0]
+    once, _ = hbm_bytes(works[at].space, operand, variants[at][0].division)
+    copies = [memory_ns(once, len(home.view.regions)) if home.copied else 0.0 for home in homes]
+    total.add((variable,), _whole([*copies, 0.0]))
 
 
 def _whole(costs: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,27 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division import Division, core_view, mismatch
 from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.errors import CompileError
+from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
 from spyre_mlir.scratchpad.liveness import Life, lifetimes
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-
-
-def usable_bytes(lx_frac_avail: float) -> int:
-    """Bytes of LX per core that passes may plan, the backend's part being ``lx_frac_avail``."""
-    try:
-        return device().usable_lx_bytes(lx_frac_avail)
-    except ValueError as error:
-        raise CompileError(str(error)) from None
 
 
 @dataclass(frozen=True)
@@ -52,30 +42,34 @@ def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
     made = {root: touched for root, touched in usage.buffers.items() if not touched.given}
     names = {root: f"{number}" for number, root in enumerate(made)}
     sizes = {root: _local_bytes(touched) for root, touched in made.items()}
-    barred = {root: _barred(touched, usage, rules, sizes[root]) for root, touched in made.items()}
+    reasons = {root: ordered(_reasons(touched, usage, rules, sizes[root])) for root, touched in made.items()}
     found = []
     for root, touched in made.items():
         life = lives[root]
-        parents = usage.in_place(life.uses[0]) if rules.in_place and not barred[root] else []
-        able = (parent for parent in parents if parent in made and not barred[parent])
+        parents = usage.in_place(life.uses[0]) if rules.in_place and not reasons[root] else []
+        able = (parent for parent in parents if parent in made and not reasons[parent])
         buffer = _buffer(names[root], sizes[root], touched, life, tuple(names[parent] for parent in able))
-        found.append(Candidate(root, buffer, barred[root]))
+        found.append(Candidate(root, buffer, reasons[root]))
     return found
 
 
 def _buffer(
     name: str, size: int, touched: Touched, life: Life, parents: tuple[str, ...]
 ) -> LifetimeBoundBuffer:
-    """The planner's view. An optional clone without an address is not there, so only its reads count then."""
-    optional = sdsc.OPTIONAL in maker_of(touched.root).attributes
-    placed = 0
-    if optional:
-        clone = touched.writes[0].user
-        placed = Access(life.uses[0], clone, 0).hbm_bytes
-    spilled = sum(access.hbm_bytes for access in (touched.reads if optional else touched.accesses))
+    """The planner's view. Without the buffer in LX, optional clones from it and to it are not there."""
+    spilled = sum(access.hbm_bytes for access in touched.accesses if not access.optional)
+    copies = (access.user for access in touched.accesses if access.optional)
+    placed = sum(_other_side(copy, touched) for copy in copies)
     return LifetimeBoundBuffer(
         name, size, life.uses, life.first_use_is_read, parents, spilled_traffic=spilled, placed_traffic=placed
     )
+
+
+def _other_side(copy: Divided, touched: Touched) -> int:
+    """What a clone from or to a buffer in LX moves."""
+    operand = 0 if copy.values[-1] == touched.root else 1
+    total, _ = hbm_bytes(copy.space, operand, copy.division)
+    return total
 
 
 def _local_bytes(touched: Touched) -> int:
@@ -83,14 +77,21 @@ def _local_bytes(touched: Touched) -> int:
     return max(local_bytes(each.user.space, each.operand, each.user.division) for each in touched.writes)
 
 
-def _barred(touched: Touched, usage: Usage, rules: Rules, size: int) -> tuple[Reason, ...]:
-    return ordered(_reasons(touched, usage, rules, size))
-
-
 def _reasons(touched: Touched, usage: Usage, rules: Rules, size: int) -> Iterator[Reason]:
     maker = touched.writes[0].user
     if rules.opcodes and maker.opcode not in rules.opcodes:
         yield Reason(Barrier.OPERATION, f"'{maker.opcode}' is not among lx-ops")
+    yield from barred(touched, usage)
+    if size > rules.capacity:
+        yield Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.capacity}")
+
+
+def barred(touched: Touched, usage: Usage) -> tuple[Reason, ...]:
+    """Why a buffer that operations make cannot be in LX whatever its size; empty if it can."""
+    return ordered(_barriers(touched, usage))
+
+
+def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
     if touched.root in usage.results:
         yield Reason(Barrier.BOUNDARY, "the host reads it")
     if not touched.reads:
@@ -98,12 +99,10 @@ def _reasons(touched: Touched, usage: Usage, rules: Rules, size: int) -> Iterato
     for access in touched.reads:
         if DEVICE_OPS[access.user.opcode].kind is Kind.RESTICKIFY and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
-    if len(touched.writes) > 1 or touched.writes[0].user.values[-1] != touched.root:
-        yield Reason(Barrier.PARTIAL, "it is put together from parts")
-    else:
+    if touched.whole:
         yield from _ownership(touched)
-    if size > rules.capacity:
-        yield Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.capacity}")
+    else:
+        yield Reason(Barrier.PARTIAL, "it is put together from parts")
 
 
 def _ownership(touched: Touched) -> Iterator[Reason]:

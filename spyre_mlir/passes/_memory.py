@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, Map, defining_op, structured
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.layout.steps import applied
@@ -18,6 +19,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import LOOP, initial_of, nested_ops, result_of
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, place_of, view_of
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 COPIES = ("sdsc.clone", "stick.restickify")
@@ -151,6 +153,20 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 def is_compute(op: ir.Operation) -> bool:
     """Whether an op becomes an execution on the device."""
     return op.name in COPIES or sdsc.OP in op.attributes
+
+
+def usable_lx_bytes(lx_frac_avail: float) -> int:
+    """Bytes of LX per core that passes may plan where the backend keeps the part ``lx_frac_avail``."""
+    try:
+        return device().usable_lx_bytes(lx_frac_avail)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+
+
+def is_in_lx(buffer: ir.Value) -> bool:
+    """Whether a buffer has an address in the scratchpads."""
+    owner = defining_op(buffer)
+    return owner is not None and isinstance(sdsc.placement_of(owner), sdsc.LxAttr)
 
 
 def functions(module: ir.Operation) -> list[ir.Operation]:

@@ -38,6 +38,11 @@ class Access:
         return core_view(self.user.space, self.operand, self.user.division)
 
     @property
+    def optional(self) -> bool:
+        """Whether the operation is a clone that the program can do without."""
+        return sdsc.OPTIONAL in self.user.op.attributes
+
+    @property
     def hbm_bytes(self) -> int:
         """What the operand moves if the buffer is in device memory."""
         total, _ = hbm_bytes(self.user.space, self.operand, self.user.division)
@@ -65,6 +70,11 @@ class Touched:
         owner = defining_op(self.root)
         return owner is None or owner.name == "arith.constant"
 
+    @property
+    def whole(self) -> bool:
+        """Whether one operation makes all of it."""
+        return len(self.writes) == 1 and self.writes[0].user.values[-1] == self.root
+
 
 class Usage:
     """The buffers of a function and its operations, one step of the program each."""
@@ -74,7 +84,8 @@ class Usage:
         self.memory = Memory(func)
         body = body_of(func)
         self.ops = divided_ops(self.memory, body)
-        self.results = {self.memory.place(value).buffer for value in body[-1].operands}
+        self.end = body[-1]
+        self.results = {self.memory.place(value).buffer for value in self.end.operands}
         self.buffers: dict[ir.Value, Touched] = {}
         for position, user in enumerate(self.ops):
             for operand, value in enumerate(user.values):
@@ -88,7 +99,7 @@ class Usage:
     def hbm_bytes(self) -> int:
         """What the program moves with all buffers in device memory and without its optional clones."""
         accesses = (access for touched in self.buffers.values() for access in touched.accesses)
-        return sum(access.hbm_bytes for access in accesses if sdsc.OPTIONAL not in access.user.op.attributes)
+        return sum(access.hbm_bytes for access in accesses if not access.optional)
 
     def steps(self) -> list[Step]:
         """The program as liveness takes it."""

@@ -9,8 +9,7 @@ from spyre_mlir.division.agreement import Shared, Variant, Work, agree
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, blocked_dims
-from spyre_mlir.passes._lx_candidates import usable_bytes
-from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._usage import Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -36,13 +35,13 @@ class AlignDivisions(Pass):
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:
-        capacity, divider = usable_bytes(self.lx_frac_avail), Divider()
+        capacity, divider = usable_lx_bytes(self.lx_frac_avail), Divider()
         for func in functions(module):
             self._align(Usage(func), capacity, divider)
 
     def _align(self, usage: Usage, capacity: int, divider: Divider) -> None:
         works = [Work(each.opcode, each.space, each.division, blocked_dims(each.op)) for each in usage.ops]
-        buffers = [_shared(each) for each in usage.buffers.values() if _can_stay(each, usage)]
+        buffers = [_shared(each, usage) for each in usage.buffers.values() if _can_stay(each)]
         found = agree(works, buffers, capacity, self.variants)
         for each, variant in zip(usage.ops, found.variants, strict=True):
             if variant.division.owners == each.division.owners:
@@ -60,14 +59,11 @@ def _record(divider: Divider, each, variant: Variant) -> None:
     divider.divide(each.op, each.opcode, each.space, splits, order)
 
 
-def _can_stay(touched: Touched, usage: Usage) -> bool:
-    """Whether a buffer could be in LX if divisions allow it, or a copy of it."""
-    if touched.given:
-        return len(touched.reads) > 1
-    whole = len(touched.writes) == 1 and touched.writes[0].user.values[-1] == touched.root
-    return whole and bool(touched.reads) and touched.root not in usage.results
+def _can_stay(touched: Touched) -> bool:
+    """Whether a buffer, or a clone of it, could be in LX if divisions allow it."""
+    return len(touched.reads) > 1 if touched.given else touched.whole and bool(touched.reads)
 
 
-def _shared(touched: Touched) -> Shared:
+def _shared(touched: Touched, usage: Usage) -> Shared:
     accesses = tuple((access.position, access.operand) for access in touched.accesses)
-    return Shared(accesses, touched.given)
+    return Shared(accesses, touched.given, touched.root in usage.results)

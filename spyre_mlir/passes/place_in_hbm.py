@@ -9,7 +9,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._memory import Memory, body_of, functions
+from spyre_mlir.passes._memory import Memory, body_of, functions, is_in_lx
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, solver
 from spyre_mlir.scratchpad.instance import Instance
@@ -38,9 +38,7 @@ class PlaceInHbm(Pass):
 
     def _place(self, func: ir.Operation) -> None:
         memory, ops = Memory(func), body_of(func)
-        lives = {
-            value: life for value, life in lifetimes(memory, ops).items() if not _is_in_lx(maker_of(value))
-        }
+        lives = {value: life for value, life in lifetimes(memory, ops).items() if not is_in_lx(value)}
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
             owner = defining_op(root)
@@ -57,7 +55,9 @@ class PlaceInHbm(Pass):
             maker_of(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", plan.addresses[name])
         i64 = ir.IntegerType.get_signless(64)
         func.attributes[POOL_BYTES] = ir.IntegerAttr.get(i64, plan.peak)
-        text = f"{len(buffers)} intermediates share a pool of {plan.peak} bytes; {plan.load} are alive at once"
+        text = (
+            f"{len(buffers)} intermediates share a pool of {plan.peak} bytes; {plan.load} are alive at once"
+        )
         self.remark(func, "placement", text, after=plan.peak)
 
     def _plan(self, func: ir.Operation, buffers: list[LifetimeBoundBuffer]) -> MemoryPlan:
@@ -71,10 +71,6 @@ class PlaceInHbm(Pass):
                 reason += ", and no way was found to put them side by side"
             raise CompileError(reason, location_of(func.location))
         return plan
-
-
-def _is_in_lx(owner: ir.Operation) -> bool:
-    return isinstance(sdsc.placement_of(owner), sdsc.LxAttr)
 
 
 def lifetimes(memory: Memory, ops: list[ir.Operation]) -> dict[ir.Value, tuple[int, int]]:

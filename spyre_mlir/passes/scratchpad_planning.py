@@ -11,8 +11,8 @@ from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates, usable_bytes
-from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
+from spyre_mlir.passes._memory import functions, is_in_lx, usable_lx_bytes
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import Pass
@@ -51,7 +51,7 @@ class ScratchpadPlanning(Pass):
         unknown = next((name for name in self.lx_ops if name not in DEVICE_OPS), None)
         if unknown is not None:
             raise CompileError(f"lx-ops names '{unknown}', which is no device operation.")
-        rules = Rules(usable_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
+        rules = Rules(usable_lx_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
         for func in functions(module):
             self._plan(func, rules)
 
@@ -63,6 +63,7 @@ class ScratchpadPlanning(Pass):
         before = usage.hbm_bytes()
         self._push(able, plan)
         self._tell(found, plan)
+        self._drop_clones(usage)
         saved = sum(each.buffer.saving for each in able if each.buffer.name in plan.addresses)
         text = (
             f"{len(plan.addresses)} buffers in LX, {len(found) - len(plan.addresses)} in device memory;"
@@ -82,14 +83,11 @@ class ScratchpadPlanning(Pass):
             raise fail(func, f"the scratchpads cannot be planned: {error}") from error
 
     def _push(self, able: Sequence[Candidate], plan: MemoryPlan) -> None:
-        """Addresses go to the makers of the buffers; a clone without one goes away."""
+        """Addresses go to the makers of the buffers."""
         for candidate in able:
-            owner = maker_of(candidate.root)
             address = plan.addresses.get(candidate.buffer.name)
             if address is not None:
-                owner.attributes[sdsc.PLACEMENT] = sdsc.lx_attr(address)
-            elif sdsc.OPTIONAL in owner.attributes:
-                candidate.root.replace_all_uses_with(owner.operands[0])
+                maker_of(candidate.root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(address)
 
     def _tell(self, found: Sequence[Candidate], plan: MemoryPlan) -> None:
         """A remark for every buffer, and its reasons on the maker of one that is not in LX."""
@@ -102,11 +100,17 @@ class ScratchpadPlanning(Pass):
                 )
                 continue
             reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
-            text = "; ".join(map(str, reasons))
-            self.remark(owner, "spill", text, after=buffer.traffic_if_spilled)
-            if sdsc.OPTIONAL in owner.attributes:
-                owner.erase()
-                continue
+            self.remark(owner, "spill", "; ".join(map(str, reasons)), after=buffer.traffic_if_spilled)
             owner.attributes[sdsc.SPILLED] = ir.ArrayAttr.get(
                 [ir.StringAttr.get(str(each)) for each in reasons]
             )
+
+    def _drop_clones(self, usage: Usage) -> None:
+        """Optional clones from device memory to device memory go away."""
+        for user in usage.ops:
+            if sdsc.OPTIONAL not in user.op.attributes:
+                continue
+            source, clone = user.values
+            if not is_in_lx(usage.root(source)) and not is_in_lx(clone):
+                clone.replace_all_uses_with(source)
+                user.op.erase()

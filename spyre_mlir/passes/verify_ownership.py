@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._memory import Memory, body_of, functions
+from spyre_mlir.passes._memory import Memory, body_of, functions, is_in_lx
 from spyre_mlir.passes._ownership import Handover, divided_ops, handovers
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
@@ -45,7 +44,7 @@ class VerifyOwnership(Pass):
     def _mismatch(self, each: Handover) -> None:
         writer = f"'{_opcode(each.writer)}' at {location_of(each.writer.location)}"
         text = f"operand {each.operand} of '{_opcode(each.reader)}', made by {writer}: {each.problem}"
-        if _is_in_lx(each.buffer):
+        if is_in_lx(each.buffer):
             raise fail(each.reader, f"a buffer in LX is read by cores that do not own it: {text}")
         self.remark(each.reader, "mismatch", text)
 
@@ -68,13 +67,6 @@ def _problem(space: Space, division: Division) -> str | None:
     if sticks != total or len(set(owned)) != len(owned):
         return f"the cores finish {sticks} sticks of the result, which has {total}"
     return None
-
-
-def _is_in_lx(buffer: ir.Value) -> bool:
-    owner = defining_op(buffer)
-    if owner is None or sdsc.PLACEMENT not in owner.attributes:
-        return False
-    return isinstance(owner.attributes[sdsc.PLACEMENT], sdsc.LxAttr)
 
 
 def _opcode(op: ir.Operation) -> str:

@@ -10,7 +10,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._memory import Memory, argument_attributes, body_of, functions
+from spyre_mlir.passes._memory import Memory, argument_attributes, body_of, functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import Divided, divided_ops
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
@@ -38,7 +38,7 @@ class VerifyScratchpad(Pass):
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:
-        usable = device().usable_lx_bytes(self.lx_frac_avail)
+        usable = usable_lx_bytes(self.lx_frac_avail)
         for func in functions(module):
             _Check(func, usable).run()
 

@@ -24,10 +24,10 @@ class SpyrePipeline(Options):
     default layout, as in the tiled-tensor RFC. ``host_padding`` is what the host leaves in the padding of
     arguments.
 
-    ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions for
-    that where it pays; ``layout_solver``, ``lx_frac_avail``, ``in_place``
-    and ``lx_ops`` are options of ``scratchpad-planning``, ``clone_inputs`` adds that pass. ``order_by_size`` plans
-    all memories with the largest buffers first.
+    ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
+    for that where it pays; ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of
+    ``scratchpad-planning``; ``clone_inputs`` and ``clone_outputs`` add those passes. ``order_by_size`` plans all
+    memories with the largest buffers first.
     """
 
     sencores: int = from_environment("SENCORES", device().cores)
@@ -41,6 +41,7 @@ class SpyrePipeline(Options):
     layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
     clone_inputs: bool = True
+    clone_outputs: bool = True
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False
@@ -131,8 +132,9 @@ class SpyrePipeline(Options):
             in_place=self.in_place,
             lx_ops=self.lx_ops,
         )
-        cloning = _text("clone-inputs", lx_frac_avail=self.lx_frac_avail)
-        return (*((cloning,) if self.clone_inputs else ()), planning)
+        clones = {"clone-outputs": self.clone_outputs, "clone-inputs": self.clone_inputs}
+        cloning = [_text(name, lx_frac_avail=self.lx_frac_avail) for name, wanted in clones.items() if wanted]
+        return (*cloning, planning)
 
     def _pool(self) -> str:
         return _text("place-in-hbm", order_by_size=self.order_by_size)

@@ -7,6 +7,7 @@ program in the order of the text, those of a loop once. Lives are inclusive and 
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -134,8 +135,9 @@ class LxMap:
     """The scratchpads of a program.
 
     ``chains`` are the buffers in LX. Those of one chain lie in one place, on the same cores: each takes the
-    place of the one before, at the step that reads that for the last time. The compiler has ``capacity`` of ``lx_bytes`` bytes, from address
-    0. ``argument_traffic`` are the bytes that arguments, constants and results move in a run.
+    place of the one before, at the step that reads that for the last time. The compiler has ``capacity`` of
+    ``lx_bytes`` bytes, from address 0. ``argument_traffic`` are the bytes that arguments, constants and results
+    move in a run.
     """
 
     steps: tuple[MapStep, ...]
@@ -146,7 +148,7 @@ class LxMap:
     capacity: int
     lx_bytes: int
 
-    @property
+    @functools.cached_property
     def placed(self) -> list[PlacedBuffer]:
         """The buffers in LX by their first step."""
         return sorted((buffer for chain in self.chains for buffer in chain), key=lambda each: each.first)
@@ -155,15 +157,15 @@ class LxMap:
     def spilled_traffic(self) -> int:
         return sum(buffer.traffic for buffer in self.spilled)
 
-    @property
+    @functools.cached_property
     def peak(self) -> int:
         """The end of the highest buffer."""
         return max((buffer.end for buffer in self.placed), default=0)
 
     def core_groups(self) -> list[tuple[int, int]]:
         """First and last of the cores that hold the same buffers, of all cores that the program uses."""
-        used = max((step.cores for step in self.steps), default=1)
-        counts = sorted({used, *(buffer.cores for buffer in self.placed)})
+        used = [max(step.cores for step in self.steps)] if self.steps else []
+        counts = sorted({*used, *(buffer.cores for buffer in self.placed)})
         return [(first, last - 1) for first, last in zip([0, *counts], counts, strict=False)]
 
     def occupancy(self, core: int) -> Occupancy:
@@ -293,12 +295,12 @@ def _moved_bytes(step: Step, number: int) -> int:
 
 def _source(step: Step) -> str:
     debug = step.design.debug
-    return f"{debug.file}:{debug.line}:{debug.column}" if debug is not None and debug.file else ""
+    if debug is None or not debug.file:
+        return ""
+    return f"{debug.file}:{debug.line}" + (f":{debug.column}" if debug.column else "")
 
 
-def _program(
-    tree: Tree, uses: Callable[[Step], tuple[str, ...]]
-) -> Sequence[liveness.Step | liveness.Loop]:
+def _program(tree: Tree, uses: Callable[[Step], tuple[str, ...]]) -> Sequence[liveness.Step | liveness.Loop]:
     """The program as liveness takes it."""
     made: list[liveness.Step | liveness.Loop] = []
     for node in tree:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from itertools import pairwise
 
 from spyre_mlir.report.lx_map import LxMap, PlacedBuffer, SpilledBuffer
 from spyre_mlir.report.lx_picture import NOTHING, cores_text, picture, title, writer_text
@@ -94,8 +95,9 @@ def _placed(map_: LxMap) -> Iterator[str]:
         return
     yield "<p>Bytes and addresses are those of one core, the same on all cores that hold the buffer.</p>"
     names = ("buffer", "written by", "steps", "address", "bytes", "cores", "in place of", "source")
-    before = {child.name: parent.name for chain in map_.chains for parent, child in zip(chain, chain[1:], strict=False)}
-    yield from _table("placed", names, (_placed_row(map_, each, before.get(each.name, "")) for each in map_.placed))
+    before = {child.name: parent.name for chain in map_.chains for parent, child in pairwise(chain)}
+    rows = (_placed_row(map_, buffer, before.get(buffer.name, "")) for buffer in map_.placed)
+    yield from _table("placed", names, rows)
 
 
 def _placed_row(map_: LxMap, buffer: PlacedBuffer, parent: str) -> Sequence[_Cell]:

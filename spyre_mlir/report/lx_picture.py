@@ -7,6 +7,7 @@ Below, curves say how full the memory is.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -24,10 +25,19 @@ _LOW = 0.7
 _TICKS, _APART = 6, 15
 
 #: Fills by category: neighbours differ in luminance too, and dark text has a contrast of at least 7 on each.
-FILLS = dict(zip(CATEGORIES, ("#dadaeb", "#fc9f83", "#9ecae1", "#85cc87", "#ffeda0"), strict=True))
+FILLS: dict[str, str] = dict(
+    zip(CATEGORIES, ("#dadaeb", "#fc9f83", "#9ecae1", "#85cc87", "#ffeda0"), strict=True)
+)
 
-#: The curves: CSS class, what it is called.
-_CURVES = (("load", "load"), ("high", "high water"), ("fragmentation", "fragmentation (high water - load)"))
+#: The curves: CSS class, what it is called, the path of a sample.
+_CURVES = (
+    ("load", "load", "h 24 v -9 h -24 Z"),
+    ("high", "high water", "m 0 -4 h 24"),
+    ("fragmentation", "fragmentation (high water - load)", "m 0 -4 h 24"),
+)
+
+#: What is said of a map without buffers.
+NOTHING = "No buffer of this program is in LX."
 
 _STYLE = """
 .column { fill: #000000; fill-opacity: 0; }
@@ -64,7 +74,7 @@ def picture(map_: LxMap, name: str = "", every_core: bool = False) -> str:
     bottom = MARGIN + (len(facts) + 2.2) * _LINE
     _legend(page, bottom)
     depths = 1 + max((loop.depth for loop in map_.loops), default=-1)
-    plot = _Plot(map_, bottom + 14 + depths * _LINE)
+    plot = _Plot(map_, bottom + 14 + depths * (_LINE + 2))
     _loops(page, map_, plot)
     _addresses(page, map_, plot)
     bottom = _steps(page, map_, plot)
@@ -77,10 +87,6 @@ def picture(map_: LxMap, name: str = "", every_core: bool = False) -> str:
     for first, last in map_.core_groups()[: None if every_core else 1]:
         _occupancy(page, map_, curves, first, last)
     return page.svg(text, " ".join(facts))
-
-
-#: What is said of a map without buffers.
-NOTHING = "No buffer of this program is in LX."
 
 
 def title(name: str) -> str:
@@ -132,14 +138,14 @@ class _Plot:
     def bottom(self) -> float:
         return self.top + _BACKEND + _MAP_HEIGHT
 
-    @property
+    @functools.cached_property
     def shown_bytes(self) -> int:
-        """The highest address that is drawn to scale."""
-        if self.map.peak >= _LOW * self.map.capacity:
-            return self.map.capacity
-        return _rounded(self.map.peak)
+        """The highest address that is drawn to scale; beyond the capacity for a map that breaks the rules."""
+        if 0 < self.map.peak < _LOW * self.map.capacity:
+            return _rounded(self.map.peak)
+        return max(self.map.peak, self.map.capacity)
 
-    @property
+    @functools.cached_property
     def scale_top(self) -> float:
         """Where the highest address that is drawn to scale lies."""
         return self.top + _BACKEND + (_BREAK if self.shown_bytes < self.map.capacity else 0)
@@ -201,11 +207,12 @@ def _addresses(page: Page, map_: LxMap, plot: _Plot) -> None:
         free = f"{plot.shown_bytes:,} to {map_.capacity:,}: free at all times (not to scale)"
         page.rectangle("box", left + _WIDTH / 2 - 210, ground + 2, 420, _BREAK - 4, "#ffffff")
         page.text(left + _WIDTH / 2, ground + 14, free, "label", "middle")
+    capacity = ground if plot.scale_top > ground else plot.y(map_.capacity)
     for address in range(0, plot.shown_bytes + 1, _tick(plot.shown_bytes)):
-        if plot.y(address) > ground + _APART:
+        if abs(plot.y(address) - capacity) > _APART:
             _tick_line(page, plot.left, plot.y(address), _bytes_text(address))
-    page.text(left - 8, ground + 4, "capacity", "label", "end")
-    _line(page, "capacity", left, ground, left + _WIDTH, ground)
+    page.text(left - 8, capacity + 4, "capacity", "label", "end")
+    _line(page, "capacity", left, capacity, left + _WIDTH, capacity)
     _line(page, "axis", left, plot.top, left, plot.bottom)
 
 
@@ -222,7 +229,7 @@ def _loops(page: Page, map_: LxMap, plot: _Plot) -> None:
     """A bracket over the steps of each loop, the outermost on top."""
     depths = 1 + max((loop.depth for loop in map_.loops), default=-1)
     for loop in map_.loops:
-        y = plot.top - 6 - (depths - 1 - loop.depth) * _LINE
+        y = plot.top - 4 - (depths - 1 - loop.depth) * (_LINE + 2)
         left, right = plot.x(loop.first), plot.x(loop.last + 1)
         words = f"{loop.count:,} times"
         tip = escape(f"steps {loop.first} to {loop.last} run {words}")
@@ -258,7 +265,7 @@ def _column(page: Page, x: float, y: float, width: float, height: float) -> None
 
 
 def _upright(page: Page, kind: str, x: float, y: float, text: str, anchor: str) -> None:
-    """Text that goes up, from, around or to the point (x, y)."""
+    """Text that goes up, around (x, y) or to end there."""
     turned = f'transform="translate({x:.2f} {y:.2f}) rotate(-90)"'
     reach = len(text) * CHARACTER if anchor == "end" else 0
     page.add(f'<text class="{kind}" text-anchor="{anchor}" {turned}>{escape(text)}</text>', x, y + reach)
@@ -273,7 +280,8 @@ def _step_text(step: MapStep) -> str:
 
 def _source_text(step: MapStep) -> str:
     """Where a step comes from; steps of equal designs share what the bundle knows."""
-    return step.source if step.sharing == 1 else f"{step.source} (first of {step.sharing} steps of this design)"
+    shared = f" (first of {step.sharing} steps of this design)" if step.sharing > 1 else ""
+    return step.source + shared
 
 
 def _count(count: int, noun: str) -> str:
@@ -329,16 +337,16 @@ def _label(page: Page, map_: LxMap, buffer: PlacedBuffer, place: tuple[float, fl
     x, y, width, height = place
     opcode = "" if buffer.writer is None else map_.steps[buffer.writer].opcode
     middle = x + width / 2, y + height / 2 + 4
-    both = f"{buffer.name} {opcode}"
     if height >= 32 and _fits(width, opcode, buffer.name):
         page.text(middle[0], middle[1] - 7, opcode, "inside", "middle")
         page.text(middle[0], middle[1] + 7, buffer.name, "inside", "middle")
         return
-    for text in (both, buffer.name):
+    texts = (f"{buffer.name} {opcode}", buffer.name, opcode)
+    for text in texts:
         if height >= 14 and _fits(width, text):
             page.text(*middle, text, "inside", "middle")
             return
-    for text in (both, buffer.name):
+    for text in texts:
         if width >= 14 and _fits(height, text):
             _upright(page, "inside", middle[0] + 4, y + height / 2, text, "middle")
             return
@@ -373,8 +381,8 @@ def _curve_legend(page: Page, curves: _CurvePlot) -> None:
     x, y = curves.map.left, curves.top - 12
     page.text(x, y, "Bytes in use over time:", "name")
     x += 180
-    for kind, words in _CURVES:
-        page.add(f'<path class="{kind}" d="M {x:.2f} {y - 4:.2f} h 24"/>')
+    for kind, words, sample in _CURVES:
+        page.add(f'<path class="{kind}" d="M {x:.2f} {y:.2f} {sample}"/>')
         page.text(x + 30, y, words)
         x += 30 + len(words) * CHARACTER + 22
     for count in range(0, _rounded(curves.peak) + 1, 2 * _tick(curves.peak)):
@@ -385,7 +393,8 @@ def _curve_legend(page: Page, curves: _CurvePlot) -> None:
 def _occupancy(page: Page, map_: LxMap, curves: _CurvePlot, first: int, last: int) -> None:
     """The curves of the cores ``first`` to ``last``, which hold the same; only those of core 0 are displayed."""
     taken = map_.occupancy(first)
-    page.add(f'<g class="occupancy" data-core="{first}"{"" if first == 0 else _HIDDEN}>')
+    hidden = ' style="display:none"' if first else ""
+    page.add(f'<g class="occupancy" data-core="{first}"{hidden}>')
     x, bottom = curves.map.x, curves.bottom
     path = _staircase(curves, taken.load)
     page.add(f'<path class="load" d="M {x(0):.2f} {bottom:.2f} V{path[1:]} V {bottom:.2f} Z"/>')
@@ -395,12 +404,8 @@ def _occupancy(page: Page, map_: LxMap, curves: _CurvePlot, first: int, last: in
         page.add(f'<g class="moment"><title>{escape(_moment_text(step, taken))}</title>')
         _column(page, x(step.position), curves.top, curves.map.column, _CURVE_HEIGHT)
         page.add("</g>")
-    words = _occupancy_text(taken, first, last)
-    page.text(curves.map.left, bottom + _LINE, words)
+    page.text(curves.map.left, bottom + _LINE, _occupancy_text(taken, first, last))
     page.add("</g>")
-
-
-_HIDDEN = ' style="display:none"'
 
 
 def _staircase(curves: _CurvePlot, counts: Sequence[int]) -> str:

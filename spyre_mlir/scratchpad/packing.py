@@ -43,8 +43,9 @@ _MOST_COVERED = 4_000_000
 #: How many joinings are tried, and among how many combinations they are sought one by one.
 _JOININGS, _COMBINATIONS = 64, 4096
 
-#: Nodes of the first round over all joinings, and how many times more each later one has.
-_FIRST_ROUND, _ROUND_GROWTH = 50_000, 4
+#: Nodes of the first joining in the first round, and how many times more each later round has. The second joining
+#: has half as many, the third a third, and so on.
+_FIRST_ROUND, _ROUND_GROWTH = 20_000, 4
 
 #: Nodes per shape of the first searches, and how many times more those of each later round have.
 _FIRST_SEARCH, _SEARCH_GROWTH = 3, 1.5
@@ -52,8 +53,8 @@ _FIRST_SEARCH, _SEARCH_GROWTH = 3, 1.5
 #: By how much of all ranks a shape moves at most when an order is disturbed.
 _DISTURBANCE = 0.25
 
-#: Rows of the table of failed states: 4 MiB.
-_TABLE = 1 << 18
+#: Rows of the tables of failed states, all together: at most 8 MiB.
+_TABLE = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -93,19 +94,19 @@ class _Attempts:
         self._budget = budget
         self._nodes = 0
         joinings, self._complete = _joinings(instance, capacity)
-        self._open = [_Search(_joined(instance, joining), capacity) for joining in joinings]
-        self._relaxed = None if self._complete else _Search(_relaxed(instance), capacity)
+        table = _TABLE >> len(joinings).bit_length()
+        self._open = [_Search(_joined(instance, joining), capacity, table) for joining in joinings]
+        self._relaxed = None if self._complete else _Search(_relaxed(instance), capacity, table)
 
     def run(self) -> Packing:
         """Rounds until a joining is packed, all are impossible, or the budget is spent."""
         round_ = _FIRST_ROUND
         while (self._open or self._relaxed) and self._nodes < self._budget:
-            each = -(-round_ // (len(self._open) + 1))
-            for search in self._open:
-                if self._run(search, each):
+            for number, search in enumerate(self._open, start=1):
+                if self._run(search, -(-round_ // number)):
                     return Packing(search.offsets(self._count), False, self._nodes)
             self._open = [search for search in self._open if not search.impossible]
-            if self._relaxed is not None and self._run(self._relaxed, each):
+            if self._relaxed is not None and self._run(self._relaxed, round_):
                 self._relaxed = None
             if self._relaxed is not None and self._relaxed.impossible:
                 return Packing(None, True, self._nodes)
@@ -181,9 +182,17 @@ def _joinings(instance: Instance, capacity: int) -> tuple[list[Joining], bool]:
     joinings = itertools.chain(
         (_Links(instance).join_all(each.items()) for each in (most, needed)), [{}], others
     )
-    different = {frozenset(joining.items()): joining for joining in filter(fits, joinings)}
-    found = list(itertools.islice(different.values(), _JOININGS + 1))
+    found = list(itertools.islice(_different(filter(fits, joinings)), _JOININGS + 1))
     return found[:_JOININGS], few and len(found) <= _JOININGS
+
+
+def _different(joinings: Iterable[Joining]) -> Iterator[Joining]:
+    seen = set()
+    for joining in joinings:
+        pairs = frozenset(joining.items())
+        if pairs not in seen:
+            seen.add(pairs)
+            yield joining
 
 
 def _children(instance: Instance) -> list[int]:
@@ -240,7 +249,8 @@ def _combinations(instance: Instance) -> Iterator[Joining]:
     """Every joining: for each child one of its parents, or none. Those with more pairs first, roughly."""
     children = _children(instance)
     for parents in itertools.product(*((*instance.parents[child], None) for child in children)):
-        chosen = [pair for pair in zip(children, parents, strict=True) if pair[1] is not None]
+        pairs = zip(children, parents, strict=True)
+        chosen = [(child, parent) for child, parent in pairs if parent is not None]
         joining = _Links(instance).join_all(chosen)
         if len(joining) == len(chosen):
             yield joining
@@ -283,8 +293,9 @@ class _Search:
     ``impossible`` says that it is proven that they cannot be packed. Nothing is prepared before the first run.
     """
 
-    def __init__(self, shapes: _Shapes, capacity: int) -> None:
+    def __init__(self, shapes: _Shapes, capacity: int, table: int) -> None:
         self._shapes, self._capacity = shapes, capacity
+        self._table = table
         self._unit = math.gcd(*shapes.heights.tolist())
         self.nodes = 0
         self.impossible = False
@@ -329,7 +340,7 @@ class _Search:
 
     @functools.cached_property
     def _failed(self) -> NDArray[np.uint64]:
-        return np.zeros((_TABLE, 2), np.uint64)
+        return np.zeros((self._table, 2), np.uint64)
 
     @functools.cached_property
     def _orders(self) -> Iterator[tuple[NDArray[np.float64], int, int]]:

@@ -143,8 +143,9 @@ def search(
 ) -> tuple[int, int]:
     """Depth first: how it ended and its nodes. ``state.offset`` is the packing if there is one.
 
-    The state is that of ``start``, or of an earlier search of the same problem, which is taken back. Branches are tried by falling ``scores`` (float64, one per shape). ``failures`` (one per section, at least 1) and
-    ``failed`` (2**k rows of two uint64) are learnt and serve the next search of the same problem.
+    The state is that of ``start``, or of an earlier search of the same problem, which is taken back. Branches are
+    tried by falling ``scores`` (float64, one per shape). ``failures`` (one per section, at least 1) and ``failed``
+    (2**k rows of two uint64) are learnt and serve the next search of the same problem.
     """
     visited = 0
     while state.ends[_DEPTH] > 0:
@@ -194,11 +195,12 @@ def _advance(problem: Problem, state: State, failures: Array, failed: np.ndarray
 def _next_branch(problem: Problem, state: State, top: int) -> bool:
     """Takes the next branch of the last node; False if all are tried."""
     node = state.nodes[top]
-    position = node[_NEXT]
+    position: int = node[_NEXT]
     node[_NEXT] = position + 1
     if position < node[_END]:
+        section: int = node[_SECTION]
         node[_SHAPE] = state.choices[position]
-        _place(problem, state, node[_SHAPE], state.floor[node[_SECTION]])
+        _place(problem, state, state.choices[position], state.floor[section])
         return True
     if position == node[_END] and node[_RAISED] >= 0:
         _raise(problem, state, node[_SECTION], node[_RAISED])
@@ -290,7 +292,7 @@ def _candidates(problem: Problem, state: State, section: int) -> int:
     """How many shapes may begin at the floor of a section."""
     count = 0
     for entry in range(problem.first[section], problem.first[section + 1]):
-        shape = problem.cover[entry]
+        shape: int = problem.cover[entry]
         if state.offset[shape] < 0 and state.base[shape] == state.floor[section]:
             count += 1
     return count
@@ -313,7 +315,7 @@ def _push(problem: Problem, state: State, scores: np.ndarray, section: int, lowe
     depth, begin = state.ends[_DEPTH], state.ends[_CHOICES_END]
     end = begin
     for entry in range(problem.first[section], problem.first[section + 1]):
-        shape = problem.cover[entry]
+        shape: int = problem.cover[entry]
         if state.offset[shape] >= 0 or state.base[shape] > state.floor[section]:
             continue
         if _has_kind(problem, state.choices[begin:end], problem.kind[shape]):
@@ -356,7 +358,7 @@ def _height_if_none(problem: Problem, state: State, section: int, lower: int, up
         end += 1
     for other in range(begin, end):
         for entry in range(problem.first[other], problem.first[other + 1]):
-            shape = problem.cover[entry]
+            shape: int = problem.cover[entry]
             if state.offset[shape] >= 0:
                 continue
             if not problem.lower[shape] <= section < problem.upper[shape]:
@@ -369,7 +371,8 @@ def _height_if_none(problem: Problem, state: State, section: int, lower: int, up
 @njit(cache=True)
 def _place(problem: Problem, state: State, shape: int, offset: int) -> None:
     """Puts a shape down; the floors under it rise to its top."""
-    lower, upper = problem.lower[shape], problem.upper[shape]
+    lower: int = problem.lower[shape]
+    upper: int = problem.upper[shape]
     for section in range(lower, upper):
         state.rest[section] -= problem.heights[problem.at[shape] + section]
     for section in range(lower, upper - 1):
@@ -378,7 +381,8 @@ def _place(problem: Problem, state: State, shape: int, offset: int) -> None:
     state.offset[shape] = offset
     state.ends[_UNPLACED] -= 1
     for section in range(lower, upper):
-        _raise(problem, state, section, offset + problem.heights[problem.at[shape] + section])
+        position: int = problem.at[shape] + section
+        _raise(problem, state, section, offset + problem.heights[position])
 
 
 @njit(cache=True)
@@ -401,7 +405,7 @@ def _raise(problem: Problem, state: State, section: int, height: int) -> None:
     state.floor[section] = height
     _enqueue(state, section)
     for entry in range(problem.first[section], problem.first[section + 1]):
-        shape = problem.cover[entry]
+        shape: int = problem.cover[entry]
         if state.offset[shape] < 0 and state.base[shape] < height:
             _record(state, len(state.floor) + shape, state.base[shape])
             state.base[shape] = height
@@ -417,14 +421,15 @@ def _settle(problem: Problem, state: State, failures: Array) -> bool:
     """
     alive = True
     while state.ends[_QUEUE_END] > 0:
-        state.ends[_QUEUE_END] -= 1
-        section = state.queue[state.ends[_QUEUE_END]]
+        end: int = state.ends[_QUEUE_END] - 1
+        section: int = state.queue[end]
+        state.ends[_QUEUE_END] = end
         state.queued[section] = 0
         if not alive or state.rest[section] == 0:
             continue
         lowest = _FAR
         for entry in range(problem.first[section], problem.first[section + 1]):
-            shape = problem.cover[entry]
+            shape: int = problem.cover[entry]
             if state.offset[shape] < 0:
                 lowest = min(lowest, state.base[shape])
         if lowest + state.rest[section] > problem.capacity:

@@ -32,6 +32,9 @@ from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 #: Steps of annealing for a selection that no order packs, before the exact search is asked.
 _ANNEALING_STEPS = 20_000
 
+#: What a selection counts for besides its steps: packing it costs, too.
+_STEPS_OF_SELECTION = 5_000
+
 
 @dataclass(frozen=True)
 class PortfolioSolver(MemoryPlanSolver):
@@ -44,15 +47,15 @@ class PortfolioSolver(MemoryPlanSolver):
     4. Where the proof fails, the best of all heuristics.
 
     ``least_peak`` goes on in step 1 until the peak is LOAD or all orders are tried. The budgets are steps of the
-    searches: states of each selection, nodes of all packings and of a single one; ``selections`` are those tried.
+    searches: of all selections and of a single one, nodes of all packings and of a single one.
     """
 
     name: ClassVar[str] = "portfolio"
     least_peak: bool = False
-    selection_states: int = 100_000
+    selection_steps: int = 300_000
+    steps_per_selection: int = 100_000
     packing_nodes: int = 40_000_000
     nodes_per_packing: int = 10_000_000
-    selections: int = 100
 
     def place(self, instance: Instance) -> Placement:
         """Addresses, the bound, and for each spilled buffer the competition that it lost."""
@@ -74,7 +77,7 @@ class _Search:
         self.best: Mapping[int, int] = {}
         self.lost, self.peak = self.savings, 0
         self.bound = self.work = 0
-        self.nodes_left = options.packing_nodes
+        self.nodes_left, self.steps_left = options.packing_nodes, options.selection_steps
 
     def run(self) -> None:
         """The steps of the solver, in order, until the bound is met."""
@@ -104,7 +107,7 @@ class _Search:
         """Packs selections of rising loss; the bound rises with them until one is given up."""
         cores: list[list[int]] = []
         proving = True
-        for _ in range(self.options.selections):
+        while self.steps_left > 0 and self.nodes_left > 0:
             selected = self._selection(cores)
             if proving:
                 self.bound = max(self.bound, min(selected.bound, self.lost))
@@ -119,14 +122,12 @@ class _Search:
                 self._offer(addresses)
                 return
             proving = proving and impossible
-            if self.nodes_left <= 0:
-                return
             cores.append(shrink(kept, self._is_impossible) if impossible else kept)
 
     def _selection(self, cores: list[list[int]]) -> Selection:
-        found = select(
-            self.instance, self.capacity, upper=self.lost, cores=cores, budget=self.options.selection_states
-        )
+        budget = min(self.steps_left, self.options.steps_per_selection)
+        found = select(self.instance, self.capacity, upper=self.lost, cores=cores, budget=budget)
+        self.steps_left -= found.steps + _STEPS_OF_SELECTION
         self.work += found.steps
         return found
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.scratchpad.instance import Array, Instance
 from spyre_mlir.scratchpad.lagrange import Multipliers, Rows, multipliers
+from spyre_mlir.scratchpad.selection_branching import branch
 from spyre_mlir.scratchpad.selection_search import Child, Item, Stop, numbers, sweep
 
 #: Entries of the covering problem that the linear program has; of more, only the worst of several stops.
@@ -32,6 +33,9 @@ _MOST_ENTRIES = 1 << 18
 
 #: More candidates than this are not compared pair by pair.
 _MOST_COMPARED = 2000
+
+#: Rows times items up to which branch and bound is worth while, and the steps that a node counts for.
+_MOST_BRANCHED, _STEPS_OF_NODE = 1 << 16, 50
 
 #: States of the first sweep, and the factor from one sweep to the next.
 _FIRST_WIDTH, _WIDER = 16, 8
@@ -98,8 +102,8 @@ class _Problem:
         self, instance: Instance, capacity: int, cores: Sequence[Collection[int]], groups: Sequence[Group]
     ) -> None:
         self.instance, self.capacity = instance, capacity
-        at = _stops(instance, capacity)
-        self.times, self.loads = instance.times[at], instance.loads[at]
+        self.at = _stops(instance, capacity)
+        self.times, self.loads = instance.times[self.at], instance.loads[self.at]
         first = np.searchsorted(self.times, instance.starts)
         last = np.searchsorted(self.times, instance.ends, side="right")
         chosen = last > first
@@ -117,26 +121,45 @@ class _Problem:
         self.excess = self.loads - capacity
 
     def solve(self, upper: int, budget: int) -> Selection:
-        """Sweeps of growing width until one leaves nothing behind that could be better."""
+        """A narrow sweep; then branch and bound where the rows are few; then wider sweeps, until one is exact."""
         # Losses are sums of savings: they differ by at least the greatest common divisor.
         unit = math.gcd(*self.savings.tolist(), *(group.extra for group in self.groups))
-        found = multipliers(self._rows())
-        bound = min(_rounded_up(found.bound, found.scale * unit) * unit, upper)
+        rows = self._rows()
+        found = multipliers(rows)
         stops = self._stops(found)
-        best, steps, width = None, 0, _FIRST_WIDTH
+        kept, steps, width = None, 0, _FIRST_WIDTH
+        bound = min(_rounded_up(found.bound, found.scale * unit) * unit, upper)
         while bound < upper and (steps == 0 or steps * _WIDER <= budget):
             swept = sweep(stops, found.bound, (upper - unit) * found.scale, width)
             steps += swept.steps
             if swept.best is not None and swept.best.lost < upper:
-                best, upper = swept.best, swept.best.lost
+                kept, upper = self._without(numbers(swept.best.spilled)), swept.best.lost
             behind = upper if swept.behind is None else _rounded_up(swept.behind, found.scale * unit) * unit
             bound = min(max(bound, behind), upper)
+            if width == _FIRST_WIDTH and bound < upper and len(rows.needs) * len(rows.costs) <= _MOST_BRANCHED:
+                branched = branch(rows, self._loss, upper, unit, budget // _STEPS_OF_NODE)
+                steps += branched.nodes * _STEPS_OF_NODE
+                if branched.spilled is not None:
+                    upper = self._loss(branched.spilled) or 0
+                    kept = self._without(branched.spilled)
+                bound = min(max(bound, branched.bound), upper)
             width *= _WIDER
-        if best is None:
-            return Selection(None, upper, bound, steps)
-        kept = np.ones(len(self.instance), bool)
-        kept[self.candidates[numbers(best.spilled)]] = False
         return Selection(kept, upper, bound, steps)
+
+    def _without(self, spilled: Sequence[int] | NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """All buffers but some candidates, given by number or as a mask."""
+        kept = np.ones(len(self.instance), bool)
+        kept[self.candidates[spilled]] = False
+        return kept
+
+    def _loss(self, spilled: NDArray[np.bool_]) -> int | None:
+        """What a choice loses; None if a time is overloaded or a core kept whole."""
+        if any(not spilled[core].any() for core in self.cores):
+            return None
+        if (self.instance.load_of(self._without(spilled))[self.at] > self.capacity).any():
+            return None
+        extra = sum(group.extra for group in self.groups if spilled[list(group.members)].any())
+        return int(self.savings[spilled].sum()) + extra
 
     def _rows(self) -> Rows:
         """A row per stop, or per several of them, and one per core."""

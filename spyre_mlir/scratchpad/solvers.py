@@ -7,6 +7,7 @@ from typing import Any
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import PlanError
 from spyre_mlir.scratchpad.cp_sat import CpSatSolver
+from spyre_mlir.scratchpad.exact import ExactSolver
 from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
 from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
 from spyre_mlir.scratchpad.portfolio import PortfolioSolver
@@ -24,6 +25,7 @@ SOLVERS: dict[str, type[MemoryPlanSolver]] = {
         LargestFirstSolver,
         AnnealingSolver,
         CpSatSolver,
+        ExactSolver,
         PortfolioSolver,
     )
 }

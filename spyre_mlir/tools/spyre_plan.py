@@ -37,14 +37,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir.scratchpad.check import check_plan
 
     try:
-        space = MemorySpace(options.capacity, options.alignment)
-        solver = _solver(options)
-        buffers = read_buffers(_common.read_text(options.file), options.file, options.alignment)
-        begin = time.perf_counter()
-        plan = solver.plan(buffers, space)
-        seconds = time.perf_counter() - begin
+        space, solver = MemorySpace(options.capacity, options.alignment), _solver(options)
     except PlanError as error:
         raise CompileError(str(error)) from None
+    buffers = read_buffers(_common.read_text(options.file), options.file, options.alignment)
+    begin = time.perf_counter()
+    try:
+        plan = solver.plan(buffers, space)
+    except PlanError as error:
+        raise CompileError(str(error), options.file) from None
+    seconds = time.perf_counter() - begin
     check_plan(buffers, space, plan)
     if options.output is not None:
         _common.write_text(options.output, offsets_table(buffers, plan))

@@ -3,11 +3,16 @@
     spyre-report --layout 512x240xf16 -o layout.svg
     spyre-report --layout 5x100x150xf16 --dim-order 1,0,2 --show 1,2 -o layout.svg
     spyre-report --layout laid-out.mlir --tensor %4 -o layout.svg
+    spyre-report --lx DIR -o lx.html
 
 --layout draws how a tensor lies on the device: the logical grid with the id of each stick, and beside it device
 memory in order, as SVG. The layout is the default one, or that of --stick-dims, --dim-order and
 --stick-outermost; or that of a tensor in a module with layouts, by its name in the table of
 spyre-opt --print-layouts.
+
+--lx draws the scratchpads of the program in the bundle folder DIR over time: which buffer lies where and when, how
+full they are, and why other buffers are in device memory. It is a page of HTML with tables, or with -o FILE.svg
+the picture alone.
 """
 
 from __future__ import annotations
@@ -16,6 +21,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spyre_mlir.errors import CompileError
@@ -27,32 +33,62 @@ if TYPE_CHECKING:
 
 _TYPE = re.compile(r"((?:\d+x)*)([a-z]\w*)")
 
+#: Options that choose a layout, and all that go with --layout.
+_CHOICES = ("stick_dims", "dim_order", "stick_outermost")
+_OF_A_LAYOUT = ("tensor", "function", *_CHOICES, "show")
+
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-report; 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
-
-    from spyre_mlir.report.layout_picture import picture
-
-    layout, name = _layout(options)
-    try:
-        drawn = picture(layout, options.show, name)
-    except ValueError as error:
-        raise CompileError(str(error)) from None
+    drawn = _drawn_layout(options) if options.lx is None else _drawn_map(options)
     _common.write_text(options.output, drawn)
     return 0
+
+
+def _drawn_layout(options: argparse.Namespace) -> str:
+    from spyre_mlir.report.layout_picture import picture
+
+    if options.lx_backend_fraction is not None:
+        raise CompileError("--lx-backend-fraction is for --lx, not for --layout.")
+    layout, name = _layout(options)
+    try:
+        return picture(layout, options.show, name)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+
+
+def _drawn_map(options: argparse.Namespace) -> str:
+    from spyre_mlir.bundle import read_bundle
+    from spyre_mlir.report.lx_map import lx_map
+    from spyre_mlir.report.lx_page import page
+    from spyre_mlir.report.lx_picture import picture
+
+    asked = [name for name in _OF_A_LAYOUT if getattr(options, name) not in (None, False)]
+    if asked:
+        raise CompileError(f"{_flag(asked[0])} is for --layout, not for --lx.")
+    if options.output != "-" and not options.output.endswith((".svg", ".html")):
+        raise CompileError(f"The name '{options.output}' of the map must end in .svg or .html.")
+    try:
+        found = lx_map(read_bundle(options.lx), options.lx_backend_fraction)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+    draw = picture if options.output.endswith(".svg") else page
+    return draw(found, Path(options.lx).resolve().name)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _layout(options: argparse.Namespace) -> tuple[StickLayout, str]:
     """The layout to draw and the name of its tensor; empty for one that is given by its type."""
     of_type = _TYPE.fullmatch(options.layout)
-    choices = ("stick_dims", "dim_order", "stick_outermost")
-    asked = [name for name in choices if getattr(options, name) not in (None, False)]
+    asked = [name for name in _CHOICES if getattr(options, name) not in (None, False)]
     if of_type is None and asked:
-        flag = "--" + asked[0].replace("_", "-")
         raise CompileError(
-            f"{flag} is for a type such as 512x240xf16: the layouts of a file are in the file."
+            f"{_flag(asked[0])} is for a type such as 512x240xf16: the layouts of a file are in the file."
         )
     if of_type is None:
         return _of_module(options.layout, options.tensor, options.function), options.tensor
@@ -122,8 +158,10 @@ def _dims(text: str) -> tuple[int, ...]:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-report", __doc__)
-    parser.add_argument("--layout", metavar="TYPE|FILE.mlir", required=True,
-                        help="draw this tensor's layout: a type, or a module (- for stdin)")  # fmt: skip
+    drawn = parser.add_mutually_exclusive_group(required=True)
+    drawn.add_argument("--layout", metavar="TYPE|FILE.mlir",
+                       help="draw this tensor's layout: a type, or a module (- for stdin)")  # fmt: skip
+    drawn.add_argument("--lx", metavar="DIR", help="draw the scratchpads of this bundle over time")
     parser.add_argument("--tensor", metavar="NAME", help="which tensor of the module")
     parser.add_argument("--function", metavar="NAME", help="in which function, where several have the name")
     parser.add_argument("--stick-dims", metavar="DIMS", type=_dims,
@@ -133,9 +171,10 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--stick-outermost", action="store_true", help="the stick count is the outermost dim")
     parser.add_argument("--show", metavar="ROWS,COLUMNS", type=_dims,
                         help="the two dims to draw, all others at index 0 (default: neighbours in memory)")  # fmt: skip
-    parser.add_argument(
-        "-o", dest="output", metavar="FILE", default="-", help="the SVG file (default: stdout)"
-    )
+    parser.add_argument("--lx-backend-fraction", type=float, metavar="F",
+                        help="part of LX that the backend keeps (default: the device's)")  # fmt: skip
+    parser.add_argument("-o", dest="output", metavar="FILE", default="-",
+                        help="the SVG file, of a map also .html (default: stdout)")  # fmt: skip
     return parser
 
 

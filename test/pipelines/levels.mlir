@@ -8,7 +8,7 @@
 // RUN: spyre-opt %t.2 --verify-laid-out --verify-padding --span-reduction="sencores=4" --work-distribution="sencores=4" --align-divisions -o %t.3
 // RUN: spyre-opt %t.3 -o %t.3again
 // RUN: diff %t.3 %t.3again
-// RUN: spyre-opt %t.3 --verify-divided --clone-inputs --scratchpad-planning --verify-scratchpad --place-in-hbm --verify-placed -o %t.4
+// RUN: spyre-opt %t.3 --verify-divided --clone-outputs --clone-inputs --scratchpad-planning --verify-scratchpad --place-in-hbm --verify-placed -o %t.4
 // RUN: spyre-opt %t.4 -o %t.4again
 // RUN: diff %t.4 %t.4again
 // RUN: spyre-opt %s --spyre-pipeline="sencores=4 verify-each" --to-level=placed -o %t.whole

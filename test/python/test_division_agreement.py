@@ -80,16 +80,16 @@ def _buffer_cost(works, buffer, chosen) -> float:
         views[at, operand] = view.regions if view and not view.partial and fits else None
         moved[at, operand] = memory_ns(hbm_bytes(works[at].space, operand, division)[0], division.cores)
     spilled = sum(moved.values())
-    if not buffer.given:
-        first = views[buffer.accesses[0]]
-        together = first is not None and all(view == first for view in views.values())
-        return 0 if together else spilled
     at, operand = buffer.accesses[0]
     once = hbm_bytes(works[at].space, operand, works[at].division)[0]
+    own = set(views.values()) if buffer.given else {views[buffer.accesses[0]]}
     choices = [spilled]
-    for view in {view for view in views.values() if view is not None and len(set(view)) == len(view)}:
-        rest = sum(moved[access] for access, own in views.items() if own != view)
-        choices.append(memory_ns(once, len(view)) + rest)
+    for view in own:
+        if view is None or len(set(view)) < len(view):
+            continue
+        rest = sum(moved[access] for access, each in views.items() if each != view)
+        copied = buffer.given or buffer.result or rest > 0
+        choices.append(rest + (memory_ns(once, len(view)) if copied else 0))
     return min(choices)
 
 
@@ -135,5 +135,7 @@ def _random_program(rng: random.Random):
             works.append(work("sum", ROW_SUMS, *rng.choice(((32, 1), (16, 1), (16, 2)))))
         source.append((at, 0))
     given = [Shared(tuple(matrices[0]), given=True)] if len(matrices[0]) > 1 else []
-    made = [Shared(tuple(some)) for some in (*matrices[1:], *columns) if len(some) > 1]
+    made = [
+        Shared(tuple(some), result=rng.random() < 0.2) for some in (*matrices[1:], *columns) if len(some) > 1
+    ]
     return works, given + made

@@ -116,13 +116,13 @@ def test_best_fit_takes_the_tightest_gap():
 
 @pytest.mark.parametrize("name", ["simple_fragmentation", "staircase", "gqattention", "moe_mlp"])
 @every_solver
-def test_published_patterns_without_eviction(pattern_file, solver, name):
+def test_published_patterns_without_eviction(solver, name):
     """These orders place everything, where greedy fails the first two."""
     some, space = pattern(name)
     assert solver().plan(some, space).spilled == {}
 
 
-def test_largest_first_fails_a_pattern(pattern_file):
+def test_largest_first_fails_a_pattern():
     """It is not better in general: the downward staircase fits by lifetime and not by size."""
     some, space = pattern("downward_staircase")
     assert list(LargestFirstSolver().plan(some, space).spilled) == ["Z"]
@@ -132,7 +132,7 @@ def test_largest_first_fails_a_pattern(pattern_file):
 
 @pytest.mark.parametrize("name", ["simple_eviction", "eviction_reallocation"])
 @every_solver
-def test_published_patterns_with_eviction(pattern_file, solver, name):
+def test_published_patterns_with_eviction(solver, name):
     """No plan with one address per buffer holds them: the load is above the capacity."""
     some, space = pattern(name)
     plan = solver().plan(some, space)

@@ -1,33 +1,39 @@
 """Programs of two operations: every device operation, then a pointwise one or a reduction.
 
 A program has one *chain* per shape and tail, each with inputs and a result of its own: producer(inputs), then
-tail(product). They are made at level *device ops* from the table of the device's operations, so that each one is
-there, in each of its formats, whatever a frontend makes of a model. """
+tail(product). ``OPERATIONS`` are made at level *device ops* from the table of the device's operations, so that each
+one is there, in each of its formats, whatever a frontend makes of a model. ``VIEWED`` are PyTorch functions.
+"""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from programs import Apply
 
 from spyre_mlir.bundle.model import Bundle, Design, Execute
 from spyre_mlir.dialects import context, sdsc, stick
 from spyre_mlir.dialects.structured import device_op, element_of, shape_of
 from spyre_mlir.export import export
+from spyre_mlir.frontend import import_torch
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import Pipeline, SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
-from spyre_mlir.simulator import Result, run
+from spyre_mlir.simulator import run
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, DeviceOp, Kind
 
 #: No whole sticks, three dims; whole sticks, one row, one column.
 SHAPES = ((63, 65), (4, 33, 130), (128, 256), (1, 70), (70, 1))
-#: Pointwise operations are compiled alike: these have all shapes, the others the first two.
+#: Pointwise operations are compiled alike: these have all shapes, the others the first two, like second formats.
 EXEMPLARY = ("exp", "add", "where3", "layernormscale")
 ELEMENTS = {DL16: "f16", FP32: "f32", INT32: "i32"}
 FORMATS = {element: format_ for format_, element in ELEMENTS.items()}
@@ -42,6 +48,38 @@ INTEGERS = ("equal", "notequal", "greaterequal", "lesserequal", "greaterthan", "
 POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "realdiv", "layernormscale")
 
 Maker = Callable[["Function", "Chain"], ir.Value]
+
+#: Views, joins and composites between producer and tail, as PyTorch says them: function, shapes of its inputs.
+VIEWED: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]] = {
+    "transposed": (lambda x: torch.exp(x).T, ((63, 65),)),
+    "transposed behind a batch dim": (lambda x: torch.exp(x).transpose(1, 2), ((3, 33, 66),)),
+    "some rows": (lambda x: torch.exp(x)[3:40], ((65, 130),)),
+    "every other row": (lambda x: torch.exp(x)[::2], ((33, 65),)),
+    "whole sticks of columns": (lambda x: torch.exp(x)[:, 64:128], ((33, 192),)),
+    "some columns": (lambda x: torch.exp(x)[:, 3:70], ((33, 130),)),
+    "one of a dim": (lambda x: torch.exp(x)[:, 1], ((3, 5, 65),)),
+    "two dims as one": (lambda x: torch.exp(x).flatten(0, 1), ((4, 33, 130),)),
+    "one dim as two": (lambda x: torch.exp(x).view(4, 16, 130), ((64, 130),)),
+    "flat": (lambda x: torch.exp(x).flatten(), ((3, 5, 65),)),
+    "heads": (lambda x: torch.exp(x).view(2, 33, 4, 64).transpose(1, 2), ((2, 33, 256),)),
+    "a column for all columns": (lambda x: torch.exp(x).expand(33, 65), ((33, 1),)),
+    "a row for all rows": (lambda x: torch.exp(x).expand(33, 65), ((65,),)),
+    "joined rows": (lambda x, y: torch.cat((torch.exp(x), y), 0), ((3, 65), (5, 65))),
+    "joined columns": (lambda x, y: torch.cat((torch.exp(x), y), 1), ((33, 64), (33, 65))),
+    "padded": (lambda x: F.pad(torch.exp(x), (1, 2, 0, 3)), ((33, 65),)),
+    "added to itself transposed": (lambda x: torch.exp(x) + torch.exp(x).T, ((65, 65),)),
+    "matmul of a transposed product": (lambda x, y: x @ torch.exp(y).T, ((33, 65), (63, 65))),
+    "matmul of products": (lambda x, y: torch.tanh(x) @ torch.tanh(y), ((128, 256), (256, 128))),
+    "batched matmul": (lambda x, y: x @ torch.tanh(y), ((3, 33, 64), (3, 64, 65))),
+    "matrix and vector": (lambda x, y: torch.tanh(x) @ y, ((65, 130), (130,))),
+    "softmax over rows": (lambda x: torch.softmax(x, 0), ((63, 65),)),
+    "softmax over columns": (lambda x: torch.softmax(x, -1), ((63, 65),)),
+    "layer norm": (lambda x, w, b: F.layer_norm(x, (65,), w, b), ((2, 7, 65), (65,), (65,))),
+    "float32 between": (lambda x: torch.exp(x.float() * 1.01).half(), ((33, 130),)),
+}
+VIEWED_TAILS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "abs": torch.abs, "sum": lambda x: x.sum(-1), "amax": lambda x: x.amax(0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,13 +102,14 @@ class Function:
         self.module = ir.Module.parse("func.func @main() {\n  return\n}", context())
         self.func = self.module.body.operations[0].operation
         self.block = self.func.regions[0].blocks[0]
-        self.inputs: list[np.ndarray] = []
+        self.inputs: dict[str, np.ndarray] = {}
 
     def argument(self, chain: Chain, shape: tuple[int, ...]) -> ir.Value:
         """One more input of the program, and its numbers."""
         type_ = ir.RankedTensorType.get(shape, ir.Type.parse(chain.element))
-        seed = zlib.crc32(f"{chain.producer} {chain.element} {len(self.inputs)}".encode())
-        self.inputs.append(_numbers(chain, shape, np.random.default_rng(seed)))
+        name = f"input{len(self.inputs)}"
+        generator = np.random.default_rng(zlib.crc32(f"{chain.producer} {name}".encode()))
+        self.inputs[name] = _numbers(chain, shape, generator)
         return self.block.add_argument(type_, ir.Location.current)
 
     def finish(self, results: list[ir.Value]) -> ir.Module:
@@ -174,10 +213,11 @@ _MAKERS: dict[Kind, Maker] = {
 }
 
 
-def _shapes(op: DeviceOp) -> tuple[tuple[int, ...], ...]:
+def _shapes(op: DeviceOp, element: str) -> tuple[tuple[int, ...], ...]:
     if op.kind is Kind.MATMUL:
         return tuple(shape for shape in SHAPES if shape[-1] > 1)  # what has no sum is a product of vectors
-    return SHAPES[:2] if op.kind is Kind.POINTWISE and op.name not in EXEMPLARY else SHAPES
+    is_like_another = op.kind is Kind.POINTWISE and op.name not in EXEMPLARY
+    return SHAPES[:2] if is_like_another or FORMATS[element] != op.formats[0] else SHAPES
 
 
 def _tails(op: DeviceOp, element: str, rank: int) -> tuple[str, ...]:
@@ -199,15 +239,16 @@ def _after(tail: str, product: ir.Value) -> ir.Value:
 
 @dataclass(frozen=True)
 class TwoOps:
-    """A program at level *device ops* as text, its inputs, and the chain of each result."""
+    """A program as text at a level, its inputs by name, and what each result is."""
 
     text: str
-    inputs: tuple[np.ndarray, ...]
-    chains: tuple[Chain, ...]
+    level: str
+    inputs: dict[str, np.ndarray]
+    chains: tuple[str, ...]
 
 
 #: Name -> producer, format, maker: each device operation in each of its formats.
-PROGRAMS: dict[str, tuple[str, str, Maker]] = {
+OPERATIONS: dict[str, tuple[str, str, Maker]] = {
     **{
         f"{op.name} {ELEMENTS[each]}": (op.name, ELEMENTS[each], _MAKERS[op.kind])
         for op in DEVICE_OPS.values()
@@ -215,26 +256,57 @@ PROGRAMS: dict[str, tuple[str, str, Maker]] = {
     },
     "clone f16": ("identity", "f16", _clone),
 }
+NAMES = (*OPERATIONS, *VIEWED)
 
 
 @functools.cache
 def program(name: str) -> TwoOps:
-    """The chains of a producer: all shapes, all tails."""
-    producer, element, make = PROGRAMS[name]
+    """The chains of a producer: all its shapes, all tails."""
+    return _viewed(name) if name in VIEWED else _of_operation(*OPERATIONS[name])
+
+
+def _of_operation(producer: str, element: str, make: Maker) -> TwoOps:
     op, function = DEVICE_OPS[producer], Function()
     chains = [
-        Chain(producer, element, shape, tail) for shape in _shapes(op) for tail in _tails(op, element, len(shape))
+        Chain(producer, element, shape, tail)
+        for shape in _shapes(op, element)
+        for tail in _tails(op, element, len(shape))
     ]
     with function.module.context, ir.Location.unknown():
         with ir.InsertionPoint.at_block_terminator(function.block):
             results = [_after(chain.tail, make(function, chain)) for chain in chains]
         module = function.finish(results)
-    return TwoOps(str(module), tuple(function.inputs), tuple(chains))
+    return TwoOps(str(module), "device-ops", function.inputs, tuple(map(str, chains)))
+
+
+def viewed(name: str) -> tuple[Apply, tuple[torch.Tensor, ...]]:
+    """The model of a program with views: the same function before each tail, of inputs of their own."""
+    function, shapes = VIEWED[name]
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    inputs = tuple(torch.randn(shape, generator=generator).half() for _ in VIEWED_TAILS for shape in shapes)
+
+    def chains(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        each = len(shapes)
+        groups = (inputs[number * each :][:each] for number in range(len(VIEWED_TAILS)))
+        return tuple(
+            tail(function(*group)) for tail, group in zip(VIEWED_TAILS.values(), groups, strict=True)
+        )
+
+    return Apply(chains).eval().half(), inputs
+
+
+def _viewed(name: str) -> TwoOps:
+    model, inputs = viewed(name)
+    imported = import_torch(model, inputs, context=context())
+    names = (argument.name for argument in imported.arguments)
+    given = dict(zip(names, imported.operands(*inputs), strict=True))
+    chains = tuple(f"{name}, then {tail}" for tail in VIEWED_TAILS)
+    return TwoOps(str(imported.module), "linalg", given, chains)
 
 
 @dataclass(frozen=True)
 class Executed:
-    """A program compiled and run, its results in the order of its chains."""
+    """A program compiled and run; its results in the order of its chains, its traffic in bytes."""
 
     bundle: Bundle
     remarks: tuple[Remark, ...]
@@ -244,15 +316,52 @@ class Executed:
 
 @functools.cache
 def executed(name: str, sencores: int, lx_planning: bool) -> Executed:
-    """A program of this file, from level *device ops* through the bundle and the simulator."""
+    """A program, compiled from its level on and run on the simulator."""
     made = program(name)
     module, remarks = ir.Module.parse(made.text, context()), Remarks()
-    _, *stages = SpyrePipeline(sencores=sencores, lx_planning=lx_planning, verify_each=True).stages()
-    passes = Pipeline.parse(",".join(each for _, stage in stages for each in stage))
-    run_pipeline(module, passes, remarks=remarks)
+    stages = SpyrePipeline(sencores=sencores, lx_planning=lx_planning).stages()
+    wanted = [passes for level, passes in stages if level != made.level]
+    run_pipeline(module, Pipeline.parse(",".join(itertools.chain(*wanted))), remarks=remarks)
     bundle, constants = export(module)
-    inputs = {f"input{number}": array for number, array in enumerate(made.inputs)}
-    result = run(bundle, {**constants, **inputs})
+    result = run(bundle, {**constants, **made.inputs})
     outputs = tuple(result.outputs[f"result{number}"] for number in range(len(made.chains)))
     moved = result.statistics.read_bytes + result.statistics.write_bytes
     return Executed(bundle, tuple(remarks), outputs, moved)
+
+
+# -- what became of a program -------------------------------------------------------------------------
+
+
+def executions(bundle: Bundle) -> list[tuple[Design, tuple[str, ...]]]:
+    """The designs in program order, each with the buffers of its operands."""
+    statements = [each for each in bundle.statements if isinstance(each, Execute)]
+    designs = (bundle.designs[each.filename] for each in statements)
+    return list(zip(designs, bundle.manifest.uses, strict=True))
+
+
+def producers(bundle: Bundle) -> set[str]:
+    """The operations whose result another one reads."""
+    known = executions(bundle)
+    read = {name for _, (*inputs, _) in known for name in inputs}
+    return {design.opcode for design, names in known if names[-1] in read}
+
+
+def sums_of(bundle: Bundle, number: int) -> list[tuple[str, int]]:
+    """What the order of additions in a result follows from: its sums, and among how many cores each is shared."""
+    wanted, found = {f"result{number}"}, []
+    for design, (*inputs, output) in reversed(executions(bundle)):
+        if output in wanted:
+            wanted.update(inputs)
+            lacking = [label for label, scale in design.operands[-1].scale.items() if scale < 0]
+            shared = math.prod(design.slices[label] for label in lacking)
+            found += (
+                [(design.opcode, shared)]
+                if shared > 1 and not design.opcode.startswith(("max", "min"))
+                else []
+            )
+    return found[::-1]
+
+
+def least_bytes(bundle: Bundle) -> int:
+    """Each argument once: no program moves less."""
+    return sum(argument.bytes for argument in bundle.manifest.arguments)

@@ -1,0 +1,74 @@
+// RUN: spyre-opt %s --choose-layouts --work-distribution --clone-outputs --verify-divided --split-input-file --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --choose-layouts --work-distribution --clone-outputs --scratchpad-planning --split-input-file | filecheck %s --check-prefix=PLANNED
+// RUN: spyre-opt %s --choose-layouts --work-distribution --clone-outputs --scratchpad-planning="lx-frac-avail=1.0" --split-input-file | filecheck %s --check-prefix=FULL
+
+// The host wants the exponential, and so does the sum, which finds it in LX.
+// CHECK-LABEL: func.func @result(
+// CHECK: %[[E:.*]] = linalg.generic {{.*}}sdsc.op<"exp", {}>
+// CHECK: %[[C:.*]] = "sdsc.clone"(%[[E]]) {{.*}}sdsc.optional
+// CHECK: %[[S:.*]] = linalg.generic {{.*}} ins(%[[E]], %{{.*}} :
+// CHECK: return %[[C]], %[[S]]
+// PLANNED-LABEL: func.func @result(
+// PLANNED: sdsc.op<"exp", {}>, sdsc.placement = #sdsc.lx<0 : i64>
+// PLANNED: "sdsc.clone"({{.*}}sdsc.spilled = ["graph input or output: the host reads it"
+// FULL-LABEL: func.func @result(
+// FULL-NOT: sdsc.clone
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!m = tensor<128x256xf16>
+func.func @result(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!m, !m) {
+  %e = tensor.empty() : !m
+  // expected-remark@below {{clone: 0 of 1 readers and the host take a clone in device memory}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  %1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%0, %x : !m, !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a: f16, %b: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  return %0, %1 : !m, !m
+}
+// -----
+// One reader takes a slice; it reads the clone, the other one LX.
+// CHECK-LABEL: func.func @slice(
+// CHECK: %[[E:.*]] = linalg.generic {{.*}}sdsc.op<"exp", {}>
+// CHECK: %[[C:.*]] = "sdsc.clone"(%[[E]])
+// CHECK: %[[V:.*]] = tensor.extract_slice %[[C]]
+// CHECK: linalg.generic {{.*}} ins(%[[V]] : {{.*}}sdsc.op<"abs", {}>
+// CHECK: linalg.generic {{.*}} ins(%[[E]] : {{.*}}sdsc.op<"neg", {}>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!m = tensor<128x256xf16>
+!h = tensor<64x256xf16>
+func.func @slice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!m, !h) {
+  %e = tensor.empty() : !m
+  %eh = tensor.empty() : !h
+  // expected-remark@below {{clone: 1 of 2 readers take a clone in device memory}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  %s = tensor.extract_slice %0[64, 0] [64, 256] [1, 1] : !m to !h
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : !h) outs(%eh : !h) attrs = {sdsc.op = #sdsc.op<"abs", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !h
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"neg", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  return %2, %1 : !m, !h
+}
+// -----
+// Where no reader could take it from LX, a clone would help nobody.
+// CHECK-LABEL: func.func @nobody(
+// CHECK-NOT: sdsc.clone
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!m = tensor<128x256xf16>
+func.func @nobody(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+  %e = tensor.empty() : !m
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  return %0 : !m
+}

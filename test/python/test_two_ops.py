@@ -1,0 +1,104 @@
+"""Every device operation and a pointwise or reducing one behind it: with LX planning and without, on 1 and 32 cores.
+
+Results are compared bit by bit. Only where the cores share a sum in another way, so that it is added up in another
+order, a result may differ by the floor of the rule of test_programs: a thousandth of its largest value.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from programs import FLOOR, check_close
+from two_ops import (
+    NAMES,
+    OPERATIONS,
+    VIEWED,
+    Executed,
+    executed,
+    least_bytes,
+    producers,
+    program,
+    sums_of,
+    viewed,
+)
+
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.target.ops import DEVICE_OPS
+
+CORES = (1, 32)
+#: One of each kind and what is between two operations, for a number of cores that divides nothing evenly.
+SEVEN = (
+    "add f16", "where3 f16", "layernormscale f32", "dl16tofp32 f16", "sum f16", "maxnonstick f32", "prod f16",
+    "batchmatmul f16", "ReStickifyOpHBM f16", "clone f16", *VIEWED,
+)  # fmt: skip
+RUNS = [*((name, cores) for name in NAMES for cores in CORES), *((name, 7) for name in SEVEN)]
+
+
+def is_added_alike(one: Executed, other: Executed, number: int) -> bool:
+    """Whether each sum of a result is shared among as many cores in both programs."""
+    return sums_of(one.bundle, number) == sums_of(other.bundle, number)
+
+
+def check_same(name: str, one: Executed, other: Executed) -> None:
+    """The results are equal, to the bit unless a sum is shared in another way."""
+    for number, chain in enumerate(program(name).chains):
+        result, expected = one.results[number], other.results[number]
+        if is_added_alike(one, other, number):
+            assert result.tobytes() == expected.tobytes(), chain
+            continue
+        error = np.abs(result.astype(np.float64) - expected.astype(np.float64)).max()
+        assert error <= FLOOR * np.abs(expected.astype(np.float64)).max(), chain
+
+
+@pytest.mark.parametrize(("name", "cores"), RUNS)
+def test_the_numbers_are_those_without_lx(name, cores):
+    """Where a buffer is changes no number."""
+    check_same(name, executed(name, cores, True), executed(name, cores, False))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_numbers_are_those_of_one_core(name):
+    """What 32 cores keep on chip are slices of what one core does."""
+    check_same(name, executed(name, 32, True), executed(name, 1, True))
+
+
+@pytest.mark.parametrize("cores", CORES)
+@pytest.mark.parametrize("name", VIEWED)
+def test_the_numbers_are_those_of_pytorch(name, cores):
+    """Within four times the error that PyTorch itself makes in fp16."""
+    check_close(name, executed(name, cores, True).results, *viewed(name))
+
+
+@pytest.mark.parametrize(("name", "cores"), RUNS)
+def test_no_rule_of_a_bundle_is_broken(name, cores):
+    """By neither of the two plans."""
+    for lx_planning in (True, False):
+        findings = validate(executed(name, cores, lx_planning).bundle)
+        assert not findings, "\n".join(map(str, findings))
+
+
+@pytest.mark.parametrize(("name", "cores"), RUNS)
+def test_lx_moves_what_the_plan_says_and_never_more(name, cores):
+    """The plan's figure is the simulator's, to the byte, between the arguments once and no planning at all."""
+    made = executed(name, cores, True)
+    (plan,) = (
+        each for each in made.remarks if each.pass_name == "scratchpad-planning" and each.kind == "plan"
+    )
+    assert made.moved_bytes == plan.after
+    assert least_bytes(made.bundle) <= made.moved_bytes <= executed(name, cores, False).moved_bytes
+
+
+def test_every_device_operation_is_a_producer():
+    """Without an exception: each one's result is read by another operation, with LX planning."""
+    found = set().union(*(producers(executed(name, 1, True).bundle) for name in OPERATIONS))
+    assert found == set(DEVICE_OPS)
+
+
+def test_most_results_are_compared_bit_by_bit():
+    """And there are those with a sum that is shared in another way."""
+    alike = [
+        is_added_alike(executed(name, cores, True), executed(name, cores, False), number)
+        for name, cores in RUNS
+        for number in range(len(program(name).chains))
+    ]
+    assert 0 < alike.count(False) < len(alike) / 10
