@@ -122,7 +122,7 @@ class Occupancy:
 
     @property
     def fragmentation(self) -> tuple[int, ...]:
-        """Bytes below the high water that hold nothing."""
+        """Bytes below the high water that hold nothing; negative only where buffers overlap against the rules."""
         return tuple(high - load for high, load in zip(self.high_water, self.load, strict=True))
 
     @property

@@ -95,10 +95,10 @@ def title(name: str) -> str:
 
 
 def _facts(map_: LxMap) -> Iterator[str]:
-    placed, spilled = len(map_.placed), len(map_.spilled)
+    placed, places = _count(len(map_.placed), "buffer"), _count(len(map_.chains), "place")
     yield (
-        f"{len(map_.steps):,} steps. {placed:,} buffers in LX, in {len(map_.chains):,} places; {spilled:,} spilled"
-        f" to device memory. The highest ends at {map_.peak:,} of {map_.capacity:,} bytes per core."
+        f"{_count(len(map_.steps), 'step')}. {placed} in LX, in {places}; {len(map_.spilled):,} spilled to device"
+        f" memory. The highest ends at {map_.peak:,} of {map_.capacity:,} bytes per core."
     )
     yield (
         f"A run moves {map_.argument_traffic + map_.spilled_traffic:,} bytes of device memory:"

@@ -59,6 +59,9 @@ _ENDS = 5
 
 _FAR = 1 << 62
 
+#: For functions that only compiled ones call: without the wrappers for Python, which take a third of the compile time.
+_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
 
 class Problem(NamedTuple):
     """Shapes over sections.
@@ -175,7 +178,7 @@ def search(
     return PLACED, visited
 
 
-@njit(cache=True)
+@_inner
 def _advance(problem: Problem, state: State, failures: Array, failed: np.ndarray) -> bool:
     """Goes to the next branch that is not dead at once, up the tree as far as needed; False if there is none."""
     while state.ends[_DEPTH] > 0:
@@ -191,7 +194,7 @@ def _advance(problem: Problem, state: State, failures: Array, failed: np.ndarray
     return False
 
 
-@njit(cache=True)
+@_inner
 def _next_branch(problem: Problem, state: State, top: int) -> bool:
     """Takes the next branch of the last node; False if all are tried."""
     node = state.nodes[top]
@@ -208,7 +211,7 @@ def _next_branch(problem: Problem, state: State, top: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@_inner
 def _retreat(problem: Problem, state: State, lower: int, upper: int) -> None:
     """Drops the last nodes as far as they belong to other parts than the one that failed."""
     while state.ends[_DEPTH] > 0:
@@ -219,7 +222,7 @@ def _retreat(problem: Problem, state: State, lower: int, upper: int) -> None:
         state.ends[_DEPTH] = top
 
 
-@njit(cache=True)
+@_inner
 def _take_back(problem: Problem, state: State, top: int) -> None:
     """The state as it was before the present branch of the last node."""
     node = state.nodes[top]
@@ -237,7 +240,7 @@ def _take_back(problem: Problem, state: State, top: int) -> None:
     state.ends[_CHOICES_END] = node[_END]
 
 
-@njit(cache=True)
+@_inner
 def _has_room(problem: Problem, state: State) -> bool:
     """Whether another node fits into the arrays, with all that its branches may write."""
     return (
@@ -247,7 +250,7 @@ def _has_room(problem: Problem, state: State) -> bool:
     )
 
 
-@njit(cache=True)
+@_inner
 def _open_range(state: State) -> tuple[int, int]:
     """The sections of the last node whose part is not yet placed whole; all before the first node."""
     for depth in range(state.ends[_DEPTH] - 1, -1, -1):
@@ -257,7 +260,7 @@ def _open_range(state: State) -> tuple[int, int]:
     return 0, len(state.floor)
 
 
-@njit(cache=True)
+@_inner
 def _choose(problem: Problem, state: State, lower: int, upper: int, rule: int, failures: Array) -> int:
     """The section of a valley with the least slack, equal ones by the rule, the first of those."""
     best, least_slack, least_tie = -1, _FAR, _FAR
@@ -287,7 +290,7 @@ def _choose(problem: Problem, state: State, lower: int, upper: int, rule: int, f
     return best
 
 
-@njit(cache=True)
+@_inner
 def _candidates(problem: Problem, state: State, section: int) -> int:
     """How many shapes may begin at the floor of a section."""
     count = 0
@@ -298,7 +301,7 @@ def _candidates(problem: Problem, state: State, section: int) -> int:
     return count
 
 
-@njit(cache=True)
+@_inner
 def _part(state: State, section: int, lower: int, upper: int) -> tuple[int, int]:
     """The sections around one up to the borders that no unplaced shape crosses."""
     begin, end = section, section + 1
@@ -309,7 +312,7 @@ def _part(state: State, section: int, lower: int, upper: int) -> tuple[int, int]
     return begin, end
 
 
-@njit(cache=True)
+@_inner
 def _push(problem: Problem, state: State, scores: np.ndarray, section: int, lower: int, upper: int) -> None:
     """A new node: its shapes by falling score, then the floor if none of them begins at the section."""
     depth, begin = state.ends[_DEPTH], state.ends[_CHOICES_END]
@@ -335,7 +338,7 @@ def _push(problem: Problem, state: State, scores: np.ndarray, section: int, lowe
     state.ends[_DEPTH], state.ends[_CHOICES_END] = depth + 1, end
 
 
-@njit(cache=True)
+@_inner
 def _has_kind(problem: Problem, shapes: Array, kind: int) -> bool:
     for shape in shapes:
         if problem.kind[shape] == kind:
@@ -343,7 +346,7 @@ def _has_kind(problem: Problem, shapes: Array, kind: int) -> bool:
     return False
 
 
-@njit(cache=True)
+@_inner
 def _height_if_none(problem: Problem, state: State, section: int, lower: int, upper: int) -> int:
     """Where shapes over a section can begin at least if none begins at its floor.
 
@@ -368,7 +371,7 @@ def _height_if_none(problem: Problem, state: State, section: int, lower: int, up
     return least
 
 
-@njit(cache=True)
+@_inner
 def _place(problem: Problem, state: State, shape: int, offset: int) -> None:
     """Puts a shape down; the floors under it rise to its top."""
     lower: int = problem.lower[shape]
@@ -385,7 +388,7 @@ def _place(problem: Problem, state: State, shape: int, offset: int) -> None:
         _raise(problem, state, section, offset + problem.heights[position])
 
 
-@njit(cache=True)
+@_inner
 def _add(problem: Problem, state: State, shape: int) -> None:
     """Makes a shape one of those to be placed; the floors are left to the trail."""
     lower, upper = problem.lower[shape], problem.upper[shape]
@@ -398,7 +401,7 @@ def _add(problem: Problem, state: State, shape: int) -> None:
     state.ends[_UNPLACED] += 1
 
 
-@njit(cache=True)
+@_inner
 def _raise(problem: Problem, state: State, section: int, height: int) -> None:
     """Raises a floor and with it the bases of the unplaced shapes over it; what they cover is to be settled."""
     _record(state, section, state.floor[section])
@@ -413,7 +416,7 @@ def _raise(problem: Problem, state: State, section: int, height: int) -> None:
                 _enqueue(state, other)
 
 
-@njit(cache=True)
+@_inner
 def _settle(problem: Problem, state: State, failures: Array) -> bool:
     """Raises each queued floor to the lowest base over it; False, and one more failure, if the capacity is passed.
 
@@ -441,7 +444,7 @@ def _settle(problem: Problem, state: State, failures: Array) -> bool:
     return alive
 
 
-@njit(cache=True)
+@_inner
 def _enqueue(state: State, section: int) -> None:
     if state.queued[section] == 0:
         state.queued[section] = 1
@@ -449,14 +452,14 @@ def _enqueue(state: State, section: int) -> None:
         state.ends[_QUEUE_END] += 1
 
 
-@njit(cache=True)
+@_inner
 def _record(state: State, index: int, value: int) -> None:
     end = state.ends[_TRAIL_END]
     state.trail[end, 0], state.trail[end, 1] = index, value
     state.ends[_TRAIL_END] = end + 1
 
 
-@njit(cache=True)
+@_inner
 def _hash(state: State, lower: int, upper: int) -> tuple[np.uint64, np.uint64]:
     """Two hashes of the floors and the unplaced shapes of a part."""
     first, second = np.uint64(0), np.uint64(0)
@@ -467,14 +470,14 @@ def _hash(state: State, lower: int, upper: int) -> tuple[np.uint64, np.uint64]:
     return first, second
 
 
-@njit(cache=True)
+@_inner
 def _toggle(state: State, shape: int, lower: int) -> None:
     mixed = _mixed(~np.uint64(shape))
     state.codes[lower, 0] ^= mixed
     state.codes[lower, 1] ^= _mixed(mixed)
 
 
-@njit(cache=True)
+@_inner
 def _mixed(value: np.uint64) -> np.uint64:
     """A bijection without visible pattern: the output function of SplitMix64 (Steele, Lea and Flood, 2014)."""
     value += np.uint64(0x9E3779B97F4A7C15)

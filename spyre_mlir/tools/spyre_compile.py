@@ -2,6 +2,7 @@
 
     spyre-compile softmax.mlir -o softmax.bundle --sencores 4
     spyre-compile softmax.mlir -o softmax.bundle --check
+    spyre-compile softmax.mlir -o softmax.bundle --pipeline "lx-planning=false"
     spyre-compile linear.mlir -o linear.bundle --layout 0 stick-dims=0 --layout arg1 dim-order=1,0
 
 --layout chooses the layout of an argument, by its name (spyre.name, or arg<k>) or by the position of an input:
@@ -28,6 +29,7 @@ from spyre_mlir.tools import _common
 if TYPE_CHECKING:
     from spyre_mlir.layout.requests import LayoutRequest
     from spyre_mlir.mlir import ir
+    from spyre_mlir.pipelines import SpyrePipeline
     from spyre_mlir.program import Program
 
 
@@ -52,12 +54,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     from spyre_mlir.argument_layouts import set_layouts
     from spyre_mlir.export import export
-    from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
+    from spyre_mlir.pipelines import Timing, run_pipeline
     from spyre_mlir.program import Program
     from spyre_mlir.remarks import Remarks
 
-    named = {name: getattr(options, name) for name in ("sencores", "precision", "stick_outermost")}
-    pipeline = SpyrePipeline(**{name: value for name, value in named.items() if value is not None})
+    pipeline = _pipeline(options)
     set_layouts(module, _layouts(options.layout, pipeline.stick_outermost))
     remarks, timing = Remarks(), Timing()
     begun = time.perf_counter()
@@ -66,7 +67,17 @@ def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     seconds = time.perf_counter() - begun
     if options.mlir_timing:
         print(timing.report(), end="", file=sys.stderr)
-    return Program(module, bundle, arrays, list(remarks), seconds, options.numerics)
+    return Program(module, bundle, arrays, list(remarks), seconds, options.numerics, pipeline.lx_frac_avail)
+
+
+def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
+    """The pipeline of ``--pipeline`` and of the flags that have options of their own."""
+    from spyre_mlir.options import show_value
+    from spyre_mlir.pipelines import SpyrePipeline
+
+    flags = {name: getattr(options, name) for name in ("sencores", "precision", "stick_outermost")}
+    given = [f"{name}={show_value(value)}" for name, value in flags.items() if value is not None]
+    return SpyrePipeline.parse(" ".join([*given, options.pipeline]))
 
 
 def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | int, LayoutRequest]:
@@ -104,7 +115,8 @@ def _check(program: Program, original: ir.OpView, folder: str) -> int:
     program.arrays.update({name: array for name, array in arguments.items() if name in parameters})
     program.save(folder)
     inputs = {name: array for name, array in arguments.items() if name not in parameters}
-    program.last_run = run(read_bundle(folder), {**read_arrays(folder), **inputs}, program.numerics)
+    arrays = {**read_arrays(folder), **inputs}
+    program.last_run = run(read_bundle(folder), arrays, program.numerics, program.lx_frac_avail)
     print(program.summary())
     print(f"\ncheck against the CPU (seed {SEED}: {DISTRIBUTION})")
     comparisons = compare(
@@ -124,7 +136,9 @@ def _parser() -> _common.ArgumentParser:
                         help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
     parser.add_argument("--layout", nargs=2, action="append", default=[], metavar=("NAME", "OPTIONS"),
                         help="the layout of an argument, such as: x stick-dims=0")  # fmt: skip
-    parser.add_argument("--stick-outermost", action="store_true",
+    parser.add_argument("--pipeline", metavar="OPTIONS", default="",
+                        help='options of the pipeline, such as "lx-planning=false layout-solver=bestfit"')  # fmt: skip
+    parser.add_argument("--stick-outermost", action="store_true", default=None,
                         help="default layouts have the stick count first, as in the tiled-tensor RFC")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"), default="ieee",
                         help="of --check: DL16 as IEEE fp16 (the default), or bit-true")  # fmt: skip

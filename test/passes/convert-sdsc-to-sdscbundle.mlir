@@ -192,6 +192,23 @@ func.func @masks(%x: tensor<8x65xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.h
   return %0 : tensor<8xf16, #stick.layout<#sparse>>
 }
 // -----
+// The manifest says why a buffer is not in LX; of the result, an argument, it says nothing.
+// CHECK: buffers = [{{.*}}name = "result0", offset = 0 : i64}, {{.*}}name = "buffer0", offset = 0 : i64, reasons = ["too large: 8 bytes", "lost the competition"]}]
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @reasons(%x: tensor<8x64xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (tensor<8x64xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "f16">}) attributes {sdsc.pool_bytes = 1024 : i64} {
+  %e = tensor.empty() : tensor<8x64xf16, #stick.layout<#rows>>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x64xf16, #stick.layout<#rows>>) outs(%e : tensor<8x64xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], affine_map<(d0) -> (0, 0)>>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>, sdsc.spilled = ["too large: 8 bytes", "lost the competition"]} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<8x64xf16, #stick.layout<#rows>>
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : tensor<8x64xf16, #stick.layout<#rows>>) outs(%e : tensor<8x64xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], affine_map<(d0) -> (0, 0)>>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>, sdsc.spilled = ["graph input or output"]} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<8x64xf16, #stick.layout<#rows>>
+  return %1 : tensor<8x64xf16, #stick.layout<#rows>>
+}
+// -----
 // A mask needs padding.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #sparse = affine_map<(d0) -> (d0, 0)>

@@ -24,6 +24,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "compile-time",
         "division",
         "layouts",
+        "packing",
         "restickify",
         "simulate",
         "startup",

@@ -148,6 +148,15 @@ def test_manifest_round_trip(build):
     assert manifest_from_json(json.loads(text), "manifest.json") == manifest
 
 
+def test_reasons_of_a_buffer_are_written_where_there_are_any():
+    manifest = bundles.loop_bundle().manifest
+    first, second, *others = manifest.buffers
+    manifest = replace(manifest, buffers=(first, replace(second, reasons=("too large", "lost")), *others))
+    value = json.loads(json.dumps(manifest_to_json(manifest)))
+    assert [each.get("reasons") for each in value["buffers"]] == [None, ["too large", "lost"], None]
+    assert manifest_from_json(value, "manifest.json") == manifest
+
+
 def test_damaged_manifest_names_the_field():
     value = manifest_to_json(bundles.add_bundle().manifest)
     value["arguments"][1]["transfer"]["ranges"] = "many"

@@ -1,7 +1,8 @@
 """Every device operation and a pointwise or reducing one behind it: with LX planning and without, on 1 and 32 cores.
 
 Results are compared bit by bit. Only where the cores share a sum in another way, so that it is added up in another
-order, a result may differ by the floor of the rule of test_programs: a thousandth of its largest value.
+order, a result may differ by the floor of the rule of test_programs, a thousandth of its largest value, or a
+millionth in fp32.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.target.ops import DEVICE_OPS
 
 CORES = (1, 32)
-#: One of each kind and what is between two operations, for a number of cores that divides nothing evenly.
+#: One of each kind and some of what is between, for a number of cores that divides little evenly.
 SEVEN = (
-    "add f16", "where3 f16", "layernormscale f32", "dl16tofp32 f16", "sum f16", "maxnonstick f32", "prod f16",
-    "batchmatmul f16", "ReStickifyOpHBM f16", "clone f16", *VIEWED,
+    "add", "layernormscale", "dl16tofp32", "sum", "maxnonstick", "prod", "batchmatmul", "ReStickifyOpHBM", "clone",
+    "transposed", "some columns", "heads", "matmul of products", "softmax over rows", "layer norm",
 )  # fmt: skip
 RUNS = [*((name, cores) for name in NAMES for cores in CORES), *((name, 7) for name in SEVEN)]
 
 
 def is_added_alike(one: Executed, other: Executed, number: int) -> bool:
-    """Whether each sum of a result is shared among as many cores in both programs."""
+    """Whether both programs add up what a result is made of in the same order."""
     return sums_of(one.bundle, number) == sums_of(other.bundle, number)
 
 
@@ -46,8 +47,9 @@ def check_same(name: str, one: Executed, other: Executed) -> None:
         if is_added_alike(one, other, number):
             assert result.tobytes() == expected.tobytes(), chain
             continue
+        floor = 1e-6 if expected.dtype == np.float32 else FLOOR
         error = np.abs(result.astype(np.float64) - expected.astype(np.float64)).max()
-        assert error <= FLOOR * np.abs(expected.astype(np.float64)).max(), chain
+        assert error <= floor * np.abs(expected.astype(np.float64)).max(), chain
 
 
 @pytest.mark.parametrize(("name", "cores"), RUNS)
