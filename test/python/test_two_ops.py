@@ -30,7 +30,7 @@ CORES = (1, 32)
 #: One of each kind and some of what is between, for a number of cores that divides little evenly.
 SEVEN = (
     "add", "layernormscale", "dl16tofp32", "sum", "maxnonstick", "prod", "batchmatmul", "ReStickifyOpHBM", "clone",
-    "transposed", "some columns", "heads", "matmul of products", "softmax over rows", "layer norm",
+    "some columns", "heads", "matmul of products", "layer norm",
 )  # fmt: skip
 RUNS = [*((name, cores) for name in NAMES for cores in CORES), *((name, 7) for name in SEVEN)]
 

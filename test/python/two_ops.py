@@ -33,7 +33,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, DeviceOp, Kind
 
 #: No whole sticks, three dims; whole sticks, one row, one column.
 SHAPES = ((63, 65), (4, 33, 130), (128, 256), (1, 70), (70, 1))
-#: Pointwise operations are compiled alike: these have all shapes, the others the first two, like second formats.
+#: Pointwise operations are compiled alike: these have all shapes, the others fewer. So have second formats.
 EXEMPLARY = ("exp", "add", "where3", "layernormscale")
 ELEMENTS = {DL16: "f16", FP32: "f32", INT32: "i32"}
 FORMATS = {element: format_ for format_, element in ELEMENTS.items()}
@@ -217,7 +217,8 @@ def _shapes(op: DeviceOp, element: str) -> tuple[tuple[int, ...], ...]:
     if op.kind is Kind.MATMUL:
         return tuple(shape for shape in SHAPES if shape[-1] > 1)  # what has no sum is a product of vectors
     is_like_another = op.kind is Kind.POINTWISE and op.name not in EXEMPLARY
-    return SHAPES[:2] if is_like_another or FORMATS[element] != op.formats[0] else SHAPES
+    is_first = FORMATS[element] == op.formats[0]
+    return SHAPES[: 1 + is_first] if is_like_another else SHAPES if is_first else SHAPES[:2]
 
 
 def _tails(op: DeviceOp, element: str, rank: int) -> tuple[str, ...]:

@@ -1,0 +1,81 @@
+"""What stays in the scratchpads, and why the rest does not."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections import Counter
+from typing import Any
+
+from benchmarks.programs import programs
+from benchmarks.registry import Metrics, Noted, benchmark
+from spyre_mlir.scratchpad.eligibility import Barrier
+
+CORES = (1, 32)
+
+
+@benchmark()
+def two_ops() -> Metrics:
+    """Each device operation and a tail: what is in LX, and the rest by its first reason; traffic without LX and with.
+
+    Traffic is in bytes of device memory; ``to_least`` is the geometric mean over the programs of traffic over that
+    of arguments and results once. Notes tell of intermediates that are not in LX, with the reason of one of them.
+    """
+    programs()  # finds the folder of the tests
+    suite = importlib.import_module("two_ops")
+    metrics: dict[str, float] = {
+        "programs": len(suite.NAMES),
+        "chains": sum(len(suite.program(name).chains) for name in suite.NAMES),
+    }
+    notes = []
+    for cores in CORES:
+        runs = {
+            name: [suite.executed(name, cores, planned) for planned in (False, True)] for name in suite.NAMES
+        }
+        told = [(name, remark) for name, (_, planned) in runs.items() for remark in _buffers(planned)]
+        found = {
+            **_buffer_metrics([remark for _, remark in told]),
+            **_traffic_metrics(suite, list(runs.values())),
+        }
+        metrics |= {f"{cores}_cores.{key}": value for key, value in found.items()}
+        notes += [f"{cores} cores, {note}" for note in _notes(told)]
+    return Noted(metrics, notes)
+
+
+def _buffers(planned: Any) -> list[Any]:
+    """The remarks on the buffers of a program."""
+    told = (remark for remark in planned.remarks if remark.pass_name == "scratchpad-planning")
+    return [remark for remark in told if remark.kind in ("in LX", "spill")]
+
+
+def _first_barrier(remark: Any) -> Barrier:
+    return next(barrier for barrier in Barrier if remark.reason.startswith(barrier.value))
+
+
+def _buffer_metrics(told: list[Any]) -> Metrics:
+    """All buffers, those in LX, and the others by the first of their reasons, in the order of the reasons."""
+    spilled = Counter(_first_barrier(remark) for remark in told if remark.kind == "spill")
+    return {
+        "buffers": len(told),
+        "in_lx": sum(remark.kind == "in LX" for remark in told),
+        **{f"spilled.{barrier.name.lower()}": spilled[barrier] for barrier in Barrier if spilled[barrier]},
+    }
+
+
+def _traffic_metrics(suite: Any, runs: list[list[Any]]) -> Metrics:
+    """Bytes without LX and with it, and the geometric means of both over the least."""
+    metrics: dict[str, float] = {}
+    for number, which in enumerate(("without_lx", "with_lx")):
+        ratios = [run[number].moved_bytes / suite.least_bytes(run[number].bundle) for run in runs]
+        metrics[f"{which}.moved_bytes"] = sum(run[number].moved_bytes for run in runs)
+        metrics[f"{which}.to_least"] = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    return metrics
+
+
+def _notes(told: list[tuple[str, Any]]) -> list[str]:
+    """A line per program and barrier for what is read again on the device and yet not in LX."""
+    missed: dict[tuple[str, Barrier], list[str]] = {}
+    for name, remark in told:
+        if remark.kind == "spill" and Barrier.NO_READER.value not in remark.reason:
+            missed.setdefault((name, _first_barrier(remark)), []).append(remark.reason.split(";")[0])
+    return [f"{name}: {len(reasons)} x {reasons[0]}" for (name, _), reasons in missed.items()]
