@@ -44,7 +44,7 @@ def packing() -> Metrics:
     }
     if sets.FOLDER.exists():
         metrics |= _hard(sets)
-    return metrics | _cut(sets)
+    return {**metrics, **_cut(sets)}
 
 
 def _hard(sets: ModuleType) -> Metrics:

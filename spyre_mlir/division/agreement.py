@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from spyre_mlir.cost.operation import compute_ns, memory_ns
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.matching import Mapping, matching_division, view_of
-from spyre_mlir.division.ownership import CoreView, local_bytes
+from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
 from spyre_mlir.division.spans import span_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout.elimination import Sum
@@ -232,7 +232,7 @@ def _add_buffer(
             table[row, -1] = moved
             for column, home in enumerate(homes):
                 apart = moved if home.copied and not writes else math.inf
-                table[row, column] = 0 if home.view == view else apart
+                table[row, column] = 0 if view is not None and mismatch(home.view, view) is None else apart
         total.add((at, variable), _whole(table))
     at, operand = buffer.accesses[0]
     once, _ = hbm_bytes(works[at].space, operand, variants[at][0].division)

@@ -50,7 +50,7 @@ class CoreView:
     regions: tuple[Region | None, ...]
     partial: bool
     slices: tuple[tuple[int, int], ...] = field(compare=False)
-    image: Steps = field(compare=False)
+    image: Steps
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -88,6 +88,7 @@ def same_owners(one: CoreView, other: CoreView) -> bool:
     return one.regions == other.regions
 
 
+@functools.lru_cache(maxsize=1 << 13)
 def mismatch(writer: CoreView, reader: CoreView) -> str | None:
     """Why a reader cannot take a buffer from where the writer's cores left it; None if it can.
 
@@ -96,7 +97,8 @@ def mismatch(writer: CoreView, reader: CoreView) -> str | None:
     of all smaller strides)``. That depends on the image alone (merging two steps keeps the number), so where
     regions and images are equal both find each stick at the same address, also on a core with a smaller last
     slice: its positions are some of a full share's. Equal regions have equal images unless an operation goes
-    beyond the room of the buffer.
+    beyond the room of the buffer. No number depends on the count of the largest stride, so a reader may take
+    fewer positions of that: the writer's room for padding is larger than what the reader iterates over.
     """
     if writer.partial:
         return "core division mismatch: the writer leaves parts of sums on its cores, not the finished values"
@@ -106,15 +108,33 @@ def mismatch(writer: CoreView, reader: CoreView) -> str | None:
             f" the reader on {len(reader.regions)} ({_sliced(reader)})"
         )
     for core, (written, read) in enumerate(zip(writer.regions, reader.regions, strict=True)):
-        if written != read:
+        if not _holds(written, read):
             return (
                 f"core division mismatch: core {core} writes {_text(written)} ({_sliced(writer)}),"
                 f" but reads {_text(read)} ({_sliced(reader)})"
             )
-    if writer.image != reader.image:
+    if not _leads(writer.image, reader.image):
         kept, taken = (_text(Region(0, view.image)) for view in (writer, reader))
         return f"core division mismatch: each core keeps {kept}, but the reader takes it as {taken}"
     return None
+
+
+def _holds(written: Region | None, read: Region | None) -> bool:
+    """Whether a core reads what it wrote, or the first positions of it along the outermost step."""
+    if written is None or read is None:
+        return written is read
+    return written.start == read.start and _leads(written.steps, read.steps)
+
+
+def _leads(whole: Steps, part: Steps) -> bool:
+    """Whether ``part`` is all of ``whole``, or fewer positions of its outermost step."""
+    if not whole or part == whole:
+        return part == whole
+    outermost, *inner = whole
+    rest = (
+        list(part[1:]) if part and part[0][0] == outermost[0] and part[0][1] <= outermost[1] else list(part)
+    )
+    return rest == inner
 
 
 def _text(region: Region | None) -> str:

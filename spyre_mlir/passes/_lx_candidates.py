@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spyre_mlir.division import Division, core_view, mismatch
+from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
@@ -114,7 +114,7 @@ def _ownership(touched: Touched) -> Iterator[Reason]:
         yield Reason(Barrier.PARTIAL, str(error))
         return
     for access in touched.reads:
-        if _whole(access) != _whole(writer):
+        if mismatch(_whole(writer), _whole(access)) is not None:
             yield Reason(Barrier.PARTIAL, f"'{access.user.opcode}' reads another part than is written")
             continue
         try:
@@ -126,7 +126,7 @@ def _ownership(touched: Touched) -> Iterator[Reason]:
             yield Reason(Barrier.MISMATCH, f"'{access.user.opcode}' reads it: {detail}")
 
 
-def _whole(access: Access):
-    """The region of the buffer that all cores together touch."""
+def _whole(access: Access) -> CoreView:
+    """What all cores together touch, as one core would."""
     splits = (1,) * len(access.user.space.sizes)
-    return core_view(access.user.space, access.operand, Division.mixed_radix(splits)).regions
+    return core_view(access.user.space, access.operand, Division.mixed_radix(splits))

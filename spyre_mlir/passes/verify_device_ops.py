@@ -84,8 +84,7 @@ def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str
     if len(set(inputs)) > 1:
         raise fail(op, f"'{opcode}' takes operands of one format, not {inputs}")
     given = _FORMATS[inputs[0]]
-    allowed = (*described.formats, INT32) if opcode == "identity" else described.formats
-    if given not in allowed:
+    if given not in described.formats:
         raise fail(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({inputs[0]})")
     if _FORMATS[result] != described.result_format(given):
         raise fail(

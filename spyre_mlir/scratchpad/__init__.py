@@ -1,18 +1,15 @@
 """Memory planning: which buffers get an address in a memory of limited size, and which. No IR."""
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
-from spyre_mlir.scratchpad.first_fit import Lifetime, first_fit
 from spyre_mlir.scratchpad.plan import MemoryPlan
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 from spyre_mlir.scratchpad.solvers import solver
 
 __all__ = [
-    "Lifetime",
     "LifetimeBoundBuffer",
     "MemoryPlan",
     "MemoryPlanSolver",
     "MemorySpace",
     "PlanError",
-    "first_fit",
     "solver",
 ]

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.scratchpad.instance import Array, Instance
+from spyre_mlir.scratchpad.sharing import Child, most_shared
 from spyre_mlir.scratchpad.solver import LOST
 
 #: Buffers that a reason names.
@@ -20,37 +21,41 @@ def reasons(instance: Instance, kept: NDArray[np.bool_]) -> dict[int, str]:
 
 def _reason(instance: Instance, kept: NDArray[np.bool_], loads: Array, spilled: int) -> str:
     capacity = instance.space.capacity
-    begin, end = np.searchsorted(instance.times, (instance.starts[spilled], instance.ends[spilled] + 1))
-    together = loads[begin:end] + instance.sizes[spilled] - _shared(instance, kept, spilled, begin, end)
+    begin, end = np.searchsorted(
+        instance.times, (instance.starts[spilled], instance.ends[spilled] + 1)
+    ).tolist()
+    together = loads[begin:end] + instance.sizes[spilled]
+    with_it = kept.copy()
+    with_it[spilled] = True
+    for time in {begin, end - 1}:  # only here it could share bytes with parents or children
+        together[time - begin] = _needed(instance, with_it, int(instance.times[time]))
     worst = int(np.argmax(together))
     needed, time = int(together[worst]), int(instance.times[begin + worst])
     if needed <= capacity:
         return f"{LOST}: no address is free over its whole life, although the bytes would be enough"
-    others = np.flatnonzero(kept & (instance.starts <= time) & (instance.ends >= time))
-    names = _names(instance, others)
-    return f"{LOST}: at op {time} it, {names} need {needed} bytes together, and there are {capacity}"
+    competitors = _listed(instance, _live(instance, kept, time))
+    return f"{LOST}: at op {time} {competitors} need {needed} bytes together, and there are {capacity}"
 
 
-def _shared(instance: Instance, kept: NDArray[np.bool_], spilled: int, begin: int, end: int) -> Array:
-    """Per time of its life the bytes that a buffer would share with kept parents and children."""
-    shared = np.zeros(end - begin, np.int64)
-    if any(kept[parent] for parent in instance.parents[spilled]):
-        shared[0] += instance.sizes[spilled]
-    last = int(instance.ends[spilled])
-    if instance.times[end - 1] != last:
-        return shared
-    low, high = np.searchsorted(instance.starts, (last, last + 1))
-    for child in np.flatnonzero(kept[low:high]) + low:
-        parents = instance.parents[child]
-        if spilled in parents and not any(kept[parent] for parent in parents):
-            shared[-1] += instance.sizes[child]
-    return shared
+def _live(instance: Instance, kept: NDArray[np.bool_], time: int) -> NDArray[np.intp]:
+    return np.flatnonzero(kept & (instance.starts <= time) & (instance.ends >= time))
 
 
-def _names(instance: Instance, members: NDArray[np.intp]) -> str:
-    """The largest ones by name, the others as a number."""
-    ranked = members[np.argsort(-instance.sizes[members], kind="stable")]
-    names = [f"'{instance.buffers[at].name}'" for at in ranked[:_MOST_NAMED]]
+def _needed(instance: Instance, kept: NDArray[np.bool_], time: int) -> int:
+    """The load at one time."""
+    live = _live(instance, kept, time)
+    children = [
+        Child(index, int(instance.sizes[index]), tuple(p for p in instance.parents[index] if kept[p]))
+        for index in live.tolist()
+        if instance.starts[index] == time
+    ]
+    return int(instance.sizes[live].sum()) - most_shared(children)
+
+
+def _listed(instance: Instance, others: NDArray[np.intp]) -> str:
+    """The spilled buffer and the others, the largest ones by name and the rest as a number."""
+    ranked = others[np.argsort(-instance.sizes[others], kind="stable")]
+    listed = ["it", *(f"'{instance.buffers[at].name}'" for at in ranked[:_MOST_NAMED])]
     if len(ranked) > _MOST_NAMED:
-        names.append(f"{len(ranked) - _MOST_NAMED} more")
-    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else "".join(names)
+        listed.append(f"{len(ranked) - _MOST_NAMED} more")
+    return f"{', '.join(listed[:-1])} and {listed[-1]}"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Questions that may be asked for one core, and the nodes of search for each.
-_MOST_QUESTIONS, _NODES = 64, 20_000
+#: Questions that may be asked for one core.
+_MOST_QUESTIONS = 64
 
 
-def shrink(members: list[int], is_impossible: Callable[[list[int], int], bool]) -> list[int]:
+def shrink(members: list[int], is_impossible: Callable[[list[int]], bool]) -> list[int]:
     """A subset of ``members`` (rising, so in order of time) that is impossible too.
 
-    Leaves out runs of members, long ones first, wherever the rest is still proven impossible; every answer is
-    given within some nodes of search, the second argument of ``is_impossible``. Where it is not given the
-    members stay, so the result is not always minimal.
+    Leaves out runs of members, long ones first, wherever ``is_impossible`` says that it is proven for the rest.
+    Where it knows no proof the members stay, so the result is not always minimal.
     """
     core, run, questions = members, len(members) // 2, 0
     while run and questions < _MOST_QUESTIONS:
@@ -21,7 +20,7 @@ def shrink(members: list[int], is_impossible: Callable[[list[int], int], bool]) 
         while at < len(core) and questions < _MOST_QUESTIONS:
             rest = core[:at] + core[at + run :]
             questions += 1
-            if rest and is_impossible(rest, _NODES):
+            if rest and is_impossible(rest):
                 core = rest
             else:
                 at += run

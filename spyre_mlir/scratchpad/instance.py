@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, check_buffers
+from spyre_mlir.scratchpad.sharing import Child, most_shared
 
 Array = NDArray[np.int64]
 
@@ -60,6 +62,11 @@ class Instance:
         )  # fmt: skip
 
     @functools.cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether each buffer has room on its own."""
+        return self.sizes <= self.space.capacity
+
+    @functools.cached_property
     def shareable(self) -> Array:
         """Per buffer the bytes that it need not have of its own at its first use: its size if it has a parent."""
         return np.where([bool(some) for some in self.parents], self.sizes, 0)
@@ -71,7 +78,7 @@ class Instance:
 
     @functools.cached_property
     def loads(self) -> Array:
-        """Per entry of ``times`` the bytes that the live buffers need at least, all in-place pairs shared."""
+        """Per entry of ``times`` the bytes that the live buffers need at least, the in-place pairs shared."""
         return self.load_of(np.ones(len(self), bool))
 
     def load_of(self, kept: NDArray[np.bool_]) -> Array:
@@ -83,10 +90,15 @@ class Instance:
         np.add.at(change, begin, sizes)
         np.subtract.at(change, end, sizes)
         load = np.cumsum(change)[:-1]
-        for child in np.flatnonzero(kept & (self.shareable > 0)):
-            if any(kept[parent] for parent in self.parents[child]):
-                load[begin[child]] -= self.sizes[child]
+        for time, children in itertools.groupby(self._children(kept), key=lambda child: begin[child.number]):
+            load[time] -= most_shared(list(children))
         return load
+
+    def _children(self, kept: NDArray[np.bool_]) -> Iterator[Child]:
+        """The kept children, in order of time, with their kept parents."""
+        for index in np.flatnonzero(kept & (self.shareable > 0)).tolist():
+            parents = tuple(parent for parent in self.parents[index] if kept[parent])
+            yield Child(index, int(self.sizes[index]), parents)
 
     @property
     def load(self) -> int:

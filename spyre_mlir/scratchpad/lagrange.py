@@ -26,7 +26,7 @@ _MOST_CELLS = 1 << 18
 class Rows:
     """A covering problem as a sparse matrix: entry e says that ``items[e]`` gives row ``rows[e]`` ``coefficients[e]``.
 
-    ``needs`` has an entry per row, ``costs`` one per item, all of them at least 1; no coefficient is above the
+    ``needs`` has an entry per row, at least 1, ``costs`` one per item, none below 0; no coefficient is above the
     need of its row. All items together reach every need.
     """
 

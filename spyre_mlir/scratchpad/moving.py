@@ -42,7 +42,9 @@ def moving_bound(
     """
     instance = Instance.of(buffers, space)
     gaps = [gap for at, buffer in enumerate(instance.buffers) for gap in _gaps(at, buffer)]
-    gaps = [gap for gap in gaps if instance.sizes[gap.buffer] <= space.capacity and gap.saving + gap.extra > 0]
+    gaps = [
+        gap for gap in gaps if instance.sizes[gap.buffer] <= space.capacity and gap.saving + gap.extra > 0
+    ]
     gaps.sort(key=lambda gap: (gap.start, gap.buffer, gap.number))
     found = select(_instance(instance, gaps), space.capacity, groups=_groups(gaps), budget=budget)
     spilled = sum(buffer.traffic_if_spilled for buffer in buffers)
@@ -87,7 +89,9 @@ def _instance(instance: Instance, gaps: Sequence[_Gap]) -> Instance:
     parents = []
     for gap in gaps:
         of_buffer = instance.parents[gap.buffer]
-        before = [index[gap.buffer, gap.number - 1]] if gap.number else [last[p] for p in of_buffer if p in last]
+        before = (
+            [index[gap.buffer, gap.number - 1]] if gap.number else [last[p] for p in of_buffer if p in last]
+        )
         parents.append(tuple(before))
     at = np.array([gap.buffer for gap in gaps], np.int64)
     return Instance(

@@ -174,8 +174,6 @@ def _joinings(instance: Instance, capacity: int) -> tuple[list[Joining], bool]:
 
     children = sorted(_children(instance), key=lambda child: (-instance.sizes[child], child))
     most = _matching(instance, children)
-    if not fits(most):
-        return [], True
     needed = _matching(instance, [child for child in children if apart[at[child]] > capacity])
     few = math.prod(len(parents) + 1 for parents in instance.parents) <= _COMBINATIONS
     others = _combinations(instance) if few else _random_joinings(instance)

@@ -60,7 +60,7 @@ _ENDS = 5
 _FAR = 1 << 62
 
 #: For functions that only compiled ones call: without the wrappers for Python, which take a third of the compile time.
-_inner = njit(**{"cache": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+_inner = njit(cache=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)  # pyright: ignore[reportCallIssue]
 
 
 class Problem(NamedTuple):

@@ -35,6 +35,9 @@ _ANNEALING_STEPS = 20_000
 #: What a selection counts for besides its steps: packing it costs, too.
 _STEPS_OF_SELECTION = 5_000
 
+#: Nodes for each question whether a part of a set is a core.
+_NODES_OF_CORE = 5_000
+
 
 @dataclass(frozen=True)
 class PortfolioSolver(MemoryPlanSolver):
@@ -46,16 +49,17 @@ class PortfolioSolver(MemoryPlanSolver):
        packs is optimal if none before it was given up. Of one that cannot be packed a core is learnt.
     4. Where the proof fails, the best of all heuristics.
 
-    ``least_peak`` goes on in step 1 until the peak is LOAD or all orders are tried. The budgets are steps of the
-    searches: of all selections and of a single one, nodes of all packings and of a single one.
+    ``least_peak`` goes on in step 1 until the peak is LOAD or all orders are tried. The budgets are steps of all
+    selections and of a single one, and work of all packings and of a single one: nodes times pairs of a buffer and a
+    time at which it is live, some 4 ns each.
     """
 
     name: ClassVar[str] = "portfolio"
     least_peak: bool = False
     selection_steps: int = 300_000
     steps_per_selection: int = 100_000
-    packing_nodes: int = 40_000_000
-    nodes_per_packing: int = 10_000_000
+    packing_work: int = 2_500_000_000
+    work_per_packing: int = 1_500_000_000
 
     def place(self, instance: Instance) -> Placement:
         """Addresses, the bound, and for each spilled buffer the competition that it lost."""
@@ -77,7 +81,7 @@ class _Search:
         self.best: Mapping[int, int] = {}
         self.lost, self.peak = self.savings, 0
         self.bound = self.work = 0
-        self.nodes_left, self.steps_left = options.packing_nodes, options.selection_steps
+        self.packing_left, self.steps_left = options.packing_work, options.selection_steps
 
     def run(self) -> None:
         """The steps of the solver, in order, until the bound is met."""
@@ -107,7 +111,7 @@ class _Search:
         """Packs selections of rising loss; the bound rises with them until one is given up."""
         cores: list[list[int]] = []
         proving = True
-        while self.steps_left > 0 and self.nodes_left > 0:
+        while self.steps_left > 0 and self.packing_left > 0:
             selected = self._selection(cores)
             if proving:
                 self.bound = max(self.bound, min(selected.bound, self.lost))
@@ -151,24 +155,31 @@ class _Search:
         rest = [at for at in by_worth(self.instance) if at not in addresses]
         return self.fitting.fit(rest, lowest, addresses)
 
-    def _pack(self, kept: list[int], nodes: int | None = None) -> tuple[dict[int, int] | None, bool]:
-        """The addresses that the exact search finds for a selection; else whether it is proven that there are none."""
+    def _pack(self, kept: list[int], most: int | None = None) -> tuple[dict[int, int] | None, bool]:
+        """The addresses that the exact search finds for a selection; else whether it is proven that there are none.
+
+        The search has work for at most ``most`` nodes, if that is given.
+        """
         # numba takes a while to import, and most plans need no exact search.
         from spyre_mlir.scratchpad.packing import pack
 
-        budget = min(self.nodes_left, nodes or self.options.nodes_per_packing)
-        found = pack(self.instance.subset(kept), self.capacity, budget)
-        self.nodes_left -= found.nodes
+        subset = self.instance.subset(kept)
+        per_node = _pairs(subset)
+        nodes = max(1, min(self.packing_left, self.options.work_per_packing) // per_node)
+        found = pack(subset, self.capacity, nodes if most is None else min(nodes, most))
+        self.packing_left -= found.nodes * per_node
         self.work += found.nodes
         if found.offsets is None:
             return None, found.proven
         return dict(zip(kept, found.offsets.tolist(), strict=True)), False
 
-    def _is_impossible(self, members: list[int], nodes: int) -> bool:
-        """Whether it is proven, within some nodes, that buffers cannot all be placed."""
-        if any(len(self.fitting.fit(order)) == len(members) for order in _short_orders(self.instance, members)):
+    def _is_impossible(self, members: list[int]) -> bool:
+        """Whether it is proven, with little work, that buffers cannot all be placed."""
+        if any(
+            len(self.fitting.fit(order)) == len(members) for order in _short_orders(self.instance, members)
+        ):
             return False
-        return self.nodes_left > 0 and self._pack(members, nodes)[1]
+        return self.packing_left > 0 and self._pack(members, _NODES_OF_CORE)[1]
 
     def _anneal(self) -> None:
         found = AnnealingSolver().place(self.instance)
@@ -194,3 +205,9 @@ def _short_orders(instance: Instance, members: list[int]) -> Iterator[list[int]]
     inside = set(members)
     for order in (by_size, by_area):
         yield [at for at in order(instance) if at in inside]
+
+
+def _pairs(instance: Instance) -> int:
+    """Pairs of a buffer and a time of a first use at which it is live: what a node of the exact search looks at."""
+    first = np.searchsorted(instance.times, instance.starts)
+    return 1 + int((np.searchsorted(instance.times, instance.ends, side="right") - first).sum())

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from spyre_mlir.scratchpad.instance import Array, Instance
 from spyre_mlir.scratchpad.lagrange import Multipliers, Rows, multipliers
 from spyre_mlir.scratchpad.selection_branching import branch
-from spyre_mlir.scratchpad.selection_search import Child, Item, Stop, numbers, sweep
+from spyre_mlir.scratchpad.selection_search import Item, Stop, numbers, sweep
+from spyre_mlir.scratchpad.sharing import Child, covers, most_shared
 
 #: Entries of the covering problem that the linear program has; of more, only the worst of several stops.
 _MOST_ENTRIES = 1 << 18
@@ -34,8 +35,9 @@ _MOST_ENTRIES = 1 << 18
 #: More candidates than this are not compared pair by pair.
 _MOST_COMPARED = 2000
 
-#: Rows times items up to which branch and bound is worth while, and the steps that a node counts for.
-_MOST_BRANCHED, _STEPS_OF_NODE = 1 << 16, 50
+#: Rows times items up to which there is branch and bound; the steps that a node counts for, and how many cells for
+#: one more.
+_MOST_BRANCHED, _STEPS_OF_NODE, _CELLS_OF_STEP = 1 << 19, 50, 500
 
 #: States of the first sweep, and the factor from one sweep to the next.
 _FIRST_WIDTH, _WIDER = 16, 8
@@ -115,10 +117,19 @@ class _Problem:
         self.number = {int(index): number for number, index in enumerate(self.candidates)}
         self.cores = [[self.number[member] for member in core] for core in cores]
         self.groups = [
-            Group(tuple(self.number[member] for member in group.members if member in self.number), group.extra)
+            Group(
+                tuple(self.number[member] for member in group.members if member in self.number), group.extra
+            )
             for group in groups
         ]
         self.excess = self.loads - capacity
+        self.children = [self._children_at(stop) for stop in range(len(self.times))]
+        self.needs = self.excess.copy()
+        self.covers: dict[int, dict[int, int]] = {}
+        self.second_covers: dict[int, tuple[int, dict[int, int]]] = {}
+        for stop, children in enumerate(self.children):
+            if children:
+                self._cover(stop, children)
 
     def solve(self, upper: int, budget: int) -> Selection:
         """A narrow sweep; then branch and bound where the rows are few; then wider sweeps, until one is exact."""
@@ -136,9 +147,11 @@ class _Problem:
                 kept, upper = self._without(numbers(swept.best.spilled)), swept.best.lost
             behind = upper if swept.behind is None else _rounded_up(swept.behind, found.scale * unit) * unit
             bound = min(max(bound, behind), upper)
-            if width == _FIRST_WIDTH and bound < upper and len(rows.needs) * len(rows.costs) <= _MOST_BRANCHED:
-                branched = branch(rows, self._loss, upper, unit, budget // _STEPS_OF_NODE)
-                steps += branched.nodes * _STEPS_OF_NODE
+            cells = len(rows.needs) * len(rows.costs)
+            if width == _FIRST_WIDTH and bound < upper and cells <= _MOST_BRANCHED:
+                per_node = _STEPS_OF_NODE + cells // _CELLS_OF_STEP
+                branched = branch(rows, self._loss, upper, unit, budget // per_node)
+                steps += branched.nodes * per_node
                 if branched.spilled is not None:
                     upper = self._loss(branched.spilled) or 0
                     kept = self._without(branched.spilled)
@@ -161,29 +174,50 @@ class _Problem:
         extra = sum(group.extra for group in self.groups if spilled[list(group.members)].any())
         return int(self.savings[spilled].sum()) + extra
 
+    def _cover(self, stop: int, children: Sequence[Child]) -> None:
+        """What pairs can share, as bytes off the sizes: kept items need their sizes less their parts of a cover.
+
+        A row with a cover that is not tight, or the sizes alone, holds as well, only less sharply.
+        """
+        unshared = int(self.excess[stop]) + most_shared(children)
+        cheap, dear = covers(children)
+        if unshared > sum(cheap.values()):
+            self.covers[stop], self.needs[stop] = cheap, unshared - sum(cheap.values())
+        if unshared > sum(dear.values()):
+            self.second_covers[stop] = unshared - sum(dear.values()), dear
+
     def _rows(self) -> Rows:
-        """A row per stop, or per several of them, and one per core."""
+        """A row per stop, or per several of them; one per core; and one per second cover."""
         shown = self._shown()
         low, high = np.searchsorted(shown, self.first), np.searchsorted(shown, self.last)
         counts = np.maximum(high - low, 0)
         items = np.repeat(np.arange(len(counts)), counts)
-        rows = np.arange(len(items)) - np.repeat(np.cumsum(counts) - counts - low, counts)
-        coefficients = np.minimum(self.sizes[items], self.excess[shown][rows])
-        index = self.candidates[items]
-        shared = self.times[shown][rows] == self.instance.starts[index]
-        used = ~(shared & (self.instance.shareable[index] > 0))
-        in_cores = [(row, item) for row, core in enumerate(self.cores, len(shown)) for item in core]
-        core_rows, core_items = np.array(in_cores, np.int64).reshape(-1, 2).T
+        at_row_0 = np.cumsum(counts) - counts - low  # the entries of an item are one behind the other
+        rows = np.arange(len(items)) - np.repeat(at_row_0, counts)
+        coefficients = self.sizes[items]
+        for row, stop in enumerate(shown.tolist()):
+            for item, less in self.covers.get(stop, {}).items():
+                coefficients[at_row_0[item] + row] -= less
+        entries = [(rows, items, np.clip(coefficients, 0, self.needs[shown][rows]))]
+        needs = [*self.needs[shown].tolist()]
+        for core in self.cores:
+            entries.append((np.full(len(core), len(needs)), np.array(core), np.ones(len(core), np.int64)))
+            needs.append(1)
+        for stop, (need, cover) in self.second_covers.items():
+            live = np.flatnonzero((self.first <= stop) & (self.last > stop))
+            less = np.array([cover.get(item, 0) for item in live.tolist()])
+            entries.append((np.full(len(live), len(needs)), live, np.clip(self.sizes[live] - less, 0, need)))
+            needs.append(need)
+        rows, items, coefficients = (np.concatenate(each) for each in zip(*entries, strict=True))
+        used = coefficients > 0
+        return Rows(rows[used], items[used], coefficients[used], np.array(needs), self._costs())
+
+    def _costs(self) -> Array:
+        """What items lose at least when they are spilled, each with its part of the loss of its group."""
         costs = self.savings.copy()
         for group in self.groups:
             costs[list(group.members)] += group.extra // max(1, len(group.members))
-        return Rows(
-            rows=np.concatenate((rows[used], core_rows)),
-            items=np.concatenate((items[used], core_items)),
-            coefficients=np.concatenate((coefficients[used], np.ones(len(core_rows), np.int64))),
-            needs=np.concatenate((self.excess[shown], np.ones(len(self.cores), np.int64))),
-            costs=costs,
-        )
+        return costs
 
     def _shown(self) -> Array:
         """The stops that get a row: the worst one of every few, so that the rows are not too many."""
@@ -206,14 +240,12 @@ class _Problem:
                 gone[last].append(items[number])
         stops = []
         for stop in range(len(self.times)):
-            children = self._children(stop)
-            must_free = int(self.excess[stop]) + sum(child.size for child in children)
+            need, children = int(self.needs[stop]), self.children[stop]
+            must_free = int(self.excess[stop]) + most_shared(children)
             price = prices.get(stop, 0)
             clipped = self._clipped(stop) if price else ()
             deciding = _with_deadlines([items[number] for number in arrivals[stop]], int(self.excess[stop]))
-            stops.append(
-                Stop(gone[stop], deciding, must_free, children, price, int(self.excess[stop]), clipped)
-            )
+            stops.append(Stop(gone[stop], deciding, must_free, children, price, need, clipped))
         stops.append(Stop(gone[-1], [items[number] for number in arrivals[-1]], 0, (), 0, 0, ()))
         return stops
 
@@ -274,14 +306,14 @@ class _Problem:
             found.append(sum(1 << int(i) for i in np.flatnonzero(worse)))
         return found
 
-    def _children(self, stop: int) -> list[Child]:
+    def _children_at(self, stop: int) -> list[Child]:
         """The candidates that begin at a stop and may share a parent's bytes there."""
         begin, end = np.searchsorted(self.instance.starts, self.times[stop] + np.array([0, 1])).tolist()
         return [
             Child(
-                1 << self.number[child],
-                sum(1 << self.number[parent] for parent in self.instance.parents[child]),
+                self.number[child],
                 int(self.instance.sizes[child]),
+                tuple(self.number[parent] for parent in self.instance.parents[child]),
             )
             for child in range(begin, end)
             if self.instance.parents[child]
@@ -290,9 +322,9 @@ class _Problem:
     def _clipped(self, stop: int) -> list[tuple[int, int]]:
         """For candidates whose coefficient at a stop is below their size: the bit and the difference."""
         live = np.flatnonzero((self.first <= stop) & (self.last > stop))
-        index = self.candidates[live]
-        shared = (self.instance.starts[index] == self.times[stop]) & (self.instance.shareable[index] > 0)
-        less = self.sizes[live] - np.where(shared, 0, np.minimum(self.sizes[live], self.excess[stop]))
+        cover = self.covers.get(stop, {})
+        less = np.array([cover.get(item, 0) for item in live.tolist()])
+        less = self.sizes[live] - np.clip(self.sizes[live] - less, 0, self.needs[stop])
         return [(1 << int(number), int(by)) for number, by in zip(live, less, strict=True) if by]
 
 

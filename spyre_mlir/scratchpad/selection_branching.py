@@ -64,7 +64,7 @@ class _Search:
         """Nodes from a stack, the likelier child of each first."""
         count = len(self.problem.costs)
         scaled = self.matrix / self.problem.needs[:, None]
-        stack = [_Node(Simplex(scaled, self.problem.costs), np.full(count, -1), 0)]
+        stack = [_Node(Simplex(scaled, self.problem.costs.astype(np.float64)), np.full(count, -1), 0)]
         visited = 0
         while stack and visited < nodes:
             node = stack.pop()

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from spyre_mlir.scratchpad.sharing import Child, most_shared
+
 #: The spilled live items and the hit cores, as bit sets.
 Key = tuple[int, int]
 
@@ -44,18 +46,11 @@ class Item(NamedTuple):
     freed_before: int
 
 
-class Child(NamedTuple):
-    """A buffer that shares its bytes with a parent at a stop, if both are kept."""
-
-    bit: int
-    parents: int
-    size: int
-
-
 class Stop(NamedTuple):
     """An overloaded time: ``gone`` and ``arrivals`` since the one before.
 
-    ``must_free`` are the bytes that spilled items and kept pairs must make up. The multiplier prices what is
+    ``must_free`` are the bytes that spilled items and kept pairs must make up; ``children`` and their parents are
+    numbers of items. The multiplier prices what is
     freed beyond ``need``, in which each spilled item counts its size less its entry in ``clipped``.
     """
 
@@ -139,10 +134,7 @@ def _check(states: dict[Key, State], stop: Stop, limit: int) -> dict[Key, State]
     found: dict[Key, State] = {}
     for key, state in states.items():
         mask = key[0]
-        shared = sum(
-            child.size for child in stop.children if not mask & child.bit and child.parents & ~mask
-        )
-        if state.freed + shared < stop.must_free:
+        if state.freed + _shared(stop.children, mask) < stop.must_free:
             continue
         if stop.multiplier:
             counted = state.freed - sum(less for bit, less in stop.clipped if mask & bit)
@@ -151,6 +143,18 @@ def _check(states: dict[Key, State], stop: Stop, limit: int) -> dict[Key, State]
                 continue
         found[key] = state
     return found
+
+
+def _shared(children: Sequence[Child], spilled: int) -> int:
+    """Bytes that kept children share with kept parents."""
+    if not children:
+        return 0
+    kept = [
+        child._replace(parents=tuple(parent for parent in child.parents if not spilled >> parent & 1))
+        for child in children
+        if not spilled >> child.number & 1
+    ]
+    return most_shared(kept)
 
 
 def _keep_cheaper(states: dict[Key, State], key: Key, state: State) -> None:

@@ -1,9 +1,9 @@
 """The linear relaxation of covering problems, by the dual simplex method (Lemke, 1954).
 
-Minimise ``costs @ y`` over ``matrix @ y >= 1`` and lower <= y <= upper. With no costs below zero y = 0 is a dual solution
-to begin with, and the objective rises with every pivot; so the duals are a bound wherever it stops. A pivot flips
-variables from bound to bound as long as that alone helps (Maros, 2003). Narrower bounds leave the dual solution
-what it is: a branch and bound goes on from there.
+Minimise ``costs @ y`` over ``matrix @ y >= 1`` and lower <= y <= upper. With no costs below zero it can begin at
+y = 0, and the bound rises with every pivot; so the duals are valid wherever it stops. A pivot flips variables from
+bound to bound as long as that alone helps (Maros, 2003). Narrower bounds leave the duals valid: a branch and bound
+goes on from where its parent ended.
 
 All is done on single elements in a fixed order, without library sums, so that all machines agree to the bit.
 """
@@ -35,7 +35,7 @@ class Simplex:
 
     def __init__(self, matrix: Floats, costs: Floats) -> None:
         height, width = matrix.shape
-        self.table, self.reduced = matrix.copy(), costs.astype(np.float64)
+        self.table, self.reduced = matrix.copy(), costs.copy()
         self.lower = np.zeros(width + height)
         self.upper = np.concatenate((np.ones(width), np.full(height, np.inf)))
         self.outside = np.arange(width)

@@ -46,38 +46,45 @@ class MemoryPlanSolver(abc.ABC):
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:
         """A plan of the buffers; ``PlanError`` if they make no sense."""
         instance = Instance.of(buffers, space)
-        fits, saves = instance.sizes <= space.capacity, instance.savings > 0
-        able = instance.subset([int(at) for at in np.flatnonzero(fits & saves)])
+        able = instance.subset(np.flatnonzero(instance.fits & (instance.savings > 0)).tolist())
         found = self.place(able)
-        names = [buffer.name for buffer in able.buffers]
-        addresses = {names[at]: int(address) for at, address in sorted(found.addresses.items())}
-        spilled = {}
-        reasons = {names[at]: reason for at, reason in found.reasons.items()}
-        for at, buffer in enumerate(instance.buffers):
-            if buffer.name not in addresses:
-                barred = SAVES_NOTHING if fits[at] else TOO_LARGE
-                spilled[buffer.name] = reasons.get(buffer.name, LOST) if fits[at] and saves[at] else barred
-        least = sum(
-            buffer.traffic_if_spilled if fits[at] < 1 else min(buffer.traffic_if_placed, buffer.traffic_if_spilled)
-            for at, buffer in enumerate(instance.buffers)
-        )
-        traffic = sum(
-            buffer.traffic_if_placed if buffer.name in addresses else buffer.traffic_if_spilled
-            for buffer in instance.buffers
-        )
-        placed = able.load_of(np.isin(np.arange(len(able)), list(found.addresses)))
+        placed = np.isin(np.arange(len(able)), list(found.addresses))
+        addresses = {able.buffers[at].name: int(found.addresses[at]) for at in np.flatnonzero(placed).tolist()}
+        traffic = sum(_traffic(buffer, buffer.name in addresses) for buffer in instance.buffers)
         ends = (int(address + able.sizes[at]) for at, address in found.addresses.items())
         return MemoryPlan(
             solver=self.name,
             addresses=addresses,
-            spilled=spilled,
+            spilled=_spilled(instance, able, found),
             traffic=traffic,
-            bound=min(least + found.bound, traffic),
+            bound=min(_least(instance) + found.bound, traffic),
             peak=max(ends, default=0),
-            load=int(placed.max(initial=0)),
+            load=int(able.load_of(placed).max(initial=0)),
             work=found.work,
         )
 
     @abc.abstractmethod
     def place(self, instance: Instance) -> Placement:
         """Addresses for an instance, in which each buffer fits on its own and saves traffic."""
+
+
+def _spilled(instance: Instance, able: Instance, found: Placement) -> dict[str, str]:
+    """The reason of each buffer without an address."""
+    placed = {able.buffers[at].name for at in found.addresses}
+    told = {able.buffers[at].name: reason for at, reason in found.reasons.items()}
+    reasons = {}
+    for buffer, fits, saving in zip(instance.buffers, instance.fits, instance.savings, strict=True):
+        if buffer.name not in placed:
+            lost = told.get(buffer.name, LOST) if saving > 0 else SAVES_NOTHING
+            reasons[buffer.name] = lost if fits else TOO_LARGE
+    return reasons
+
+
+def _least(instance: Instance) -> int:
+    """The traffic of a plan that places every buffer that fits on its own and saves traffic."""
+    pairs = zip(instance.buffers, instance.fits, strict=True)
+    return sum(_traffic(buffer, bool(fits) and buffer.saving > 0) for buffer, fits in pairs)
+
+
+def _traffic(buffer: LifetimeBoundBuffer, placed: bool) -> int:
+    return buffer.traffic_if_placed if placed else buffer.traffic_if_spilled

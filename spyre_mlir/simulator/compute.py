@@ -67,7 +67,8 @@ def _scaled(function: Callable[[Array, tuple[int, ...]], Array], constant: str) 
 
 
 def _sum(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.asarray(np.sum(x, axis=axes, keepdims=True, dtype=np.float32))
+    """In float64: numpy's order of additions goes by the shape of a slice, which the bits must not depend on."""
+    return np.asarray(np.sum(x, axis=axes, keepdims=True, dtype=np.float64), np.float32)
 
 
 def _sum_of_squares(x: Array, axes: tuple[int, ...]) -> Array:

@@ -53,7 +53,7 @@ def _table(*ops: DeviceOp) -> dict[str, DeviceOp]:
 _BINARY = (
     "add sub revsub mul realdiv maximum minimum equal notequal greaterequal lesserequal greaterthan lesserthan"
 ).split()
-_UNARY = "abs neg exp reciprocal sigmoid silu relufwd floor identity".split()
+_UNARY = "abs neg exp reciprocal sigmoid silu relufwd floor".split()
 _UNARY_DL16 = "log sqrt rsqrt tanh gelufwd relu6fwd mish".split()
 _REDUCTIONS = "sum max min absmax".split()
 
@@ -61,6 +61,7 @@ DEVICE_OPS: dict[str, DeviceOp] = _table(
     *(DeviceOp(name, Kind.POINTWISE, 2) for name in _BINARY),
     *(DeviceOp(name, Kind.POINTWISE) for name in _UNARY),
     *(DeviceOp(name, Kind.POINTWISE, formats=(DL16,)) for name in _UNARY_DL16),
+    DeviceOp("identity", Kind.POINTWISE, formats=(DL16, FP32, INT32)),
     DeviceOp("where3", Kind.POINTWISE, 3),
     DeviceOp("clip", Kind.POINTWISE, constants=("clipMin", "clipMax")),
     DeviceOp("leakyrelufwd", Kind.POINTWISE, formats=(DL16,), constants=("alpha",)),

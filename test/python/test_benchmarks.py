@@ -25,9 +25,11 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "division",
         "layouts",
         "packing",
+        "planning",
         "restickify",
         "simulate",
         "startup",
+        "two-ops",
     ]
     assert all(line.endswith(".") for line in lines)
 

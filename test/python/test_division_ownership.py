@@ -255,3 +255,22 @@ def test_equal_views_are_equal_ownership(seed):
         touched.append(_touched(space, 0, division))
     assert same_owners(*found) == (touched[0] == touched[1])
     assert (mismatch(*found) is None) == (touched[0] == touched[1])
+
+
+def test_a_reader_of_fewer_sticks():
+    """A writer whose room is 4 sticks a row, a reader of 3: the first ones, at the same places of LX.
+
+    Fewer rows would be other places: the number of a stick goes by the count of rows.
+    """
+    layout = StickLayout.for_tensor((130, 256), "f16")
+    whole = BufferView.of(layout)
+
+    def view_of_part(rows: int, columns: int) -> CoreView:
+        part = Space((rows, columns), (whole,), (frozenset({0, 1}),))
+        return core_view(part, 0, Division.of((1, 1), part.units))
+
+    written = view_of_part(130, 256)
+    assert mismatch(written, view_of_part(130, 192)) is None
+    assert mismatch(written, view_of_part(130, 64)) is None
+    assert mismatch(view_of_part(130, 192), written) is not None
+    assert "but reads" in (mismatch(written, view_of_part(128, 256)) or "")

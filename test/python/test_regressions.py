@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import spyre_mlir
+from spyre_mlir.bundle.validate import validate
 
 
 def tensor(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -138,3 +139,13 @@ def test_a_span_beyond_the_limit_is_an_error_by_default() -> None:
 def test_an_island_with_a_constant_beyond_fp16_stays_f32() -> None:
     """The constant was cut to 65504, so the result was wrong by a factor of 15."""
     check(lambda a: ((a.float() * 1000) * 1000 / 1e6).half(), tensor(65, 70))
+
+
+@pytest.mark.parametrize("lx_planning", (True, False))
+def test_integers_can_be_copied(lx_planning: bool) -> None:
+    """The validator had copies of integers for an operation that the device has not; two other checks did not."""
+    x = torch.arange(4 * 65, dtype=torch.int32).reshape(4, 65)
+    program = spyre_mlir.compile(lambda a: (a, a + a, a * a), (x,), lx_planning=lx_planning)
+    assert not validate(program.bundle)
+    for result, expected in zip(program(x), (x, x + x, x * x), strict=True):
+        assert torch.equal(result, expected)
