@@ -88,7 +88,8 @@ def _min(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _prod(x: Array, axes: tuple[int, ...]) -> Array:
-    return np.prod(x, axis=axes, keepdims=True)
+    """In float64, as sums are."""
+    return np.asarray(np.prod(x, axis=axes, keepdims=True, dtype=np.float64), np.float32)
 
 
 def _sigmoid(x: Array) -> Array:

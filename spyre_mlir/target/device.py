@@ -28,6 +28,24 @@ class MatmulRates:
 
 
 @dataclass(frozen=True)
+class ArrayRates:
+    """The array of multiply-adds of a core; ``spyre_mlir.cost.model`` has the formula."""
+
+    multiply_adds_per_ns: float
+    full_rows: int
+    fill_exponent: float
+
+
+@dataclass(frozen=True)
+class RowReductionRates:
+    """Bandwidth of a reduction over the stick, by its rows: the least, and what few rows have more."""
+
+    least_bytes_per_ns: float
+    more_bytes_per_ns: float
+    decay_rows: float
+
+
+@dataclass(frozen=True)
 class Device:
     """Sizes in bytes, counts in units; the comments in ``spyre.toml`` name the sources."""
 
@@ -44,7 +62,10 @@ class Device:
     planning_span_bytes: int
     hbm_alignment_bytes: int
     one_way_bytes_per_ns: float
+    turnaround_ns_per_byte: float
     restickify_bytes_per_ns: float
+    broadcast_bytes_per_ns: float
+    row_reduction: RowReductionRates
     burst_bytes: int
     burst_overhead_bytes: int
     hbm_access_ns: float
@@ -52,6 +73,7 @@ class Device:
     saturation: tuple[float, ...]
     vector_sticks_per_ns: float
     partial_sum_ns: float
+    array: ArrayRates
     matmul: MatmulRates
     loop_iterations: int
     operand_layouts: int
@@ -86,7 +108,10 @@ def device() -> Device:
         planning_span_bytes=data["hbm"]["planning_span_bytes"],
         hbm_alignment_bytes=data["hbm"]["alignment_bytes"],
         one_way_bytes_per_ns=data["hbm"]["one_way_bytes_per_ns"],
+        turnaround_ns_per_byte=data["hbm"]["turnaround_ns_per_byte"],
         restickify_bytes_per_ns=data["hbm"]["restickify_bytes_per_ns"],
+        broadcast_bytes_per_ns=data["hbm"]["broadcast_bytes_per_ns"],
+        row_reduction=RowReductionRates(**data["row_reduction"]),
         burst_bytes=data["hbm"]["burst_bytes"],
         burst_overhead_bytes=data["hbm"]["burst_overhead_bytes"],
         hbm_access_ns=data["hbm"]["access_ns"],
@@ -94,6 +119,7 @@ def device() -> Device:
         saturation=tuple(data["hbm"]["saturation"]),
         vector_sticks_per_ns=data["vector"]["sticks_per_ns"],
         partial_sum_ns=data["ring"]["partial_sum_ns"],
+        array=ArrayRates(**data["array"]),
         matmul=MatmulRates(**data["matmul"]),
         loop_iterations=data["program"]["loop_iterations"],
         operand_layouts=data["program"]["operand_layouts"],

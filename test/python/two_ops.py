@@ -345,10 +345,7 @@ def producers(bundle: Bundle) -> set[str]:
 
 
 def sums_of(bundle: Bundle, number: int) -> list[tuple[str, tuple[int, ...]]]:
-    """What the order of additions in a result follows from: its sums, and how cores share them.
-
-    In fp32 also how they slice what is not summed: the simulator's numpy adds up a narrow slice in another order.
-    """
+    """What the order of additions in a result follows from: its sums, and how cores share them."""
     wanted, found = {f"result{number}"}, []
     for design, (*inputs, output) in reversed(executions(bundle)):
         if output in wanted:
@@ -365,10 +362,7 @@ def _adds(design: Design) -> bool:
 
 def _shared(design: Design) -> tuple[int, ...]:
     scale = design.operands[-1].scale
-    is_wide = design.data_format == FP32
-    return tuple(
-        split for label, split in sorted(design.slices.items()) if is_wide or scale.get(label, 1) < 0
-    )
+    return tuple(split for label, split in sorted(design.slices.items()) if scale.get(label, 1) < 0)
 
 
 def least_bytes(bundle: Bundle) -> int:

@@ -1,0 +1,71 @@
+"""What an operation does, as neutral facts: neither IR nor bundle, so either can be priced by ``model.py``.
+
+``of_space.py`` takes the facts from a divided iteration space, ``reuse.py`` adds what the program as a whole tells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spyre_mlir.target.ops import KINDS, Kind
+
+
+@dataclass(frozen=True)
+class OperandWork:
+    """One access of an operation to a buffer.
+
+    ``bytes`` are those of the device buffer that are touched, padding included, of all cores; what several cores
+    load alike counts once. ``core_bytes`` are those of the busiest core, ``fan_out`` the cores that share each
+    load (1: none), ``run_bytes`` what a core moves contiguously. An operand ``in_lx`` moves nothing through
+    device memory. One that is ``reused`` does by the plan, but the backend need not fetch it again (``reuse.py``).
+    """
+
+    writes: bool
+    bytes: int
+    core_bytes: int
+    fan_out: int
+    run_bytes: int
+    in_lx: bool = False
+    reused: bool = False
+
+    @property
+    def moved_bytes(self) -> int:
+        """Bytes of device memory by the plan, whether or not they have to be fetched."""
+        return 0 if self.in_lx else self.bytes
+
+
+@dataclass(frozen=True)
+class OperationWork:
+    """One execution of a divided operation; everything ``per_core`` is of the busiest core.
+
+    ``sticks_per_core`` are the sticks that its vector unit passes: positions of the iteration space, 64 of a
+    2-byte lane dim at a time; 0 on the array. ``multiply_adds_per_core`` and ``rows_per_core`` (of the first
+    matrix) are those of a matmul, else 0. ``parts`` are the slices of the reduced dims, whose partial results
+    are added over the ring, ``outputs_per_core`` the elements of the result, ``results`` those of all cores.
+    ``broadcast`` says that an operand is repeated along a dim of the result. The output is the last operand.
+    """
+
+    opcode: str
+    cores: int
+    sticks_per_core: int
+    multiply_adds_per_core: int
+    rows_per_core: int
+    parts: int
+    outputs_per_core: int
+    results: int
+    broadcast: bool
+    operands: tuple[OperandWork, ...]
+
+    @property
+    def kind(self) -> Kind:
+        return KINDS[self.opcode]
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of device memory read by the plan."""
+        return sum(each.moved_bytes for each in self.operands if not each.writes)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of device memory written by the plan."""
+        return sum(each.moved_bytes for each in self.operands if each.writes)
