@@ -92,7 +92,7 @@ class _Search:
         if self.lost:
             self._select_and_pack()
         if self.lost > self.bound:
-            self._anneal()
+            self._try_others()
 
     def _heuristics(self) -> Iterator[Mapping[int, int]]:
         """Every heuristic on all buffers, the one that succeeds most often first."""
@@ -181,11 +181,15 @@ class _Search:
             return False
         return self.packing_left > 0 and self._pack(members, _NODES_OF_CORE)[1]
 
-    def _anneal(self) -> None:
-        found = AnnealingSolver().place(self.instance)
-        self.work += found.work
-        self._offer(found.addresses)
-        self._offer(self._with_others(found.addresses))
+    def _try_others(self) -> None:
+        """Without a proof, the other searches have a say: no solver of ours moves less."""
+        from spyre_mlir.scratchpad.exact import ExactSolver
+
+        for solver in (AnnealingSolver(), ExactSolver()):
+            found = solver.place(self.instance)
+            self.work += found.work
+            self._offer(found.addresses)
+            self._offer(self._with_others(found.addresses))
 
 
 def _orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:

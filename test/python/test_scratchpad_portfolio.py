@@ -27,6 +27,7 @@ from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
 from spyre_mlir.scratchpad.cores import shrink
+from spyre_mlir.scratchpad.exact import ExactSolver
 from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
 from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
 from spyre_mlir.scratchpad.portfolio import PortfolioSolver
@@ -37,6 +38,7 @@ OTHERS = (
     BestFitLayoutSolver(),
     LargestFirstSolver(),
     AnnealingSolver(),
+    ExactSolver(),
 )
 
 HERE = Path(__file__).parent
@@ -120,17 +122,19 @@ def test_cut_short_it_is_still_right_about_its_bound():
 
 @pytest.mark.parametrize("block", range(10))
 def test_no_other_solver_moves_less(block):
-    """A thousand random sets of up to 12 buffers; every plan obeys the definition."""
+    """Ten thousand random sets of up to 12 buffers; every plan obeys the definition."""
     unproven = 0
-    for seed in range(100 * block, 100 * block + 100):
+    for seed in range(1000 * block, 1000 * block + 1000):
         some, space = random_set(seed)
         plan = PortfolioSolver().plan(some, space)
         check_plan(some, space, plan)
         assert not list(conflicts(some, space, plan))
         unproven += not plan.proven
-        for other in OTHERS[: 4 if plan.proven else 5]:
-            assert plan.bound <= plan.traffic <= other.plan(some, space).traffic
-    assert unproven <= 2
+        for other in OTHERS[: 4 if plan.proven else None]:
+            found = other.plan(some, space)
+            assert not list(conflicts(some, space, found))
+            assert plan.bound <= plan.traffic <= found.traffic
+    assert unproven <= 5
 
 
 @needs_patterns
