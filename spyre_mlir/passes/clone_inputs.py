@@ -11,7 +11,7 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._clones import copy_division, insert_clone, read_instead
+from spyre_mlir.passes._clones import copy_division, has_known_padding, insert_clone, read_instead, whole_of
 from spyre_mlir.passes._lx_candidates import barred
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._usage import Access, Touched, Usage
@@ -42,16 +42,21 @@ class CloneInputs(Pass):
         for func in functions(module):
             usage = Usage(func)
             for touched in list(usage.buffers.values()):
-                if len(touched.reads) > 1 and (touched.given or barred(touched, usage)):
-                    self._clone(usage, touched, room)
+                if len(touched.reads) < 2 or not (touched.given or barred(touched, usage)):
+                    continue
+                if has_known_padding(touched, func):
+                    reason = "its readers rely on what the host writes into its padding"
+                    self.remark(touched.reads[0].user.op, "no clone", reason)
+                    continue
+                self._clone(usage, touched, room)
 
     def _clone(self, usage: Usage, touched: Touched, room: int) -> None:
-        for view, readers in _agreeing(touched.reads):
+        for view, whole, readers in _agreeing(touched.reads):
             if len(readers) < 2:
                 continue
             first = min(readers, key=lambda access: access.position).user.op
             what = f"{len(readers)} of {len(touched.reads)} readers of one {'input' if touched.given else 'buffer'}"
-            division = copy_division(usage.memory, touched.root, view)
+            division = copy_division(usage.memory, whole, view)
             if division is None:
                 self.remark(first, "no clone", f"{what}: their cores share parts of it")
                 continue
@@ -60,21 +65,25 @@ class CloneInputs(Pass):
                 self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {room}")
                 continue
             point = ir.InsertionPoint(first)
-            clone = insert_clone(touched.root, division, point, first.location, self.name, what)
-            read_instead(clone, touched.root, readers)
+            clone = insert_clone(whole, division, point, first.location, self.name, what)
+            read_instead(clone, readers)
             self.remark(first, "clone", f"{what} take a clone of {size} bytes per core")
 
 
-def _agreeing(reads: Sequence[Access]) -> list[tuple[CoreView, list[Access]]]:
-    """The reads by what their cores own, the first of each first; those of no region of the buffer are left out."""
-    found: list[tuple[CoreView, list[Access]]] = []
+def _agreeing(reads: Sequence[Access]) -> list[tuple[CoreView, ir.Value, list[Access]]]:
+    """The reads by what their cores own, and of which value: the same buffer can be read while it is filled.
+
+    The first of each first; reads of no region of the buffer are left out.
+    """
+    found: list[tuple[CoreView, ir.Value, list[Access]]] = []
     for access in reads:
         own = view_of(access.user.space, access.operand, access.user.division)
         if own is None:
             continue
-        known = next((readers for view, readers in found if same_owners(view, own)), None)
+        whole = whole_of(access.user.values[access.operand])
+        known = next((some for view, value, some in found if value == whole and same_owners(view, own)), None)
         if known is None:
-            found.append((own, [access]))
+            found.append((own, whole, [access]))
         else:
             known.append(access)
     return found

@@ -59,11 +59,11 @@ class CloneOutputs(Pass):
         point = ir.InsertionPoint.after(maker_of(touched.root))
         reason = f"{what} need it in device memory"
         clone = insert_clone(touched.root, division, point, writer.user.op.location, self.name, reason)
-        read_instead(clone, touched.root, there)
+        read_instead(clone, there)
         end = usage.end
         for value in list(end.operands):
             if usage.root(value) == touched.root:
-                replace_operand(clone, touched.root, end, value)
+                replace_operand(clone, end, value)
         self.remark(writer.user.op, "clone", f"{what} take a clone in device memory")
 
 

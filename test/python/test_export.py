@@ -29,7 +29,7 @@ TEXT = """func.func @main(%x: tensor<3x65xf16>) -> tensor<3x65xf16> {
 
 @pytest.fixture(scope="module")
 def program() -> spyre_mlir.Program:
-    return spyre_mlir.compile(TEXT, sencores=3)
+    return spyre_mlir.compile(TEXT, sencores=3, lx_planning=False)
 
 
 def parsed(text: str) -> ir.Module:
