@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from division_spaces import Operand, space_of
 
-from spyre_mlir.cost.operation import compute_ns, memory_ns
+from spyre_mlir.cost.model import access_ns, compute_ns, ring_ns, stream_bytes_per_ns
+from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.division import Division
 from spyre_mlir.division.agreement import Shared, Variant, Work, _variants, agree
 from spyre_mlir.division.distribute import work_distribution
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.target.device import device
 
 LX = device().usable_lx_bytes()
@@ -63,11 +64,11 @@ def cost(works, buffers, chosen) -> float:
     touched = {access for buffer in buffers for access in buffer.accesses}
     total = 0.0
     for at, (each, variant) in enumerate(zip(works, chosen, strict=True)):
-        total += compute_ns(each.opcode, each.space, variant.division)
-        for operand in range(len(each.space.views)):
+        done = operation_work(each.opcode, each.space, variant.division)
+        total += compute_ns(done) + ring_ns(done)
+        for operand, access in enumerate(done.operands):
             if (at, operand) not in touched:
-                moved, _ = hbm_bytes(each.space, operand, variant.division)
-                total += memory_ns(moved, variant.division.cores)
+                total += access_ns(access, done.cores, stream_bytes_per_ns(done))
     return total + sum(_buffer_cost(works, buffer, chosen) for buffer in buffers)
 
 
@@ -78,18 +79,20 @@ def _buffer_cost(works, buffer, chosen) -> float:
         view = view_of(works[at].space, operand, division)
         fits = local_bytes(works[at].space, operand, division) <= LX
         views[at, operand] = view.regions if view and not view.partial and fits else None
-        moved[at, operand] = memory_ns(hbm_bytes(works[at].space, operand, division)[0], division.cores)
+        done = operation_work(works[at].opcode, works[at].space, division)
+        moved[at, operand] = access_ns(done.operands[operand], done.cores, stream_bytes_per_ns(done))
     spilled = sum(moved.values())
     at, operand = buffer.accesses[0]
-    once = hbm_bytes(works[at].space, operand, works[at].division)[0]
+    first = operation_work(works[at].opcode, works[at].space, works[at].division).operands[operand]
     own = set(views.values()) if buffer.given else {views[buffer.accesses[0]]}
-    choices = [spilled]
+    choices: list[float] = [spilled]
     for view in own:
         if view is None or len(set(view)) < len(view):
             continue
         rest = sum(moved[access] for access, each in views.items() if each != view)
         copied = buffer.given or buffer.result or rest > 0
-        choices.append(rest + (memory_ns(once, len(view)) if copied else 0))
+        copy = replace(first, core_bytes=first.bytes // len(view), fan_out=1)
+        choices.append(rest + (access_ns(copy, len(view)) if copied else 0))
     return min(choices)
 
 

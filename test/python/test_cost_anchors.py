@@ -1,0 +1,56 @@
+"""The cost model against the measured times of hardware.md: ranks and errors, and what no row decides alone."""
+
+from __future__ import annotations
+
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.anchors import all_anchors, rank_correlation, ratios, rms_log_error, spearman  # noqa: E402
+from spyre_mlir.cost.model import program_cost  # noqa: E402
+
+
+def test_ranks_and_errors_are_within_the_limits():
+    """Rank correlation at least 0.95, RMS of log time at most 0.25, over every row that tells a time."""
+    rows = all_anchors()
+    assert len(rows) == 12
+    assert rank_correlation(rows) >= 0.95 and rms_log_error(rows) <= 0.25
+
+
+@pytest.mark.parametrize("left_out", range(12))
+def test_no_row_carries_the_error_limit(left_out: int):
+    """Without any one of the rows the others stay within it."""
+    rows = [row for at, row in enumerate(all_anchors()) if at != left_out]
+    assert rms_log_error(rows) <= 0.25
+
+
+def test_every_prediction_is_within_its_bracket_and_half_as_much_again():
+    for row in all_anchors():
+        cost = program_cost(row.works)
+        assert cost.lower_ns <= cost.total_ns <= cost.upper_ns
+        assert abs(row.log_error) <= math.log(1.5)
+
+
+def test_ratios_of_plans():
+    """Batch-innermost layouts up to 8.3 times slower; 32 slices of rows about 2.5; divisions that agree 17 % faster."""
+    found = ratios()
+    assert 2 < found["default_over_batch_outermost"] <= 8.3
+    assert found["rows_32_over_4x8"] == pytest.approx(2.5, rel=0.1)
+    assert found["mlp_not_agreeing"] == pytest.approx(1 / 0.83, rel=0.1)
+
+
+def test_the_stages_of_softmax_rank_but_for_the_clone():
+    """Each stage of LX planning is cheaper than the one before; the last two differ by 1 % measured."""
+    nothing, reductions, in_place, clone, *_ = (row.predicted_us for row in all_anchors())
+    assert nothing > reductions > in_place and nothing > reductions > clone
+
+
+def test_rank_correlation_of_a_hand_made_table():
+    """One swap of neighbours among four: 1 - 6 * 2 / (4 * 15) = 0.8; equal values share their ranks."""
+    assert spearman([2, 1, 30, 40], [1, 2, 3, 4]) == pytest.approx(0.8)
+    assert spearman([5, 5, 9], [1, 2, 3]) == pytest.approx(3**0.5 / 2)

@@ -1,0 +1,172 @@
+"""The prices of the cost model: each factor against a calculation by hand, and what must never get cheaper."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from spyre_mlir.cost.model import (
+    OperationCost,
+    access_ns,
+    compute_ns,
+    memory_ns,
+    operation_cost,
+    program_cost,
+    ring_ns,
+    saturation,
+    stream_ns,
+)
+from spyre_mlir.cost.work import OperandWork, OperationWork
+
+MEGABYTE = 1_000_000
+READ = OperandWork(False, MEGABYTE, MEGABYTE // 32, 1, 4096)
+WRITE = replace(READ, writes=True)
+UNARY = OperationWork("exp", 32, 3000, 0, 0, 1, 192_000, 6_144_000, False, (READ, WRITE))
+MATMUL = OperationWork("batchmatmul", 32, 0, 1_140_000, 64, 1, 4096, 131_072, False, (READ, READ, WRITE))
+
+
+def test_the_vector_unit_passes_one_stick_per_cycle_and_corelet():
+    """Two corelets at 1.5 GHz: 3000 sticks take 1000 ns."""
+    assert compute_ns(UNARY) == 1000
+
+
+@pytest.mark.parametrize(("rows", "slowdown"), [(128, 1), (64, 1), (16, 2), (4, 4), (1, 8)])
+def test_the_array_fills_with_the_root_of_rows(rows: int, slowdown: float):
+    """1140 multiply-adds per ns; below 64 rows (rows / 64)^0.5 of them."""
+    assert compute_ns(replace(MATMUL, rows_per_core=rows)) == pytest.approx(1000 * slowdown)
+
+
+def test_a_split_reduction_keeps_one_corelet_busy():
+    """Half the rate however many parts there are, and a hop more per part."""
+    halves, quarters = (replace(MATMUL, parts=parts) for parts in (2, 4))
+    assert compute_ns(halves) == compute_ns(quarters) == 2000
+    assert [ring_ns(each) for each in (MATMUL, halves, quarters)] == [0, 4096 * 0.14, 3 * 4096 * 0.14]
+
+
+def test_one_way_and_balanced_bandwidth():
+    """150 GB/s in one direction, 105 if as much is written as read (hardware.md)."""
+    assert memory_ns(replace(UNARY, operands=(READ,))) == pytest.approx(MEGABYTE / 150)
+    assert memory_ns(UNARY) == pytest.approx(2 * MEGABYTE / 105, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("opcode", "broadcast", "results", "rate"),
+    [("mul", True, 1, 118), ("ReStickifyOpHBM", False, 1, 116), ("sum", False, 3700, 114 + 61 / 2.718281828)],
+)
+def test_kinds_with_a_measured_rate(opcode: str, broadcast: bool, results: int, rate: float):
+    """Repeated operands, restickify, row reductions: the rate of all that is read and written."""
+    work = replace(UNARY, opcode=opcode, broadcast=broadcast, results=results)
+    assert memory_ns(work) == pytest.approx(2 * MEGABYTE / rate)
+
+
+def test_reductions_of_few_rows_have_the_whole_bandwidth():
+    """114 + 61 exp(-rows / 3700) is above 150 for few rows."""
+    assert memory_ns(replace(UNARY, opcode="max", results=64, operands=(READ,))) == pytest.approx(
+        MEGABYTE / 150
+    )
+
+
+def test_operands_that_more_than_eight_cores_share_wait():
+    """(fan-out / 8)^0.75: not for 8 cores, 2.83 times as long for 32."""
+    one, eight, all_cores = (stream_ns(replace(READ, fan_out=cores), 32, 150) for cores in (1, 8, 32))
+    assert one == eight and all_cores / one == pytest.approx(4**0.75)
+
+
+def test_few_cores_do_not_saturate_the_memory():
+    """Published 0.43 of the peak for 4 cores, 0.54 for 8 and more, here relative to all cores."""
+    assert saturation(4) == pytest.approx(0.43 / 0.54) and saturation(8) == saturation(32) == 1
+    assert stream_ns(READ, 4, 150) == pytest.approx(MEGABYTE / 150 * 0.54 / 0.43)
+
+
+def test_the_busiest_core_is_no_faster_than_alone():
+    """If one core of 32 moves all, the others do not help."""
+    assert stream_ns(replace(READ, core_bytes=MEGABYTE), 32, 150) == stream_ns(READ, 1, 150)
+
+
+def test_single_sticks_are_slower_than_bursts():
+    """n runs of r bytes cost n (r + 483), against bursts of 4096: 4.27 times as much for sticks."""
+    sticks, bursts = (stream_ns(replace(READ, run_bytes=run), 32, 150) for run in (128, 4096))
+    assert sticks / bursts == pytest.approx((1 + 483 / 128) / (1 + 483 / 4096), rel=1e-4)
+
+
+def test_what_is_in_lx_moves_nothing_and_waits_for_nothing():
+    inside = replace(UNARY, operands=(replace(READ, in_lx=True), replace(WRITE, in_lx=True)))
+    assert operation_cost(inside) == OperationCost(1000, 0, 0, 0)
+    assert (inside.read_bytes, inside.written_bytes) == (0, 0)
+
+
+def test_what_is_reused_waits_but_moves_nothing():
+    """Its bytes stay in the plan's traffic."""
+    reused = replace(UNARY, operands=(replace(READ, reused=True), WRITE))
+    assert operation_cost(reused).overhead_ns == operation_cost(UNARY).overhead_ns == 2 * 967
+    assert memory_ns(reused) == pytest.approx(MEGABYTE / 150) and reused.read_bytes == MEGABYTE
+
+
+def test_the_price_is_made_of_separable_parts():
+    """Without overlap: compute, an access each, the ring, and the turnaround that takes two operands."""
+    parts = compute_ns(MATMUL) + sum(access_ns(each, 32) for each in MATMUL.operands) + ring_ns(MATMUL)
+    assert operation_cost(MATMUL).serial_ns == pytest.approx(parts + 0.00574 * MEGABYTE)
+
+
+def test_what_binds_an_operation():
+    """The longest part; of 9 + 1 + 1 + 1 compute and memory overlap, whichever is the longer."""
+    costs = [OperationCost(*(9 if at == which else 1 for at in range(4))) for which in range(4)]
+    assert [each.bound_by for each in costs] == ["compute", "memory", "ring", "overhead"]
+    assert [each.total_ns for each in costs] == [11, 11, 11, 11]
+
+
+def test_a_program_lies_within_its_bracket():
+    """Two operations, one bound by compute and one by memory."""
+    made = program_cost([UNARY, replace(MATMUL, multiply_adds_per_core=114_000_000)])
+    one, two = made.operations
+    assert (one.bound_by, two.bound_by) == ("memory", "compute")
+    assert made.lower_ns == one.compute_ns + two.compute_ns
+    assert made.total_ns == pytest.approx(one.memory_ns + two.compute_ns + one.overhead_ns + two.overhead_ns)
+    assert made.lower_ns < made.total_ns < made.upper_ns
+
+
+def _random_work(rng: random.Random) -> OperationWork:
+    operands = tuple(
+        OperandWork(
+            writes, bytes_ := rng.randint(1, 1 << 24), bytes_ // rng.randint(1, 32),
+            rng.choice((1, 8, 16, 32)), 128 << rng.randint(0, 8), rng.random() < 0.2, rng.random() < 0.2,
+        )
+        for writes in (False, False, True)
+    )  # fmt: skip
+    opcode = rng.choice(("mul", "sum", "sumnonstick", "batchmatmul", "ReStickifyOpHBM"))
+    matmul = opcode == "batchmatmul"
+    numbers = [rng.randint(1, 1 << 20) for _ in range(2)]
+    return OperationWork(
+        opcode, rng.randint(1, 32), 0 if matmul else numbers[0], numbers[0] if matmul else 0,
+        rng.randint(1, 512), rng.choice((1, 2, 8)), numbers[1], numbers[1], opcode == "mul", operands,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_more_work_is_never_cheaper(seed: int):
+    """More bytes, more sharing, shorter runs, a busier core, fewer cores, fewer rows, more parts; LX is cheaper."""
+    rng = random.Random(seed)
+    work = _random_work(rng)
+    at = rng.randrange(3)
+    operand = work.operands[at]
+
+    def with_operand(**changes):
+        return replace(
+            work, operands=(*work.operands[:at], replace(operand, **changes), *work.operands[at + 1 :])
+        )
+
+    dearer = [
+        with_operand(bytes=operand.bytes + rng.randint(1, MEGABYTE)),
+        with_operand(fan_out=operand.fan_out + 8),
+        with_operand(run_bytes=operand.run_bytes // 2),
+        with_operand(core_bytes=operand.core_bytes * 2),
+        replace(work, cores=max(1, work.cores // 2)),
+        replace(work, parts=2 * work.parts),
+        replace(work, rows_per_core=max(1, work.rows_per_core // 2)),
+    ]
+    price = operation_cost(work).total_ns
+    assert all(operation_cost(each).total_ns >= price for each in dearer)
+    assert operation_cost(with_operand(in_lx=True)).total_ns <= price
+    assert operation_cost(with_operand(reused=True)).total_ns <= price

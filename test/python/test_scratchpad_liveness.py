@@ -1,0 +1,103 @@
+"""Lifetimes over loops, against a program that is written out; and the order of reasons."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
+from spyre_mlir.scratchpad.liveness import Life, Loop, Step, lifetimes
+
+
+def test_a_straight_line():
+    """Live from the first touch to the last."""
+    program = [Step((), ("a",)), Step(("a",), ("b",)), Step(("a", "b"), ("c",))]
+    assert lifetimes(program) == {
+        "a": Life((0, 1, 2), False),
+        "b": Life((1, 2), False),
+        "c": Life((2,), False),
+    }
+
+
+def test_what_is_not_written_first_is_read_first():
+    assert lifetimes([Step(("x",), ("y",))])["x"] == Life((0,), True)
+
+
+def test_what_a_loop_reads_from_outside_lives_to_its_end():
+    """The next iteration reads it again."""
+    program = [Step((), ("a",)), Loop((Step(("a",), ("t",)), Step(("t",), ("u",)))), Step(("u",), ())]
+    lives = lifetimes(program)
+    assert lives["a"] == Life((0, 1, 2), False)
+    assert lives["t"] == Life((1, 2), False)
+    assert lives["u"] == Life((1, 2, 3), False)
+
+
+def test_what_an_iteration_leaves_for_the_next_lives_for_the_whole_loop():
+    """An accumulator that is read before it is written."""
+    body = Loop((Step(("x",), ("t",)), Step(("sum", "t"), ("sum",))))
+    assert lifetimes([Step((), ("sum",)), body])["sum"] == Life((0, 1, 2), False)
+    assert lifetimes([body])["sum"] == Life((0, 1), True)
+
+
+def test_nested_loops():
+    """A buffer of the outer body is live through the inner loop that reads it, not through the outer one."""
+    inner = Loop((Step(("a",), ("t",)),))
+    program = [Loop((Step(("x",), ("a",)), inner, Step(("y",), ("b",)), Step(("b",), ("z",))))]
+    assert lifetimes(program)["a"] == Life((0, 1), False)
+    assert lifetimes(program)["b"] == Life((2, 3), False)
+
+
+def written_out(program: Sequence[Step | Loop], start: int = 0, times: int = 3) -> list[tuple[int, Step]]:
+    """Every step with its position in the text, loops repeated."""
+    found, position = [], start
+    for item in program:
+        if isinstance(item, Step):
+            found.append((position, item))
+            position += 1
+            continue
+        body = written_out(item.body, position, times)
+        found += body * times
+        position += len({each for each, _ in body})
+    return found
+
+
+def needed(program: Sequence[Step | Loop]) -> Iterator[tuple[str, int]]:
+    """Every buffer with every position at which its contents are still wanted: since they were written, or loaded."""
+    trace = written_out(program)
+    for at, (position, step) in enumerate(trace):
+        for name in (*step.reads, *step.writes):
+            yield name, position
+        for name in step.reads:
+            before = [k for k in range(at) if name in trace[k][1].writes]
+            touched = [k for k in range(at) if name in (*trace[k][1].reads, *trace[k][1].writes)]
+            since = before[-1] if before else min(touched, default=at)
+            yield from ((name, trace[k][0]) for k in range(since, at))
+
+
+def random_body(rng: random.Random, names: Sequence[str], depth: int) -> list[Step | Loop]:
+    made: list[Step | Loop] = []
+    for _ in range(rng.randint(1, 4)):
+        if depth and rng.random() < 0.4:
+            made.append(Loop(tuple(random_body(rng, names, depth - 1))))
+        else:
+            made.append(Step(tuple(rng.sample(names, rng.randint(0, 2))), (rng.choice(names),)))
+    return made
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_life_is_too_short(seed: int):
+    """Random nests: where the written-out program still wants a buffer, it is live."""
+    rng = random.Random(seed)
+    program = random_body(rng, "abcdef", 2)
+    lives = lifetimes(program)
+    for name, position in needed(program):
+        assert lives[name].uses[0] <= position <= lives[name].uses[-1], (name, position)
+
+
+def test_reasons_have_one_order():
+    """That of the list, one of each; the text is the barrier and the detail."""
+    given = [Reason(Barrier.TOO_LARGE, "x"), Reason(Barrier.BOUNDARY), Reason(Barrier.TOO_LARGE, "y")]
+    assert [str(each) for each in ordered(given)] == ["graph input or output", "too large: x"]
+    assert list(Barrier)[-1] is Barrier.LOST
