@@ -124,12 +124,11 @@ def memory_ns(work: OperationWork) -> float:
     return streams + min(read, written) * device().turnaround_ns_per_byte
 
 
-def access_ns(
-    operand: OperandWork, cores: int, bytes_per_ns: float | None = None, latency: bool = True
-) -> float:
+def access_ns(operand: OperandWork, cores: int, bytes_per_ns: float | None = None) -> float:
     """What one operand costs in device memory by itself: the separable part of an operation's price.
 
-    The wait for its first byte and its stream. What is left out is the turnaround, which takes two operands.
+    The wait for its first byte and its stream, one way without a rate. What is left out is the turnaround, which
+    takes two operands.
     """
     return device().hbm_access_ns + stream_ns(operand, cores, bytes_per_ns or device().one_way_bytes_per_ns)
 
@@ -137,10 +136,10 @@ def access_ns(
 def stream_ns(operand: OperandWork, cores: int, bytes_per_ns: float) -> float:
     """Time to move an operand at a rate that all cores together attain, in runs and with contention."""
     matmul = device().matmul
-    whole = operand.bytes / saturation(cores)
-    busiest = operand.core_bytes / saturation(1)  # no core is faster among others than alone
     contention = max(1.0, operand.fan_out / matmul.uncontended_cores) ** matmul.contention_exponent
-    return max(whole, busiest) / bytes_per_ns * contention * _bursts(operand)
+    whole = operand.bytes * contention / saturation(cores)
+    busiest = operand.core_bytes / saturation(1)  # no core is faster among others than alone
+    return max(whole, busiest) / bytes_per_ns * _bursts(operand)
 
 
 def _bursts(operand: OperandWork) -> float:

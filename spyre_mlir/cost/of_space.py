@@ -45,9 +45,7 @@ def operation_work(
     )
 
 
-def _operand(
-    space: Space, division: Division, number: int, tile: Sequence[int], in_lx: bool
-) -> OperandWork:
+def _operand(space: Space, division: Division, number: int, tile: Sequence[int], in_lx: bool) -> OperandWork:
     writes = number == len(space.views) - 1
     absent = frozenset(range(len(space.sizes))) - space.present[number]
     return OperandWork(

@@ -12,17 +12,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.operation import compute_ns, memory_ns
+from spyre_mlir.cost.model import access_ns, compute_ns, ring_ns, stream_bytes_per_ns
+from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.matching import Mapping, matching_division, view_of
 from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
 from spyre_mlir.division.spans import span_bytes
-from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout.elimination import Sum
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.device import device
@@ -82,9 +82,9 @@ class Agreement:
 def agree(works: Sequence[Work], buffers: Sequence[Shared], capacity: int, most: int = 8) -> Agreement:
     """The variants with the smallest sum; each work has at most ``most``, ``capacity`` is that of LX in bytes."""
     variants = _variants(works, buffers, most)
-    if all(len(some) == 1 for some in variants):
-        return Agreement(tuple(some[0] for some in variants), 0, 0, True)
     homes = [_homes(works, variants, buffer, capacity) for buffer in buffers]
+    if all(len(some) == 1 for some in variants) or not any(homes):
+        return Agreement(tuple(some[0] for some in variants), 0, 0, True)
     total = Sum([len(some) for some in variants] + [len(some) + 1 for some in homes])
     touched = {access for buffer in buffers for access in buffer.accesses}
     for at, work in enumerate(works):
@@ -207,10 +207,22 @@ def _homes(
 
 def _own_ns(work: Work, at: int, division: Division, touched: set[tuple[int, int]]) -> float:
     """Compute time, and memory time of the operands that are in device memory in any case."""
-    operands = range(len(work.space.views))
-    moved = [hbm_bytes(work.space, each, division)[0] for each in operands if (at, each) not in touched]
-    memory = sum(memory_ns(bytes_, division.cores) for bytes_ in moved)
-    return compute_ns(work.opcode, work.space, division) + memory
+    done = operation_work(work.opcode, work.space, division)
+    alone = (operand for operand in range(len(done.operands)) if (at, operand) not in touched)
+    return compute_ns(done) + ring_ns(done) + sum(_access_ns(work, operand, division) for operand in alone)
+
+
+def _access_ns(work: Work, operand: int, division: Division) -> float:
+    """What an operand costs in device memory."""
+    done = operation_work(work.opcode, work.space, division)
+    return access_ns(done.operands[operand], done.cores, stream_bytes_per_ns(done))
+
+
+def _copy_ns(work: Work, operand: int, division: Division, home: Home) -> float:
+    """What a copy of the buffer of an operand costs that the cores of a home move."""
+    touched = operation_work(work.opcode, work.space, division).operands[operand]
+    cores = len(home.view.regions)
+    return access_ns(replace(touched, core_bytes=touched.bytes // cores, fan_out=1), cores)
 
 
 def _add_buffer(
@@ -227,7 +239,7 @@ def _add_buffer(
         writes = number == 0 and not buffer.given
         table = np.empty((len(variants[at]), len(homes) + 1))
         for row, variant in enumerate(variants[at]):
-            moved = memory_ns(hbm_bytes(work.space, operand, variant.division)[0], variant.division.cores)
+            moved = _access_ns(work, operand, variant.division)
             view = _view(work, operand, variant)
             table[row, -1] = moved
             for column, home in enumerate(homes):
@@ -235,8 +247,8 @@ def _add_buffer(
                 table[row, column] = 0 if view is not None and mismatch(home.view, view) is None else apart
         total.add((at, variable), _whole(table))
     at, operand = buffer.accesses[0]
-    once, _ = hbm_bytes(works[at].space, operand, variants[at][0].division)
-    copies = [memory_ns(once, len(home.view.regions)) if home.copied else 0.0 for home in homes]
+    first = works[at], operand, variants[at][0].division
+    copies = [_copy_ns(*first, home) if home.copied else 0.0 for home in homes]
     total.add((variable,), _whole([*copies, 0.0]))
 
 

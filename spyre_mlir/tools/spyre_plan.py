@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir.scratchpad.buffer_table import offsets_table, read_buffers
     from spyre_mlir.scratchpad.buffers import MemorySpace, PlanError
     from spyre_mlir.scratchpad.check import check_plan
+    from spyre_mlir.scratchpad.moving import moving_bound
 
     try:
         space, solver = MemorySpace(options.capacity, options.alignment), _solver(options)
@@ -50,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_plan(buffers, space, plan)
     if options.output is not None:
         _common.write_text(options.output, offsets_table(buffers, plan))
-    print(_summary(plan, seconds), file=sys.stderr if options.output == "-" else sys.stdout)
+    print(_summary(plan, seconds, moving_bound(buffers, space).traffic), file=sys.stderr if options.output == "-" else sys.stdout)
     return 0
 
 
@@ -64,8 +65,8 @@ def _solver(options: argparse.Namespace) -> MemoryPlanSolver:
     return solver("largest-first")
 
 
-def _summary(plan: MemoryPlan, seconds: float) -> str:
-    """What the plan is worth, one fact per line."""
+def _summary(plan: MemoryPlan, seconds: float, moving: int) -> str:
+    """What the plan is worth, one fact per line; ``moving`` is the bound for plans that move buffers."""
     quality = "proven: no plan moves less" if plan.proven else f"gap {plan.gap}"
     facts = {
         "solver": plan.solver,
@@ -73,6 +74,7 @@ def _summary(plan: MemoryPlan, seconds: float) -> str:
         "spilled": len(plan.spilled),
         "traffic": f"{plan.traffic} bytes",
         "bound": f"{plan.bound} bytes ({quality})",
+        "moving": f"{moving} bytes at least if buffers could leave and come back (gap {plan.traffic - moving})",
         "peak": f"{plan.peak} bytes",
         "load": f"{plan.load} bytes",
         "peak / load": f"{plan.peak / plan.load:.4f}" if plan.load else "1.0000",
