@@ -82,7 +82,9 @@ def _ops(name: str, uneven: bool) -> Iterator[OpDivision]:
     from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
     module = parsed(_imported(name))
-    run_pipeline(module, SpyrePipeline(uneven_splits=uneven, co_optimizing_lx_planning=False).pipeline("divided"))
+    run_pipeline(
+        module, SpyrePipeline(uneven_splits=uneven, co_optimizing_lx_planning=False).pipeline("divided")
+    )
     for func in functions(module.operation):
         memory = Memory(func)
         yield from (_divided(memory, op) for op in body_of(func) if is_compute(op))

@@ -36,7 +36,7 @@ def slice_sizes(design: Design, core: int) -> dict[str, int]:
     return {dim: min(shares[dim], size - slices[dim] * shares[dim]) for dim, size in design.sizes.items()}
 
 
-def _positions(operand: Operand, dim: str, size: int) -> int:
+def positions(operand: Operand, dim: str, size: int) -> int:
     if operand.scale[dim] != 1:
         return 1
     return -(-size // operand.stick_elements) if dim == operand.stick_dim else size
@@ -45,7 +45,7 @@ def _positions(operand: Operand, dim: str, size: int) -> int:
 def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
     """Positions per dim of the memory that the operand is a part of: the whole tensor, in LX one share."""
     sizes = design.sizes if operand.memory == "hbm" else design.shares
-    return tuple(_positions(operand, dim, sizes[dim] + operand.gap.get(dim, 0)) for dim in operand.dim_order)
+    return tuple(positions(operand, dim, sizes[dim] + operand.gap.get(dim, 0)) for dim in operand.dim_order)
 
 
 def memory_strides(design: Design, operand: Operand) -> tuple[int, ...]:
@@ -68,7 +68,7 @@ def core_region(design: Design, operand: Operand, core: int, valid: bool = False
     """The sticks that a core reads or writes, relative to its start address; with ``valid`` those that
     hold more than padding."""
     sizes = valid_sizes(design, core) if valid else slice_sizes(design, core)
-    counts = tuple(_positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
+    counts = tuple(positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
     return Region(counts, memory_strides(design, operand))
 
 
@@ -77,7 +77,7 @@ def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:
     offset = 0
     for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
         if operand.scale[dim] == 1:
-            offset += _positions(operand, dim, design.core_slices[core][dim] * design.shares[dim]) * stride
+            offset += positions(operand, dim, design.core_slices[core][dim] * design.shares[dim]) * stride
     return offset * device().stick_bytes
 
 

@@ -49,7 +49,9 @@ class MemoryPlanSolver(abc.ABC):
         able = instance.subset(np.flatnonzero(instance.fits & (instance.savings > 0)).tolist())
         found = self.place(able)
         placed = np.isin(np.arange(len(able)), list(found.addresses))
-        addresses = {able.buffers[at].name: int(found.addresses[at]) for at in np.flatnonzero(placed).tolist()}
+        addresses = {
+            able.buffers[at].name: int(found.addresses[at]) for at in np.flatnonzero(placed).tolist()
+        }
         traffic = sum(_traffic(buffer, buffer.name in addresses) for buffer in instance.buffers)
         ends = (int(address + able.sizes[at]) for at, address in found.addresses.items())
         return MemoryPlan(

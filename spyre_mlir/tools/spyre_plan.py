@@ -51,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_plan(buffers, space, plan)
     if options.output is not None:
         _common.write_text(options.output, offsets_table(buffers, plan))
-    print(_summary(plan, seconds, moving_bound(buffers, space).traffic), file=sys.stderr if options.output == "-" else sys.stdout)
+    text = _summary(plan, seconds, moving_bound(buffers, space).traffic)
+    print(text, file=sys.stderr if options.output == "-" else sys.stdout)
     return 0
 
 

@@ -18,7 +18,11 @@ M, N, BYTES = 512, 1024, 2
 #: The stages of the specification, as options of the pipeline, and matrices and vectors moved.
 STAGES = {
     "baseline": ({"lx_planning": False}, 8, 4),
-    "reductions": ({"clone_inputs": False, "in_place": False, "lx_ops": ("maxnonstick", "sumnonstick")}, 8, 0),
+    "reductions": (
+        {"clone_inputs": False, "in_place": False, "lx_ops": ("maxnonstick", "sumnonstick")},
+        8,
+        0,
+    ),
     "in place": ({"clone_inputs": False}, 3, 0),
     "clone": ({}, 2, 0),
 }
@@ -28,7 +32,9 @@ STAGES = {
 def imported(name: str):
     model, inputs = PROGRAMS[name]()
     program = import_torch(model, inputs, context=context())
-    return program, dict(zip((each.name for each in program.arguments), program.operands(*inputs), strict=True))
+    return program, dict(
+        zip((each.name for each in program.arguments), program.operands(*inputs), strict=True)
+    )
 
 
 def compiled(name: str, **options) -> spyre_mlir.Program:
@@ -58,7 +64,9 @@ def test_stages_of_softmax(stage: str):
 
 
 @pytest.mark.parametrize("cores", (1, 4, 32))
-@pytest.mark.parametrize("name", ("softmax_dim_0_512x1024", "softmax_dim_last_512x1024", "layernorm", "rmsnorm"))
+@pytest.mark.parametrize(
+    "name", ("softmax_dim_0_512x1024", "softmax_dim_last_512x1024", "layernorm", "rmsnorm")
+)
 def test_inputs_once_and_outputs_once(name: str, cores: int):
     """By default these read each argument once and write each result once, on any number of cores."""
     program = compiled(name, sencores=cores)
@@ -71,7 +79,9 @@ def test_inputs_once_and_outputs_once(name: str, cores: int):
 def test_planned_traffic_is_what_is_moved(name: str, cores: int):
     """The figure of the plan's remark equals the simulator's, to the byte."""
     program = compiled(name, sencores=cores)
-    (plan,) = [each for each in program.remarks if each.pass_name == "scratchpad-planning" and each.kind == "plan"]
+    (plan,) = [
+        each for each in program.remarks if each.pass_name == "scratchpad-planning" and each.kind == "plan"
+    ]
     moved, _ = traffic(program)
     assert moved == plan.after
     without, _ = traffic(compiled(name, sencores=cores, lx_planning=False))
