@@ -14,6 +14,10 @@ import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 
 
+#: All but the one that needs an optional library.
+SOLVERS = ("portfolio", "greedy", "firstfit", "bestfit", "largest-first", "annealing", "exact")
+
+
 def check(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], text: str = "", **options) -> None:
     """Compiles, validates and runs; every result has the shape and the numbers of float64."""
     program = spyre_mlir.compile(model, inputs, **options)
@@ -32,6 +36,22 @@ def test_random_programs_are_exact(seed):
     """Chains of pointwise ops, broadcasts, reductions, matmuls, reshapes, slices, concatenations, pads."""
     program, rng = RandomProgram(seed), random.Random(seed)
     options = {"sencores": rng.randint(1, 32), "uneven_splits": rng.random() < 0.5}
+    check(program, tuple(program.inputs), "\n".join([*program.text, str(options)]), **options)
+
+
+@pytest.mark.parametrize("seed", range(100, 140))
+def test_random_plans_of_memory_are_exact(seed):
+    """Every solver, with room in LX for all, some, or hardly any of it."""
+    program, rng = RandomProgram(seed), random.Random(seed)
+    options = {
+        "sencores": rng.choice((1, 2, 3, 8, 16, 31, 32)),
+        "uneven_splits": rng.random() < 0.5,
+        "in_place": rng.random() < 0.8,
+        "clone_inputs": rng.random() < 0.8,
+        "clone_outputs": rng.random() < 0.8,
+        "lx_frac_avail": rng.choice((0.2, 0.99, 0.995, 0.999)),
+        "layout_solver": rng.choice(SOLVERS),
+    }
     check(program, tuple(program.inputs), "\n".join([*program.text, str(options)]), **options)
 
 
