@@ -16,7 +16,7 @@ config.test_source_root = root
 config.test_exec_root = root
 config.environment["PYTHONPATH"] = root
 
-for tool in ("opt", "translate", "compile", "run", "validate", "report", "plan"):
+for tool in ("opt", "translate", "compile", "run", "validate", "report", "plan", "diff"):
     module = f"{sys.executable} -m spyre_mlir.tools.spyre_{tool}"
     config.substitutions.append((rf"(?<![\w/.-])spyre-{tool}(?![\w/.-])", module))
 filecheck = os.path.join(os.path.dirname(sys.executable), "filecheck")

@@ -22,8 +22,11 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.report.page import page
+from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result, run
+from spyre_mlir.timeline import Timeline, timeline
 
 __all__ = ["Program", "Traffic", "compile"]
 
@@ -41,7 +44,8 @@ class Program:
     """A compiled program: a bundle and what the host needs to call it.
 
     ``module`` is the IR at the bundle level, ``remarks`` are the decisions of all passes,
-    ``compile_seconds`` the time of the pipeline, ``lx_frac_avail`` the part of LX that the program may not use.
+    ``compile_seconds`` the time of the pipeline, ``passes`` that of each pass, ``lx_frac_avail`` the part of LX
+    that the program may not use.
     """
 
     def __init__(
@@ -53,6 +57,7 @@ class Program:
         compile_seconds: float,
         numerics: str = "ieee",
         lx_frac_avail: float | None = None,
+        passes: Sequence[tuple[str, float]] = (),
     ) -> None:
         self.module = module
         self.bundle = bundle
@@ -61,6 +66,7 @@ class Program:
         self.compile_seconds = compile_seconds
         self.numerics = numerics
         self.lx_frac_avail = lx_frac_avail
+        self.passes = passes
         self.last_run: Result | None = None
         self._operands: Callable[..., dict[str, np.ndarray | DeviceTensor]] = self._by_position
         self._unflatten: Callable[[list[np.ndarray]], Any] = _one_or_all
@@ -108,13 +114,28 @@ class Program:
         return Traffic(statistics.read_bytes, statistics.write_bytes, by_op)
 
     def summary(self) -> str:
-        """One page: ops, cores, memory, traffic, restickifies, compile time."""
+        """One page: ops, cores, memory, traffic, restickifies, predicted time, compile time."""
         statistics = self.last_run.statistics if self.last_run else None
-        return summarize(self.bundle, self.remarks, self.compile_seconds, statistics)
+        return summarize(self.bundle, self.remarks, self.compile_seconds, statistics, self.timeline())
+
+    def timeline(self) -> Timeline:
+        """How long the program takes by a simulation of the device, and why; to rank plans, not to predict times."""
+        return timeline(self.bundle, self.lx_frac_avail)
 
     def save(self, folder: str | Path) -> None:
-        """Writes the bundle folder, parameters and constants included, so that ``spyre-run`` can run it."""
-        write_bundle(self.bundle, folder, self.arrays)
+        """Writes the bundle folder, parameters and constants included, so that ``spyre-run`` can run it.
+
+        The remarks are there too, for ``spyre-report``.
+        """
+        write_bundle(self.bundle, folder, self.arrays, self.remarks)
+
+    def report(self, path: str | Path) -> None:
+        """Writes a page of HTML about the program: that of ``spyre-report``, with the time of each pass."""
+        facts = program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail)
+        try:
+            Path(path).write_text(page(facts, Path(path).stem), encoding="utf-8")
+        except OSError as error:
+            raise CompileError(f"The file '{path}' cannot be written: {error.strerror}.") from None
 
 
 def compile(
@@ -185,7 +206,7 @@ def _compiled(module: ir.Module, pipeline: SpyrePipeline, numerics: str) -> Prog
     run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=remarks)
     seconds = time.perf_counter() - begun
     bundle, arrays = export(module)
-    return Program(module, bundle, arrays, list(remarks), seconds, numerics, pipeline.lx_frac_avail)
+    return Program(module, bundle, arrays, list(remarks), seconds, numerics, pipeline.lx_frac_avail, timing)
 
 
 def _array(argument: Argument, value: Any) -> np.ndarray:

@@ -13,6 +13,9 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+_TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("before", "after")
 
 _current: contextvars.ContextVar[Remarks | None] = contextvars.ContextVar("remarks", default=None)
 
@@ -53,6 +56,11 @@ class Remarks(list[Remark]):
         """One JSON object per line, fields in the order of ``Remark``, absent costs left out."""
         return "".join(json.dumps(_record(remark)) + "\n" for remark in self)
 
+    @classmethod
+    def from_json_lines(cls, text: str) -> Remarks:
+        """The remarks of a file that ``json_lines`` wrote; ``ValueError`` for a line that is no remark."""
+        return cls(_remark(line, number) for number, line in enumerate(text.splitlines(), 1))
+
 
 def add(remark: Remark) -> None:
     """Append to the current collector, if there is one."""
@@ -63,3 +71,16 @@ def add(remark: Remark) -> None:
 
 def _record(remark: Remark) -> dict[str, str | float]:
     return {name: value for name, value in dataclasses.asdict(remark).items() if value is not None}
+
+
+def _remark(line: str, number: int) -> Remark:
+    fields: dict[str, Any] = dict.fromkeys(_TEXTS, str) | dict.fromkeys(_COSTS, (int, float))
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or not set(_TEXTS) <= record.keys() <= fields.keys():
+        raise ValueError(f"Line {number} is not a remark.")
+    if not all(isinstance(value, fields[name]) for name, value in record.items()):
+        raise ValueError(f"Line {number} is not a remark: a field has the wrong type.")
+    return Remark(**record)

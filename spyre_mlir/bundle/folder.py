@@ -1,7 +1,8 @@
 """A bundle as a folder on disk: written whole or not at all, and the same bytes every time.
 
-The folder holds `bundle.mlir`, one `sdsc_<i>.json` per design, `manifest.json`, and `constants.npz` with the
-host values of constant and parameter arguments when they were given.
+The folder holds `bundle.mlir`, one `sdsc_<i>.json` per design, `manifest.json`, `constants.npz` with the
+host values of constant and parameter arguments when they were given, and `remarks.jsonl` with the decisions of the
+compiler when they are known, which nothing but reports reads.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import tempfile
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,24 @@ from spyre_mlir.bundle.model import Bundle, Execute, Loop, Statement
 from spyre_mlir.bundle.program_parser import parse_program
 from spyre_mlir.bundle.program_text import print_program
 from spyre_mlir.errors import CompileError
+from spyre_mlir.remarks import Remark, Remarks
 
-PROGRAM, MANIFEST, ARRAYS = "bundle.mlir", "manifest.json", "constants.npz"
+PROGRAM, MANIFEST, ARRAYS, REMARKS = "bundle.mlir", "manifest.json", "constants.npz", "remarks.jsonl"
 
 # The earliest time that a zip file can hold; the time of writing would make equal bundles differ.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def write_bundle(bundle: Bundle, folder: str | Path, arrays: dict[str, np.ndarray] | None = None) -> None:
+def write_bundle(
+    bundle: Bundle,
+    folder: str | Path,
+    arrays: dict[str, np.ndarray] | None = None,
+    remarks: Sequence[Remark] = (),
+) -> None:
     """Write the bundle as a folder, in place of a bundle that is there already.
 
-    ``arrays`` are host values by argument name. A folder with anything but a bundle in it is an error.
+    ``arrays`` are host values by argument name, ``remarks`` the decisions that led to the bundle. A folder
+    with anything but a bundle in it is an error.
     """
     folder = Path(folder)
     _require_replaceable(folder)
@@ -41,7 +49,7 @@ def write_bundle(bundle: Bundle, folder: str | Path, arrays: dict[str, np.ndarra
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as work:
             fresh = Path(work) / "fresh"
             fresh.mkdir()
-            _write_files(bundle, fresh, arrays)
+            _write_files(bundle, fresh, arrays, remarks)
             if folder.exists():
                 folder.rename(Path(work) / "old")
             fresh.rename(folder)
@@ -61,13 +69,17 @@ def _require_replaceable(folder: Path) -> None:
         )
 
 
-def _write_files(bundle: Bundle, folder: Path, arrays: dict[str, np.ndarray] | None) -> None:
+def _write_files(
+    bundle: Bundle, folder: Path, arrays: dict[str, np.ndarray] | None, remarks: Sequence[Remark]
+) -> None:
     (folder / PROGRAM).write_text(print_program(bundle.parameters, bundle.statements), encoding="utf-8")
     for filename, design in bundle.designs.items():
         _write_json(folder / filename, to_json(design))
     _write_json(folder / MANIFEST, manifest_to_json(bundle.manifest))
     if arrays:
         _write_arrays(folder / ARRAYS, arrays)
+    if remarks:
+        (folder / REMARKS).write_text(Remarks(remarks).json_lines(), encoding="utf-8")
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -124,3 +136,14 @@ def read_arrays(folder: str | Path) -> dict[str, np.ndarray]:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise CompileError(f"The file is not an archive of numpy arrays: {error}.", str(path)) from None
+
+
+def read_remarks(folder: str | Path) -> list[Remark]:
+    """The remarks that the bundle carries; none if it has no such file."""
+    path = Path(folder) / REMARKS
+    if not path.exists():
+        return []
+    try:
+        return Remarks.from_json_lines(read_text(path))
+    except ValueError as error:
+        raise CompileError(str(error), str(path)) from None

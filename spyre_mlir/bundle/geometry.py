@@ -37,6 +37,7 @@ def slice_sizes(design: Design, core: int) -> dict[str, int]:
 
 
 def positions(operand: Operand, dim: str, size: int) -> int:
+    """Positions of ``size`` elements along a dim of an operand: 1 where it does not vary, else elements or sticks."""
     if operand.scale[dim] != 1:
         return 1
     return -(-size // operand.stick_elements) if dim == operand.stick_dim else size

@@ -9,12 +9,17 @@ from spyre_mlir.bundle.folder import executed_files
 from spyre_mlir.bundle.model import Allocate, Bundle
 from spyre_mlir.remarks import Remark
 from spyre_mlir.simulator.statistics import Statistics
+from spyre_mlir.timeline import Timeline
 
 
 def summarize(
-    bundle: Bundle, remarks: Sequence[Remark], compile_seconds: float, statistics: Statistics | None
+    bundle: Bundle,
+    remarks: Sequence[Remark],
+    compile_seconds: float,
+    statistics: Statistics | None,
+    predicted: Timeline,
 ) -> str:
-    """Operations, cores, memory and traffic of a bundle, as lines of text.
+    """Operations, cores, memory, traffic and predicted time of a bundle, as lines of text.
 
     Traffic and LX are those of ``statistics``, the last run; without a run they are left out.
     """
@@ -38,6 +43,7 @@ def summarize(
             ("LX used", _bytes(max(statistics.lx_high_water_bytes.values(), default=0)) + " per core"),
         ]
     rows += [
+        ("predicted time", str(predicted)),
         (
             "decisions",
             ", ".join(f"{n} {kind}" for kind, n in Counter(r.kind for r in remarks).most_common()) or "none",

@@ -44,6 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     original = module.operation.clone()
     program = _compile(module, options)
     status = _check(program, original, options.output) if options.check else _save(program, options.output)
+    if options.report:
+        program.report(options.report)
     if options.remarks:
         from spyre_mlir.remarks import Remarks
 
@@ -67,7 +69,9 @@ def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     seconds = time.perf_counter() - begun
     if options.mlir_timing:
         print(timing.report(), end="", file=sys.stderr)
-    return Program(module, bundle, arrays, list(remarks), seconds, options.numerics, pipeline.lx_frac_avail)
+    return Program(
+        module, bundle, arrays, list(remarks), seconds, options.numerics, pipeline.lx_frac_avail, timing
+    )
 
 
 def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
@@ -143,6 +147,9 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--numerics", choices=("ieee", "dl16"), default="ieee",
                         help="of --check: DL16 as IEEE fp16 (the default), or bit-true")  # fmt: skip
     parser.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
+    parser.add_argument(
+        "--report", metavar="FILE.html", help="write the page of spyre-report, with compile times"
+    )
     parser.add_argument("--mlir-timing", action="store_true", help="print the time of each pass to stderr")
     parser.add_argument("--check", action="store_true", help="run it and compare with the CPU")
     return parser

@@ -1,9 +1,13 @@
 """spyre-report: look at what the compiler works with.
 
+    spyre-report DIR -o report.html
     spyre-report --layout 512x240xf16 -o layout.svg
     spyre-report --layout 5x100x150xf16 --dim-order 1,0,2 --show 1,2 -o layout.svg
     spyre-report --layout laid-out.mlir --tensor %4 -o layout.svg
     spyre-report --lx DIR -o lx.html
+
+DIR alone is a page of HTML about the program in a bundle folder: summary, graph, divisions, scratchpads, timeline,
+roofline, and tables of the operations and of the decisions of the compiler, where the folder has its remarks.
 
 --layout draws how a tensor lies on the device: the logical grid with the id of each stick, and beside it device
 memory in order, as SVG. The layout is the default one, or that of --stick-dims, --dim-order and
@@ -42,9 +46,32 @@ _OF_A_LAYOUT = ("tensor", "function", *_CHOICES, "show")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-report; 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
-    drawn = _drawn_layout(options) if options.lx is None else _drawn_map(options)
-    _common.write_text(options.output, drawn)
+    drawers = {"folder": _drawn_report, "lx": _drawn_map, "layout": _drawn_layout}
+    given = [name for name in drawers if getattr(options, name) is not None]
+    if len(given) != 1:
+        raise CompileError("One of DIR, --layout and --lx is required; see 'spyre-report --help'.")
+    _common.write_text(options.output, drawers[given[0]](options))
     return 0
+
+
+def _drawn_report(options: argparse.Namespace) -> str:
+    from spyre_mlir.bundle.folder import read_bundle, read_remarks
+    from spyre_mlir.report.page import page
+    from spyre_mlir.report.program_facts import program_facts
+
+    _refuse_layout_options(options, "a report")
+    bundle, remarks = read_bundle(options.folder), read_remarks(options.folder)
+    try:
+        facts = program_facts(bundle, remarks, lx_backend_fraction=options.lx_backend_fraction)
+    except ValueError as error:
+        raise CompileError(str(error)) from None
+    return page(facts, Path(options.folder).resolve().name)
+
+
+def _refuse_layout_options(options: argparse.Namespace, drawn: str) -> None:
+    asked = [name for name in _OF_A_LAYOUT if getattr(options, name) not in (None, False)]
+    if asked:
+        raise CompileError(f"{_flag(asked[0])} is for --layout, not for {drawn}.")
 
 
 def _drawn_layout(options: argparse.Namespace) -> str:
@@ -65,9 +92,7 @@ def _drawn_map(options: argparse.Namespace) -> str:
     from spyre_mlir.report.lx_page import page
     from spyre_mlir.report.lx_picture import picture
 
-    asked = [name for name in _OF_A_LAYOUT if getattr(options, name) not in (None, False)]
-    if asked:
-        raise CompileError(f"{_flag(asked[0])} is for --layout, not for --lx.")
+    _refuse_layout_options(options, "--lx")
     if options.output != "-" and not options.output.endswith((".svg", ".html")):
         raise CompileError(f"The name '{options.output}' of the map must end in .svg or .html.")
     try:
@@ -158,7 +183,8 @@ def _dims(text: str) -> tuple[int, ...]:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-report", __doc__)
-    drawn = parser.add_mutually_exclusive_group(required=True)
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="the bundle folder to report on")
+    drawn = parser.add_mutually_exclusive_group()
     drawn.add_argument("--layout", metavar="TYPE|FILE.mlir",
                        help="draw this tensor's layout: a type, or a module (- for stdin)")  # fmt: skip
     drawn.add_argument("--lx", metavar="DIR", help="draw the scratchpads of this bundle over time")

@@ -2,11 +2,15 @@
 
     spyre-run softmax.bundle --inputs in.npz --outputs out.npz
     spyre-run softmax.bundle --inputs in.npz --stats --numerics dl16
+    spyre-run softmax.bundle --timeline trace.json
 
 The arrays of in.npz are named as the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs;
 constants and parameters come from the bundle's own constants.npz where in.npz does not name them. Any
 misuse of memory is one diagnostic that names the operation, the tensor, the core and the address. The
 output file is written on success only.
+
+--timeline predicts the time of the bundle, which takes no numbers: alone it runs nothing and wants no inputs. The file
+opens in ui.perfetto.dev and in chrome://tracing. It promises the ranking of plans, not microseconds.
 """
 
 from __future__ import annotations
@@ -25,8 +29,14 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.folder import read_arrays, read_bundle
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.errors import CompileError
+from spyre_mlir.report import summary
+from spyre_mlir.report.lx_map import lx_map
 from spyre_mlir.simulator import Statistics, run
 from spyre_mlir.target.formats import IEEE, MODES
+from spyre_mlir.timeline import Timeline, timeline
+from spyre_mlir.timeline.events import PARTS
+from spyre_mlir.timeline.roofline import of_program
+from spyre_mlir.timeline.trace import trace_text
 from spyre_mlir.tools import _common
 
 
@@ -36,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     fraction = _lx_fraction(options.lx_backend_fraction)
     bundle = read_bundle(options.folder)
+    if options.timeline:
+        _write_timeline(bundle, options.timeline, fraction)
+    if options.timeline and not (options.inputs or options.outputs or options.stats):
+        return 0
     given = _named(bundle, _read(options.inputs)) if options.inputs else {}
     result = run(bundle, {**read_arrays(options.folder), **given}, options.numerics, fraction)
     if options.outputs:
@@ -63,6 +77,36 @@ def table(statistics: Statistics) -> str:
     lines.append(f"HBM read, per-core sum: {statistics.core_read_bytes:,} bytes")
     lines.append(f"LX high water: {highest:,} bytes")
     return "\n".join(lines)
+
+
+def _write_timeline(bundle: Bundle, path: str, lx_backend_fraction: float | None) -> None:
+    """Write the trace of a bundle and print where its time goes."""
+    found = timeline(bundle, lx_backend_fraction)
+    taken = lx_map(bundle, lx_backend_fraction)
+    _common.write_text(
+        path, trace_text(found, [taken.occupancy(group[0]).load for group in found.core_groups])
+    )
+    if path != "-":
+        print(times(found))
+
+
+def times(found: Timeline) -> str:
+    """Predicted time, its bracket, what it goes into, and the roofline of the program."""
+    whole = found.shares
+    rows = [
+        ("predicted time", f"{found.total_ns / 1000:,.1f} us"),
+        ("all overlapped", f"{found.lower_ns / 1000:,.1f} us"),
+        ("all serial", f"{found.upper_ns / 1000:,.1f} us"),
+    ]
+    for part in PARTS:
+        share = getattr(whole, part) / max(whole.total, 1)
+        rows.append((f"bound by {part}", f"{share:.1%}"))
+    program = of_program(found)
+    rows.append(("attained", f"{program.attained_per_ns:,.1f} operations per ns"))
+    rows.append(
+        ("attainable", f"{program.attainable_per_ns:,.1f} operations per ns, bound by {program.bound_by}")
+    )
+    return summary.table(rows)
 
 
 def _named(bundle: Bundle, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
@@ -128,6 +172,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--outputs", metavar="FILE.npz", help="where to write the results")
     parser.add_argument("--numerics", choices=MODES, default=IEEE, help="DL16 as IEEE fp16, or bit-true")
     parser.add_argument("--stats", action="store_true", help="print the memory traffic")
+    parser.add_argument("--timeline", metavar="FILE.json", help="predict the time and write a trace of it")
     fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     return parser

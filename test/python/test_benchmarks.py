@@ -30,6 +30,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "restickify",
         "simulate",
         "startup",
+        "timeline",
         "two-ops",
     ]
     assert all(line.endswith(".") for line in lines)

@@ -36,6 +36,7 @@ ALLOWED = {
     "passes": {*IR, "bundle", "reference", "export"},
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
+    "timeline": {"target", "bundle", "cost"},
     "device_tensor": {"target", *MATHEMATICS, "bundle"},
     "argument_layouts": {*IR, "device_tensor"},
     "frontend": {*COMPILER, "device_tensor"},

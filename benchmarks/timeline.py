@@ -1,0 +1,50 @@
+"""How fast a timeline is made."""
+
+from __future__ import annotations
+
+from benchmarks.chain import text
+from benchmarks.measure import best, seconds
+from benchmarks.programs import programs
+from benchmarks.registry import Metrics, Noted, benchmark
+
+CHAIN = 5000
+
+
+@benchmark(block_seconds=5, chain_seconds=5)
+def timeline() -> Metrics:
+    """The timeline and its trace, of a Llama-style block (2048 wide, 512 tokens, 32 cores) and of 5000 ops in a row.
+
+    Both are compiled before; best of 3.
+    """
+    import spyre_mlir
+
+    programs()
+    block = _block()
+    chain = spyre_mlir.compile(text(CHAIN))
+    metrics = {
+        "block_seconds": best(lambda: seconds(lambda: _trace(block))),
+        "block_operations": len(block.timeline().executions),
+        "block_trace_bytes": len(_trace(block)),
+        "chain_seconds": best(lambda: seconds(lambda: _trace(chain))),
+        "chain_trace_bytes": len(_trace(chain)),
+    }
+    return Noted(metrics, [f"block: {block.timeline()}", f"chain: {chain.timeline()}"])
+
+
+def _block():
+    """A compiled block of 32 heads, 8 of keys and values, and an MLP of 5632."""
+    import torch
+    from programs import LlamaBlock
+
+    import spyre_mlir
+
+    model = LlamaBlock(2048, 512, 32, 8, 5632).eval().half()
+    return spyre_mlir.compile(model, (torch.zeros(1, 512, 2048).half(),))
+
+
+def _trace(program) -> str:
+    from spyre_mlir.report.lx_map import lx_map
+    from spyre_mlir.timeline.trace import trace_text
+
+    found, taken = program.timeline(), lx_map(program.bundle)
+    return trace_text(found, [taken.occupancy(group[0]).load for group in found.core_groups])

@@ -1,0 +1,240 @@
+"""What a bundle says of each of its operations and buffers, as named facts that can be compared and printed.
+
+The name of a number tells its unit. Bytes of operations are what the simulator counts: padded device bytes, a load
+that several cores share counted once, the runs of loops included. The time of an operation is its part of that of the
+program, by the timeline. Sizes and dims of an operand are in the order of its design, innermost first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.context import Context, Step
+from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, Operand
+from spyre_mlir.report.lx_map import LxMap, MapStep, lx_map
+from spyre_mlir.target.ops import KINDS, Kind
+from spyre_mlir.timeline import Timeline, timeline
+
+Fact = int | float | str
+Facts = Mapping[str, Fact]
+
+#: Names of facts that are told of what only one of two bundles has.
+CORES, READ, WRITTEN, TIME = "cores", "bytes read", "bytes written", "time (us)"
+MEMORY, ADDRESS, BYTES = "memory", "address", "bytes"
+
+
+@dataclass(frozen=True)
+class OperationFacts:
+    """One execute: its step of the map, the buffer of each operand, and what is known of it."""
+
+    step: MapStep
+    buffers: tuple[str, ...]
+    facts: Facts
+
+    @property
+    def source(self) -> str:
+        """``file:line`` without folders; empty where the bundle does not know."""
+        return self.step.source.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class BufferFacts:
+    """One buffer; ``writer`` is the first operation that writes it, None if none does."""
+
+    name: str
+    is_argument: bool
+    writer: MapStep | None
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class BundleFacts:
+    """A bundle: its totals, how many operations have each opcode, operations in program order, buffers."""
+
+    totals: Facts
+    opcodes: Facts
+    operations: tuple[OperationFacts, ...]
+    buffers: tuple[BufferFacts, ...]
+
+
+def bundle_facts(bundle: Bundle) -> BundleFacts:
+    """The facts of a bundle; ``CompileError`` for one whose parts do not belong together."""
+    return _Collector(bundle, lx_map(bundle), timeline(bundle)).collect()
+
+
+class _Collector:
+    """Goes through the executes of a bundle once and adds up what they move."""
+
+    def __init__(self, bundle: Bundle, map_: LxMap, timeline_: Timeline) -> None:
+        self.map = map_
+        self.timeline = timeline_
+        self.context = Context(bundle, map_.capacity)
+        self.writers: dict[str, MapStep] = {}
+        self.read: Counter[str] = Counter()
+        self.written: Counter[str] = Counter()
+
+    def collect(self) -> BundleFacts:
+        operations = tuple(map(self._operation, self.context.steps, self.map.steps))
+        return BundleFacts(
+            totals=self._totals(operations),
+            opcodes=dict(sorted(Counter(each.step.opcode for each in operations).items())),
+            operations=operations,
+            buffers=tuple(map(self._buffer, self.context.bundle.manifest.buffers)),
+        )
+
+    # -- operations ------------------------------------------------------------------------------------
+
+    def _operation(self, step: Step, shown: MapStep) -> OperationFacts:
+        execution = self.timeline.executions[step.position]
+        buffers, work = execution.buffers, execution.work
+        for name, operand in zip(buffers, work.operands, strict=True):
+            moved = self.written if operand.writes else self.read
+            moved[name] += shown.runs * operand.moved_bytes
+        self.writers.setdefault(buffers[-1], shown)
+        facts: dict[str, Fact] = {CORES: step.design.cores, **_iterations(step.design)}
+        for number, buffer in enumerate(buffers):
+            facts |= self._operand(step, number, self.context.buffers[buffer])
+        facts |= {
+            "runs": shown.runs,
+            READ: shown.runs * work.read_bytes,
+            WRITTEN: shown.runs * work.written_bytes,
+            TIME: _microseconds(execution.total_ns),
+        }
+        return OperationFacts(shown, buffers, facts)
+
+    def _operand(self, step: Step, number: int, buffer: Buffer) -> dict[str, Fact]:
+        operand, name = step.design.operands[number], operand_name(step.design.operands, number)
+        return {
+            name: self._place(step, operand, buffer),
+            f"{name} layout": _layout(operand),
+            f"{name} gap": _sizes(operand.gap),
+            f"{name} format": operand.data_format,
+        }
+
+    def _place(self, step: Step, operand: Operand, buffer: Buffer) -> str:
+        """The memory of an operand: its address in LX, or the name of the argument or pool and from which byte on."""
+        if operand.memory == "lx":
+            return f"LX {min(operand.start)}"
+        offset = min(step.values[start].offset for start in operand.start) - buffer.offset
+        return self._memory(buffer) + (f" from byte {offset}" if offset else "")
+
+    # -- buffers ---------------------------------------------------------------------------------------
+
+    def _buffer(self, buffer: Buffer) -> BufferFacts:
+        arguments = self.context.arguments.get(buffer.base, [])
+        facts: dict[str, Fact] = {
+            MEMORY: "argument" if arguments else self._memory(buffer),
+            CORES: self._lx_cores.get(buffer.name, ""),
+            ADDRESS: buffer.offset,
+            BYTES: buffer.bytes,
+            READ: self.read[buffer.name],
+            WRITTEN: self.written[buffer.name],
+            "not in LX": ", ".join(buffer.reasons),
+        }
+        for argument in arguments:
+            # What is updated in place is two arguments.
+            prefix = f"{argument.name} " if len(arguments) > 1 else ""
+            facts |= {f"{prefix}{name}": fact for name, fact in _argument(argument).items()}
+        return BufferFacts(buffer.name, bool(arguments), self.writers.get(buffer.name), facts)
+
+    def _memory(self, buffer: Buffer) -> str:
+        if buffer.base == "lx":
+            return "LX"
+        if buffer.base in self.context.arguments:
+            return buffer.name
+        return "pool" if buffer.base in self.context.allocations else buffer.base
+
+    @functools.cached_property
+    def _lx_cores(self) -> dict[str, int]:
+        """On how many cores each buffer in LX is; one in device memory is on none."""
+        return {each.name: each.cores for each in self.map.placed}
+
+    # -- totals ----------------------------------------------------------------------------------------
+
+    def _totals(self, operations: Sequence[OperationFacts]) -> Facts:
+        cores = [each.step.cores for each in operations]
+        restickifies = sum(KINDS[each.step.opcode] is Kind.RESTICKIFY for each in operations)
+        return {
+            "operations": len(operations),
+            "runs of operations": sum(each.step.runs for each in operations),
+            "restickifies": restickifies,
+            "cores in the mean": sum(cores) / max(len(cores), 1),
+            READ: self.read.total(),
+            WRITTEN: self.written.total(),
+            "LX peak (bytes)": self.map.peak,
+            "pool (bytes)": sum(self.context.allocations.values()),
+            "buffers in LX": len(self.map.placed),
+            "buffers in the pool": len(self.map.spilled),
+            TIME: _microseconds(self.timeline.total_ns),
+        }
+
+
+def operand_name(operands: Sequence[object], number: int) -> str:
+    """``input 0``, ``input 1``, .. and ``output``, which is the last."""
+    return "output" if number == len(operands) - 1 else f"input {number}"
+
+
+def _microseconds(nanoseconds: float) -> float:
+    """Rounded to a nanosecond, so that what is told as a change also reads as one."""
+    return round(nanoseconds / 1000, 3)
+
+
+def _iterations(design: Design) -> Facts:
+    """What a design does besides its operands: space, division, padding, masks, constants."""
+    split = (f"{dim} {count} x {design.shares[dim]}" for dim, count in design.slices.items() if count > 1)
+    constants = (f"{each.name} {each.data_format} {each.bits:#x}" for each in design.constants)
+    return {
+        "slices": ", ".join(split) or "1",
+        "core map": _core_map(design),
+        "sizes": _sizes(design.sizes),
+        "padding": _sizes(design.padding),
+        "masks": ", ".join(f"{dim} {length} from {start}" for dim, (start, length) in design.masks.items()),
+        "mask constant": design.mask_constant,
+        "constants": ", ".join(constants),
+        "unit": design.unit,
+        "format": design.data_format,
+    }
+
+
+def _core_map(design: Design) -> str:
+    """The slice of each core, by dim."""
+    split = (dim for dim, count in design.slices.items() if count > 1)
+    return ", ".join(f"{dim} {' '.join(str(own[dim]) for own in design.core_slices)}" for dim in split)
+
+
+def _layout(operand: Operand) -> str:
+    """The dims along which an operand varies, innermost first, and that of its stick."""
+    varying = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
+    sparse = operand.stick_dim not in varying
+    return (
+        f"{' '.join(varying) or 'one element'} ({'stick-sparse' if sparse else f'stick {operand.stick_dim}'})"
+    )
+
+
+def _argument(argument: Argument) -> Facts:
+    """How the host sees an argument and how it lies on the device."""
+    transfer = argument.transfer
+    return {
+        "kind": argument.kind,
+        "host type": f"{argument.host_dtype} {_shape(argument.host_shape)}",
+        "device size": _shape(argument.device_size),
+        "device format": argument.data_format,
+        "host strides": _shape(transfer.host_strides),
+        "loops": _shape(transfer.ranges),
+        "device strides": _shape(transfer.device_strides),
+        "bounds": str(transfer.bounds),
+        "host offset": transfer.host_offset,
+        "fill": "" if argument.fill is None else argument.fill,
+        "array of": argument.array_name,
+    }
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{dim} {size}" for dim, size in sizes.items())
+
+
+def _shape(numbers: Sequence[int]) -> str:
+    return f"({', '.join(map(str, numbers))})"

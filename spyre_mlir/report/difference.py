@@ -1,0 +1,225 @@
+"""What differs between two bundles, A and B: totals, operations and buffers side by side.
+
+Operations are matched in the order of the program by source line and opcode, then, between those, by opcode alone:
+lines move when a source is edited, and operations of equal designs share the line of the first of them. A buffer
+is matched by the operation that writes it, an argument by its name. The names of symbols and buffers and the lines
+of the source are no differences; the host values of constants and parameters are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Generic, TypeVar
+
+from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.report.bundle_facts import (
+    CORES,
+    BufferFacts,
+    BundleFacts,
+    Fact,
+    Facts,
+    OperationFacts,
+    bundle_facts,
+    operand_name,
+)
+
+#: Facts that are not told where one of those behind them differs, which says more.
+_FOLLOWS = {
+    "core map": (CORES, "slices"),
+    "loops": ("device size", "host type"),
+    "device strides": ("device size", "host type"),
+    "bounds": ("device size", "host type"),
+}
+
+_Matched = TypeVar("_Matched")
+_Key = Callable[[OperationFacts], object]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A fact in A and in B; an empty text is a fact that only the other has."""
+
+    what: str
+    before: Fact
+    after: Fact
+
+    @property
+    def percent(self) -> float | None:
+        """By how much a number grew; None for texts and from 0."""
+        if isinstance(self.before, str) or isinstance(self.after, str) or not self.before:
+            return None
+        return 100 * (self.after - self.before) / self.before
+
+    @property
+    def is_difference(self) -> bool:
+        return self.before != self.after
+
+
+@dataclass(frozen=True)
+class Pair(Generic[_Matched]):
+    """What A and B have for one thing, None in the one that has it not, and what changed if both have it."""
+
+    before: _Matched | None
+    after: _Matched | None
+    changes: tuple[Change, ...] = ()
+
+    @property
+    def status(self) -> str:
+        """'same', 'changed', 'only in A' or 'only in B'."""
+        if self.after is None:
+            return "only in A"
+        if self.before is None:
+            return "only in B"
+        return "changed" if self.changes else "same"
+
+    @property
+    def one(self) -> _Matched:
+        """That of B, or of A where B has none."""
+        found = self.before if self.after is None else self.after
+        assert found is not None
+        return found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two bundles: all totals, the opcodes that either has, all operations and all buffers."""
+
+    totals: tuple[Change, ...]
+    opcodes: tuple[Change, ...]
+    operations: tuple[Pair[OperationFacts], ...]
+    buffers: tuple[Pair[BufferFacts], ...]
+
+    def __bool__(self) -> bool:
+        """Whether anything differs."""
+        totals = any(change.is_difference for change in self.totals)
+        return totals or any(pair.status != "same" for pair in (*self.operations, *self.buffers))
+
+
+def difference(before: Bundle, after: Bundle) -> Difference:
+    """What differs between A, ``before``, and B; ``CompileError`` for a bundle that does not fit together."""
+    return facts_difference(bundle_facts(before), bundle_facts(after))
+
+
+def facts_difference(before: BundleFacts, after: BundleFacts) -> Difference:
+    """The same of bundles whose facts are known."""
+    matched = list(_aligned(before.operations, after.operations, (_by_source, _by_opcode)))
+    buffers = list(_matched_buffers(before, after, matched))
+    names = {a.name: b.name for a, b in buffers if a is not None and b is not None}
+    return Difference(
+        totals=tuple(_side_by_side(before.totals, after.totals)),
+        opcodes=tuple(_side_by_side(before.opcodes, after.opcodes, 0)),
+        operations=tuple(_operations(a, b, names) for a, b in matched),
+        buffers=tuple(Pair(a, b, _changes(a.facts, b.facts) if a and b else ()) for a, b in buffers),
+    )
+
+
+# -- matching ----------------------------------------------------------------------------------------------
+
+
+def _by_source(operation: OperationFacts) -> object:
+    return operation.source, operation.step.opcode
+
+
+def _by_opcode(operation: OperationFacts) -> object:
+    return operation.step.opcode
+
+
+def _aligned(
+    before: Sequence[OperationFacts], after: Sequence[OperationFacts], keys: Sequence[_Key]
+) -> Iterator[tuple[OperationFacts | None, OperationFacts | None]]:
+    """Pairs in the order of both programs: those of equal first keys, between them those of the next key."""
+    if not (keys and before and after):
+        yield from ((each, None) for each in before)
+        yield from ((None, each) for each in after)
+        return
+    key, *others = keys
+    a = b = 0
+    for at_a, at_b, size in _blocks(list(map(key, before)), list(map(key, after))):
+        yield from _aligned(before[a:at_a], after[b:at_b], others)
+        a, b = at_a + size, at_b + size
+        yield from zip(before[at_a:a], after[at_b:b], strict=True)
+
+
+def _blocks(before: Sequence[object], after: Sequence[object]) -> Iterator[tuple[int, int, int]]:
+    """Runs of equal keys as (position in A, position in B, length), at last an empty one at the ends.
+
+    What is equal at both ends is not searched: many repeated keys would take long.
+    """
+    shorter = min(len(before), len(after))
+    head = _equal(zip(before, after, strict=False))
+    tail = min(_equal(zip(reversed(before), reversed(after), strict=False)), shorter - head)
+    end_a, end_b = len(before) - tail, len(after) - tail
+    yield 0, 0, head
+    inside = SequenceMatcher(None, before[head:end_a], after[head:end_b], autojunk=False)
+    for a, b, size in inside.get_matching_blocks()[:-1]:
+        yield head + a, head + b, size
+    yield end_a, end_b, tail
+    yield len(before), len(after), 0
+
+
+def _equal(pairs: Iterator[tuple[object, object]]) -> int:
+    """How many pairs are equal before the first that is not."""
+    count = 0
+    for a, b in pairs:
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def _matched_buffers(
+    before: BundleFacts,
+    after: BundleFacts,
+    operations: Sequence[tuple[OperationFacts | None, OperationFacts | None]],
+) -> Iterator[tuple[BufferFacts | None, BufferFacts | None]]:
+    """Buffers of A with their match, in its order; then those that only B has."""
+    writers = {a.step.position: b.step.position for a, b in operations if a is not None and b is not None}
+    left = {_identity(each, each.writer and each.writer.position): each for each in after.buffers}
+    for buffer in before.buffers:
+        writer = None if buffer.writer is None else writers.get(buffer.writer.position, -1)
+        yield buffer, left.pop(_identity(buffer, writer), None)
+    yield from ((None, buffer) for buffer in left.values())
+
+
+def _identity(buffer: BufferFacts, writer: int | None) -> object:
+    """What a buffer has in common with its match; ``writer`` is a position in B."""
+    return buffer.name if buffer.is_argument or writer is None else writer
+
+
+# -- comparing ---------------------------------------------------------------------------------------------
+
+
+def _operations(
+    before: OperationFacts | None, after: OperationFacts | None, names: dict[str, str]
+) -> Pair[OperationFacts]:
+    """``names`` are the buffers of B by those of A that they match."""
+    if before is None or after is None:
+        return Pair(before, after)
+    changes = _changes(before.facts, after.facts)
+    told = {change.what for change in changes}
+    return Pair(before, after, (*changes, *_other_buffers(before, after, names, told)))
+
+
+def _other_buffers(
+    before: OperationFacts, after: OperationFacts, names: dict[str, str], told: set[str]
+) -> Iterator[Change]:
+    """Operands that are another buffer although they lie in the same memory."""
+    for number, (a, b) in enumerate(zip(before.buffers, after.buffers, strict=True)):
+        name = operand_name(before.buffers, number)
+        if names.get(a) != b and name not in told:
+            yield Change(f"{name} buffer", a, b)
+
+
+def _changes(before: Facts, after: Facts) -> tuple[Change, ...]:
+    """The facts that differ, without those that follow from others."""
+    found = {each.what: each for each in _side_by_side(before, after) if each.is_difference}
+    follows = {what for what, causes in _FOLLOWS.items() if found.keys() & set(causes)}
+    return tuple(change for what, change in found.items() if what not in follows)
+
+
+def _side_by_side(before: Facts, after: Facts, absent: Fact = "") -> Iterator[Change]:
+    """All facts in the order of A, then those that only B has."""
+    for what in dict.fromkeys((*before, *after)):
+        yield Change(what, before.get(what, absent), after.get(what, absent))

@@ -1,0 +1,145 @@
+"""The difference of two bundles for the terminal: totals, then one line for each thing that is not the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from spyre_mlir.report.bundle_facts import (
+    ADDRESS,
+    BYTES,
+    CORES,
+    MEMORY,
+    READ,
+    TIME,
+    WRITTEN,
+    BufferFacts,
+    Fact,
+    OperationFacts,
+)
+from spyre_mlir.report.difference import Change, Difference, Pair
+
+SAME = "no difference"
+#: What the tables do not say of themselves.
+NOTES = (
+    "Slices are their number x their size, dims of a layout innermost first.",
+    "Bytes of device memory are padded and count what a run moves, a load that several cores share once.",
+    "Bytes of a buffer in LX are those of one core.",
+    "Times are those of the timeline: that of an operation is its part of the program's.",
+    "Operations of one design share the source line of the first of them.",
+)
+
+DifferingPair = Pair[OperationFacts] | Pair[BufferFacts]
+
+#: What is told of an operation or buffer that only one bundle has.
+TOLD_OF_OPERATION, TOLD_OF_BUFFER = (CORES, READ, WRITTEN, TIME), (MEMORY, ADDRESS, BYTES)
+_STATUSES = ("same", "changed", "only in A", "only in B")
+
+
+def text(found: Difference, before: str = "A", after: str = "B") -> str:
+    """The difference as lines of text; ``before`` and ``after`` name the bundles."""
+    sections = [
+        [f"A: {before}", f"B: {after}"],
+        _changes_table(found.totals),
+        _opcodes(found),
+        [headline("operations", found.operations), *_operations(found)],
+        [headline("buffers", found.buffers), *_buffers(found)],
+        NOTES if found else (),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+
+def _changes_table(changes: Sequence[Change]) -> list[str]:
+    rows = [("", "A", "B", "change")]
+    rows += [(each.what, fact(each.before), fact(each.after), percent(each)) for each in changes]
+    return _table(rows, "<>>>")
+
+
+def _opcodes(found: Difference) -> list[str]:
+    changes = [change for change in found.opcodes if change.is_difference]
+    return ["opcodes:", *_changes_table(changes)] if changes else [f"opcodes: {SAME}"]
+
+
+def _operations(found: Difference) -> list[str]:
+    rows = [
+        (pair.status, *steps(pair), pair.one.step.opcode, source(pair), _told(pair, TOLD_OF_OPERATION))
+        for pair in found.operations
+        if pair.status != "same"
+    ]
+    return _table([("", "A", "B", "operation", "source", ""), *rows], "<>><<<") if rows else []
+
+
+def _buffers(found: Difference) -> list[str]:
+    rows = [
+        (pair.status, *names(pair), writer(pair), _told(pair, TOLD_OF_BUFFER))
+        for pair in found.buffers
+        if pair.status != "same"
+    ]
+    return _table([("", "A", "B", "written by", ""), *rows], "<<<<<") if rows else []
+
+
+def _told(pair: DifferingPair, of_one: Sequence[str]) -> str:
+    """What changed; of what only one bundle has, the facts of these names."""
+    if pair.status == "changed":
+        return "; ".join(f"{each.what} {fact(each.before)} -> {fact(each.after)}" for each in pair.changes)
+    return "; ".join(f"{what} {fact(pair.one.facts[what])}" for what in of_one)
+
+
+# -- words, for the page too -------------------------------------------------------------------------------
+
+
+def headline(what: str, pairs: Sequence[Pair]) -> str:
+    """How many are the same, changed, and in one bundle only."""
+    counts = Counter(pair.status for pair in pairs)
+    if counts.keys() <= {"same"}:
+        return f"{what}: {SAME}"
+    return f"{what}: " + ", ".join(f"{counts[each]:,} {each}" for each in _STATUSES if counts[each])
+
+
+def steps(pair: Pair[OperationFacts]) -> tuple[str, str]:
+    """The position of an operation in A and in B."""
+    before, after = ("-" if each is None else str(each.step.position) for each in (pair.before, pair.after))
+    return before, after
+
+
+def names(pair: Pair[BufferFacts]) -> tuple[str, str]:
+    """The name of a buffer in A and in B."""
+    before, after = ("-" if each is None else each.name for each in (pair.before, pair.after))
+    return before, after
+
+
+def source(pair: Pair[OperationFacts]) -> str:
+    """The line of an operation, both lines where they are not the same."""
+    known = [each.source for each in (pair.before, pair.after) if each is not None and each.source]
+    return " / ".join(dict.fromkeys(known))
+
+
+def writer(pair: Pair[BufferFacts]) -> str:
+    """The operation that writes a buffer, in A and in B where it is not the same; of an input the host."""
+    found = [each.writer.opcode for each in (pair.before, pair.after) if each is not None and each.writer]
+    return " / ".join(dict.fromkeys(found)) or "the host"
+
+
+def fact(value: Fact) -> str:
+    """A fact as text: numbers with separators, floats to a thousandth."""
+    if isinstance(value, str):
+        return value or "none"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+
+
+def percent(change: Change) -> str:
+    """How much a number grew."""
+    if not change.is_difference:
+        return "same"
+    return "" if change.percent is None else f"{change.percent:+,.1f} %"
+
+
+def _table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Columns as wide as their widest cell, to the left (<) or right (>); the last one as long as it is."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[-1] = 0 if sides[-1] == "<" else widths[-1]
+    cells = (
+        (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        for row in rows
+    )
+    return ["  ".join(row).rstrip() for row in cells]

@@ -1,0 +1,71 @@
+"""Which core owns what of the result of an operation, as a grid over the two dims that are split most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.model import Design
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dim of the result: its name, elements with padding, slices and elements per slice."""
+
+    dim: str
+    size: int
+    slices: int
+    share: int
+
+
+@dataclass(frozen=True)
+class Owners:
+    """``cells[row][column]`` are the cores whose slices are these of the two dims; an axis that is None is not split.
+
+    ``others`` are the dims that are split besides; the cores of a cell share these, or add what they have if the
+    dim is ``reduced``.
+    """
+
+    rows: Axis | None
+    columns: Axis | None
+    cells: tuple[tuple[tuple[int, ...], ...], ...]
+    others: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+
+
+def owners(design: Design) -> Owners:
+    """The owners of the result of a design; of equally split dims the inner one goes across."""
+    result = design.operands[-1]
+    split = [_axis(design, dim) for dim, count in design.slices.items() if count > 1]
+    inner_first = [dim for dim in result.dim_order if result.scale[dim] == 1]
+    own = sorted(
+        (axis for axis in split if axis.dim in inner_first),
+        key=lambda axis: (-axis.slices, inner_first.index(axis.dim)),
+    )
+    columns, rows = (*own[:2], None, None)[:2]
+    return Owners(
+        rows=rows,
+        columns=columns,
+        cells=tuple(
+            tuple(_cores(design, ((rows, row), (columns, column))) for column in _slices(columns))
+            for row in _slices(rows)
+        ),
+        others=tuple(own[2:]),
+        reduced=tuple(axis for axis in split if axis.dim not in inner_first),
+    )
+
+
+def _axis(design: Design, dim: str) -> Axis:
+    return Axis(dim, design.sizes[dim], design.slices[dim], design.shares[dim])
+
+
+def _slices(axis: Axis | None) -> range:
+    return range(axis.slices if axis else 1)
+
+
+def _cores(design: Design, wanted: Sequence[tuple[Axis | None, int]]) -> tuple[int, ...]:
+    return tuple(
+        core
+        for core, own in enumerate(design.core_slices)
+        if all(axis is None or own[axis.dim] == at for axis, at in wanted)
+    )

@@ -1,0 +1,114 @@
+"""Which core owns which part of the result of a chosen operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from spyre_mlir.report.html import WIDTH, figure
+from spyre_mlir.report.owners import Axis, Owners, owners
+from spyre_mlir.report.program_facts import Operation, ProgramFacts
+from spyre_mlir.report.svg import CHARACTER, Page
+
+#: Pixels: labels of rows, where cells begin, least width of a cell, height of a cell.
+_LEFT, _TOP, _LEAST, _HEIGHT = 70, 40, 30, 24
+
+#: Pictures in a page, so that it stays small; those of other operations are not there.
+_MOST = 200
+
+
+def panel(facts: ProgramFacts) -> str:
+    """A choice of operations and a picture for each division there is; the operation that takes longest is shown."""
+    if not facts.operations:
+        return "<p>The program has no operation.</p>"
+    shown = max(facts.operations, key=lambda each: (each.execution.total_ns, -each.position))
+    numbers: dict[Owners, int] = {}
+    of_operation: dict[int, int] = {}
+    for operation in (shown, *facts.operations):
+        found = owners(operation.design)
+        if found in numbers or len(numbers) < _MOST:
+            of_operation[operation.position] = numbers.setdefault(found, len(numbers))
+    options = (
+        _option(each, of_operation[each.position], each is shown)
+        for each in facts.operations
+        if each.position in of_operation
+    )
+    left_out = len(facts.operations) - len(of_operation)
+    return "\n".join(
+        [
+            "<p>A cell is a part of the result, along the two dims that are split most; colour and numbers say which"
+            " cores own it.</p>",
+            f'<p><label>Operation <select id="divided">{"".join(options)}</select></label>',
+            f" {left_out:,} operations are left out.</p>" if left_out else "</p>",
+            *(_division(found, number) for found, number in numbers.items()),
+        ]
+    )
+
+
+def _option(operation: Operation, number: int, selected: bool) -> str:
+    chosen = ' selected="selected"' if selected else ""
+    name = f"{operation.position}: {operation.opcode}"
+    return f'<option value="{operation.position}" data-division="{number}"{chosen}>{escape(name)}</option>'
+
+
+def _division(found: Owners, number: int) -> str:
+    hidden = ' hidden="hidden"' if number else ""
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(found))
+    return f'<div class="division" data-division="{number}"{hidden}>{words}{_picture(found)}</div>'
+
+
+def _sentences(found: Owners) -> list[str]:
+    sentences = [
+        f"Cores of a cell also split {_axis_text(axis)}, which is not shown." for axis in found.others
+    ]
+    sentences += [
+        f"The reduced dim {_axis_text(axis)} is split too: the cores of a cell add up what they have."
+        for axis in found.reduced
+    ]
+    whole = "The whole result is one part." if found.rows is None and found.columns is None else ""
+    return [*([whole] if whole else []), *sentences]
+
+
+def _picture(found: Owners) -> str:
+    page = Page()
+    texts = [[_cores_text(cores) for cores in row] for row in found.cells]
+    longest = max(len(text) for row in texts for text in row)
+    across = len(found.cells[0])
+    width = min(max(_LEAST, longest * CHARACTER + 10), (WIDTH - _LEFT) / across)
+    if found.columns is not None:
+        page.text(_LEFT, 14, f"{_axis_text(found.columns)} →", "name")
+    if found.rows is not None:
+        page.text(0, _TOP + len(texts) * _HEIGHT + 18, f"↓ {_axis_text(found.rows)}", "name")
+    for column in range(across if found.columns else 0):
+        page.text(_LEFT + (column + 0.5) * width, _TOP - 8, str(column), anchor="middle")
+    for row, line in enumerate(texts):
+        top = _TOP + row * _HEIGHT
+        if found.rows is not None:
+            page.text(_LEFT - 10, top + 16, str(row), anchor="end")
+        for column, text in enumerate(line):
+            _cell(page, _LEFT + column * width, top, width, found.cells[row][column], text)
+    return figure(page, "Division map")
+
+
+def _cell(page: Page, x: float, y: float, width: float, cores: Sequence[int], text: str) -> None:
+    page.add(f"<g><title>cores {escape(', '.join(map(str, cores)))}</title>")
+    fill = f"hsl({360 * cores[0] / 32:.0f},65%,{78 if cores[0] % 2 else 86}%)" if cores else "#ffffff"
+    page.rectangle("owner", x, y, width, _HEIGHT, fill)
+    if len(text) * CHARACTER <= width:
+        page.text(x + width / 2, y + 16, text, anchor="middle")
+    page.add("</g>")
+
+
+def _axis_text(axis: Axis) -> str:
+    return f"{axis.dim}: {axis.slices} slices of {axis.share:,} of {axis.size:,} elements"
+
+
+def _cores_text(cores: Sequence[int]) -> str:
+    """Neighbours as a range: ``0-3 8``."""
+    runs: list[list[int]] = []
+    for core in cores:
+        if runs and runs[-1][-1] == core - 1:
+            runs[-1].append(core)
+        else:
+            runs.append([core])
+    return " ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -1,0 +1,159 @@
+"""The program as a graph: operations from top to bottom in order, buffers as lanes from writer to last reader."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, BufferFacts, operand_name
+from spyre_mlir.report.html import WIDTH, bytes_text, count, figure, fitting, legend, time_text
+from spyre_mlir.report.lanes import Lane, lanes
+from spyre_mlir.report.lx_picture import FILLS
+from spyre_mlir.report.program_facts import Operation, ProgramFacts
+from spyre_mlir.report.svg import Page
+
+#: More operations than these are a table only.
+LARGEST = 300
+
+#: Colours of buffers by where they are; the page of ``bundle_facts`` calls device memory that is no argument pool.
+_MEMORIES = {"LX": "#2171b5", "pool": "#c2410c", "argument": "#6b6b6b"}
+_MEMORY_NAMES = {"LX": "LX", "pool": "device memory", "argument": "argument or result"}
+
+#: Pixels: where the first row begins, a row, the box of an operation in it, the widths of columns.
+_TOP, _ROW, _BOX, _OPCODE, _TIME = 62, 26, 20, 160, 150
+_LANE, _LANES = 11, 330
+
+
+def panel(facts: ProgramFacts) -> str:
+    """The graph, or for a large program a sentence."""
+    if not facts.operations:
+        return "<p>The program has no operation.</p>"
+    if len(facts.operations) > LARGEST:
+        return (
+            f"<p>The program has {count(len(facts.operations), 'operation')}; a graph is drawn of at most {LARGEST}."
+            " The table of operations has them all.</p>"
+        )
+    note = (
+        "<p>Time goes down. A lane is a buffer, from the operation that writes it to the one that reads it last; a"
+        " circle is where an argument is read first. Hover for layouts, addresses and reasons, or use the arrow keys."
+        " A click on an operation shows its division.</p>"
+    )
+    return f'{note}<div class="scroll" tabindex="-1">{figure(_Drawing(facts).draw(), "Program graph", walk=True)}</div>'
+
+
+@dataclass
+class _Drawing:
+    """One drawing: the buffers by name, and pixels that depend on how many lanes there are."""
+
+    facts: ProgramFacts
+
+    def __post_init__(self) -> None:
+        self.page = Page()
+        self.buffers: Mapping[str, BufferFacts] = {each.name: each for each in self.facts.buffers}
+        self.lanes = lanes([each.told.buffers for each in self.facts.operations])
+        used = 1 + max(lane.number for lane in self.lanes)
+        self.pitch = min(_LANE, _LANES / used)
+        self.left = 14 + used * self.pitch
+        self.slices = self.left + _OPCODE + 14
+        self.names = max(self.slices + 200, WIDTH - _TIME - 370)
+        self.time = WIDTH - _TIME
+
+    def draw(self) -> Page:
+        x = legend(self.page, 8, 16, FILLS.items())
+        legend(self.page, x, 16, ((name, _MEMORIES[key]) for key, name in _MEMORY_NAMES.items()))
+        for at, name in ((self.left, "operation"), (self.slices, "cores: dim slices x elements"),
+                         (self.names, "reads → writes"), (self.time, "time, of all runs")):  # fmt: skip
+            self.page.text(at, _TOP - 14, name, "name")
+        for lane in self.lanes:
+            self._lane(lane)
+        longest = max(each.execution.total_ns for each in self.facts.operations)
+        for operation in self.facts.operations:
+            self._row(operation, longest)
+        return self.page
+
+    # -- operations ------------------------------------------------------------------------------------
+
+    def _row(self, operation: Operation, longest: float) -> None:
+        page, top = self.page, _TOP + operation.position * _ROW
+        page.add(f'<g class="item row" data-operation="{operation.position}">')
+        page.add(f"<title>{escape(_operation_text(operation))}</title>")
+        page.rectangle("ground", self.left, top, WIDTH - self.left, _ROW)
+        page.rectangle("node", self.left, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
+        base = top + _ROW / 2 + 4
+        page.text(
+            self.left + 7, base, fitting(f"{operation.position}  {operation.opcode}", _OPCODE - 12), "inside"
+        )
+        split = f"{operation.cores}: {operation.slices}" if operation.slices else f"{operation.cores}"
+        page.text(self.slices, base, fitting(split, self.names - self.slices - 8))
+        *operands, result = operation.told.buffers
+        room = self.time - self.names - 8
+        page.text(self.names, base, fitting(f"{', '.join(operands)} → {result}", room))
+        width = (_TIME - 76) * operation.execution.total_ns / max(longest, 1e-9)
+        page.rectangle("time", self.time, top + 8, max(width, 0.5), _ROW - 16)
+        page.text(WIDTH, base, time_text(operation.execution.total_ns), anchor="end")
+        page.add("</g>", WIDTH, top + _ROW)
+
+    # -- buffers ---------------------------------------------------------------------------------------
+
+    def _lane(self, lane: Lane) -> None:
+        buffer = self.buffers[lane.buffer]
+        colour = _MEMORIES.get(str(buffer.facts[MEMORY]), _MEMORIES["pool"])
+        x = self.left - 10 - (lane.number + 0.5) * self.pitch
+        heights = [self._write_y(row) for row in lane.writes] + [self._read_y(*each) for each in lane.reads]
+        path = f"M {x:.2f} {min(heights):.2f} V {max(heights):.2f}"
+        path += "".join(f" M {x:.2f} {y:.2f} H {self.left:.2f}" for y in heights)
+        heads = "".join(
+            f" M {self.left - 5:.2f} {y - 2.5:.2f} L {self.left:.2f} {y:.2f} L {self.left - 5:.2f} {y + 2.5:.2f} Z"
+            for y in heights[len(lane.writes) :]
+        )
+        self.page.add(f'<g class="item lane" data-buffer="{escape(buffer.name)}" style="color:{colour}">')
+        self.page.add(f"<title>{escape(self._buffer_text(buffer, lane))}</title>")
+        self.page.add(f'<path class="reach" d="{path}"/><path class="line" d="{path}"/>')
+        if heads:
+            self.page.add(f'<path class="arrow" d="{heads.strip()}"/>')
+        if not lane.writes or min(heights) < self._write_y(min(lane.writes)):
+            self.page.add(f'<circle class="argument" cx="{x:.2f}" cy="{min(heights):.2f}" r="3"/>')
+        self.page.add("</g>")
+
+    def _read_y(self, row: int, operand: int) -> float:
+        """Operands arrive in the upper part of a box, one below the other."""
+        operands = len(self.facts.operations[row].told.buffers) - 1
+        return _TOP + row * _ROW + (_ROW - _BOX) / 2 + 3 + 10 * operand / operands
+
+    def _write_y(self, row: int) -> float:
+        return _TOP + row * _ROW + (_ROW + _BOX) / 2 - 3
+
+    def _buffer_text(self, buffer: BufferFacts, lane: Lane) -> str:
+        told = buffer.facts
+        memory = str(told[MEMORY])
+        lines = [f"{buffer.name}: {_MEMORY_NAMES.get(memory, memory)}, {told[BYTES]:,} bytes"]
+        lines += [
+            f"at address {told[ADDRESS]:,}" + (" of each core" if memory == "LX" else " of its allocation")
+        ]
+        lines += [
+            f"read {told['bytes read']:,} bytes, written {told['bytes written']:,} bytes in device memory"
+        ]
+        lines += [f"layout, innermost first: {layout}" for layout in self._layouts(lane)]
+        reasons = str(told["not in LX"])
+        return "\n".join([*lines, *([f"not in LX: {reasons}"] if reasons else [])])
+
+    def _layouts(self, lane: Lane) -> Sequence[str]:
+        """How the operations that use a buffer see it, each way once."""
+        seen = [self._layout(row, len(self.facts.operations[row].told.buffers) - 1) for row in lane.writes]
+        seen += [self._layout(*each) for each in lane.reads]
+        return list(dict.fromkeys(seen))
+
+    def _layout(self, row: int, operand: int) -> str:
+        told = self.facts.operations[row].told
+        name = operand_name(told.buffers, operand)
+        return f"{told.facts[f'{name} layout']}, {told.facts[f'{name} format']}"
+
+
+def _operation_text(operation: Operation) -> str:
+    split = f": {operation.slices}" if operation.slices else ""
+    lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
+    lines += [f"runs {operation.runs:,} times"] if operation.runs != 1 else []
+    lines += [f"{time_text(operation.execution.total_ns)}, bound by {operation.execution.bound_by}"]
+    lines += [f"reads {bytes_text(operation.read_bytes)}, writes {bytes_text(operation.written_bytes)}"]
+    return "\n".join([*lines, *([operation.source] if operation.source else [])])

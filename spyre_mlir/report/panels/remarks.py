@@ -1,0 +1,50 @@
+"""The decisions of the passes, with a filter by pass and by text."""
+
+from __future__ import annotations
+
+from html import escape
+
+from spyre_mlir.remarks import Remark
+from spyre_mlir.report.html import Cell, table
+from spyre_mlir.report.program_facts import ProgramFacts
+
+#: Remarks in a page, so that it stays small.
+_MOST = 2000
+
+_COLUMNS = (
+    ("pass", False),
+    ("decision", False),
+    ("operation", False),
+    ("reason", False),
+    ("before", True),
+    ("after", True),
+    ("source", False),
+)
+
+
+def panel(facts: ProgramFacts) -> str:
+    """The table, or a sentence where no remark is known."""
+    if not facts.remarks:
+        return "<p>Nothing is known of the decisions: the folder has no remarks.jsonl, or no pass decided anything.</p>"
+    shown = facts.remarks[:_MOST]
+    names, numeric = zip(*_COLUMNS, strict=True)
+    passes = "".join(
+        f"<option>{escape(name)}</option>" for name in dict.fromkeys(each.pass_name for each in shown)
+    )
+    left_out = len(facts.remarks) - len(shown)
+    return "\n".join(
+        [
+            f"<p>The first {_MOST:,}; {left_out:,} more are in remarks.jsonl.</p>" if left_out else "",
+            '<div class="listing">',
+            f'<p><label>Pass <select class="of-column"><option value="">all</option>{passes}</select></label>',
+            '<label>Filter <input type="search"/></label> <span class="found"></span></p>',
+            table("remarks-table", names, numeric, map(_row, shown)),
+            "</div>",
+        ]
+    )
+
+
+def _row(remark: Remark) -> tuple[Cell, ...]:
+    costs = ("" if cost is None else f"{cost:,}" for cost in (remark.before, remark.after))
+    source = remark.op_location.rpartition("/")[2]
+    return remark.pass_name, remark.kind, remark.op_name, remark.reason, *costs, source

@@ -1,0 +1,163 @@
+"""What rate each operation attains and what would be attainable, over how many operations a byte is used for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from spyre_mlir.report.html import WIDTH, figure, legend, time_text
+from spyre_mlir.report.lx_picture import FILLS
+from spyre_mlir.report.program_facts import Operation, ProgramFacts
+from spyre_mlir.report.svg import Page
+from spyre_mlir.target.device import device
+from spyre_mlir.timeline.roofline import Roofline
+
+#: Pixels: margins of the plot and its height; the column at the right where nothing moves has its own width.
+_LEFT, _TOP, _HEIGHT, _NOTHING = 90, 40, 360, 110
+_PLOT = WIDTH - _LEFT - _NOTHING - 20
+
+#: Elements of a stick of 2-byte elements, which is what the roof of the vector unit is for.
+_LANES = 64
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Powers of ten at the ends of the axes."""
+
+    least: int
+    most: int
+    slowest: int
+    fastest: int
+
+    def x(self, intensity: float) -> float:
+        if math.isinf(intensity):
+            return _LEFT + _PLOT + _NOTHING / 2
+        return _LEFT + _PLOT * (math.log10(intensity) - self.least) / (self.most - self.least)
+
+    def y(self, rate: float) -> float:
+        return _TOP + _HEIGHT * (self.fastest - math.log10(rate)) / (self.fastest - self.slowest)
+
+
+def panel(facts: ProgramFacts) -> str:
+    """The plot; operations that compute nothing are no points."""
+    points = [each for each in facts.operations if each.roofline.attained_per_ns]
+    if not points:
+        return "<p>No operation of the program computes.</p>"
+    scale = _scale([*(each.roofline for each in points), facts.roofline])
+    page = Page()
+    legend(page, 8, 16, [*FILLS.items(), ("the program", "#1a1a1a")])
+    _axes(page, scale)
+    _roofs(page, scale)
+    for (x, y), sharing in _by_place(points, scale).items():
+        _point(page, x, y, sharing)
+    _program(page, scale, facts.roofline)
+    note = (
+        "<p>Of each operation alone, as the cost model prices it; an operation is two per multiply-add, else one per"
+        " element. The roofs are those of all cores; hover for what is attainable on the cores that are used.</p>"
+    )
+    return note + figure(page, "Roofline", walk=True)
+
+
+def _scale(shown: Sequence[Roofline]) -> _Scale:
+    intensities = [each.intensity for each in shown if not math.isinf(each.intensity)] or [1.0]
+    rates = [each.attained_per_ns for each in shown]
+    ridge = _peaks()["array"] / device().one_way_bytes_per_ns
+    return _Scale(
+        least=math.floor(math.log10(min(intensities))),
+        # Behind the last ridge there is room for what its roof is called.
+        most=math.ceil(math.log10(max(*intensities, 4 * ridge))),
+        slowest=math.floor(math.log10(min(rates))),
+        fastest=math.ceil(math.log10(max(*rates, _peaks()["array"]))),
+    )
+
+
+def _peaks() -> dict[str, float]:
+    """Operations per nanosecond of all cores."""
+    found = device()
+    return {
+        "array": found.cores * 2 * found.array.multiply_adds_per_ns,
+        "vector unit, 2-byte elements": found.cores * found.vector_sticks_per_ns * _LANES,
+    }
+
+
+def _axes(page: Page, scale: _Scale) -> None:
+    bottom, right = _TOP + _HEIGHT, _LEFT + _PLOT
+    for power in range(scale.least, scale.most + 1):
+        x = scale.x(10.0**power)
+        page.add(f'<path class="tick" d="M {x:.2f} {_TOP} V {bottom}"/>')
+        page.text(x, bottom + 16, f"{10.0**power:,g}", anchor="middle")
+    for power in range(scale.slowest, scale.fastest + 1):
+        y = scale.y(10.0**power)
+        page.add(f'<path class="tick" d="M {_LEFT} {y:.2f} H {right + _NOTHING}"/>')
+        page.text(_LEFT - 8, y + 4, f"{10.0**power:,g}", anchor="end")
+    page.add(f'<path class="axis" d="M {_LEFT} {_TOP} V {bottom} H {right} M {right} {_TOP} V {bottom}"/>')
+    page.text(right + _NOTHING / 2, bottom + 36, "nothing moves", "name", "middle")
+    page.text(_LEFT + _PLOT / 2, bottom + 36, "operations per byte of device memory", "name", "middle")
+    middle = _TOP + _HEIGHT / 2
+    turned = f'transform="translate(20 {middle:g}) rotate(-90)"'
+    page.add(f'<text class="name" text-anchor="middle" {turned}>operations per ns</text>')
+
+
+def _roofs(page: Page, scale: _Scale) -> None:
+    """The slope of the memory up to the highest roof, and the roofs from there on."""
+    bandwidth = device().one_way_bytes_per_ns
+    right = _LEFT + _PLOT
+    for name, peak in _peaks().items():
+        start, y = max(scale.x(peak / bandwidth), _LEFT), scale.y(peak)
+        page.add(f'<path class="roof" d="M {start:.2f} {y:.2f} H {right + _NOTHING}"/>')
+        page.text(right - 6, y + 14, f"{name}: {peak:,.0f} per ns", anchor="end")
+    least = max(10.0**scale.least, 10.0**scale.slowest / bandwidth)
+    ridge = max(_peaks().values()) / bandwidth
+    x, y = scale.x(least), scale.y(least * bandwidth)
+    page.add(
+        f'<path class="roof" d="M {x:.2f} {y:.2f} L {scale.x(ridge):.2f} {scale.y(ridge * bandwidth):.2f}"/>'
+    )
+    at = least * (ridge / least) ** 0.4
+    page.text(
+        scale.x(at) - 8,
+        scale.y(at * bandwidth) - 8,
+        f"device memory: {bandwidth:g} bytes per ns",
+        anchor="end",
+    )
+
+
+def _by_place(points: Sequence[Operation], scale: _Scale) -> dict[tuple[int, int], list[Operation]]:
+    """The operations of each place; one pixel holds one point."""
+    places: dict[tuple[int, int], list[Operation]] = {}
+    for each in points:
+        at = round(scale.x(each.roofline.intensity)), round(scale.y(each.roofline.attained_per_ns))
+        places.setdefault(at, []).append(each)
+    return places
+
+
+def _point(page: Page, x: float, y: float, sharing: Sequence[Operation]) -> None:
+    lines = [_point_text(each) for each in sharing[:5]]
+    lines += [f"and {len(sharing) - 5:,} more here"] if len(sharing) > 5 else []
+    told = escape("\n".join(lines))
+    page.add(f'<g class="item point"><title>{told}</title>')
+    page.add(
+        f'<circle class="dotted" cx="{x}" cy="{y}" r="5" fill="{FILLS[sharing[0].category]}"/></g>', x, y
+    )
+
+
+def _point_text(operation: Operation) -> str:
+    return f"{operation.name}: {_rates(operation.roofline)}"
+
+
+def _rates(found: Roofline) -> str:
+    intensity = "nothing moves" if math.isinf(found.intensity) else f"{found.intensity:,.3g} per byte"
+    return (
+        f"{found.attained_per_ns:,.4g} of {found.attainable_per_ns:,.4g} operations per ns, {intensity},"
+        f" {time_text(found.nanoseconds)}, under the roof of {found.bound_by}"
+    )
+
+
+def _program(page: Page, scale: _Scale, found: Roofline) -> None:
+    """The whole program as a diamond."""
+    if not found.attained_per_ns:
+        return
+    x, y = scale.x(found.intensity), scale.y(found.attained_per_ns)
+    page.add(f'<g class="item point"><title>the program: {escape(_rates(found))}</title>')
+    page.add(f'<path class="program" d="M {x:.2f} {y - 7:.2f} l 7 7 l -7 7 l -7 -7 Z"/></g>')

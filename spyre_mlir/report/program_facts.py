@@ -1,0 +1,155 @@
+"""What the page about a program shows: numbers only, from a bundle and what is known of its compilation.
+
+Bytes are what the simulator counts: padded device bytes, a load that several cores share counted once, the runs of
+loops included. Times are those of the timeline.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.model import Bundle, Design
+from spyre_mlir.remarks import Remark
+from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts
+from spyre_mlir.report.lx_map import LxMap, lx_map
+from spyre_mlir.target.ops import KINDS, Kind
+from spyre_mlir.timeline import Execution, Timeline, timeline
+from spyre_mlir.timeline.roofline import Roofline, of_program, rooflines
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One execute of the program text, all its runs together.
+
+    ``spilled_bytes`` are the part of its traffic that goes to and from buffers in the pool: what is no argument
+    and is not in LX.
+    """
+
+    told: OperationFacts
+    execution: Execution
+    design: Design
+    roofline: Roofline
+    spilled_bytes: int
+
+    @property
+    def position(self) -> int:
+        return self.told.step.position
+
+    @property
+    def opcode(self) -> str:
+        return self.told.step.opcode
+
+    @property
+    def category(self) -> str:
+        """By what it is coloured; one of ``lx_map.CATEGORIES``."""
+        return self.told.step.category
+
+    @property
+    def cores(self) -> int:
+        return self.told.step.cores
+
+    @property
+    def runs(self) -> int:
+        return self.told.step.runs
+
+    @property
+    def slices(self) -> str:
+        """The dims that are split, each with its slices and elements per slice; empty if none is."""
+        split = (f"{dim} {n} x {self.design.shares[dim]}" for dim, n in self.design.slices.items() if n > 1)
+        return ", ".join(split)
+
+    @property
+    def read_bytes(self) -> int:
+        return self.runs * self.execution.work.read_bytes
+
+    @property
+    def written_bytes(self) -> int:
+        return self.runs * self.execution.work.written_bytes
+
+    @property
+    def source(self) -> str:
+        """``file:line`` without folders, of the first operation of those that share a design."""
+        shared = f" (first of {self.told.step.sharing})" if self.told.step.sharing > 1 else ""
+        return self.told.source and self.told.source + shared
+
+    @property
+    def name(self) -> str:
+        """How texts call it."""
+        return f"step {self.position}: {self.opcode}"
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """A compiled program; ``passes`` are seconds by pass, empty where nobody measured them."""
+
+    map: LxMap
+    timeline: Timeline
+    operations: tuple[Operation, ...]
+    buffers: tuple[BufferFacts, ...]
+    argument_bytes: int
+    roofline: Roofline
+    remarks: tuple[Remark, ...]
+    passes: tuple[tuple[str, float], ...]
+
+    @functools.cached_property
+    def read_bytes(self) -> int:
+        return sum(each.read_bytes for each in self.operations)
+
+    @functools.cached_property
+    def written_bytes(self) -> int:
+        return sum(each.written_bytes for each in self.operations)
+
+    @property
+    def traffic(self) -> int:
+        return self.read_bytes + self.written_bytes
+
+    @property
+    def restickifies(self) -> int:
+        return sum(KINDS[each.opcode] is Kind.RESTICKIFY for each in self.operations)
+
+    @property
+    def opcodes(self) -> list[tuple[str, int]]:
+        """How many operations have each opcode, most first."""
+        return Counter(each.opcode for each in self.operations).most_common()
+
+
+def program_facts(
+    bundle: Bundle,
+    remarks: Sequence[Remark] = (),
+    passes: Sequence[tuple[str, float]] = (),
+    lx_backend_fraction: float | None = None,
+) -> ProgramFacts:
+    """The facts of a bundle; ``CompileError`` for one whose parts do not belong together.
+
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    """
+    map_, timeline_ = lx_map(bundle, lx_backend_fraction), timeline(bundle, lx_backend_fraction)
+    told = bundle_facts(bundle)
+    spilled = {each.name for each in map_.spilled}
+    operations = (
+        Operation(
+            facts, execution, bundle.designs[execution.filename], roofline, _moved(facts, execution, spilled)
+        )
+        for facts, execution, roofline in zip(
+            told.operations, timeline_.executions, rooflines(timeline_), strict=True
+        )
+    )
+    return ProgramFacts(
+        map=map_,
+        timeline=timeline_,
+        operations=tuple(operations),
+        buffers=told.buffers,
+        argument_bytes=sum(each.bytes for each in bundle.manifest.arguments),
+        roofline=of_program(timeline_),
+        remarks=tuple(remarks),
+        passes=tuple(passes),
+    )
+
+
+def _moved(facts: OperationFacts, execution: Execution, buffers: set[str]) -> int:
+    """Bytes that an operation moves from and to some buffers."""
+    operands = zip(facts.buffers, execution.work.operands, strict=True)
+    return facts.step.runs * sum(each.moved_bytes for name, each in operands if name in buffers)

@@ -1,0 +1,90 @@
+"""What the engines of a program do over time, as bars that a picture has room for. Times are picoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from spyre_mlir.timeline import Timeline
+from spyre_mlir.timeline.events import Event
+
+
+@dataclass(frozen=True)
+class Bar:
+    """From ``begin`` to ``end`` an engine works on the operations ``first`` to ``last``; ``busy`` is without gaps.
+
+    ``bars`` are how many were put together, of what a loop repeats how often.
+    """
+
+    begin: int
+    end: int
+    first: int
+    last: int
+    bars: int
+    busy: int
+
+
+@dataclass(frozen=True)
+class Track:
+    """An engine and what it does, in order."""
+
+    name: str
+    bars: tuple[Bar, ...]
+
+
+def tracks(timeline: Timeline, least: int) -> list[Track]:
+    """The engines of core 0, the device memory and the ring; those that do nothing are left out.
+
+    Bars that begin within ``least`` of each other are one.
+    """
+    bars: dict[str, list[Bar]] = {
+        name: [] for name in ("load", "compute", "store", "memory read", "memory write", "ring")
+    }
+    for event in timeline.run.events:
+        position = event.job.position
+        for name, begin, end in _stretches(event, timeline.executions[position].core_ps[0]):
+            if end > begin:
+                bars[name].append(Bar(begin, end, position, position, 1, end - begin))
+    repeated = [
+        Bar(each.begin, each.end, min(each.positions), max(each.positions), each.times, each.end - each.begin)
+        for each in timeline.run.skips
+    ]
+    made = [Track(name, tuple(_merged(found, least))) for name, found in bars.items() if found]
+    return [*made, *([Track("repeated", tuple(repeated))] if repeated else [])]
+
+
+def _stretches(event: Event, computing: int) -> Iterator[tuple[str, int, int]]:
+    """Engine, begin and end; ``computing`` is how long core 0 computes."""
+    job = event.job
+    if job.loads:
+        yield "load", event.load_begin, event.load_end
+    yield "compute", event.body_begin, event.body_begin + computing
+    if job.target is not None:
+        yield "store", event.body_begin, event.body_end
+    if job.stream:
+        yield "memory read", event.stream_begin, event.load_end
+    if job.store:
+        yield "memory write", event.body_begin, event.memory_end
+    yield "ring", event.body_end, event.ring_end
+
+
+def _merged(bars: Iterable[Bar], least: int) -> Iterator[Bar]:
+    """The bars, those that begin close behind one that is short together with it."""
+    held: Bar | None = None
+    for bar in sorted(bars, key=lambda each: each.begin):
+        if held is None:
+            held = bar
+        elif bar.begin - held.begin < least:
+            held = Bar(
+                held.begin,
+                max(held.end, bar.end),
+                min(held.first, bar.first),
+                max(held.last, bar.last),
+                held.bars + bar.bars,
+                held.busy + bar.busy,
+            )
+        else:
+            yield held
+            held = bar
+    if held is not None:
+        yield held

@@ -1,0 +1,5 @@
+"""How long a bundle takes, and why: a simulated machine, its trace, the roofline. Pure Python, no IR."""
+
+from spyre_mlir.timeline.timeline import Execution, Timeline, timeline
+
+__all__ = ["Execution", "Timeline", "timeline"]

@@ -1,0 +1,321 @@
+"""The machine that a bundle runs on, as engines and the order in which they work. No bundle; integers only.
+
+All cores run one program in order, so the engines of all cores work on the same operation: a job is one operation on
+all its cores. Times are picoseconds.
+
+load     One job's loads at a time. Each waits for its first byte, one after the other, then they stream. A load begins
+         when its source is visible; *early*, while the job before computes, where what it brings has room beside
+         what that job uses, else behind it. Nothing begins two jobs ahead: one room is computed on, one is filled.
+compute  One job at a time, its *body*, from when the first bytes of all loads are there. Tiles stream in and out
+         meanwhile, so a body ends with the last product or with the last byte, whatever is later.
+ring     The partial sums of a split reduction, behind the body.
+store    What a job stores is visible a wait behind its last byte, one store after the other.
+memory   The streams of one job at a time, which share it fairly, then the turnarounds of its bus.
+
+Every time is a maximum of sums of durations. So nothing gets later when something gets shorter, one job alone takes
+what the cost model says, and a loop falls into a rhythm, which need not be simulated to its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+#: What time goes into.
+PARTS = ("compute", "memory", "ring", "overhead")
+
+
+@dataclass(frozen=True)
+class Load:
+    """An operand in device memory: its buffer, how long it streams alone, whether it may begin early, what moves."""
+
+    buffer: Hashable
+    stream: int
+    early: bool = True
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """One operation, at a ``position`` of the program text.
+
+    ``target`` is the buffer in device memory that it writes, if any, and ``store`` how long that streams. ``access``
+    is the wait for the first byte of a load, and for a store to be visible. No time depends on bytes.
+    """
+
+    position: int
+    loads: tuple[Load, ...] = ()
+    compute: int = 0
+    ring: int = 0
+    target: Hashable | None = None
+    store: int = 0
+    turnaround: int = 0
+    access: int = 0
+    store_bytes: int = 0
+
+    @property
+    def load_bytes(self) -> int:
+        """Bytes that all its loads move."""
+        return sum(load.bytes for load in self.loads)
+
+    @property
+    def stream(self) -> int:
+        """How long all its loads stream."""
+        return sum(load.stream for load in self.loads)
+
+    @property
+    def memory(self) -> int:
+        """How long it occupies the memory."""
+        return self.stream + self.store + self.turnaround
+
+    @property
+    def overhead(self) -> int:
+        """All its waits."""
+        return self.access * (len(self.loads) + (self.target is not None))
+
+    @property
+    def alone(self) -> int:
+        """How long it takes if nothing else runs."""
+        return max(self.compute, self.memory) + self.ring + self.overhead
+
+    @property
+    def serial(self) -> int:
+        """How long it takes if nothing overlaps."""
+        return self.compute + self.memory + self.ring + self.overhead
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A body that runs ``count`` times."""
+
+    count: int
+    body: tuple[Job | Repeat, ...]
+
+
+Program = Sequence["Job | Repeat"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """When a job did what.
+
+    Its loads begin at ``load_begin``, stream from ``stream_begin`` and end at ``load_end``; ``loaded_early`` is the
+    part of their streams that is over when the body begins. ``memory_end`` is the last byte, in or out. The cores
+    are free at ``ring_end``, the result is ``visible`` later if it is in device memory.
+    """
+
+    job: Job
+    load_begin: int
+    stream_begin: int
+    load_end: int
+    loaded_early: int
+    body_begin: int
+    memory_end: int
+    body_end: int
+    ring_end: int
+    visible: int
+
+
+@dataclass(frozen=True)
+class Skip:
+    """From ``begin`` to ``end`` the jobs at ``positions`` do ``times`` more what they did just before."""
+
+    begin: int
+    end: int
+    times: int
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The time of the program, every picosecond counted once, by what it goes into; ``runs`` of the job there were."""
+
+    memory: int = 0
+    compute: int = 0
+    ring: int = 0
+    overhead: int = 0
+    runs: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.memory + self.compute + self.ring + self.overhead
+
+    @property
+    def bound_by(self) -> str:
+        """What takes longest: 'compute', 'memory', 'ring' or 'overhead'; of equals the first."""
+        return max(PARTS, key=lambda part: getattr(self, part))
+
+    def plus(self, other: Shares, times: int = 1) -> Shares:
+        """With ``other`` so many times more."""
+        return Shares(
+            self.memory + times * other.memory,
+            self.compute + times * other.compute,
+            self.ring + times * other.ring,
+            self.overhead + times * other.overhead,
+            self.runs + times * other.runs,
+        )
+
+
+@dataclass
+class Run:
+    """A simulated program: what happened, what was skipped, and shares by position of the text."""
+
+    events: list[Event] = field(default_factory=list)
+    skips: list[Skip] = field(default_factory=list)
+    shares: dict[int, Shares] = field(default_factory=dict)
+    total: int = 0
+
+
+def simulate(program: Program) -> Run:
+    """Run a program on the machine."""
+    machine = _Machine()
+    machine.run(program)
+    return machine.finished()
+
+
+def lower(program: Program) -> int:
+    """All overlapped: nothing waits, and compute or memory, whatever needs longer, is never idle."""
+    jobs = list(counted(program))
+    return max(
+        sum(count * job.compute for job, count in jobs), sum(count * job.memory for job, count in jobs)
+    )
+
+
+def upper(program: Program) -> int:
+    """All serial: one thing at a time."""
+    return sum(count * job.serial for job, count in counted(program))
+
+
+def counted(program: Program, times: int = 1) -> Iterator[tuple[Job, int]]:
+    """Each job of a program and how often it runs."""
+    for node in program:
+        if isinstance(node, Job):
+            yield node, times
+        else:
+            yield from counted(node.body, times * node.count)
+
+
+@dataclass
+class _Machine:
+    """When each engine is free: ``cores`` from now on, ``before`` them when the last job had not begun."""
+
+    memory: int = 0
+    cores: int = 0
+    before: int = 0
+    store: int = 0
+    visible: dict[Hashable, int] = field(default_factory=dict)
+    made: Run = field(default_factory=Run)
+
+    def run(self, program: Iterable[Job | Repeat]) -> None:
+        for node in program:
+            if isinstance(node, Job):
+                self._job(node)
+            else:
+                self._repeat(node)
+
+    def finished(self) -> Run:
+        """What was made, with the wait for the last store."""
+        made = self.made
+        made.total = max(self.cores, self.store)
+        if made.events:
+            last = made.events[-1].job.position
+            made.shares[last] = made.shares[last].plus(Shares(overhead=made.total - self.cores))
+        return made
+
+    # -- jobs ------------------------------------------------------------------------------------------
+
+    def _job(self, job: Job) -> None:
+        begun, waited, streamed = self._loads(job)
+        body = max(self.cores, waited)
+        outgoing = job.store + job.turnaround
+        memory = max(streamed, body) + outgoing if outgoing else streamed
+        end = max(body + job.compute, memory)
+        free = end + job.ring
+        visible = free if job.target is None else max(free, self.store) + job.access
+        self.made.events.append(
+            Event(
+                job,
+                load_begin=begun,
+                stream_begin=begun + job.access,
+                load_end=streamed if streamed <= body else memory,
+                loaded_early=job.stream - min(job.stream, max(0, streamed - body)),
+                body_begin=body,
+                memory_end=memory,
+                body_end=end,
+                ring_end=free,
+                visible=visible,
+            )
+        )
+        self._count(job, body, end, free, by_memory=memory > body + job.compute)
+        self.before, self.cores, self.memory = self.cores, free, memory
+        if job.target is not None:
+            self.store = self.visible[job.target] = visible
+
+    def _loads(self, job: Job) -> tuple[int, int, int]:
+        """When the loads begin, when all have their first byte, when they have streamed if nothing is stored.
+
+        In the order in which their sources are ready, which is the fastest one.
+        """
+        waited = streamed = self.memory
+        begins = []
+        for ready, stream in sorted((self._ready(load), load.stream) for load in job.loads):
+            begins.append(max(ready, waited))
+            waited = begins[-1] + job.access
+            streamed = max(begins[-1], streamed) + job.access + stream
+        return (begins[0] if begins else self.cores), waited, streamed
+
+    def _ready(self, load: Load) -> int:
+        return max(self.visible.get(load.buffer, 0), self.before if load.early else self.cores)
+
+    def _count(self, job: Job, body: int, end: int, free: int, *, by_memory: bool) -> None:
+        found = Shares(
+            memory=end - body if by_memory else 0,
+            compute=0 if by_memory else end - body,
+            ring=free - end,
+            overhead=body - self.cores,
+            runs=1,
+        )
+        self.made.shares[job.position] = self.made.shares.get(job.position, Shares()).plus(found)
+
+    # -- loops -----------------------------------------------------------------------------------------
+
+    def _repeat(self, repeat: Repeat) -> None:
+        """Run a body until the machine is in a state in which it was before an iteration, then skip ahead."""
+        positions = tuple(dict.fromkeys(job.position for job, runs in counted(repeat.body) if runs))
+        seen: dict[Hashable, tuple[int, int, dict[int, Shares]]] = {}
+        left = repeat.count
+        while left:
+            state = self._state()
+            if state in seen:
+                at, begun, shares = seen.pop(state)
+                times, left = divmod(left, at - left)
+                self._skip(times, self.cores - begun, positions, shares)
+                continue
+            seen[state] = left, self.cores, {at: self.made.shares.get(at, Shares()) for at in positions}
+            self.run(repeat.body)
+            left -= 1
+
+    def _state(self) -> Hashable:
+        """All that later times depend on, seen from now: what is over makes no difference."""
+        return (
+            max(self.memory, self.before) - self.cores,
+            self.before - self.cores,
+            max(self.store, self.cores) - self.cores,
+            frozenset(
+                (buffer, time - self.cores) for buffer, time in self.visible.items() if time > self.before
+            ),
+        )
+
+    def _skip(self, times: int, period: int, positions: tuple[int, ...], since: dict[int, Shares]) -> None:
+        """Let as much time pass as ``times`` more periods take, ``since`` being the shares when the last began."""
+        if not times:
+            return
+        shift = times * period
+        self.made.skips.append(Skip(self.cores, self.cores + shift, times, positions))
+        for at in positions:
+            now = self.made.shares[at]
+            self.made.shares[at] = now.plus(now.plus(since[at], -1), times)
+        self.memory, self.cores, self.before, self.store = (
+            time + shift for time in (self.memory, self.cores, self.before, self.store)
+        )
+        self.visible = {buffer: time + shift for buffer, time in self.visible.items()}

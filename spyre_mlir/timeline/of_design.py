@@ -1,0 +1,209 @@
+"""The work of one design of a bundle: what ``cost/of_space.py`` takes from IR, taken from the file instead.
+
+The dims of an operand are the labels along which it varies, those of scale 1; the label that gives a sparse operand
+its stick is none of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from spyre_mlir.bundle.geometry import memory_strides, positions, slice_sizes
+from spyre_mlir.bundle.model import Design, Operand
+from spyre_mlir.cost.work import OperandWork, OperationWork
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import KINDS, Kind
+
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class DesignWork:
+    """What an execution of a design does, on all cores and on one; bytes as the plan says, nothing ``reused``."""
+
+    design: Design
+
+    @functools.cached_property
+    def work(self) -> OperationWork:
+        """The facts for the cost model; what is per core is of a core with whole shares."""
+        design, shares = self.design, self.design.shares
+        return OperationWork(
+            design.opcode,
+            design.cores,
+            **self._arithmetic(shares),
+            parts=_product(design.slices, self._reduced),
+            outputs_per_core=_product(shares, self._dims[-1]),
+            results=math.prod(self._valid(label) for label in self._dims[-1]),
+            broadcast=self._kind is Kind.POINTWISE and self._is_broadcast(),
+            operands=tuple(map(self._operand, range(len(design.operands)))),
+        )
+
+    def work_of_core(self, core: int) -> OperationWork:
+        """The same with the arithmetic of one core, which may have a smaller slice."""
+        return replace(self.work, **self._arithmetic(slice_sizes(self.design, core)))
+
+    @functools.cached_property
+    def sizes_of_cores(self) -> tuple[tuple[int, ...], ...]:
+        """The sizes of each core's slices: cores with equal ones do equal work."""
+        return tuple(tuple(slice_sizes(self.design, core).values()) for core in range(self.design.cores))
+
+    @functools.cached_property
+    def operations(self) -> int:
+        """Operations of all cores, padding included: two per multiply-add, else one per position of the space."""
+        labels = list(self.design.sizes)
+        varying = [labels.index(label) for label in self._all_dims]
+        positions_ = sum(math.prod(sizes[at] for at in varying) for sizes in self.sizes_of_cores)
+        return positions_ * (2 if self.is_arithmetic else 1)
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether it runs on the array, not on the vector unit."""
+        return self._kind in (Kind.MATMUL, Kind.CONVOLUTION)
+
+    @functools.cached_property
+    def lanes(self) -> int:
+        """Elements per stick of the operand with the most; 1 if no operand has a dim in its stick."""
+        operands = zip(self.design.operands, self._dims, strict=True)
+        return max((each.stick_elements for each, dims in operands if each.stick_dim in dims), default=1)
+
+    @functools.cached_property
+    def ring_step(self) -> int:
+        """Cores that a partial sum passes on its way to where the next is added; 0 if no sum is shared.
+
+        Negative where the way down the ring is shorter.
+        """
+        slices, cores = self.design.core_slices, self.design.cores
+        reduced = [label for label in self.design.sizes if label in self._reduced]
+        sharing = [
+            core for core in range(cores) if all(slices[core][at] == slices[0][at] for at in self._dims[-1])
+        ]
+        ordered = sorted(sharing, key=lambda core: [slices[core][label] for label in reduced])
+        if self.work.parts == 1 or len(ordered) == 1:
+            return 0
+        way = (ordered[1] - ordered[0]) % device().cores
+        return way if way <= device().cores // 2 else way - device().cores
+
+    # -- dims ------------------------------------------------------------------------------------------
+
+    @property
+    def _kind(self) -> Kind:
+        return KINDS[self.design.opcode]
+
+    @functools.cached_property
+    def _dims(self) -> tuple[frozenset[str], ...]:
+        """The dims of each operand."""
+        return tuple(
+            frozenset(label for label in each.dim_order if each.scale[label] == 1)
+            for each in self.design.operands
+        )
+
+    @functools.cached_property
+    def _all_dims(self) -> frozenset[str]:
+        return frozenset[str]().union(*self._dims)
+
+    @property
+    def _reduced(self) -> frozenset[str]:
+        return self._all_dims - self._dims[-1]
+
+    def _valid(self, label: str) -> int:
+        return self.design.sizes[label] - self.design.padding.get(label, 0)
+
+    def _is_broadcast(self) -> bool:
+        """Whether an input lacks a dim of more than one element that the output has."""
+        long = {label for label in self._dims[-1] if self._valid(label) > 1}
+        return any(long - dims for dims in self._dims[:-1])
+
+    # -- arithmetic ------------------------------------------------------------------------------------
+
+    def _arithmetic(self, sizes: Sizes) -> dict[str, int]:
+        """What the array or the vector unit of a core with slices of these sizes does."""
+        elements = _product(sizes, self._all_dims)
+        if not self.is_arithmetic:
+            sticks = -(-elements // self.lanes)
+            return {"sticks_per_core": sticks, "multiply_adds_per_core": 0, "rows_per_core": 0}
+        rows = _product(sizes, self._dims[0] - self._dims[1])
+        return {"sticks_per_core": 0, "multiply_adds_per_core": elements, "rows_per_core": rows}
+
+    # -- operands --------------------------------------------------------------------------------------
+
+    def _operand(self, number: int) -> OperandWork:
+        design, operand, dims = self.design, self.design.operands[number], self._dims[number]
+        writes = number == len(design.operands) - 1
+        return OperandWork(
+            writes,
+            bytes=_bytes_of_cores(design, operand),
+            core_bytes=math.prod(_counts(operand, design.shares)) * device().stick_bytes,
+            fan_out=1 if writes else _product(design.slices, design.slices.keys() - dims),
+            run_bytes=self._run_bytes(operand),
+            in_lx=operand.memory == "lx",
+        )
+
+    def _run_bytes(self, operand: Operand) -> int:
+        """Contiguous bytes of what a core takes of an operand in one go."""
+        run = 1
+        strides = memory_strides(self.design, operand)
+        for count, stride in zip(_counts(operand, self._tile), strides, strict=True):
+            if count > 1 and stride != run:
+                break
+            run *= count
+        return run * device().stick_bytes
+
+    @functools.cached_property
+    def _tile(self) -> Sizes:
+        """What a core takes in one go: its share; of a matmul one matrix, of it all rows and a stick of the rest."""
+        shares = self.design.shares
+        if self._kind is not Kind.MATMUL:
+            return shares
+        first, second = self._dims[:2]
+        rows, batches = first - second, (first & second) - self._reduced
+        return {
+            label: 1 if label in batches else share if label in rows else min(share, self._granule(label))
+            for label, share in shares.items()
+        }
+
+    def _granule(self, label: str) -> int:
+        """Elements of a dim that are only ever taken together: a stick where it is in one."""
+        operands = zip(self.design.operands, self._dims, strict=True)
+        return max(
+            (each.stick_elements for each, dims in operands if each.stick_dim == label and label in dims),
+            default=1,
+        )
+
+
+def core_groups(works: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:
+    """The cores that a program uses, those together that do the same in each of its designs."""
+    used = max((work.design.cores for work in works), default=0)
+    groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for core in range(used):
+        done = tuple(work.sizes_of_cores[core] if core < work.design.cores else () for work in works)
+        groups.setdefault(done, []).append(core)
+    return tuple(map(tuple, groups.values()))
+
+
+def _bytes_of_cores(design: Design, operand: Operand) -> int:
+    """Bytes that all cores move: of those with the same slices one loads, or writes, for all."""
+    labels = [label for label in operand.dim_order if operand.scale[label] == 1]
+    counts = {label: _counts_of_slices(design, operand, label) for label in labels}
+    owned = {tuple(slices[label] for label in labels) for slices in design.core_slices}
+    sticks = sum(math.prod(counts[label][at] for label, at in zip(labels, own, strict=True)) for own in owned)
+    return sticks * device().stick_bytes
+
+
+def _counts_of_slices(design: Design, operand: Operand, label: str) -> list[int]:
+    """Positions of each slice of a dim; the last may be shorter."""
+    share, size = design.shares[label], design.sizes[label]
+    return [
+        positions(operand, label, min(share, size - slice_ * share)) for slice_ in range(design.slices[label])
+    ]
+
+
+def _counts(operand: Operand, sizes: Sizes) -> list[int]:
+    """Positions of a part of these sizes along each dim of an operand, innermost first."""
+    return [positions(operand, label, sizes[label]) for label in operand.dim_order]
+
+
+def _product(numbers: Sizes, labels: Collection[str]) -> int:
+    return math.prod(numbers[label] for label in labels)

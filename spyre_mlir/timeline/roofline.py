@@ -1,0 +1,89 @@
+"""The roofline: how many operations a byte is used for, what rate that allows, what rate is attained.
+
+Of one execution alone, by the cost model: what neighbours hide of it is the timeline's. Bytes are those that move,
+not those that the backend still has. Attainable is the least of what the cores compute and what intensity times the
+memory's bandwidth feeds, attained is at most that.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spyre_mlir.cost.model import saturation
+from spyre_mlir.target.device import device
+from spyre_mlir.timeline.timeline import Execution, Timeline
+
+COMPUTE, MEMORY = "compute", "memory"
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Operations, two per multiply-add, else one per lane; bytes moved; nanoseconds; and the peak of its cores."""
+
+    name: str
+    operations: int
+    bytes: int
+    nanoseconds: float
+    peak_per_ns: float
+    bytes_per_ns: float
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte; infinite if nothing moves."""
+        return self.operations / self.bytes if self.bytes else math.inf
+
+    @property
+    def attained_per_ns(self) -> float:
+        return self.operations / self.nanoseconds if self.nanoseconds else 0.0
+
+    @property
+    def attainable_per_ns(self) -> float:
+        return min(self.peak_per_ns, self.intensity * self.bytes_per_ns)
+
+    @property
+    def bound_by(self) -> str:
+        """The roof above: 'memory' left of the ridge, else 'compute'."""
+        return MEMORY if self.intensity * self.bytes_per_ns < self.peak_per_ns else COMPUTE
+
+
+def rooflines(timeline: Timeline) -> list[Roofline]:
+    """Those of the executions, all their runs together, in program order."""
+    return [_of_execution(each) for each in timeline.executions]
+
+
+def of_program(timeline: Timeline) -> Roofline:
+    """All executions together, in the time of the timeline.
+
+    The peak is what its operations take at the peak of their units, which differ.
+    """
+    parts = rooflines(timeline)
+    operations = sum(each.operations for each in parts)
+    least_ns = math.fsum(each.operations / each.peak_per_ns for each in parts)
+    return Roofline(
+        "program",
+        operations,
+        sum(each.bytes for each in parts),
+        timeline.total_ns,
+        peak_per_ns=operations / least_ns if least_ns else 0.0,
+        bytes_per_ns=device().one_way_bytes_per_ns,
+    )
+
+
+def _of_execution(execution: Execution) -> Roofline:
+    work = execution.work
+    return Roofline(
+        execution.opcode,
+        execution.runs * execution.operations,
+        execution.moved_bytes,
+        execution.alone_ps / 1000,
+        peak_per_ns=work.cores * _core_peak(execution),
+        bytes_per_ns=device().one_way_bytes_per_ns * saturation(work.cores),
+    )
+
+
+def _core_peak(execution: Execution) -> float:
+    """Operations per nanosecond of one core: of the array if it multiplies, else of the lanes of the vector unit."""
+    if execution.work.multiply_adds_per_core:
+        return 2 * device().array.multiply_adds_per_ns
+    return device().vector_sticks_per_ns * execution.lanes

@@ -1,0 +1,168 @@
+"""A bundle's time: of the whole, of each execution, between all overlapped and all serial.
+
+It promises the ranking of plans, never microseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.context import Context, Step
+from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.validate import STRUCTURE
+from spyre_mlir.cost.model import compute_ns
+from spyre_mlir.cost.work import OperationWork
+from spyre_mlir.errors import CompileError
+from spyre_mlir.target.device import device
+from spyre_mlir.timeline.events import Program, Run, Shares, counted, lower, simulate, upper
+from spyre_mlir.timeline.of_bundle import JobBuilder, picoseconds, room_bytes
+from spyre_mlir.timeline.of_design import DesignWork, core_groups
+
+#: The cores of each group, which do equal work.
+CoreGroups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One execute of the program text and all its runs.
+
+    ``source`` is the line that it comes from, empty where the bundle does not know, ``buffers`` are those of its
+    operands, the result last. ``operations`` are those of all cores in one run, ``lanes`` those of the vector unit,
+    ``core_ps`` is how long a core of each group computes, ``ring_step`` how far a partial sum goes (``of_design.py``).
+    Of all runs together, ``shares`` is its part of the program's time, ``alone_ps`` what it takes alone, and
+    ``moved_bytes`` what moves, which is less than the plan says where the backend still has what it needs.
+    """
+
+    position: int
+    filename: str
+    source: str
+    buffers: tuple[str, ...]
+    work: OperationWork
+    operations: int
+    lanes: int
+    ring_step: int
+    core_ps: tuple[int, ...]
+    shares: Shares
+    alone_ps: int
+    moved_bytes: int
+
+    @property
+    def opcode(self) -> str:
+        return self.work.opcode
+
+    @property
+    def runs(self) -> int:
+        return self.shares.runs
+
+    @property
+    def total_ns(self) -> float:
+        """Its part of the program's time, all runs together."""
+        return self.shares.total / 1000
+
+    @property
+    def bound_by(self) -> str:
+        """What its part of the time goes into most."""
+        return self.shares.bound_by
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """``lower_ns`` is the time if all overlaps, ``upper_ns`` if nothing does; ``run`` has the events."""
+
+    executions: tuple[Execution, ...]
+    core_groups: CoreGroups
+    run: Run
+    lower_ps: int
+    upper_ps: int
+
+    @property
+    def total_ns(self) -> float:
+        return self.run.total / 1000
+
+    @property
+    def lower_ns(self) -> float:
+        return self.lower_ps / 1000
+
+    @property
+    def upper_ns(self) -> float:
+        return self.upper_ps / 1000
+
+    @functools.cached_property
+    def shares(self) -> Shares:
+        """Where the time of the program goes."""
+        total = Shares()
+        for execution in self.executions:
+            total = total.plus(execution.shares)
+        return total
+
+    @property
+    def bound_by(self) -> str:
+        """'memory', 'compute', 'ring' or 'overhead': what most of the time goes into."""
+        return self.shares.bound_by
+
+    def __str__(self) -> str:
+        if not self.executions:
+            return "0.0 us, no operation"
+        total, low, high = (time / 1000 for time in (self.total_ns, self.lower_ns, self.upper_ns))
+        return f"{total:.1f} us ({low:.1f} .. {high:.1f}), bound by {self.bound_by}"
+
+
+def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeline:
+    """The timeline of a bundle; ``CompileError`` for one whose parts do not belong together.
+
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    """
+    context = Context(bundle, device().usable_lx_bytes(lx_backend_fraction))
+    for rule in STRUCTURE.values():
+        for sentence, where in rule(context):
+            raise CompileError(sentence, where)
+    works = {filename: DesignWork(design) for filename, design in bundle.designs.items()}
+    groups = core_groups(works.values())
+    program = JobBuilder(context, works, room_bytes(context.usable_lx_bytes)).build()
+    run = simulate(program)
+    executions = _executions(context, works, groups, program, run)
+    return Timeline(tuple(executions), groups, run, lower(program), upper(program))
+
+
+def _executions(
+    context: Context, works: dict[str, DesignWork], groups: CoreGroups, program: Program, run: Run
+) -> Iterator[Execution]:
+    alone, moved = Counter[int](), Counter[int]()
+    for job, runs in counted(program):
+        alone[job.position] += runs * job.alone
+        moved[job.position] += runs * (job.load_bytes + job.store_bytes)
+    for step in context.steps:
+        design = works[step.execute.filename]
+        yield Execution(
+            position=step.position,
+            filename=step.execute.filename,
+            source=_source(step),
+            buffers=context.uses(step),
+            work=design.work,
+            operations=design.operations,
+            lanes=design.lanes,
+            ring_step=design.ring_step,
+            core_ps=_core_ps(design, groups),
+            shares=run.shares.get(step.position, Shares()),
+            alone_ps=alone[step.position],
+            moved_bytes=moved[step.position],
+        )
+
+
+def _core_ps(design: DesignWork, groups: CoreGroups) -> tuple[int, ...]:
+    """How long a core of each group computes; 0 for one that is not used."""
+    used = design.design.cores
+    return tuple(
+        picoseconds(compute_ns(design.work_of_core(group[0]))) if group[0] < used else 0 for group in groups
+    )
+
+
+def _source(step: Step) -> str:
+    """The line that a step's design comes from; that of the first one where several have a design."""
+    debug = step.design.debug
+    if debug is None or not debug.file:
+        return ""
+    return f"{debug.file}:{debug.line}" + (f":{debug.column}" if debug.column else "")

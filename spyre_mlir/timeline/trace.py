@@ -1,0 +1,263 @@
+"""A timeline as Chrome trace events, which ui.perfetto.dev and chrome://tracing show.
+
+One process per group of cores that do equal work, with a track per engine and the load of LX; one for the device
+memory, one for the ring, one for loops. Times are microseconds with three decimals. What a loop only repeats is one
+bar on the track of loops.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from spyre_mlir.timeline.events import Event
+from spyre_mlir.timeline.timeline import Execution, Timeline
+
+Json = dict[str, Any]
+
+#: Tracks of a process of cores, in the order of the page.
+LOAD, COMPUTE, STORE, WAIT = 1, 2, 3, 4
+_ENGINES = {LOAD: "load", COMPUTE: "compute", STORE: "store", WAIT: "store, until visible"}
+READ, WRITE = 1, 2
+CLOCKWISE, COUNTERCLOCKWISE = 1, 2
+
+
+def trace_text(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> str:
+    """The trace as the text of a JSON file, the same bytes for the same timeline.
+
+    ``lx_bytes`` are, for each group of cores, the bytes of LX that are taken at each execute of the program text.
+    """
+    lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in trace_events(timeline, lx_bytes))
+    return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
+
+
+def trace_events(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> list[Json]:
+    """All events: names of tracks first, then track by track in order of time."""
+    writer = _Writer(timeline)
+    return [
+        *writer.names(),
+        *writer.cores(),
+        *writer.memory(),
+        *writer.ring(),
+        *writer.loops(),
+        *writer.flows(),
+        *writer.taken(lx_bytes),
+    ]
+
+
+class _Writer:
+    """Process 1 is the first group of cores; those of memory, ring and loops follow."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.events = timeline.run.events
+        self.executions = {each.position: each for each in timeline.executions}
+        count = len(timeline.core_groups)
+        self.memory_process, self.ring_process, self.loop_process = count + 1, count + 2, count + 3
+
+    def names(self) -> Iterator[Json]:
+        for process, group in enumerate(self.timeline.core_groups, 1):
+            yield from _named(process, _cores_text(group), _ENGINES)
+        yield from _named(self.memory_process, "device memory", {READ: "read", WRITE: "write"})
+        yield from _named(
+            self.ring_process, "ring", {CLOCKWISE: "clockwise", COUNTERCLOCKWISE: "counter-clockwise"}
+        )
+        yield from _named(self.loop_process, "loops", {1: "iterations that repeat those before"})
+
+    def cores(self) -> Iterator[Json]:
+        """What the engines of each group do."""
+        for process, group in enumerate(self.timeline.core_groups, 1):
+            for event in self.events:
+                execution = self._of(event)
+                if group[0] < execution.work.cores:
+                    yield from self._engines(process, event, execution)
+
+    def _engines(self, process: int, event: Event, execution: Execution) -> Iterator[Json]:
+        job, told = event.job, _told(execution)
+        computed = event.body_begin + execution.core_ps[process - 1]
+        if job.loads:
+            yield from _bar(process, LOAD, execution.opcode, event.load_begin, event.load_end, told)
+        yield from _bar(process, COMPUTE, execution.opcode, event.body_begin, computed, told)
+        if job.store:
+            yield from _bar(process, STORE, execution.opcode, event.body_begin, event.body_end, told)
+        if job.target is not None:
+            yield from _bar(process, WAIT, execution.opcode, event.visible - job.access, event.visible, told)
+
+    def memory(self) -> Iterator[Json]:
+        """What streams, and the bandwidth."""
+        for event in self.events:
+            execution, job = self._of(event), event.job
+            moved = {"bytes": job.load_bytes, "operation": event.job.position}
+            if job.stream:
+                yield from _bar(
+                    self.memory_process, READ, execution.opcode, event.stream_begin, event.load_end, moved
+                )
+            if job.store:
+                moved = {**moved, "bytes": job.store_bytes}
+                yield from _bar(
+                    self.memory_process, WRITE, execution.opcode, event.body_begin, event.memory_end, moved
+                )
+        for time, read, written in _steps(self._bandwidth()):
+            rates = {"read": round(read, 3), "written": round(written, 3)}
+            yield _counter(self.memory_process, "GB/s", time, rates)
+
+    def _bandwidth(self) -> Iterator[tuple[int, int, float, float]]:
+        """Begin, end, bytes per nanosecond in and out: before a body, and during it."""
+        for event in self.events:
+            job = event.job
+            early = job.load_bytes * event.loaded_early / max(job.stream, 1)
+            yield from _rates(event.stream_begin, min(event.load_end, event.body_begin), early, 0)
+            yield from _rates(event.body_begin, event.memory_end, job.load_bytes - early, job.store_bytes)
+
+    def ring(self) -> Iterator[Json]:
+        for event in self.events:
+            execution = self._of(event)
+            track = COUNTERCLOCKWISE if execution.ring_step < 0 else CLOCKWISE
+            told = {
+                "partial sums": execution.work.parts,
+                "elements per core": execution.work.outputs_per_core,
+            }
+            yield from _bar(self.ring_process, track, execution.opcode, event.body_end, event.ring_end, told)
+
+    def loops(self) -> Iterator[Json]:
+        for skip in self.timeline.run.skips:
+            told = {"operations": list(skip.positions)}
+            yield from _bar(self.loop_process, 1, f"{skip.times} times more", skip.begin, skip.end, told)
+
+    def flows(self) -> Iterator[Json]:
+        """From the computation that makes a buffer to the loads, or the computations, that take it."""
+        made: dict[str, Event] = {}
+        number = 0
+        for event in self.events:
+            *sources, result = self._of(event).buffers
+            for operand, source in enumerate(sources):
+                maker = made.get(source)
+                if maker is None or not (self._is_seen(maker) and self._is_seen(event)):
+                    continue
+                number += 1
+                yield _flow("s", number, source, COMPUTE, maker.body_begin)
+                yield {**_flow("f", number, source, *self._taking(event, operand, maker)), "bp": "e"}
+            made[result] = event
+
+    def _is_seen(self, event: Event) -> bool:
+        """Whether a computation has a bar."""
+        computed = event.body_begin + self._of(event).core_ps[0]
+        return _nanoseconds(computed) > _nanoseconds(event.body_begin)
+
+    def _taking(self, event: Event, operand: int, maker: Event) -> tuple[int, int]:
+        """The track of the bar that takes what another job made, and when it does at the earliest."""
+        if self._of(event).work.operands[operand].in_lx:
+            return COMPUTE, event.body_begin
+        return LOAD, max(event.load_begin, maker.visible)
+
+    def taken(self, lx_bytes: Sequence[Sequence[int]]) -> Iterator[Json]:
+        """How many bytes of LX are taken on each group of cores."""
+        for process, taken in enumerate(lx_bytes, 1):
+            last = None
+            for event in self.events:
+                now = taken[event.job.position]
+                if now != last:
+                    yield _counter(process, "LX bytes", event.body_begin, {"taken": now})
+                last = now
+            yield _counter(process, "LX bytes", self.timeline.run.total, {"taken": 0})
+
+    def _of(self, event: Event) -> Execution:
+        return self.executions[event.job.position]
+
+
+def _cores_text(group: Sequence[int]) -> str:
+    """Cores as ranges: "cores 0-5, 7"."""
+    bounds: list[list[int]] = []
+    for core in group:
+        if bounds and bounds[-1][1] == core - 1:
+            bounds[-1][1] = core
+        else:
+            bounds.append([core, core])
+    ranges = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in bounds)
+    return f"core {ranges}" if len(group) == 1 else f"cores {ranges}"
+
+
+def _told(execution: Execution) -> Json:
+    """What a click on a bar shows."""
+    work = execution.work
+    return {
+        "operation": execution.position,
+        "design": execution.filename,
+        "source": execution.source,
+        "cores": work.cores,
+        "read bytes": work.read_bytes,
+        "written bytes": work.written_bytes,
+        "bound by": execution.bound_by,
+    }
+
+
+def _named(process: int, name: str, tracks: dict[int, str]) -> Iterator[Json]:
+    yield _name("process_name", process, 0, {"name": name})
+    yield _name("process_sort_index", process, 0, {"sort_index": process})
+    for track, title in tracks.items():
+        yield _name("thread_name", process, track, {"name": title})
+        yield _name("thread_sort_index", process, track, {"sort_index": track})
+
+
+def _name(kind: str, process: int, track: int, told: Json) -> Json:
+    return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": told}
+
+
+def _microseconds(picoseconds: int) -> float:
+    """Rounded to whole nanoseconds."""
+    return _nanoseconds(picoseconds) / 1000
+
+
+def _nanoseconds(picoseconds: int) -> int:
+    return (picoseconds + 500) // 1000
+
+
+def _bar(process: int, track: int, name: str, begin: int, end: int, told: Json) -> Iterator[Json]:
+    """A bar from begin to end; none for what is too short to see."""
+    length = _nanoseconds(end) - _nanoseconds(begin)
+    if length:
+        yield {
+            "ph": "X",
+            "name": name,
+            "pid": process,
+            "tid": track,
+            "ts": _microseconds(begin),
+            "dur": length / 1000,
+            "args": told,
+        }
+
+
+def _flow(kind: str, number: int, buffer: str, track: int, time: int) -> Json:
+    """One end of an arrow between bars of the first group of cores."""
+    return {
+        "ph": kind,
+        "cat": "buffer",
+        "name": buffer,
+        "id": number,
+        "pid": 1,
+        "tid": track,
+        "ts": _microseconds(time),
+    }
+
+
+def _counter(process: int, name: str, time: int, values: Json) -> Json:
+    return {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": _microseconds(time), "args": values}
+
+
+def _rates(begin: int, end: int, read: float, written: float) -> Iterator[tuple[int, int, float, float]]:
+    """Bytes over a stretch of time as bytes per nanosecond."""
+    if _nanoseconds(end) > _nanoseconds(begin) and (read or written):
+        nanoseconds = (end - begin) / 1000
+        yield begin, end, read / nanoseconds, written / nanoseconds
+
+
+def _steps(rates: Iterable[tuple[int, int, float, float]]) -> Iterator[tuple[int, float, float]]:
+    """Times at which rates change, and the rates from there on; the stretches follow each other."""
+    last = 0
+    for begin, end, read, written in rates:
+        if _nanoseconds(last) < _nanoseconds(begin):
+            yield last, 0.0, 0.0
+        yield begin, read, written
+        last = end
+    yield last, 0.0, 0.0

@@ -1,0 +1,71 @@
+"""spyre-diff: what differs between two SuperDSC bundles, side by side.
+
+    spyre-diff before.bundle after.bundle
+    spyre-diff before.bundle after.bundle -o diff.html
+
+Totals come first: operations, traffic, LX, predicted time. Then each operation and each buffer that is not the
+same, with what changed: division, memory, layout, bytes, time. Operations are matched by their source line and opcode,
+between those by opcode alone, and buffers by the operation that writes them. The host values of constants and
+parameters are not compared.
+
+It is a report: the exit status is 0 whether or not anything differs, with --exit-code 1 if something does. The status
+after an error is 1 too, with a diagnostic.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.tools import _common
+
+if TYPE_CHECKING:
+    from spyre_mlir.report.bundle_facts import BundleFacts
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-diff; 0 on success, 1 after a diagnostic on stderr, or for a difference with --exit-code."""
+    options = _parser().parse_args(argv)
+
+    from spyre_mlir.report.difference import facts_difference
+    from spyre_mlir.report.difference_page import page
+    from spyre_mlir.report.difference_text import text
+
+    is_page = options.output.endswith(".html")
+    if options.output != "-" and not is_page:
+        raise CompileError(f"The name '{options.output}' of the page must end in .html.")
+    found = facts_difference(_facts(options.before), _facts(options.after))
+    made = (
+        page(found, options.before, options.after) if is_page else text(found, options.before, options.after)
+    )
+    _common.write_text(options.output, made if is_page else f"{made}\n")
+    return 1 if found and options.exit_code else 0
+
+
+def _facts(folder: str) -> BundleFacts:
+    from spyre_mlir.bundle import read_bundle
+    from spyre_mlir.report.bundle_facts import bundle_facts
+
+    bundle = read_bundle(folder)
+    try:
+        return bundle_facts(bundle)
+    except CompileError as error:
+        # The places of both bundles are called alike.
+        raise CompileError(error.message, f"{folder}: {error.location}") from None
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-diff", __doc__)
+    parser.add_argument("before", metavar="DIR_A", help="the bundle folder A")
+    parser.add_argument("after", metavar="DIR_B", help="the bundle folder B")
+    parser.add_argument("-o", dest="output", metavar="FILE.html", default="-",
+                        help="write a page of HTML (default: a table on stdout)")  # fmt: skip
+    parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if anything differs")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,287 @@
+"""What differs between two bundles: totals against the simulator, what is matched with what, and the two reports."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+
+import bundles
+import numpy as np
+import pytest
+import torch
+from bundle_edits import design, manifest, program, tensor
+from programs import Apply
+from simulator_programs import Program
+
+import spyre_mlir
+from spyre_mlir.bundle.model import Add, Bundle, Constant, DebugHandle, Extract, IndexConstant
+from spyre_mlir.errors import CompileError
+from spyre_mlir.report.difference import Difference, Pair, difference
+from spyre_mlir.report.difference_page import page
+from spyre_mlir.report.difference_text import text
+from spyre_mlir.simulator import run
+
+MATRIX = 128 * 256 * 2
+
+
+def chained(*operations: tuple[str, int], cores: int = 1, lx: bool = False) -> Bundle:
+    """Operations of one input one behind the other, (opcode, source line) each; what they make is in LX or the pool."""
+    written = Program()
+    written.tensor("x", {"mb": 128, "out": 256}, kind="input")
+    names = ["x", *(f"t{number}" for number in range(len(operations) - 1)), "y"]
+    for number, name in enumerate(names[1:-1]):
+        written.tensor(name, {"mb": 128, "out": 256}, **({"lx": number % 2 * MATRIX} if lx else {}))
+    written.tensor("y", {"mb": 128, "out": 256}, kind="result")
+    for (opcode, _), (source, target) in zip(operations, itertools.pairwise(names), strict=True):
+        written.op(opcode, source, target, splits={"mb": cores})
+    made = written.bundle()
+    for number, (opcode, line) in enumerate(operations):
+        made = design(made, number, debug=DebugHandle(opcode, "model.py", line))
+    return made
+
+
+@functools.cache
+def softmax(cores: int, lx: bool) -> spyre_mlir.Program:
+    model = Apply(lambda x: torch.softmax(x, 0)).half()
+    inputs = (torch.zeros(512, 1024).half(),)
+    return spyre_mlir.compile(model, inputs, sencores=cores, lx_planning=lx)
+
+
+def matches(found: Difference) -> list[tuple[int | None, int | None]]:
+    """The positions of matched operations."""
+    sides = ((pair.before, pair.after) for pair in found.operations)
+    return [(a and a.step.position, b and b.step.position) for a, b in sides]
+
+
+def changed(pair: Pair) -> dict[str, tuple]:
+    return {change.what: (change.before, change.after) for change in pair.changes}
+
+
+def only(pairs: tuple[Pair, ...]) -> Pair:
+    """The one that is not the same."""
+    (found,) = (pair for pair in pairs if pair.status != "same")
+    return found
+
+
+# -- totals ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", bundles.GOOD)
+def test_a_bundle_against_itself_is_no_difference(name):
+    made = bundles.GOOD[name]()
+    found = difference(made, made)
+    assert not found and {pair.status for pair in (*found.operations, *found.buffers)} == {"same"}
+    assert text(found).count("no difference") == 3
+
+
+@pytest.mark.parametrize("cores", [1, 32])
+def test_the_totals_of_softmax_are_those_of_the_simulator(cores):
+    """A leaves all in device memory, B plans LX."""
+    programs = [softmax(cores, lx) for lx in (False, True)]
+    found = difference(*(program.bundle for program in programs))
+    totals = {change.what: (change.before, change.after) for change in found.totals}
+    ran = [run(each.bundle, {"inputs_0": np.zeros((512, 1024), np.float16)}).statistics for each in programs]
+    assert totals["bytes read"] == tuple(each.read_bytes for each in ran)
+    assert totals["bytes written"] == tuple(each.write_bytes for each in ran)
+    highest = tuple(max(each.lx_high_water_bytes.values(), default=0) for each in ran)
+    assert totals["LX peak (bytes)"] == highest
+    assert totals["operations"] == tuple(len(each.executes) for each in ran)
+    assert totals["buffers in the pool"] == (4, 0) and totals["buffers in LX"][0] == 0
+    opcodes = {change.what: (change.before, change.after) for change in found.opcodes}
+    assert opcodes == {name: (ran[0].opcodes[name], ran[1].opcodes[name]) for name in ran[1].opcodes}
+
+
+def test_bytes_are_those_of_the_simulator_with_the_runs_of_a_loop():
+    """Of operations, and of the buffer that the first one writes whole and the second one reads in each run."""
+    made = bundles.loop_bundle(tiles=8)
+    ran = run(made, {"x": np.zeros((1024, 256), np.float16)}).statistics
+    found = difference(made, made)
+    for pair in found.operations:
+        execute = ran.executes[pair.one.step.position]
+        counted = (execute.read_bytes, execute.write_bytes, execute.runs)
+        assert tuple(pair.one.facts[what] for what in ("bytes read", "bytes written", "runs")) == counted
+    (tile,) = (pair.one.facts for pair in found.buffers if pair.one.name == "a")
+    assert (tile["bytes written"], tile["bytes read"]) == (8 * MATRIX, 8 * MATRIX)
+
+
+def test_times_of_operations_add_up_to_the_total():
+    made = softmax(32, True).bundle
+    found = difference(made, made)
+    total = next(change.before for change in found.totals if change.what == "time (us)")
+    times = [pair.one.facts["time (us)"] for pair in found.operations]
+    assert min(times) > 0 and sum(times) == pytest.approx(total, abs=0.001 * len(times))
+
+
+def test_percent_of_a_total():
+    """LX takes the pool away; there is no percentage from nothing."""
+    found = difference(chained(("exp", 1), ("abs", 2)), chained(("exp", 1), ("abs", 2), lx=True))
+    percents = {change.what: change.percent for change in found.totals}
+    assert (percents["operations"], percents["pool (bytes)"], percents["LX peak (bytes)"]) == (0, -100, None)
+    assert percents["bytes read"] == percents["bytes written"] == -50
+
+
+# -- matching ----------------------------------------------------------------------------------------------
+
+BASE = (("exp", 1), ("abs", 2), ("neg", 3))
+
+
+def test_an_operation_that_is_added():
+    """In the middle; what it writes is what only B has, although the names of B's buffers have moved on."""
+    found = difference(chained(*BASE), chained(BASE[0], ("sqrt", 9), *BASE[1:]))
+    assert matches(found) == [(0, 0), (None, 1), (1, 2), (2, 3)]
+    names = {(pair.before and pair.before.name, pair.after and pair.after.name) for pair in found.buffers}
+    assert names == {("x", "x"), ("y", "y"), ("t0", "t0"), (None, "t1"), ("t1", "t2")}
+
+
+def test_an_operation_that_is_removed():
+    found = difference(chained(*BASE), chained(BASE[0], BASE[2]))
+    assert matches(found) == [(0, 0), (1, None), (2, 1)]
+    assert [pair.before.name for pair in found.buffers if pair.status == "only in A"] == ["t1"]
+
+
+def test_repeated_operations_are_matched_in_order():
+    """Two of three layers of one loop of the source, and the middle one without its abs."""
+    layer = (("exp", 1), ("abs", 2))
+    assert matches(difference(chained(*layer * 3), chained(*layer * 2)))[:4] == [(k, k) for k in range(4)]
+    found = difference(chained(*layer * 3), chained(*layer, layer[0], *layer))
+    assert matches(found) == [(0, 0), (1, 1), (2, 2), (3, None), (4, 3), (5, 4)]
+
+
+def test_lines_that_moved_are_no_difference():
+    """Between what is where it was, the opcode decides."""
+    before = chained(("exp", 1), ("abs", 2), ("exp", 3))
+    assert not difference(before, chained(("exp", 1), ("abs", 12), ("exp", 13)))
+
+
+def test_the_line_decides_among_operations_of_one_opcode():
+    found = difference(chained(("exp", 1), ("exp", 2), ("exp", 3)), chained(("exp", 2), ("exp", 3)))
+    assert matches(found) == [(0, None), (1, 0), (2, 1)]
+
+
+def test_folders_of_sources_do_not_count():
+    """Two checkouts of one model; by the opcode alone the first two would match."""
+    elsewhere = chained(("exp", 2), ("exp", 3))
+    for number, line in enumerate((2, 3)):
+        elsewhere = design(elsewhere, number, debug=DebugHandle("exp", "old/model.py", line))
+    found = difference(chained(("exp", 1), ("exp", 2), ("exp", 3)), elsewhere)
+    assert matches(found) == [(0, None), (1, 0), (2, 1)]
+
+
+# -- what changed ------------------------------------------------------------------------------------------
+
+
+def test_a_division_that_changed():
+    found = difference(chained(BASE[0]), chained(BASE[0], cores=2))
+    facts = changed(only(found.operations))
+    assert facts.keys() <= {"cores", "slices", "time (us)"}
+    assert (facts["cores"], facts["slices"]) == ((1, 2), ("1", "mb 2 x 64"))
+
+
+def test_memory_and_address_of_operands_and_buffers():
+    found = difference(chained(*BASE), chained(*BASE, lx=True))
+    facts = changed(found.operations[1])
+    assert (facts["input 0"], facts["output"]) == (("pool", "LX 0"), ("pool", f"LX {MATRIX}"))
+    assert (facts["bytes read"], facts["bytes written"]) == ((MATRIX, 0), (MATRIX, 0))
+    (second,) = (pair for pair in found.buffers if pair.before and pair.before.name == "t1")
+    assert changed(second)["memory"] == ("pool", "LX") and changed(second)["bytes read"] == (MATRIX, 0)
+
+
+def test_a_part_of_a_buffer_is_told_by_where_it_begins():
+    """Where its buffer begins in the pool is told of the buffer only."""
+    before = bundles.add_bundle()
+    later = (Extract("base", "arg0"), IndexConstant("skip", 256), Add("x_0", "base", "skip"))
+    found = difference(before, program(before, "x_0", *later))
+    assert changed(only(found.operations))["input 0"] == ("x", "x from byte 256")
+    places = {pair.one.facts["output"] for pair in difference(softmax(1, False).bundle, before).operations}
+    assert places == {"pool", "result0", "z"}
+
+
+def test_reasons_of_a_buffer():
+    before = chained(*BASE)
+    spilled = [
+        replace(each, reasons=("too large",) * each.name.startswith("t")) for each in before.manifest.buffers
+    ]
+    found = difference(before, manifest(before, buffers=tuple(spilled)))
+    assert [changed(pair) for pair in found.buffers if pair.changes] == [{"not in LX": ("", "too large")}] * 2
+
+
+def test_an_order_of_dims_that_changed():
+    before = tensor(bundles.add_bundle(), 1, role="KERNEL")
+    found = difference(before, tensor(before, 1, dim_order=("out", "mb")))
+    facts = changed(only(found.operations))
+    assert facts["input 1 layout"] == ("mb out (stick out)", "out mb (stick out)")
+
+
+def test_cores_that_change_places():
+    """The same slices on other cores; nothing is said of the map where the division says it."""
+    before = bundles.add_bundle()
+    swapped = before.designs["sdsc_0.json"].core_slices[::-1]
+    found = difference(before, design(before, core_slices=swapped))
+    assert changed(only(found.operations)) == {"core map": ("mb 0 1", "mb 1 0")}
+
+
+def test_constants_of_an_operation():
+    before = bundles.reduction_bundle()
+    changes = {"constants": (Constant("samv-maskvalue", bundles.FP16, 1),)}
+    found = difference(before, design(before, 1, **changes))
+    assert changed(only(found.operations)).keys() == {"constants"}
+
+
+def test_an_operand_that_is_another_buffer_of_the_same_memory():
+    """t1 reads in the place of t0: both are in the pool, so only the name tells."""
+    before = chained(*BASE)
+    uses = (*before.manifest.uses[:2], ("t0", "y"))
+    after = manifest(before, uses=uses)
+    assert changed(difference(before, after).operations[2])["input 0 buffer"] == ("t1", "t0")
+
+
+def test_an_argument_in_another_layout():
+    before = bundles.add_bundle()
+    x, *others = before.manifest.arguments
+    found = difference(before, manifest(before, arguments=(replace(x, device_size=(128, 4, 64)), *others)))
+    assert changed(only(found.buffers)) == {"device size": ("(4, 128, 64)", "(128, 4, 64)")}
+
+
+def test_a_bundle_that_does_not_fit_together_is_an_error():
+    made = bundles.add_bundle()
+    with pytest.raises(CompileError, match="frobnicate"):
+        difference(made, design(made, opcode="frobnicate"))
+
+
+# -- reports -----------------------------------------------------------------------------------------------
+
+
+def test_the_text_has_a_line_for_each_thing_that_changed():
+    found = difference(softmax(32, False).bundle, softmax(32, True).bundle)
+    lines = text(found, "off", "on").splitlines()
+    told = [line for line in lines if line.startswith(("changed", "only in"))]
+    differing = [pair for pair in (*found.operations, *found.buffers) if pair.status != "same"]
+    assert lines[:2] == ["A: off", "B: on"] and len(told) == len(differing)
+
+
+def test_the_page_says_what_the_text_says():
+    """It is XML without anything to load; each differing thing is a group of rows, each change one of them."""
+    found = difference(softmax(32, False).bundle, softmax(32, True).bundle)
+    made = page(found, "a<b", "on")
+    root = ElementTree.fromstring(made.removeprefix("<!DOCTYPE html>"))
+    assert (
+        "http" not in made
+        and "<script" not in made
+        and root.findtext(".//title") == "Difference of a<b and on"
+    )
+    groups = root.findall(".//table[@id='operations']/tbody")
+    operations = [pair for pair in found.operations if pair.status != "same"]
+    assert [group.findtext("tr/td") for group in groups] == [pair.status for pair in operations]
+    rows = [len(group.findall("tr")) for group in groups]
+    assert all(len(pair.changes) in (0, count) for pair, count in zip(operations, rows, strict=True))
+    totals = [row.findtext("td") for row in root.findall(".//table[@id='totals']/tbody/tr")]
+    assert totals == [change.what for change in found.totals]
+
+
+def test_names_with_markup_are_escaped():
+    before = chained(*BASE)
+    handle = DebugHandle("", "a&<b>.py", 3)
+    found = difference(before, design(chained(*BASE, cores=2), 0, debug=handle))
+    assert "a&amp;&lt;b&gt;.py:3" in page(found)
