@@ -13,7 +13,10 @@ from benchmarks.registry import Metrics, benchmark
 from benchmarks.timeline import CHAIN, block
 
 #: In the page: milliseconds that an expression and the layout behind it take.
-_TIMED = "(() => {{ const begun = performance.now(); {}; document.body.offsetHeight; return performance.now() - begun }})()"
+_TIMED = (
+    "(() => {{ const begun = performance.now(); {}; document.body.offsetHeight;"
+    " return performance.now() - begun }})()"
+)
 _SORT = "document.querySelectorAll('#operations-table th button')[5].click()"
 _FILTER = (
     "const box = document.querySelector('#operations input'); box.value = '7';"
@@ -48,5 +51,7 @@ def _in_a_browser(work: Path) -> Metrics:
         return {}
     with browser.Browser(work / "profile") as opened:
         loaded = seconds(lambda: opened.open(work / "chain.html"))
-        times = {name: opened.evaluate(_TIMED.format(run)) for name, run in (("sort", _SORT), ("filter", _FILTER))}
+        times = {
+            name: opened.evaluate(_TIMED.format(run)) for name, run in (("sort", _SORT), ("filter", _FILTER))
+        }
     return {"chain_load_seconds": loaded, **{f"chain_{name}_ms": taken for name, taken in times.items()}}

@@ -22,8 +22,6 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
-from spyre_mlir.report.page import page
-from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result, run
 from spyre_mlir.timeline import Timeline, timeline
@@ -131,6 +129,9 @@ class Program:
 
     def report(self, path: str | Path) -> None:
         """Writes a page of HTML about the program: that of ``spyre-report``, with the time of each pass."""
+        from spyre_mlir.report.page import page
+        from spyre_mlir.report.program_facts import program_facts
+
         facts = program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail)
         try:
             Path(path).write_text(page(facts, Path(path).stem), encoding="utf-8")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 
 from spyre_mlir.report.svg import CHARACTER, Page
@@ -10,32 +11,49 @@ from spyre_mlir.report.svg import CHARACTER, Page
 #: A cell: a text, or a number that is written with separators and sorted by its value.
 Cell = str | int | float
 
+#: Below a table in a listing: shows more rows of a large one.
+MORE = '<p><button type="button" class="more" hidden="hidden">Show more rows</button></p>'
+
 #: Pixels across a panel, so that the page fits a screen that is 1280 pixels wide.
 WIDTH = 1200
 
 
-def table(
-    identifier: str, names: Sequence[str], numeric: Sequence[bool], rows: Iterable[Sequence[Cell]]
-) -> str:
-    """A table whose columns can be sorted by the script of the page."""
-    heads = (
-        f'<th{_kind(number)} aria-sort="none"><button type="button">{escape(name)}</button></th>'
-        for name, number in zip(names, numeric, strict=True)
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its name, its part of the width, whether it holds numbers, which are put to the right."""
+
+    name: str
+    percent: float
+    is_number: bool = False
+
+
+def table(identifier: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> str:
+    """A table that the script of the page can sort by any column.
+
+    Its columns have widths, for a browser measures every cell of a table without, which takes seconds of a large one.
+    """
+    widths = "".join(f'<col style="width:{column.percent:g}%"/>' for column in columns)
+    heads = "".join(_head(column) for column in columns)
+    return "\n".join(
+        [
+            f'<div class="scroll" tabindex="0"><table id="{identifier}">',
+            f"<colgroup>{widths}</colgroup><thead><tr>{heads}</tr></thead><tbody>",
+            *(f"<tr>{''.join(map(_cell, columns, row))}</tr>" for row in rows),
+            "</tbody></table></div>",
+        ]
     )
-    lines = [
-        f'<div class="scroll" tabindex="0"><table id="{identifier}"><thead><tr>{"".join(heads)}</tr></thead><tbody>'
-    ]
-    lines += (f"<tr>{''.join(_cells(row, numeric))}</tr>" for row in rows)
-    return "\n".join([*lines, "</tbody></table></div>"])
 
 
-def _cells(row: Sequence[Cell], numeric: Sequence[bool]) -> Iterator[str]:
-    for value, number in zip(row, numeric, strict=True):
-        yield f"<td{_kind(number)}>{escape(cell_text(value))}</td>"
+def _head(column: Column) -> str:
+    return f'<th{_kind(column)} aria-sort="none"><button type="button">{escape(column.name)}</button></th>'
 
 
-def _kind(number: bool) -> str:
-    return ' class="number"' if number else ""
+def _cell(column: Column, value: Cell) -> str:
+    return f"<td{_kind(column)}>{escape(cell_text(value))}</td>"
+
+
+def _kind(column: Column) -> str:
+    return ' class="number"' if column.is_number else ""
 
 
 def cell_text(value: Cell) -> str:

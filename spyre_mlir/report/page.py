@@ -40,7 +40,7 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
 
 
 def page(facts: ProgramFacts, name: str = "") -> str:
-    """The page as the text of an HTML file. ``name`` is the program's; without times of passes their panel is left out."""
+    """The page as the text of an HTML file. ``name`` is the program's. The panel of passes needs their times."""
     title = escape(f"Report of {name}" if name else "Report")
     panels = [each for each in PANELS if each[0] != "passes" or facts.passes]
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)

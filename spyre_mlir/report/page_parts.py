@@ -27,12 +27,10 @@ svg .time { fill: #9ecae1; }
 .cards dt + dd { font-size: 20px; font-weight: bold; color: #1a1a1a; }
 .scroll { overflow: auto; max-height: 560px; border: 1px solid #d9d9d9; }
 table { border-collapse: collapse; font-size: 12px; }
-.scroll table { width: 100%; }
+.scroll table { width: 100%; table-layout: fixed; }
 th, td { border-bottom: 1px solid #e6e6e6; padding: 3px 8px; text-align: left; vertical-align: top; }
 .scroll thead { position: sticky; top: 0; background: #f2f2f2; }
 .scroll td { overflow-wrap: break-word; }
-#remarks-table td:not(:nth-child(4)), #operations-table td { white-space: nowrap; }
-#operations-table td:nth-child(4) { white-space: normal; }
 .number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th button { font: inherit; font-weight: bold; border: 0; background: none; padding: 2px 0; cursor: pointer; }
 th[aria-sort=ascending] button::after { content: " \\25B2"; }
@@ -80,29 +78,39 @@ SCRIPT = """
     table.tBodies[0].append(...keyed.map((each) => each[1]));
     for (const other of all(table, "th")) other.setAttribute("aria-sort", "none");
     head.setAttribute("aria-sort", descends ? "descending" : "ascending");
+    head.dispatchEvent(new Event("sorted", {bubbles: true}));
   };
   for (const head of all(document, "th[aria-sort]"))
     head.firstElementChild.addEventListener("click", () => sort(head));
 
-  // Filters: a row has every word of the box, and in its first column what is chosen.
+  // Filters: a row has every word of the box, and in its first column what is chosen. Of a large table only the first
+  // rows are shown, for a browser takes a second to lay out thousands.
+  const PART = 500;
   for (const listing of all(document, ".listing")) {
-    const rows = all(listing, "tbody tr"), texts = rows.map((row) => row.textContent.toLowerCase());
+    const body = listing.querySelector("tbody"), rows = Array.from(body.rows);
+    const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
     const box = listing.querySelector("input"), chooser = listing.querySelector("select");
-    const found = listing.querySelector(".found");
-    const filter = () => {
-      const words = box.value.toLowerCase().split(" "), chosen = chooser ? chooser.value : "";
-      let count = 0;
-      rows.forEach((row, at) => {
-        const named = chosen === "" ? true : row.cells[0].textContent === chosen;
-        const shown = named ? words.every((word) => texts[at].includes(word)) : false;
-        row.hidden = !shown;
-        count += shown;
-      });
-      found.textContent = `${count.toLocaleString("en")} of ${rows.length.toLocaleString("en")}`;
+    const found = listing.querySelector(".found"), more = listing.querySelector(".more");
+    let limit = PART;
+    const fits = (row) => {
+      if (chooser) if (chooser.value) if (row.cells[0].textContent !== chooser.value) return false;
+      return box.value.toLowerCase().split(" ").every((word) => texts.get(row).includes(word));
     };
-    box.addEventListener("input", filter);
-    if (chooser) chooser.addEventListener("change", filter);
-    filter();
+    const show = () => {
+      let count = 0;
+      for (const row of body.rows) {
+        const fitting = fits(row);
+        count += fitting;
+        row.hidden = fitting ? count > limit : true;
+      }
+      found.textContent = `${count.toLocaleString("en")} of ${rows.length.toLocaleString("en")}`;
+      more.hidden = limit >= count;
+    };
+    box.addEventListener("input", show);
+    if (chooser) chooser.addEventListener("change", show);
+    more.addEventListener("click", () => { limit += PART; show(); });
+    listing.addEventListener("sorted", show);
+    show();
   }
 
   // The division of the chosen operation.

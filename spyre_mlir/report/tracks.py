@@ -35,7 +35,7 @@ class Track:
 def tracks(timeline: Timeline, least: int) -> list[Track]:
     """The engines of core 0, the device memory and the ring; those that do nothing are left out.
 
-    Bars that begin within ``least`` of each other are one.
+    Bars shorter than ``least`` that begin closer than that behind another are one with it.
     """
     bars: dict[str, list[Bar]] = {
         name: [] for name in ("load", "compute", "store", "memory read", "memory write", "ring")
@@ -69,12 +69,12 @@ def _stretches(event: Event, computing: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _merged(bars: Iterable[Bar], least: int) -> Iterator[Bar]:
-    """The bars, those that begin close behind one that is short together with it."""
+    """The bars in order of their begin, short ones together with the one that they are close behind."""
     held: Bar | None = None
     for bar in sorted(bars, key=lambda each: each.begin):
         if held is None:
             held = bar
-        elif bar.begin - held.begin < least:
+        elif max(bar.begin - held.begin, bar.end - bar.begin) < least:
             held = Bar(
                 held.begin,
                 max(held.end, bar.end),

@@ -9,6 +9,7 @@ from spyre_mlir.report.html import WIDTH, figure
 from spyre_mlir.report.owners import Axis, Owners, owners
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import CHARACTER, Page
+from spyre_mlir.target.device import device
 
 #: Pixels: labels of rows, where cells begin, least width of a cell, height of a cell.
 _LEFT, _TOP, _LEAST, _HEIGHT = 70, 40, 30, 24
@@ -92,7 +93,11 @@ def _picture(found: Owners) -> str:
 
 def _cell(page: Page, x: float, y: float, width: float, cores: Sequence[int], text: str) -> None:
     page.add(f"<g><title>cores {escape(', '.join(map(str, cores)))}</title>")
-    fill = f"hsl({360 * cores[0] / 32:.0f},65%,{78 if cores[0] % 2 else 86}%)" if cores else "#ffffff"
+    fill = (
+        f"hsl({360 * cores[0] / device().cores:.0f},65%,{78 if cores[0] % 2 else 86}%)"
+        if cores
+        else "#ffffff"
+    )
     page.rectangle("owner", x, y, width, _HEIGHT, fill)
     if len(text) * CHARACTER <= width:
         page.text(x + width / 2, y + 16, text, anchor="middle")
@@ -100,7 +105,7 @@ def _cell(page: Page, x: float, y: float, width: float, cores: Sequence[int], te
 
 
 def _axis_text(axis: Axis) -> str:
-    return f"{axis.dim}: {axis.slices} slices of {axis.share:,} of {axis.size:,} elements"
+    return f"{axis.dim}: {axis.size:,} elements in {axis.slices} slices of {axis.share:,}"
 
 
 def _cores_text(cores: Sequence[int]) -> str:

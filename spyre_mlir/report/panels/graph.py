@@ -56,7 +56,7 @@ class _Drawing:
         self.pitch = min(_LANE, _LANES / used)
         self.left = 14 + used * self.pitch
         self.slices = self.left + _OPCODE + 14
-        self.names = max(self.slices + 200, WIDTH - _TIME - 370)
+        self.names = max(self.slices + 200, WIDTH - _TIME - 470)
         self.time = WIDTH - _TIME
 
     def draw(self) -> Page:

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from spyre_mlir.report.html import Cell, table
+from spyre_mlir.report.html import MORE, Cell, Column, table
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 
-#: Names of columns and whether they hold numbers.
 COLUMNS = (
-    ("step", True),
-    ("operation", False),
-    ("cores", True),
-    ("slices", False),
-    ("runs", True),
-    ("time (µs)", True),
-    ("bound by", False),
-    ("read (bytes)", True),
-    ("written (bytes)", True),
-    ("traffic (bytes)", True),
-    ("spill (bytes)", True),
-    ("source", False),
+    Column("step", 4.5, is_number=True),
+    Column("operation", 12),
+    Column("cores", 5, is_number=True),
+    Column("slices", 18),
+    Column("runs", 4.5, is_number=True),
+    Column("time (µs)", 7.5, is_number=True),
+    Column("bound by", 7),
+    Column("read (B)", 7.75, is_number=True),
+    Column("written (B)", 7.75, is_number=True),
+    Column("traffic (B)", 7.75, is_number=True),
+    Column("spill (B)", 7.75, is_number=True),
+    Column("source", 10.5),
 )
 
 
 def panel(facts: ProgramFacts) -> str:
     """The table with a box to filter it."""
-    names, numeric = zip(*COLUMNS, strict=True)
     return "\n".join(
         [
-            "<p>Time, traffic and spill are those of all runs; spill is the part of the traffic that goes to and from"
-            " buffers that are no arguments and not in LX. A click on the name of a column sorts.</p>",
+            "<p>Time (microseconds), traffic and spill (bytes) are those of all runs; spill is the part of the traffic"
+            " that goes to and from buffers that are no arguments and not in LX. A click on the name of a column"
+            " sorts.</p>",
             '<div class="listing">',
             '<p><label>Filter <input type="search"/></label> <span class="found"></span></p>',
-            table("operations-table", names, numeric, map(_row, facts.operations)),
+            table("operations-table", COLUMNS, map(_row, facts.operations)),
+            MORE,
             "</div>",
         ]
     )

@@ -5,20 +5,20 @@ from __future__ import annotations
 from html import escape
 
 from spyre_mlir.remarks import Remark
-from spyre_mlir.report.html import Cell, table
+from spyre_mlir.report.html import MORE, Cell, Column, table
 from spyre_mlir.report.program_facts import ProgramFacts
 
 #: Remarks in a page, so that it stays small.
 _MOST = 2000
 
 _COLUMNS = (
-    ("pass", False),
-    ("decision", False),
-    ("operation", False),
-    ("reason", False),
-    ("before", True),
-    ("after", True),
-    ("source", False),
+    Column("pass", 13),
+    Column("decision", 8),
+    Column("operation", 10),
+    Column("reason", 41),
+    Column("before", 8, is_number=True),
+    Column("after", 8, is_number=True),
+    Column("source", 12),
 )
 
 
@@ -27,7 +27,6 @@ def panel(facts: ProgramFacts) -> str:
     if not facts.remarks:
         return "<p>Nothing is known of the decisions: the folder has no remarks.jsonl, or no pass decided anything.</p>"
     shown = facts.remarks[:_MOST]
-    names, numeric = zip(*_COLUMNS, strict=True)
     passes = "".join(
         f"<option>{escape(name)}</option>" for name in dict.fromkeys(each.pass_name for each in shown)
     )
@@ -38,7 +37,8 @@ def panel(facts: ProgramFacts) -> str:
             '<div class="listing">',
             f'<p><label>Pass <select class="of-column"><option value="">all</option>{passes}</select></label>',
             '<label>Filter <input type="search"/></label> <span class="found"></span></p>',
-            table("remarks-table", names, numeric, map(_row, shown)),
+            table("remarks-table", _COLUMNS, map(_row, shown)),
+            MORE,
             "</div>",
         ]
     )

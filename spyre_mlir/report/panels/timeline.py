@@ -14,6 +14,9 @@ from spyre_mlir.report.tracks import Bar, Track, tracks
 _LEFT, _TRACK, _BAR, _TOP = 110, 30, 20, 36
 _PLOT = WIDTH - _LEFT - 20
 
+#: How opaque a bar is whose engine is idle nearly all the time.
+_PALEST = 0.2
+
 #: What is bright and belongs to no category: bars of several operations.
 _SEVERAL = "#a3a3a3"
 
@@ -74,7 +77,11 @@ def _bar(page: Page, facts: ProgramFacts, bar: Bar, top: float, is_loop: bool) -
     fill = FILLS[operation.category] if alone else _SEVERAL
     page.add(f'<g class="item bar"><title>{escape(told)}\n{begin} to {end}</title>')
     # What is busy for a part of the time only is paler; an outline would hide what is narrow.
-    paler = "" if alone else f' style="fill-opacity:{min(bar.busy / max(bar.end - bar.begin, 1), 1):.2f}"'
+    paler = (
+        ""
+        if alone
+        else f' style="fill-opacity:{_PALEST + (1 - _PALEST) * bar.busy / max(bar.end - bar.begin, bar.busy):.2f}"'
+    )
     page.add(f"<g{paler}>")
     page.rectangle("work" if width > 3 else "narrow", x, top, width, _BAR, fill)
     page.add("</g>")

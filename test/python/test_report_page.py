@@ -1,0 +1,427 @@
+"""The page about a program: its numbers against the simulator and the plan, its form, and its life in a browser."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import random
+import re
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from dataclasses import replace
+
+import browser
+import bundles
+import numpy as np
+import programs
+import pytest
+import torch
+from programs import Apply
+from simulator_programs import Program
+from test_lx_map import SVG, extents
+
+import spyre_mlir
+from spyre_mlir.bundle import read_bundle
+from spyre_mlir.bundle.folder import read_remarks, write_bundle
+from spyre_mlir.bundle.model import Bundle, Manifest
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.errors import CompileError
+from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.report.lanes import lanes
+from spyre_mlir.report.owners import Axis, owners
+from spyre_mlir.report.page import PANELS, page
+from spyre_mlir.report.program_facts import ProgramFacts, program_facts
+from spyre_mlir.report.tracks import tracks
+from spyre_mlir.simulator import run
+from spyre_mlir.timeline import timeline
+
+X = np.zeros((512, 1024), np.float16)
+
+
+@functools.cache
+def softmax() -> spyre_mlir.Program:
+    return spyre_mlir.compile(Apply(lambda x: torch.softmax(x, 0)).half(), (torch.from_numpy(X),), sencores=8)
+
+
+@functools.cache
+def llama_block() -> spyre_mlir.Program:
+    model, inputs = programs.PROGRAMS["llama_block"]()
+    return spyre_mlir.compile(model, inputs)
+
+
+def facts_of(program: spyre_mlir.Program) -> ProgramFacts:
+    return program_facts(program.bundle, program.remarks, program.passes, program.lx_frac_avail)
+
+
+def chain(operations: int) -> Bundle:
+    """Operations one behind the other on one core; half of what they make is in LX."""
+    rng, program = random.Random(operations), Program()
+    names = ["x", *(f"t{number}" for number in range(operations))]
+    program.tensor("x", {"mb": 64, "out": 64}, kind="input")
+    for number, name in enumerate(names[1:]):
+        place = {"lx": number % 2 * 8192} if rng.random() < 0.5 else {}
+        program.tensor(name, {"mb": 64, "out": 64}, **place)
+    for read, written in itertools.pairwise(names):
+        program.op(rng.choice(("exp", "abs", "neg")), read, written)
+    return program.bundle()
+
+
+PROGRAMS: dict[str, Callable[[], ProgramFacts]] = {
+    "softmax": lambda: facts_of(softmax()),
+    "llama_block": lambda: facts_of(llama_block()),
+    **{name: lambda make=make: program_facts(make()) for name, make in bundles.GOOD.items()},
+    "chain of 400": lambda: program_facts(chain(400)),
+    "no operation": lambda: program_facts(Bundle((), (), {}, Manifest((), (), ()))),
+}
+
+
+@functools.cache
+def made(name: str) -> tuple[ProgramFacts, str]:
+    facts = PROGRAMS[name]()
+    return facts, page(facts, name)
+
+
+def parsed(text: str) -> ElementTree.Element:
+    return ElementTree.fromstring(text)
+
+
+def section(root: ElementTree.Element, name: str) -> ElementTree.Element:
+    (found,) = (each for each in root.iter("section") if each.get("id") == name)
+    return found
+
+
+def rows(root: ElementTree.Element, table: str) -> list[list[str]]:
+    (found,) = (each for each in root.iter("table") if each.get("id") == table)
+    return [["".join(cell.itertext()) for cell in row] for row in found.findall("tbody/tr")]
+
+
+def numbers(table: list[list[str]], column: int) -> list[int]:
+    return [int(row[column].replace(",", "")) for row in table]
+
+
+# -- numbers -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_operation_is_in_the_table_once(name):
+    facts, text = made(name)
+    table = rows(parsed(text), "operations-table")
+    assert [(row[0], row[1]) for row in table] == [
+        (str(step.position), step.opcode) for step in facts.map.steps
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "bundle", "arrays"),
+    [
+        ("softmax", lambda: softmax().bundle, {"inputs_0": X}),
+        ("loop", bundles.loop_bundle, {"x": np.zeros((1024, 256), np.float16)}),
+    ],
+)
+def test_traffic_is_that_of_the_simulator(name, bundle, arrays):
+    """Each row of the table, its sum and the summary; the runs of a loop count."""
+    ran = run(bundle(), arrays).statistics
+    root = parsed(made(name)[1])
+    table = rows(root, "operations-table")
+    executes = [ran.executes[position] for position in sorted(ran.executes)]
+    assert numbers(table, 7) == [each.read_bytes for each in executes]
+    assert numbers(table, 8) == [each.write_bytes for each in executes]
+    told = f"{ran.read_bytes:,} bytes read, {ran.write_bytes:,} written"
+    assert told in "".join(section(root, "summary").itertext())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_traffic_and_spills_are_those_of_the_plan(name):
+    facts, text = made(name)
+    root = parsed(text)
+    table = rows(root, "operations-table")
+    assert sum(numbers(table, 9)) == facts.map.argument_traffic + facts.map.spilled_traffic
+    assert sum(numbers(table, 10)) == facts.map.spilled_traffic
+    assert f"which move {facts.map.spilled_traffic:,} bytes" in "".join(section(root, "summary").itertext())
+
+
+def test_the_time_of_the_operations_is_that_of_the_timeline():
+    facts, text = made("llama_block")
+    times = [float(row[5].replace(",", "")) for row in rows(parsed(text), "operations-table")]
+    assert sum(times) == pytest.approx(facts.timeline.total_ns / 1000, abs=0.001 * len(times))
+
+
+def test_lanes_of_a_program_by_hand():
+    """y is written while x is still read, z after it; its lane is free again for z, and that of z for w."""
+    found = {each.buffer: each for each in lanes((("x", "y"), ("x", "y", "z"), ("z", "w")))}
+    assert {name: (lane.number, lane.first, lane.last) for name, lane in found.items()} == {
+        "x": (0, 0, 2), "y": (1, 1, 2), "z": (0, 3, 4), "w": (0, 5, 5),
+    }  # fmt: skip
+    assert found["y"].writes == (0,) and found["y"].reads == ((1, 1),)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_lane_has_one_buffer_at_a_time(seed):
+    rng = random.Random(seed)
+    uses = []
+    for row in range(40):
+        names = [f"b{rng.randrange(row + 1)}" for _ in range(rng.randint(1, 3))]
+        uses.append((*names, f"b{row + 1}"))
+    found = lanes(uses)
+    assert {each.buffer for each in found} == {name for names in uses for name in names}
+    for one, other in itertools.combinations(found, 2):
+        assert one.number != other.number or one.last < other.first or other.last < one.first
+
+
+def test_a_core_owns_its_part_of_the_result():
+    """Over mb in 4 and out in 2: what each element's core is, by the slices of the design."""
+    program = Program()
+    program.tensor("x", {"mb": 128, "out": 256}, kind="input")
+    program.tensor("z", {"mb": 128, "out": 256}, kind="result")
+    design = program.op("exp", "x", "z", splits={"mb": 4, "out": 2})
+    found = owners(design)
+    assert (found.rows, found.columns) == (Axis("out", 256, 2, 128), Axis("mb", 128, 4, 32))
+    for core, own in enumerate(design.core_slices):
+        assert found.cells[own["out"]][own["mb"]] == (core,)
+
+
+def test_cores_that_split_a_reduced_dim_share_a_part():
+    program = Program()
+    program.tensor("a", {"mb": 128, "in": 256}, stick="in", kind="input")
+    program.tensor("b", {"in": 256, "out": 128}, kind="input")
+    program.tensor("c", {"mb": 128, "out": 128}, kind="result")
+    found = owners(program.op("batchmatmul", "a", "b", "c", splits={"mb": 2, "in": 4}))
+    assert [axis.dim for axis in found.reduced] == ["in"] and found.rows is None
+    assert found.cells == (((0, 2, 4, 6), (1, 3, 5, 7)),)
+
+
+@pytest.mark.parametrize("least", [1, 10**5, 10**6, 10**9])
+def test_bars_that_are_put_together_lose_nothing(least):
+    """Neither time nor bars, whatever the resolution; and no short one is too close to the one before."""
+    found = timeline(llama_block().bundle)
+    exact, merged = ({each.name: each.bars for each in tracks(found, width)} for width in (0, least))
+    assert exact.keys() == merged.keys() and "compute" in exact
+    for name, bars in merged.items():
+        assert sum(bar.bars for bar in bars) == len(exact[name])
+        assert sum(bar.busy for bar in bars) == sum(bar.end - bar.begin for bar in exact[name])
+        assert all(
+            after.begin - before.begin >= least or after.end - after.begin >= least
+            for before, after in itertools.pairwise(bars)
+        )
+        assert all(0 <= bar.begin < bar.end <= found.run.total for bar in bars)
+
+
+# -- form --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_page_is_one_file_of_well_formed_xml(name):
+    """Nothing is loaded: links go to the page itself; identifiers are unique, no panel is empty."""
+    _, text = made(name)
+    root = parsed(text)
+    assert all(each.get("href", "#").startswith("#") and each.get("src") is None for each in root.iter())
+    assert set(re.findall(r"\w+://[^\"<\s]+", text)) <= {"http://www.w3.org/2000/svg"}
+    assert "@import" not in text and not re.search(r"url\((?!#)", text)
+    identifiers = [each.get("id") for each in root.iter() if each.get("id")]
+    assert len(identifiers) == len(set(identifiers))
+    shown = [each for each in root.iter("section")]
+    wanted = [each for each, *_ in PANELS if each != "passes" or name in ("softmax", "llama_block")]
+    assert [each.get("id") for each in shown] == wanted
+    assert all(len("".join(each.itertext())) > len(each.findtext("h2", "")) + 20 for each in shown)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("panel", ["graph", "division", "timeline", "roofline"])
+def test_texts_of_a_picture_do_not_overlap(name, panel):
+    for picture in section(parsed(made(name)[1]), panel).iter(f"{SVG}svg"):
+        for one, other in itertools.combinations(extents(picture), 2):
+            apart = one[3] <= other[1] or other[3] <= one[1] or one[4] <= other[2] or other[4] <= one[2]
+            assert apart, f"'{one[0]}' lies over '{other[0]}'"
+        assert int(picture.get("width", "")) <= 1240
+
+
+@pytest.mark.parametrize("name", ["softmax", "llama_block", "loop"])
+def test_the_graph_has_each_operation_and_each_buffer_once(name):
+    facts, text = made(name)
+    items = [each for each in section(parsed(text), "graph").iter(f"{SVG}g") if each.get("class")]
+    found = [each.get("data-operation") for each in items if each.get("data-operation")]
+    assert found == [str(operation.position) for operation in facts.operations]
+    used = {buffer for operation in facts.operations for buffer in operation.told.buffers}
+    lanes_ = [each.get("data-buffer", "") for each in items if each.get("data-buffer")]
+    assert sorted(lanes_) == sorted(used)
+
+
+def test_tooltips_of_buffers_say_why_they_are_not_in_lx():
+    facts, text = made("llama_block")
+    told = {
+        each.get("data-buffer"): each.findtext(f"{SVG}title", "") for each in parsed(text).iter(f"{SVG}g")
+    }
+    spilled = facts.map.spilled[0]
+    assert f"not in LX: {', '.join(spilled.reasons)}" in told[spilled.name]
+    assert "layout, innermost first: " in told[spilled.name]
+
+
+def test_names_with_markup_are_escaped():
+    bundle = bundles.add_bundle()
+    names = {each.name: f"<{each.name}&" for each in bundle.manifest.buffers}
+    renamed = tuple(replace(each, name=names[each.name]) for each in bundle.manifest.buffers)
+    uses = tuple(tuple(names[name] for name in use) for use in bundle.manifest.uses)
+    odd = replace(bundle, manifest=replace(bundle.manifest, buffers=renamed, uses=uses))
+    root = parsed(page(program_facts(odd, [Remark("a<b", "f&g:1", "op", "kind", "]]> why")]), "a<b"))
+    assert root.findtext("head/title") == "Report of a<b"
+    assert rows(root, "remarks-table")[0][0] == "a<b"
+
+
+def test_the_same_program_gives_the_same_page():
+    assert page(PROGRAMS["softmax"](), "softmax") == made("softmax")[1]
+
+
+def test_a_program_of_5000_operations_is_small_and_quick():
+    """No graph, and bars put together; seconds are generous, benchmarks/pages.py measures them."""
+    bundle = chain(5000)
+    begun = time.perf_counter()
+    text = page(program_facts(bundle))
+    assert time.perf_counter() - begun < 60
+    assert len(text.encode()) < 5_000_000
+    root = parsed(text)
+    assert len(rows(root, "operations-table")) == 5000
+    assert sum(1 for _ in root.iter(f"{SVG}g")) < 10_000
+
+
+def test_a_program_writes_its_page(tmp_path):
+    softmax().report(tmp_path / "softmax")
+    assert (tmp_path / "softmax").read_text(encoding="utf-8") == made("softmax")[1]
+    with pytest.raises(CompileError, match="cannot be written"):
+        softmax().report(tmp_path / "nowhere" / "page.html")
+
+
+def test_a_bundle_that_does_not_fit_together_is_an_error():
+    bundle = bundles.add_bundle()
+    with pytest.raises(CompileError, match="uses"):
+        program_facts(replace(bundle, manifest=replace(bundle.manifest, uses=())))
+
+
+# -- remarks -----------------------------------------------------------------------------------------------
+
+
+def test_remarks_are_saved_beside_the_bundle_and_change_nothing(tmp_path):
+    """The folder reads back as the same bundle, is valid, and is the same when it is written again."""
+    program = softmax()
+    for folder in ("a", "b"):
+        program.save(tmp_path / folder)
+    assert read_bundle(tmp_path / "a") == program.bundle and not validate(read_bundle(tmp_path / "a"))
+    assert read_remarks(tmp_path / "a") == program.remarks != []
+    first, second = ((tmp_path / folder / "remarks.jsonl").read_bytes() for folder in ("a", "b"))
+    assert first == second
+
+
+def test_a_folder_without_remarks_has_none(tmp_path):
+    write_bundle(bundles.add_bundle(), tmp_path / "a")
+    assert not (tmp_path / "a" / "remarks.jsonl").exists() and read_remarks(tmp_path / "a") == []
+    assert "Nothing is known of the decisions" in made("add")[1]
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"pass_name": "a"}', '{"pass_name": 1}', "null"])
+def test_a_damaged_line_of_remarks_is_an_error(tmp_path, line):
+    good = Remarks([Remark("a", "b", "c", "d", "e", 1, 2.5)]).json_lines()
+    (tmp_path / "remarks.jsonl").write_text(f"{good}{line}\n")
+    with pytest.raises(CompileError, match="Line 2 is not a remark"):
+        read_remarks(tmp_path)
+
+
+def test_a_remark_with_a_wrong_type_is_an_error():
+    text = Remarks([Remark("a", "b", "c", "d", "e", 1)]).json_lines().replace('"e"', "5")
+    with pytest.raises(ValueError, match="Line 1 is not a remark: a field has the wrong type"):
+        Remarks.from_json_lines(text)
+
+
+def test_the_table_has_every_remark_and_the_passes_their_times():
+    program = llama_block()
+    root = parsed(made("llama_block")[1])
+    table = rows(root, "remarks-table")
+    assert [(row[0], row[1], row[3]) for row in table] == [
+        (each.pass_name, each.kind, each.reason) for each in program.remarks
+    ]
+    bars = [text for text in section(root, "passes").iter(f"{SVG}text") if " ms, " in (text.text or "")]
+    assert len(bars) == len(program.passes) > 10
+
+
+# -- in a browser ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed")
+@pytest.mark.parametrize("name", ["softmax", "llama_block"])
+def test_the_page_lives_in_a_browser(tmp_path, name):
+    """No error, no empty panel, nothing wider than the window; tables sort and filter; keys and clicks work."""
+    facts, text = made(name)
+    (tmp_path / "page.html").write_text(text, encoding="utf-8")
+    with browser.Browser(tmp_path / "profile") as opened:
+        opened.open(tmp_path / "page.html")
+        heights = opened.evaluate("[...document.querySelectorAll('section')].map(s => s.offsetHeight)")
+        assert len(heights) == len(PANELS) and min(heights) > 60
+        assert opened.evaluate("document.documentElement.scrollWidth") <= 1280
+        _sorts_by_time(opened, facts)
+        _filters(opened, facts)
+        _chooses_a_division(opened)
+        _walks_with_keys(opened, facts)
+        assert opened.errors == []
+
+
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium is installed")
+def test_a_large_table_is_shown_in_parts(tmp_path):
+    """Of 600 rows the first 500; a button shows the rest and goes."""
+    (tmp_path / "page.html").write_text(page(program_facts(chain(600))), encoding="utf-8")
+    shown = (
+        "[...document.querySelectorAll('#operations-table tbody tr')].filter(r => r.offsetHeight > 0).length"
+    )
+    with browser.Browser(tmp_path / "profile") as opened:
+        opened.open(tmp_path / "page.html")
+        assert opened.evaluate(shown) == 500
+        opened.evaluate("document.querySelector('#operations .more').click()")
+        assert opened.evaluate(shown) == 600
+        assert opened.evaluate("document.querySelector('#operations .found').textContent") == "600 of 600"
+        assert opened.evaluate("document.querySelector('#operations .more').hidden")
+
+
+def _sorts_by_time(opened: browser.Browser, facts: ProgramFacts) -> None:
+    """The first click puts the largest first, the second the smallest."""
+    slowest = sorted(facts.operations, key=lambda each: -round(each.execution.total_ns))
+    head = "document.querySelectorAll('#operations-table th button')[5]"
+    column = "[...document.querySelectorAll('#operations-table tbody tr')].map(r => r.cells[5].textContent)"
+    for ordered in (slowest, slowest[::-1]):
+        opened.evaluate(f"{head}.click()")
+        assert opened.evaluate(column) == [f"{each.execution.total_ns / 1000:,.3f}" for each in ordered]
+    assert opened.evaluate(f"{head}.parentElement.getAttribute('aria-sort')") == "ascending"
+
+
+def _filters(opened: browser.Browser, facts: ProgramFacts) -> None:
+    """By text, and remarks by pass too."""
+    opcode = facts.operations[-1].opcode
+    opened.evaluate(f"let box = document.querySelector('#operations input'); box.value = '{opcode.upper()}'")
+    opened.evaluate("box.dispatchEvent(new Event('input'))")
+    shown = opened.evaluate(
+        "[...document.querySelectorAll('#operations-table tbody tr')]"
+        ".filter(r => r.offsetHeight > 0).map(r => r.cells[1].textContent)"
+    )
+    assert shown == [each.opcode for each in facts.operations if opcode in each.opcode]
+    name = facts.remarks[-1].pass_name
+    opened.evaluate(f"let pass = document.querySelector('#remarks select'); pass.value = '{name}'")
+    opened.evaluate("pass.dispatchEvent(new Event('change'))")
+    of_pass = sum(each.pass_name == name for each in facts.remarks)
+    told = opened.evaluate("document.querySelector('#remarks .found').textContent")
+    assert told == f"{of_pass} of {len(facts.remarks)}"
+
+
+def _chooses_a_division(opened: browser.Browser) -> None:
+    """A click on an operation of the graph shows one division, its own."""
+    opened.evaluate("document.querySelector('.row').dispatchEvent(new Event('click'))")
+    chosen = "document.getElementById('divided').selectedOptions[0]"
+    assert opened.evaluate(f"{chosen}.value") == "0"
+    seen = "[...document.querySelectorAll('.division')].filter(d => d.offsetHeight > 0).map(d => d.dataset.division)"
+    assert opened.evaluate(seen) == [opened.evaluate(f"{chosen}.dataset.division")]
+
+
+def _walks_with_keys(opened: browser.Browser, facts: ProgramFacts) -> None:
+    """In the roofline: the arrow goes to the first point, whose tooltip is shown; Escape leaves."""
+    opened.evaluate("document.querySelector('#roofline svg').focus()")
+    opened.press("ArrowDown")
+    shown = opened.evaluate("document.getElementById('details').textContent")
+    assert shown == opened.evaluate("document.querySelector('#roofline .item title').textContent") != ""
+    opened.press("Escape")
+    assert opened.evaluate("document.getElementById('details').hidden")

@@ -1,0 +1,36 @@
+// The page about a bundle: all panels, with the decisions where the folder has them; --report adds times of passes.
+// RUN: rm -rf %t && spyre-compile %s --sencores=2 -o %t/kept --report %t.html
+// RUN: spyre-report %t/kept -o %t/page.html && filecheck %s --check-prefixes=PAGE,DIR < %t/page.html
+// RUN: spyre-report %t/kept > %t/stdout.html && cmp %t/page.html %t/stdout.html
+// RUN: filecheck %s --check-prefixes=PAGE,PASSES < %t.html
+// RUN: spyre-validate %t/kept
+// RUN: rm %t/kept/remarks.jsonl && spyre-report %t/kept | filecheck %s --check-prefix=SILENT
+
+// DIR: <title>Report of kept</title>
+// PAGE: <section id="summary">
+// PAGE: <dt>operations</dt><dd>3</dd><dd>1 tanh, 1 exp, 1 abs</dd>
+// PAGE: 8,192 bytes read, 8,192 written
+// PAGE: <section id="graph">
+// PAGE: data-buffer="buffer0"
+// PAGE: data-operation="2"
+// PAGE: <section id="division">
+// PAGE: <section id="lx">
+// PAGE: in place of buffer0
+// PAGE: <section id="timeline">
+// PAGE: <section id="roofline">
+// PAGE: <table id="operations-table">
+// PAGE: <td class="number">1</td><td>exp</td>
+// PAGE: <table id="remarks-table">
+// PAGE: <td>scratchpad-planning</td>
+// DIR-NOT: <section id="passes">
+// PASSES: <section id="passes">
+// PASSES: >scratchpad-planning</text>
+
+// SILENT: the folder has no remarks.jsonl
+func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
+  %e = tensor.empty() : tensor<64x64xf16>
+  %0 = linalg.tanh ins(%x : tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) -> tensor<64x64xf16>
+  %1 = linalg.exp ins(%0 : tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) -> tensor<64x64xf16>
+  %2 = linalg.abs ins(%1 : tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) -> tensor<64x64xf16>
+  return %2 : tensor<64x64xf16>
+}
