@@ -13,7 +13,6 @@ from random_programs import RandomProgram
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 
-
 #: All but the one that needs an optional library.
 SOLVERS = ("portfolio", "greedy", "firstfit", "bestfit", "largest-first", "annealing", "exact")
 
