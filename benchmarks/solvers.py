@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-import time
 from types import ModuleType
 from typing import Any
 
-from benchmarks.measure import ROOT
+from benchmarks.measure import ROOT, seconds
 from benchmarks.registry import Metrics, Noted, benchmark
 
 HEURISTICS = ("greedy", "firstfit", "bestfit", "largest-first")
@@ -36,9 +35,7 @@ def solvers() -> Metrics:
     say on how many sets largest-first (order-by-size) moves more than first-fit, and on how many less.
     """
     sets, packings = (_of_the_tests(name) for name in ("buffer_sets", "packings"))
-    metrics: dict[str, float] = {}
-    if packings.FOLDER.exists():
-        metrics |= _hard(packings)
+    metrics = _hard(packings) if packings.FOLDER.exists() else {}
     for count in CHAINS:
         for name in (*HEURISTICS, "portfolio"):
             metrics |= _run(f"chain_{count}", name, sets.chain(count), UNLIMITED, 128)
@@ -46,7 +43,7 @@ def solvers() -> Metrics:
     return Noted(metrics | traffic, [note])
 
 
-def _hard(packings: ModuleType) -> Metrics:
+def _hard(packings: ModuleType) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for instance in "ABCDEFGH":
         buffers = packings.hard(instance)
@@ -57,20 +54,21 @@ def _hard(packings: ModuleType) -> Metrics:
     return metrics
 
 
-def _run(label: str, name: str, buffers: Any, capacity: int, alignment: int) -> Metrics:
+def _run(label: str, name: str, buffers: Any, capacity: int, alignment: int) -> dict[str, float]:
     """The shorter of two runs; a plan that leaves a buffer out has no peak to compare."""
     from spyre_mlir.scratchpad import MemorySpace, solver
 
-    taken = []
-    for _ in range(2):
-        begun = time.perf_counter()
-        plan = solver(name).plan(buffers, MemorySpace(capacity, alignment))
-        taken.append(time.perf_counter() - begun)
+    plans = []
+    taken = [
+        seconds(lambda: plans.append(solver(name).plan(buffers, MemorySpace(capacity, alignment))))
+        for _ in range(2)
+    ]
+    plan = plans[0]
     peak = plan.peak / plan.load if not plan.spilled else math.inf
     return {f"{label}.{name}_seconds": min(taken), f"{label}.{name}_peak_to_load": peak}
 
 
-def _traffic(sets: ModuleType) -> tuple[Metrics, str]:
+def _traffic(sets: ModuleType) -> tuple[dict[str, float], str]:
     from spyre_mlir.scratchpad import solver
 
     names = (*HEURISTICS, "portfolio")
