@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
-from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, is_compute
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.passes._memory import Memory, is_compute, is_in_lx
 from spyre_mlir.passes._terms import fail
 
 
@@ -26,6 +27,21 @@ class Handover:
     reader: ir.Operation
     operand: int
     problem: str | None
+
+    @property
+    def text(self) -> str:
+        """Who reads what of whom, and the problem."""
+        writer = f"'{_opcode(self.writer)}' at {location_of(self.writer.location)}"
+        return f"operand {self.operand} of '{_opcode(self.reader)}', made by {writer}: {self.problem}"
+
+    @property
+    def lost(self) -> bool:
+        """Whether the reader would compute with what its cores do not own: the buffer is in LX."""
+        return self.problem is not None and is_in_lx(self.buffer)
+
+    def error(self) -> CompileError:
+        """That of a handover that is ``lost``."""
+        return fail(self.reader, f"a buffer in LX is read by cores that do not own it: {self.text}")
 
 
 @dataclass(frozen=True)
@@ -84,3 +100,7 @@ def _view(op: ir.Operation, space: Space, operand: int, division: Division) -> C
         return core_view(space, operand, division)
     except ViewError as error:
         raise fail(op, f"a core's part of the result is no region of its buffer: {error}") from error
+
+
+def _opcode(op: ir.Operation) -> str:
+    return sdsc.opcode_of(op) or op.name

@@ -53,9 +53,8 @@ class CloneOutputs(Pass):
         division = None if view is None else copy_division(usage.memory, touched.root, view)
         if division is None:
             return
-        what = f"{len(there)} of {len(touched.reads)} readers" + (
-            " and the host" if touched.root in usage.results else ""
-        )
+        host = " and the host" if touched.root in usage.results else ""
+        what = f"{len(there)} of {len(touched.reads)} readers{host}"
         point = ir.InsertionPoint.after(maker_of(touched.root))
         reason = f"{what} need it in device memory"
         clone = insert_clone(touched.root, division, point, writer.user.op.location, self.name, reason)

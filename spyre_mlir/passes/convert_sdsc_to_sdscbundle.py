@@ -19,6 +19,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._debug import debug_handle
 from spyre_mlir.passes._design import FORMATS, DesignBuilder
 from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._ownership import divided_ops, handovers
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.place_in_hbm import POOL_BYTES
@@ -73,6 +74,7 @@ class _Lowering:
         self.bases: dict[str, ir.Value] = {}
 
     def run(self) -> None:
+        self._check_owners()
         self._declare_arguments()
         context, location = self.module.context, self.func.location
         with location, ir.InsertionPoint(self.func):
@@ -94,6 +96,14 @@ class _Lowering:
                 ir.Operation.create("func.return")
         self._attributes(context)
         self.func.erase()
+
+    def _check_owners(self) -> None:
+        """No reader of LX may find another core's part: in a bundle nobody could see that any more."""
+        if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in self.ops):
+            return
+        for handover in handovers(self.memory, divided_ops(self.memory, self.ops)):
+            if handover.lost:
+                raise handover.error()
 
     # -- arguments and buffers ------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ class ScratchpadPlanning(Pass):
     those that save most traffic. What stays in device memory says why (``sdsc.spilled``). Optional clones that
     got no address are removed.
 
-    ``layout_solver`` is one of ``spyre-plan --list-solvers``; ``order_by_size`` takes the largest buffers first
+    ``layout_solver`` is a name of ``scratchpad/solvers.py``; ``order_by_size`` takes the largest buffers first
     instead. ``lx_frac_avail`` is the part of LX that the backend keeps. ``in_place`` lets a pointwise result take
     the place of an operand that is not read later. ``lx_ops``, if given, are the only operations whose results
     may be in LX.

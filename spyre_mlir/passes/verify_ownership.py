@@ -7,12 +7,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.layout.space import Space
-from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_in_lx
-from spyre_mlir.passes._ownership import Handover, divided_ops, handovers
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import Memory, body_of, functions
+from spyre_mlir.passes._ownership import divided_ops, handovers
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 
@@ -38,15 +37,10 @@ class VerifyOwnership(Pass):
                 if problem is not None:
                     raise fail(each.op, problem)
             for handover in handovers(memory, ops):
+                if handover.lost:
+                    raise handover.error()
                 if handover.problem is not None:
-                    self._mismatch(handover)
-
-    def _mismatch(self, each: Handover) -> None:
-        writer = f"'{_opcode(each.writer)}' at {location_of(each.writer.location)}"
-        text = f"operand {each.operand} of '{_opcode(each.reader)}', made by {writer}: {each.problem}"
-        if is_in_lx(each.buffer):
-            raise fail(each.reader, f"a buffer in LX is read by cores that do not own it: {text}")
-        self.remark(each.reader, "mismatch", text)
+                    self.remark(handover.reader, "mismatch", handover.text)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -67,7 +61,3 @@ def _problem(space: Space, division: Division) -> str | None:
     if sticks != total or len(set(owned)) != len(owned):
         return f"the cores finish {sticks} sticks of the result, which has {total}"
     return None
-
-
-def _opcode(op: ir.Operation) -> str:
-    return sdsc.opcode_of(op) or op.name

@@ -228,3 +228,23 @@ func.func @no_padding(%x: tensor<8x65xf16, #stick.layout<#rows>> {sdsc.host = #s
 func.func @one() { return }
 // expected-error@unknown {{a bundle is made of one function with a body, this module has 2}}
 func.func @two() { return }
+// -----
+// A core would find in its LX rows where it wants columns: nobody has to have run verify-ownership.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_column = affine_map<(d0) -> (0, d0)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @stranger(%x: !mat {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (!mat {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], #by_row>, sdsc.placement = #sdsc.lx<256 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  // expected-error@below {{a buffer in LX is read by cores that do not own it: operand 0 of 'exp', made by 'exp' at}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 2], #by_column>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return %1 : !mat
+}
