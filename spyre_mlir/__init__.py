@@ -5,10 +5,13 @@ y = program(x)                 # runs the bundle on the simulator
 print(program.summary())
 program.save("out")            # bundle.mlir, sdsc_<i>.json, manifest.json
 x = spyre_mlir.to_device(array, stick_dims=[0])    # a tensor in the layout that you choose
+y = torch.compile(model, backend=spyre_mlir.torch_backend)(x)
+with spyre_mlir.spyre_hint(tiles={"M": 8}):        # in a model: tile what is computed here
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from spyre_mlir.errors import CompileError
@@ -16,19 +19,36 @@ from spyre_mlir.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from spyre_mlir.device_tensor import DeviceTensor, to_device
-    from spyre_mlir.program import Program, compile
+    from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+    from spyre_mlir.program import Program, compile, torch_backend
 
-__all__ = ["CompileError", "DeviceTensor", "Program", "__version__", "compile", "to_device"]
+__all__ = [
+    "CompileError",
+    "DeviceTensor",
+    "Program",
+    "__version__",
+    "clear_tensor_dims",
+    "compile",
+    "declare_tensor_dim",
+    "name_tensor_dims",
+    "spyre_hint",
+    "to_device",
+    "torch_backend",
+]
+
+#: Where a name comes from. The bindings take a third of a second to import, torch seconds: not for a tool
+#: that only reads bundles.
+_HOMES = {
+    "spyre_mlir.program": ("Program", "compile", "torch_backend"),
+    "spyre_mlir.device_tensor": ("DeviceTensor", "to_device"),
+    "spyre_mlir.frontend.hints": (
+        "clear_tensor_dims", "declare_tensor_dim", "name_tensor_dims", "spyre_hint",
+    ),
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    # The bindings take a third of a second to import: not for a tool that only reads bundles.
-    if name in ("Program", "compile"):
-        from spyre_mlir import program
-
-        return getattr(program, name)
-    if name in ("DeviceTensor", "to_device"):
-        from spyre_mlir import device_tensor
-
-        return getattr(device_tensor, name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
     raise AttributeError(f"module 'spyre_mlir' has no attribute '{name}'")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result, run
 from spyre_mlir.timeline import Timeline, timeline
 
-__all__ = ["Program", "Traffic", "compile"]
+__all__ = ["Program", "Traffic", "compile", "torch_backend"]
 
 
 @dataclass(frozen=True)
@@ -112,9 +114,15 @@ class Program:
         return Traffic(statistics.read_bytes, statistics.write_bytes, by_op)
 
     def summary(self) -> str:
-        """One page: ops, cores, memory, traffic, restickifies, predicted time, compile time."""
-        statistics = self.last_run.statistics if self.last_run else None
-        return summarize(self.bundle, self.remarks, self.compile_seconds, statistics, self.timeline())
+        """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
+
+        It needs no run; after one it compares the traffic of the last run with the planned one.
+        """
+        return summarize(self.facts(), self.compile_seconds, self.last_run and self.last_run.statistics)
+
+    def facts(self) -> ProgramFacts:
+        """What the summary and the page of ``report`` tell, as numbers."""
+        return program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail)
 
     def timeline(self) -> Timeline:
         """How long the program takes by a simulation of the device, and why; to rank plans, not to predict times."""
@@ -130,11 +138,9 @@ class Program:
     def report(self, path: str | Path) -> None:
         """Writes a page of HTML about the program: that of ``spyre-report``, with the time of each pass."""
         from spyre_mlir.report.page import page
-        from spyre_mlir.report.program_facts import program_facts
 
-        facts = program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail)
         try:
-            Path(path).write_text(page(facts, Path(path).stem), encoding="utf-8")
+            Path(path).write_text(page(self.facts(), self.bundle, Path(path).stem), encoding="utf-8")
         except OSError as error:
             raise CompileError(f"The file '{path}' cannot be written: {error.strerror}.") from None
 
@@ -184,6 +190,19 @@ def compile(
     program._operands = operands
     program._unflatten = imported.unflatten
     return program
+
+
+def torch_backend(
+    graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+) -> Callable:
+    """The backend of ``torch.compile``: each graph of the model is a program on the simulator.
+
+    ``torch.compile(model, backend=spyre_mlir.torch_backend, options={"sencores": 8})``; the options are those of
+    ``compile``. For inference: what cannot be compiled is a ``CompileError`` of the call.
+    """
+    from spyre_mlir.frontend.dynamo import CompiledGraph
+
+    return CompiledGraph(graph, partial(compile, **(options or {})))
 
 
 def _parsed(source: ir.Module | str | Path) -> ir.Module:

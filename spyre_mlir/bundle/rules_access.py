@@ -14,7 +14,6 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +83,7 @@ def _view(array: NDArray, start: int, region: Region) -> NDArray:
 def initialised(context: Context) -> Iterator[Complaint]:
     """Everything that is read was written through the same buffer before, and not overwritten since."""
     memory = _Memory(context)
-    executions = sum(prod(loop.count for loop in step.loops) for step in context.steps)
+    executions = sum(step.runs for step in context.steps)
     reported: set[tuple[int, int]] = set()
     for step, iterations in _walk(context.tree, {}, executions > WALKED_EXECUTES):
         for index, problem in memory.execute(step, iterations):

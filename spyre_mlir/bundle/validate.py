@@ -19,6 +19,7 @@ from spyre_mlir.bundle import (
 )
 from spyre_mlir.bundle.context import Complaint, Context, each_design
 from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.errors import CompileError
 from spyre_mlir.target.device import device
 
 Rule = Callable[[Context], Iterator[Complaint]]
@@ -85,6 +86,18 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.where}: {self.message} [{self.rule}]"
+
+
+def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> Context:
+    """The context of a bundle whose parts belong together; ``CompileError`` for one that breaks a structure rule.
+
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    """
+    context = Context(bundle, device().usable_lx_bytes(lx_backend_fraction))
+    for rule in STRUCTURE.values():
+        for sentence, where in rule(context):
+            raise CompileError(sentence, where)
+    return context
 
 
 def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Finding]:

@@ -30,6 +30,10 @@ its readers take the source.
 
 ``sdsc.spilled = ["core division mismatch: .."]`` on the maker of a buffer in device memory: why it is not in LX, in
 the order of ``scratchpad/eligibility.py``.
+
+``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
+module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
+argument is what the plan says of choices that are still to be made; passes obey it (``passes/_pins.py``).
 """
 
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.
@@ -48,6 +52,7 @@ OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "s
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 OPTIONAL, SPILLED = "sdsc.optional", "sdsc.spilled"
+NAME, PLAN, PINS = "sdsc.name", "sdsc.plan", "sdsc.pins"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -187,9 +192,10 @@ def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
 
 
 def inherit(op: ir.Operation, source: ir.Operation) -> None:
-    """Gives an op that takes the place of ``source`` its history."""
-    if HISTORY in source.attributes:
-        op.attributes[HISTORY] = source.attributes[HISTORY]
+    """Gives an op that takes the place of ``source`` its history, its name and its pins."""
+    for kept in (HISTORY, NAME, PINS):
+        if kept in source.attributes:
+            op.attributes[kept] = source.attributes[kept]
 
 
 def history_of(op: ir.Operation) -> tuple[tuple[str, str, str], ...]:
@@ -208,6 +214,11 @@ def spilled_of(op: ir.Operation) -> tuple[str, ...]:
     if SPILLED not in op.attributes:
         return ()
     return tuple(ir.StringAttr(reason).value for reason in ir.ArrayAttr(op.attributes[SPILLED]))
+
+
+def name_of(op: ir.Operation) -> str | None:
+    """What plan files call an op; None if it has no name yet."""
+    return ir.StringAttr(op.attributes[NAME]).value if NAME in op.attributes else None
 
 
 def opcode_of(op: ir.Operation) -> str | None:

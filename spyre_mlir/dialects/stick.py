@@ -143,18 +143,19 @@ def _request(name: str, source: ir.Value, layout: StickLayout, location: ir.Loca
 
 def requested_layout(op: ir.Operation) -> StickLayout:
     """The layout that the ``stick.to`` of an op names, for the type of its result."""
-    tensor = ir.RankedTensorType(op.results[0].type)
-    attr = op.attributes[TO]
+    return layout_from(op.attributes[TO], op.results[0].type)
+
+
+def layout_from(attr: LayoutAttr, type_: ir.Type) -> StickLayout:
+    """The layout that an attribute names for a tensor type. ``ValueError`` if the map is not made of digits."""
+    tensor = ir.RankedTensorType(type_)
     return StickLayout(tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
 
 
 def layout_of(type_: ir.Type) -> StickLayout | None:
     """The layout of a tensor type; None without one. ``ValueError`` if the map is not made of digits."""
     tensor = ir.RankedTensorType(type_)
-    if not isinstance(tensor.encoding, LayoutAttr):
-        return None
-    digits = _digits(str(tensor.encoding), tensor.encoding)
-    return StickLayout(tuple(tensor.shape), str(tensor.element_type), digits)
+    return layout_from(tensor.encoding, tensor) if isinstance(tensor.encoding, LayoutAttr) else None
 
 
 def with_layout(type_: ir.Type, layout: StickLayout) -> ir.RankedTensorType:
@@ -239,6 +240,7 @@ __all__ = [
     "Stick",
     "affine_map",
     "layout_attr",
+    "layout_from",
     "layout_of",
     "padding_attr",
     "padding_of",

@@ -32,12 +32,17 @@ _PICOSECONDS = 1000
 
 @dataclass(frozen=True)
 class Work:
-    """A divided operation; ``blocked`` dims keep their slices."""
+    """A divided operation that runs ``executions`` times; ``blocked`` dims keep their slices.
+
+    ``fixed``: the division is not to be changed.
+    """
 
     opcode: str
     space: Space
     division: Division
     blocked: frozenset[int] = frozenset()
+    executions: int = 1
+    fixed: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,14 @@ class Shared:
     """A buffer that could be on chip. ``accesses`` are (work, operand) in program order.
 
     The first access of a buffer writes it, unless it is ``given`` by the host. A buffer can be in device memory
-    too, for readers that do not agree and for the host if it is a ``result``: then one copy more moves it.
+    too, for readers that do not agree and for the host if it is a ``result``: then one copy more moves it, which
+    runs ``copies`` times.
     """
 
     accesses: tuple[tuple[int, int], ...]
     given: bool = False
     result: bool = False
+    copies: int = 1
 
 
 @dataclass(frozen=True)
@@ -131,6 +138,8 @@ def _plain(division: Division) -> Division:
 def _own(work: Work) -> list[Variant]:
     """The division as it is, and without its split reduction, whose result no reader could take from a core."""
     made = [Variant(work.division)]
+    if work.fixed:
+        return made
     splits = tuple(1 if dim in work.space.reduced else n for dim, n in enumerate(work.division.splits))
     if splits != work.division.splits and not any(work.division.splits[dim] > 1 for dim in work.blocked):
         made.append(Variant(Division.of(splits, work.space.units, work.space.reduced)))
@@ -153,6 +162,8 @@ def _project(
     )
     for at, operand in buffer.accesses:
         work = works[at]
+        if work.fixed:
+            continue
         kept = tuple((dim, work.division.splits[dim]) for dim in sorted(work.blocked))
         for view in views:
             if len(found[at]) >= most:
@@ -209,13 +220,14 @@ def _own_ns(work: Work, at: int, division: Division, touched: set[tuple[int, int
     """Compute time, and memory time of the operands that are in device memory in any case."""
     done = operation_work(work.opcode, work.space, division)
     alone = (operand for operand in range(len(done.operands)) if (at, operand) not in touched)
-    return compute_ns(done) + ring_ns(done) + sum(_access_ns(work, operand, division) for operand in alone)
+    once = compute_ns(done) + ring_ns(done)
+    return work.executions * once + sum(_access_ns(work, operand, division) for operand in alone)
 
 
 def _access_ns(work: Work, operand: int, division: Division) -> float:
-    """What an operand costs in device memory."""
+    """What an operand costs in device memory, in all executions."""
     done = operation_work(work.opcode, work.space, division)
-    return access_ns(done.operands[operand], done.cores, stream_bytes_per_ns(done))
+    return work.executions * access_ns(done.operands[operand], done.cores, stream_bytes_per_ns(done))
 
 
 def _copy_ns(work: Work, operand: int, division: Division, home: Home) -> float:
@@ -234,9 +246,9 @@ def _add_buffer(
     variable: int,
 ) -> None:
     """A table for each access and the home: nothing where they agree, else device memory or impossible."""
-    for number, (at, operand) in enumerate(buffer.accesses):
+    for at, operand in buffer.accesses:
         work = works[at]
-        writes = number == 0 and not buffer.given
+        writes = not buffer.given and operand == len(work.space.views) - 1
         table = np.empty((len(variants[at]), len(homes) + 1))
         for row, variant in enumerate(variants[at]):
             moved = _access_ns(work, operand, variant.division)
@@ -248,7 +260,7 @@ def _add_buffer(
         total.add((at, variable), _whole(table))
     at, operand = buffer.accesses[0]
     first = works[at], operand, variants[at][0].division
-    copies = [_copy_ns(*first, home) if home.copied else 0.0 for home in homes]
+    copies = [buffer.copies * _copy_ns(*first, home) if home.copied else 0.0 for home in homes]
     total.add((variable,), _whole([*copies, 0.0]))
 
 

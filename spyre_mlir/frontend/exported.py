@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
+import itertools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.folding import ConstantFolder
+from spyre_mlir.frontend.hints import dim_sizes, names_of, resolve_hints
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
 
 INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
@@ -33,11 +35,17 @@ _DTYPES = (
 
 
 class Argument(NamedTuple):
-    """One argument of @main. ``tensor`` is its data; an input has none."""
+    """One argument of @main.
+
+    ``tensor`` is its data; an input has none. ``leaf`` is the position among the leaves of what the model is
+    called with, of an argument that each call gives. ``dims`` are the named dims that it is made of.
+    """
 
     name: str
     kind: str
-    tensor: torch.Tensor | None
+    tensor: torch.Tensor | None = None
+    leaf: int | None = None
+    dims: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,15 +53,15 @@ class ExportedGraph:
     """An FX graph whose placeholders are ``arguments`` and whose outputs are all tensors.
 
     ``leaves`` are the leaves of what the model returns: the index of a result of the graph, or
-    ``Fixed(value)`` for what is known at compile time. ``input_leaves`` are the positions of the tensors
-    among the leaves of what the model is called with.
+    ``Fixed(value)`` for what is known at compile time. ``dim_sizes`` are all declared dims, if the graph has
+    hints or named dims.
     """
 
     graph_module: GraphModule
     arguments: list[Argument]
     results: list[Node]
     leaves: list[int | Fixed]
-    input_leaves: list[int]
+    dim_sizes: dict[str, int]
     program: ExportedProgram
 
 
@@ -119,8 +127,8 @@ def export(model: Any, example_inputs: Sequence[Any]) -> ExportedProgram:
             _check_nodes(program)
             _check_deterministic(program)
             return program
-    except CompileError:
-        raise
+    except CompileError as error:
+        raise CompileError(error.message, error.location or source_of_error(error)) from error.__cause__
     except GuardOnDataDependentSymNode as error:
         where = source_of_error(error)
         raise CompileError("A branch or a shape depends on the values of a tensor.", where) from error
@@ -180,24 +188,34 @@ def _check_dtypes(graph_module: GraphModule) -> None:
                 raise CompileError(message, source_of(node))
 
 
-def _data(program: ExportedProgram, spec: InputSpec) -> torch.Tensor:
-    """The tensor behind a parameter, a buffer (also a non-persistent one) or a lifted constant."""
+def _state(program: ExportedProgram, spec: InputSpec, kind: str) -> Argument:
+    """A parameter, a buffer (also a non-persistent one) or a lifted constant."""
     target = cast(str, spec.target)
     data = program.state_dict[target] if target in program.state_dict else program.constants[target]
-    return cast(torch.Tensor, data).detach()
+    return Argument(target, kind, cast(torch.Tensor, data).detach(), dims=names_of(data))
+
+
+def _given(name: str, leaf: int, example: Any) -> Argument:
+    """What each call gives. A parameter is one here, too: Dynamo makes the parameters of a model inputs."""
+    if isinstance(example, torch.nn.Parameter):
+        return Argument(name, PARAMETER, example.detach(), leaf, names_of(example))
+    return Argument(name, INPUT, None, leaf, names_of(example))
 
 
 def _arguments(program: ExportedProgram) -> dict[Node, Argument]:
     """The argument of every placeholder; those of plain Python values (burnt into the graph) are left out."""
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    examples = pytree.tree_leaves(program.example_inputs)
+    leaves = itertools.count()
     arguments = {}
     for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
-        if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
-            arguments[node] = Argument(node.name, INPUT, None)
+        leaf = next(leaves) if spec.kind == InputKind.USER_INPUT else None
+        if leaf is not None and isinstance(spec.arg, TensorArgument):
+            arguments[node] = _given(node.name, leaf, examples[leaf])
         elif spec.kind == InputKind.PARAMETER:
-            arguments[node] = Argument(str(spec.target), PARAMETER, _data(program, spec))
+            arguments[node] = _state(program, spec, PARAMETER)
         elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            arguments[node] = Argument(str(spec.target), CONSTANT, _data(program, spec))
+            arguments[node] = _state(program, spec, CONSTANT)
         elif not isinstance(spec.arg, ConstantArgument):
             raise CompileError(f"The input '{spec.arg.name}' is not a tensor.", source_of(node))
     return arguments
@@ -259,6 +277,6 @@ def export_graph(model: Any, example_inputs: Sequence[Any]) -> ExportedGraph:
     program.graph_module.recompile()
     _check_dtypes(program.graph_module)
     ordered = [arguments[node] for node in program.graph.nodes if node.op == "placeholder"]
-    user_inputs = [spec for spec in program.graph_signature.input_specs if spec.kind == InputKind.USER_INPUT]
-    tensors = [index for index, spec in enumerate(user_inputs) if isinstance(spec.arg, TensorArgument)]
-    return ExportedGraph(program.graph_module, ordered, results, leaves, tensors, program)
+    is_hinted = resolve_hints(program.graph)
+    sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
+    return ExportedGraph(program.graph_module, ordered, results, leaves, sizes, program)

@@ -3,6 +3,7 @@
 The module has one public function ``@main`` over tensors of static shape. Its arguments are the inputs, the
 parameters and the constants of the model in the order of ``Imported.arguments``; each says so with the
 attributes ``{spyre.name = "layers.0.q.weight", spyre.kind = "parameter"}``. No tensor data is in the text.
+Named dims (see hints.py) are ``sdsc.dims`` of the arguments and ``sdsc.dim_sizes`` of the function.
 Locations carry the file and line of the model, the module path and the aten operation (see locations.py).
 """
 
@@ -22,8 +23,10 @@ from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
 
 from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.dialects import load_into
+from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import INPUT, Argument, ExportedGraph, Fixed, export_graph, quiet
+from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
@@ -46,7 +49,6 @@ class Imported:
     _leaves: list[int | Fixed] = field(repr=False)
     _input_tree: pytree.TreeSpec = field(repr=False)
     _output_tree: pytree.TreeSpec = field(repr=False)
-    _input_leaves: list[int] = field(repr=False)
 
     def operands(self, *args: Any, **kwargs: Any) -> list[Any]:
         """What @main is called with when the model is called with ``args``: inputs, parameters, constants.
@@ -56,8 +58,7 @@ class Imported:
         leaves, tree = pytree.tree_flatten((args, kwargs))
         if tree != self._input_tree:
             raise CompileError(_other_inputs(self._input_tree, tree))
-        inputs = iter([leaves[index] for index in self._input_leaves])
-        values = [(next(inputs) if arg.kind == INPUT else arg.tensor, arg.name) for arg in self.arguments]
+        values = [(arg.tensor if arg.leaf is None else leaves[arg.leaf], arg.name) for arg in self.arguments]
         return [value if isinstance(value, DeviceTensor) else to_numpy(value, name) for value, name in values]
 
     def unflatten(self, arrays: Sequence[np.ndarray]) -> Any:
@@ -108,11 +109,10 @@ def import_torch(
         module,
         exported.arguments,
         [(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in exported.results],
-        _layouts(given, exported.input_leaves),
+        _layouts(given, exported.arguments),
         exported.leaves,
         cast(pytree.TreeSpec, call.in_spec),
         cast(pytree.TreeSpec, call.out_spec),
-        exported.input_leaves,
     )
 
 
@@ -120,16 +120,17 @@ def _off_the_device(leaf: Any) -> Any:
     """An example input that is on the device, as PyTorch has it."""
     if not isinstance(leaf, DeviceTensor):
         return leaf
-    return to_tensor(leaf.numpy(), getattr(torch, leaf.dtype))
+    tensor = to_tensor(leaf.numpy(), getattr(torch, leaf.dtype))
+    if names := names_of(leaf):
+        name_tensor_dims(tensor, names)
+    return tensor
 
 
-def _layouts(given: Sequence[Any], input_leaves: Sequence[int]) -> dict[int, StickLayout]:
+def _layouts(given: Sequence[Any], arguments: Sequence[Argument]) -> dict[int, StickLayout]:
     """By their position among the inputs, the layouts of the leaves that are on the device."""
-    return {
-        at: given[leaf].layout
-        for at, leaf in enumerate(input_leaves)
-        if leaf < len(given) and isinstance(given[leaf], DeviceTensor)
-    }
+    on_device = {leaf: tensor for leaf, tensor in enumerate(given) if isinstance(tensor, DeviceTensor)}
+    inputs = [argument.leaf for argument in arguments if argument.kind == INPUT]
+    return {at: on_device[leaf].layout for at, leaf in enumerate(inputs) if leaf in on_device}
 
 
 class _NodeImporter(GraphNodeImporter):
@@ -170,13 +171,12 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
     except (NotImplementedError, TypeError, ValueError, KeyError, AssertionError) as error:
         raise CompileError(f"torch-mlir cannot import the model: {error}", source_of_error(error)) from error
     with context:
-        function.arg_attrs = [
-            ir.DictAttr.get(
-                {
-                    "spyre.name": ir.StringAttr.get(argument.name),
-                    "spyre.kind": ir.StringAttr.get(argument.kind),
-                }
-            )
-            for argument in exported.arguments
-        ]
+        function.arg_attrs = [to_attribute(_attributes(argument)) for argument in exported.arguments]
+        if exported.dim_sizes:
+            function.attributes["sdsc.dim_sizes"] = to_attribute(exported.dim_sizes)
     return importer.module
+
+
+def _attributes(argument: Argument) -> dict[str, Any]:
+    attributes = {"spyre.name": argument.name, "spyre.kind": argument.kind}
+    return attributes | ({"sdsc.dims": argument.dims} if argument.dims else {})

@@ -5,7 +5,10 @@ down to linalg. So the rest travels as the metadata of a fused location::
 
     loc(fused<{aten = "aten.linear.default", module = "layers.0.q", node = "mm_3"}>["model.py":12:0])
 
-``hint`` holds what ``torch.fx.traceback.annotate({...})`` put on the operation.
+``hint`` holds what ``torch.fx.traceback.annotate({...})`` put on the operation. Around that are the hints of
+``spyre_hint``, for ``propagate-named-dims``::
+
+    loc(fused<{sdsc.hints = [{id = 1 : i64, tiles = [{count = 8 : i64, dim = "M"}]}]}>[fused<..>[..]])
 """
 
 from __future__ import annotations
@@ -25,7 +28,14 @@ from torch_mlir.extras.fx_importer import ContextCache
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.mlir import ir
 
+#: The hints around an operation: in the ``meta`` of its node (``hints.resolve_hints``), then in its location.
+HINTS = "sdsc.hints"
+
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+#: An operation of PyTorch; the origin of a node of Dynamo is a Python function instead, with its address.
+_OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
+#: How Dynamo names the module that is compiled.
+_DYNAMO_ROOT = re.compile(r"^L\['\w+'\]\.?")
 _FRONTEND = os.path.dirname(__file__) + os.sep
 _NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, _FRONTEND, "<")
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
@@ -73,15 +83,18 @@ def source_of_error(error: BaseException) -> str:
 def module_of(node: Node) -> str:
     """The path of the ``nn.Module`` that an FX node belongs to, such as ``layers.0.q``."""
     stack = node.meta.get("nn_module_stack")
-    return list(stack.values())[-1][0] if stack else ""
+    return _DYNAMO_ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
 
 
 def _operation_of(node: Node) -> str:
     """The operation that the model called, before decomposition: ``aten.layer_norm.default``."""
+    found = str(node.meta.get("original_aten") or "")
     sources = node.meta.get("from_node") or []
-    while sources and sources[-1].from_node:
+    while sources:
+        if _OVERLOAD.fullmatch(sources[-1].target):
+            found = sources[-1].target
         sources = sources[-1].from_node
-    return sources[-1].target if sources else str(node.meta.get("original_aten") or "")
+    return found
 
 
 def _plain(value: Any) -> Any:
@@ -100,7 +113,10 @@ class SourceLocations(ContextCache):
         if node.op == "output":
             return super().get_node_location(node)
         with self._c:
-            return ir.Location.fused([self._source(node)], metadata=to_attribute(_plain(_metadata(node))))
+            location = ir.Location.fused([self._source(node)], metadata=to_attribute(_plain(_metadata(node))))
+            if HINTS not in node.meta:
+                return location
+            return ir.Location.fused([location], metadata=to_attribute({HINTS: node.meta[HINTS]}))
 
     def _source(self, node: Node) -> ir.Location:
         frames = [ir.Location.file(name, line, 0) for name, line in user_frames(node)]
@@ -117,6 +133,6 @@ def _metadata(node: Node) -> dict[str, Any]:
         metadata["aten"] = operation
     if module := module_of(node):
         metadata["module"] = module
-    # Dynamo keeps its own notes in the same dictionary.
+    # Dynamo and spyre_hint keep their own notes in the same dictionary.
     custom = {key: value for key, value in (node.meta.get("custom") or {}).items() if key[0] != "_"}
     return metadata | ({"hint": custom} if custom else {})

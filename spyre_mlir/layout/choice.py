@@ -255,13 +255,16 @@ class Problem:
         if node.pin is not None and not isinstance(node, View):
             owns = self._pinned(index, node, owns)
         readers = min(self.uses[index], MOST_CONVERSIONS + 1)
-        key = (type(node), owns, self.wanted[index], readers, node.times, node.pin, _is_free(node))
+        given = (node.free, node.layouts) if isinstance(node, Given) else ()
+        key = (type(node), owns, self.wanted[index], readers, node.times, node.pin, given)
         if key not in self._domains:
             self._domains[key] = self._new_domain(node, owns, self.wanted[index], readers)
         return self._domains[key]
 
     def _owns(self, index: int, node: Node) -> tuple[Own, ...]:
         if isinstance(node, Given):
+            if node.free and node.layouts:
+                return tuple(owning(candidate_of(layout)) for layout in node.layouts)
             if node.free:
                 return tuple(map(owning, self.wanted[index] or self._plain(node, last_dim(node.shape))))
             return (
@@ -332,7 +335,8 @@ class Problem:
         self, node: Node, owns: tuple[Own, ...], wanted: tuple[Candidate, ...], readers: int
     ) -> Domain:
         if isinstance(node, Given) and node.free:
-            states = given_states(owns, readers)
+            all_of_them = [State(owns[0], tuple(own.held for own in owns))]
+            states = all_of_them if node.layouts else given_states(owns, readers)
             return Domain(owns, states, [memory_cost(state) for state in states])
         if isinstance(node, View):
             if node.pin is None:
@@ -420,7 +424,3 @@ class Problem:
             in_place.append(isinstance(edge, PutInto) and edge.fits(states[source], state.own))
         options = len(self.domains[index].owns)
         return Decision(state, tuple(reads), tuple(in_place), tuple(made), options)
-
-
-def _is_free(node: Node) -> bool:
-    return isinstance(node, Given) and node.free

@@ -68,9 +68,13 @@ class Node:
 
 @dataclass
 class Given(Node):
-    """An argument or constant; one that is ``free`` is laid out ahead of time, in several layouts if need be."""
+    """An argument or constant; one that is ``free`` is laid out ahead of time, in several layouts if need be.
+
+    ``layouts`` are all of those layouts, where a plan says so.
+    """
 
     free: bool = False
+    layouts: tuple[StickLayout, ...] = ()
 
 
 @dataclass

@@ -5,6 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
 
 from spyre_mlir.layout.offsets import Offsets
 from spyre_mlir.layout.view import BufferView, ViewError
@@ -80,6 +83,13 @@ class Slice(Step):
                 f"a slice of dim {dim} from {offset} lies differently than one from {self.offsets[dim]}"
             )
 
+    def advances(self, source: BufferView) -> dict[int, Fraction]:
+        """Elements of the buffer by which the slice goes on per position of each dim that it moves along.
+
+        ``ViewError`` where it does not go on in equal steps.
+        """
+        return {dim: _advance(source, dim, offsets) for dim, offsets in self.moves}
+
     def may_overlap(self, other: Slice) -> bool:
         """Whether two slices of one buffer may share an element, in whatever iterations."""
         return all(
@@ -101,6 +111,20 @@ class Slice(Step):
         offset, size = self.offsets[dim], self.sizes[dim]
         ends_inside = size % per_stick != 0 and (step != 0 or offset + size != extent)
         return offset % per_stick != 0 or step % per_stick != 0 or ends_inside
+
+
+def _advance(source: BufferView, dim: int, offsets: Offsets) -> Fraction:
+    if offsets.count == 1:
+        return Fraction(0)
+    positions = offsets.first + offsets.step * np.arange(offsets.count)
+    begins = np.zeros(offsets.count, np.int64)
+    for axis in source.axes:
+        if axis.dim == dim:
+            begins += positions // axis.divisor % axis.size * axis.stride
+    steps = np.diff(begins)
+    if np.any(steps != steps[0]):
+        raise ViewError(f"a slice that moves along dim {dim} by {offsets.step} does not move in equal steps")
+    return Fraction(int(steps[0]), offsets.step)
 
 
 def _period(source: BufferView, dim: int) -> int:

@@ -20,14 +20,20 @@ from spyre_mlir.passes._view_ops import VIEWS
 
 def copy_division(memory: Memory, whole: ir.Value, view: CoreView) -> Mapping | None:
     """The slices and the core order of a copy whose cores own of a buffer what ``view`` says; None without any."""
-    layout = BufferView.of(memory.layout(whole))
-    return matching_division(refined([layout, layout]), 0, view)
+    source, copy = memory.place(whole).view, BufferView.of(memory.layout(whole))
+    return matching_division(refined([source, copy]), 0, view)
 
 
-def whole_of(value: ir.Value) -> ir.Value:
-    """What a value is a view of: an argument, the result of an operation, or of the last insertion."""
+def whole_of(memory: Memory, value: ir.Value) -> ir.Value:
+    """What a value is a view of: an argument, the result of an operation, or of the last insertion.
+
+    In a loop, the part of it that one iteration reads.
+    """
     op = defining_op(value)
-    return value if op is None or op.name not in VIEWS else whole_of(op.operands[0])
+    if op is None or op.name not in VIEWS:
+        return value
+    moves = memory.place(value).moves != memory.place(op.operands[0]).moves
+    return value if moves else whole_of(memory, op.operands[0])
 
 
 def insert_clone(
@@ -67,24 +73,24 @@ def has_known_padding(touched: Touched, func: ir.Operation) -> bool:
     return any(state is not UNDEFINED for state in states.values())
 
 
-def read_instead(clone: ir.Value, accesses: Sequence[Access]) -> None:
-    """Gives readers of a buffer the clone, through the views that they had of the buffer."""
+def read_instead(clone: ir.Value, whole: ir.Value, accesses: Sequence[Access]) -> None:
+    """Gives readers of ``whole`` its clone, through the views that they had of it."""
     for access in accesses:
-        replace_operand(clone, access.user.op, access.user.values[access.operand])
+        replace_operand(clone, whole, access.user.op, access.user.values[access.operand])
 
 
-def replace_operand(clone: ir.Value, user: ir.Operation, value: ir.Value) -> None:
-    """Replaces an operand, a view of the buffer, by the same view of the clone."""
+def replace_operand(clone: ir.Value, whole: ir.Value, user: ir.Operation, value: ir.Value) -> None:
+    """Replaces an operand, a view of ``whole``, by the same view of the clone."""
     for number, operand in enumerate(user.operands):
         if operand == value:
-            user.operands[number] = _viewed(clone, value, user)
+            user.operands[number] = _viewed(clone, whole, value, user)
 
 
-def _viewed(clone: ir.Value, value: ir.Value, user: ir.Operation) -> ir.Value:
-    op = defining_op(value)
-    if op is None or op.name not in VIEWS:
+def _viewed(clone: ir.Value, whole: ir.Value, value: ir.Value, user: ir.Operation) -> ir.Value:
+    if value == whole:
         return clone
-    source = _viewed(clone, op.operands[0], user)
+    op = maker_of(value)
+    source = _viewed(clone, whole, op.operands[0], user)
     with ir.InsertionPoint(user):
         made = op.clone()
     made.operands[0] = source

@@ -8,10 +8,12 @@ from dataclasses import replace
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import Division
 from spyre_mlir.division.cores import core_order, core_steps
+from spyre_mlir.division.pinned import why_not_divided, why_not_ordered
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._pins import pins_of, refused
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE
 
@@ -26,6 +28,24 @@ def checked_cores(sencores: int) -> int:
 def blocked_dims(op: ir.Operation) -> frozenset[int]:
     """The iteration dims that cannot be split: those whose padding is masked, for a mask is for the whole dim."""
     return frozenset(sdsc.masks_of(op))
+
+
+def pinned_division(
+    op: ir.Operation, opcode: str, space: Space, cores: int, uneven: bool
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """The slices that a plan file pins, and the core order if it pins that; ``CompileError`` if they cannot be."""
+    pins = pins_of(op)
+    assert pins.slices is not None
+    reason = why_not_divided(space, pins.slices, cores, blocked_dims(op), opcode in COMBINE, uneven)
+    if reason is not None:
+        raise refused(op, f"slices {list(pins.slices)}", reason)
+    if pins.core_order is None:
+        return pins.slices, None
+    reason = why_not_ordered(pins.slices, pins.core_order)
+    if reason is not None:
+        raise refused(op, f"core_order {list(pins.core_order)}", reason)
+    whole = (dim for dim, count in enumerate(pins.slices) if count == 1)
+    return pins.slices, (*pins.core_order, *whole)
 
 
 def committed_splits(op: ir.Operation) -> tuple[int, ...] | None:

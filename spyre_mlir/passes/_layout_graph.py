@@ -24,6 +24,7 @@ from spyre_mlir.layout.steps import Step
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import DESTINATION
+from spyre_mlir.passes._carrying import is_read_from, names_place
 from spyre_mlir.passes._loops import (
     LOOP,
     CarriedValue,
@@ -196,7 +197,7 @@ class LayoutGraph:
         tensor, place, maker = self._tensor(value, op), place_of(op), defining_op(value)
         if copied or maker is None or maker.block != op.block:
             return Part(tensor, place, apart=True)
-        read = not _is_fresh(buffer) and _is_read_from(buffer, maker, [*chain, *_updated(maker, op)])
+        read = not _is_fresh(buffer) and is_read_from(buffer, maker, [*chain, *_updated(maker, op)])
         earlier = chain[: chain.index(op)]
         return Part(tensor, place, read or any(_is_overwritten(op, maker, before) for before in earlier))
 
@@ -210,7 +211,7 @@ class LayoutGraph:
 
     def _whole(self, value: ir.Value, taker: ir.Operation) -> Part:
         """A value that insertions or a loop go on with: in its own buffer, if nobody reads that any more."""
-        apart = block_of(value) != taker.block or _is_read_from(value, taker, [taker])
+        apart = block_of(value) != taker.block or is_read_from(value, taker, [taker])
         return Part(self._tensor(value, taker), whole(shape_of(value)), apart)
 
     # -- loops ----------------------------------------------------------------------------------------
@@ -250,16 +251,17 @@ class LayoutGraph:
         for each in together:
             self._same[each] = together
         if pins:
-            self._pin_tensor(op, left, pins[0])
+            self.pin_tensor(op, left, pins[0])
 
     # -- pins -----------------------------------------------------------------------------------------
 
     def _pin(self, op: ir.Operation) -> None:
         tensor = self._tensor(op.operands[0], op)
-        self._pin_tensor(op, tensor, stick.requested_layout(op))
+        self.pin_tensor(op, tensor, stick.requested_layout(op))
         self.tensors[op.results[0]] = tensor
 
-    def _pin_tensor(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
+    def pin_tensor(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
+        """Pins a tensor, and what loops keep in one layout with it, because ``op`` says so."""
         for each in self._same.get(tensor, [tensor]):
             node = self.graph.nodes[each]
             if node.pin is not None and not _same(node.pin, layout):
@@ -278,12 +280,7 @@ def _is_destination_slice(op: ir.Operation) -> bool:
     if op.name != "tensor.extract_slice":
         return False
     uses = list(op.results[0].uses)
-    return bool(uses) and all(_names_place(use.owner.operation, use.operand_number) for use in uses)
-
-
-def _names_place(user: ir.Operation, operand: int) -> bool:
-    """Whether an operand only says where a result goes."""
-    return user.name in DESTINATION and operand == len(user.operands) - 1
+    return bool(uses) and all(names_place(use.owner.operation, use.operand_number) for use in uses)
 
 
 def _fills(user: ir.Operation, before: ir.Operation) -> bool:
@@ -301,25 +298,6 @@ def _is_fresh(value: ir.Value) -> bool:
     """Whether a tensor is empty or filled with one number: it takes any layout."""
     op = defining_op(value)
     return op is not None and op.name in ("tensor.empty", "linalg.fill")
-
-
-def _is_read_from(value: ir.Value, first: ir.Operation, takers: list[ir.Operation]) -> bool:
-    """Whether ``first``, an op in the same block, or a later one than that reads a value or a view of it.
-
-    ``takers``, which go on with the buffer, do not count; what is only the place of a result is not read.
-    """
-    for use in value.uses:
-        user = use.owner.operation
-        if user in takers or _names_place(user, use.operand_number):
-            continue
-        if user.name in (*VIEWS, "stick.pin"):
-            if _is_read_from(user.results[0], first, takers):
-                return True
-            continue
-        at = ancestor_in(first.block, user)
-        if at == first or first.is_before_in_block(at):
-            return True
-    return False
 
 
 def _updated(maker: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:

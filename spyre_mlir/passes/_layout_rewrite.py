@@ -11,6 +11,7 @@ from spyre_mlir.layout.graph import Carried, Compute, Given, Node, View
 from spyre_mlir.layout.operations import Way
 from spyre_mlir.layout.reasons import Reasons
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._carrying import why_not_in_place
 from spyre_mlir.passes._layout_graph import LayoutGraph
 from spyre_mlir.passes._layout_types import DESTINATION, RESTICKIFY
 from spyre_mlir.passes._loops import (
@@ -125,7 +126,21 @@ class LayoutRewrite:
             _, node, decision = self._decision(each.argument)
             assert isinstance(node, Carried)
             end.operands[each.operand - 3] = self._value(node.following, decision.reads[1], end)
+            self._carry_on(op, each.operand)
             self._hold(each.result, decision.state.own.held, self.layouts[each.argument])
+
+    def _carry_on(self, op: ir.Operation, operand: int) -> None:
+        """A copy of the next value that cannot be written over the one before."""
+        each = next(each for each in carried_values(op) if each.operand == operand)
+        why = why_not_in_place(op, each)
+        if why is None:
+            return
+        end, layout = terminator(body_block(op)), self.layouts[each.argument]
+        with ir.InsertionPoint(end):
+            made = sdsc.clone(each.following, op.location)
+        self.layouts[made] = layout
+        end.operands[operand - 3] = made
+        self.owner.remark(maker_of(made), "copy", why, before=0, after=2 * layout.bytes)
 
     def _enter(self, op: ir.Operation, each: CarriedValue) -> None:
         _, node, decision = self._decision(each.argument)

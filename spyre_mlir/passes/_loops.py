@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from spyre_mlir.layout.offsets import Offsets
@@ -42,6 +43,24 @@ def nested_ops(block: ir.Block) -> list[ir.Operation]:
     return ops
 
 
+def repeated_ops(block: ir.Block) -> list[ir.Operation]:
+    """The ops of a block in the order in which they run, the body of each loop twice.
+
+    Two iterations show all that follows what in time: what comes first, and what the next iteration meets.
+    """
+    ops = []
+    for op in block.operations:
+        ops.append(op.operation)
+        if op.operation.name == LOOP:
+            ops += 2 * repeated_ops(body_block(op.operation))
+    return ops
+
+
+def executions(op: ir.Operation) -> int:
+    """How often an op runs."""
+    return math.prod(map(trip_count, enclosing_loops(op)))
+
+
 def carried_values(loop: ir.Operation) -> list[CarriedValue]:
     """The tensors that a loop carries."""
     body = body_block(loop)
@@ -62,12 +81,21 @@ def initial_of(value: ir.Value) -> ir.Value | None:
     return loop.operands[ir.BlockArgument(value).arg_number + 2] if loop.name == LOOP else None
 
 
-def result_of(value: ir.Value) -> ir.Value:
-    """The result of the loop that carries a value, which is that result or the argument inside."""
-    owner = value.owner
-    if not isinstance(owner, ir.Block):
-        return value
-    return owner.owner.operation.results[ir.BlockArgument(value).arg_number - 1]
+def carried_by(value: ir.Value) -> ir.Value | None:
+    """What a loop carries, inside of it, whose next iteration begins with a value; None for another value."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name == "scf.yield" and user.parent.operation.name == LOOP:
+            return body_block(user.parent.operation).arguments[use.operand_number + 1]
+    return None
+
+
+def enclosing_loops(op: ir.Operation) -> list[ir.Operation]:
+    """The loops around an op, the outermost first."""
+    found = []
+    while (op := op.parent.operation).name == LOOP:
+        found.append(op)
+    return found[::-1]
 
 
 def block_of(value: ir.Value) -> ir.Block:
@@ -85,10 +113,84 @@ def ancestor_in(block: ir.Block, op: ir.Operation) -> ir.Operation:
 
 def trip_count(loop: ir.Operation) -> int:
     """How often a loop runs; ``CompileError`` if its bounds are not constants."""
+    return induction(loop).count
+
+
+def induction(loop: ir.Operation) -> Offsets:
+    """The numbers that the variable of a loop runs through; ``CompileError`` if its bounds are not constants."""
     variable = _induction(loop)
     if variable is None:
         raise fail(loop, "a loop around device operations needs constant bounds and a constant step")
-    return variable.count
+    return variable
+
+
+def linear_of(value: ir.Value) -> dict[ir.Value, int] | None:
+    """How far an index moves per step of each loop's variable; None where it is no linear function of them.
+
+    Constants move by nothing, so what is left out is the number at the first iterations (``offsets_of``).
+    """
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        return {value: 1} if owner.owner.operation.name == LOOP else None
+    op = owner.operation
+    if op.name == "arith.constant":
+        return {}
+    operands = [linear_of(operand) for operand in op.operands]
+    if any(each is None for each in operands):
+        return None
+    known = [each for each in operands if each is not None]
+    if op.name == "affine.apply":
+        map_ = ir.AffineMapAttr(op.attributes["map"]).value
+        return _linear_expression(map_.results[0], known, map_.n_dims)
+    if op.name in ("arith.addi", "arith.subi"):
+        return _sum(known[0], known[1], 1 if op.name == "arith.addi" else -1)
+    if op.name == "arith.muli":
+        factors = [_constant(operand) for operand in op.operands]
+        return _scaled_by(known, factors)
+    return None
+
+
+def _linear_expression(
+    expression: ir.AffineExpr, operands: list[dict[ir.Value, int]], dims: int
+) -> dict[ir.Value, int] | None:
+    if isinstance(expression, ir.AffineConstantExpr):
+        return {}
+    if isinstance(expression, ir.AffineDimExpr):
+        return operands[expression.position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        return operands[dims + expression.position]
+    left, right = (_linear_expression(side, operands, dims) for side in (expression.lhs, expression.rhs))
+    if left is None or right is None:
+        return None
+    if isinstance(expression, ir.AffineAddExpr):
+        return _sum(left, right, 1)
+    if isinstance(expression, ir.AffineMulExpr):
+        factors = [
+            side.value if isinstance(side, ir.AffineConstantExpr) else None
+            for side in (expression.lhs, expression.rhs)
+        ]
+        return _scaled_by([left, right], factors)
+    return {} if not left and not right else None
+
+
+def _sum(left: dict[ir.Value, int], right: dict[ir.Value, int], sign: int) -> dict[ir.Value, int]:
+    total = dict(left)
+    for variable, factor in right.items():
+        total[variable] = total.get(variable, 0) + sign * factor
+    return {variable: factor for variable, factor in total.items() if factor}
+
+
+def _scaled_by(sides: list[dict[ir.Value, int]], constants: list[int | None]) -> dict[ir.Value, int] | None:
+    """The product of two sides; one of them has to be a constant."""
+    for side, factor in ((sides[0], constants[1]), (sides[1], constants[0])):
+        if factor is not None:
+            return {variable: own * factor for variable, own in side.items() if own * factor}
+    return None
+
+
+def _constant(value: ir.Value) -> int | None:
+    known = offsets_of(value)
+    return known.first if known is not None and known.count == 1 else None
 
 
 def offsets_of(value: ir.Value) -> Offsets | None:

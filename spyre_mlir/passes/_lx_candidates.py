@@ -38,7 +38,7 @@ class Candidate:
 
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
     """All buffers but those that the host fills, in the order in which they are first touched."""
-    lives = lifetimes(usage.steps())
+    lives = lifetimes(usage.memory.steps())
     made = {root: touched for root, touched in usage.buffers.items() if not touched.given}
     names = {root: f"{number}" for number, root in enumerate(made)}
     sizes = {root: _local_bytes(touched) for root, touched in made.items()}
@@ -69,7 +69,7 @@ def _other_side(copy: Divided, touched: Touched) -> int:
     """What a clone from or to a buffer in LX moves."""
     operand = 0 if copy.values[-1] == touched.root else 1
     total, _ = hbm_bytes(copy.space, operand, copy.division)
-    return total
+    return total * copy.executions
 
 
 def _local_bytes(touched: Touched) -> int:
@@ -106,24 +106,32 @@ def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
 
 
 def _ownership(touched: Touched) -> Iterator[Reason]:
-    """Each reader's cores have to find what they read where the writer's cores left it."""
-    (writer,) = touched.writes
-    try:
-        written = writer.core_view
-    except ViewError as error:
-        yield Reason(Barrier.PARTIAL, str(error))
-        return
-    for access in touched.reads:
-        if mismatch(_whole(writer), _whole(access)) is not None:
-            yield Reason(Barrier.PARTIAL, f"'{access.user.opcode}' reads another part than is written")
-            continue
+    """Each reader's cores have to find what they read where the writers' cores left it."""
+    for writer in touched.writes:
         try:
-            problem = mismatch(written, access.core_view)
+            written = writer.core_view
         except ViewError as error:
-            problem = str(error)
-        if problem is not None:
-            detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
-            yield Reason(Barrier.MISMATCH, f"'{access.user.opcode}' reads it: {detail}")
+            yield Reason(Barrier.PARTIAL, str(error))
+            return
+        for access in touched.reads:
+            yield from _handover(writer, written, access)
+
+
+def _handover(writer: Access, written: CoreView, access: Access) -> Iterator[Reason]:
+    name = access.user.opcode
+    if access.moving:
+        yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")
+        return
+    if mismatch(_whole(writer), _whole(access)) is not None:
+        yield Reason(Barrier.PARTIAL, f"'{name}' reads another part than is written")
+        return
+    try:
+        problem = mismatch(written, access.core_view)
+    except ViewError as error:
+        problem = str(error)
+    if problem is not None:
+        detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
+        yield Reason(Barrier.MISMATCH, f"'{name}' reads it: {detail}")
 
 
 def _whole(access: Access) -> CoreView:

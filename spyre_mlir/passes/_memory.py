@@ -7,7 +7,8 @@ result of an insertion is that buffer. What a loop carries is one buffer, before
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, Map, defining_op, structured
@@ -16,9 +17,10 @@ from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.layout.steps import applied
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._loops import LOOP, initial_of, nested_ops, result_of
+from spyre_mlir.passes._loops import LOOP, body_block, carried_by, initial_of, nested_ops
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import VIEWS, place_of, view_of
+from spyre_mlir.passes._view_ops import VIEWS, moves_of, place_of, view_of
+from spyre_mlir.scratchpad.liveness import Loop, Step
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
@@ -27,10 +29,15 @@ COPIES = ("sdsc.clone", "stick.restickify")
 
 @dataclass(frozen=True)
 class Place:
-    """A value's buffer (the value that owns it) and its view of the memory."""
+    """A value's buffer (the value that owns it) and its view of the memory.
+
+    The view is that of the first iterations of the loops around the value. ``moves`` says by how many elements
+    it goes on per iteration, for the variable of each loop that moves it.
+    """
 
     buffer: ir.Value
     view: BufferView
+    moves: Mapping[ir.Value, int] = field(default_factory=dict)
 
 
 class Memory:
@@ -51,25 +58,47 @@ class Memory:
         op = defining_op(value)
         if op is not None and op.name in VIEWS:
             source = self.place(op.operands[0])
-            return Place(source.buffer, view_of(op, source.view))
+            moves = moves_of(op, source.view) if op.name == "tensor.extract_slice" else {}
+            return Place(source.buffer, view_of(op, source.view), _together(source.moves, moves))
         if op is not None and op.name == "tensor.insert_slice":
             return self.place(op.operands[1])
         insertion = _insertion_of(value)
         if insertion is not None:
             whole = self.place(insertion.operands[1])
-            return Place(whole.buffer, applied(place_of(insertion), whole.view))
-        initial = initial_of(value)
-        if initial is not None:
-            return self._carried(value, initial)
-        layout = self.layout(value)
-        return Place(value, BufferView.of(layout))
+            moves = _together(whole.moves, moves_of(insertion, whole.view))
+            return Place(whole.buffer, applied(place_of(insertion), whole.view), moves)
+        # What a loop carries lies where it was at first, in every iteration.
+        before = initial_of(value)
+        if before is None:
+            before = carried_by(value)
+        return Place(value, BufferView.of(self.layout(value))) if before is None else self.place(before)
 
-    def _carried(self, value: ir.Value, initial: ir.Value) -> Place:
-        """What a loop carries lies where it was at first; what was empty, where the result of the loop does."""
-        op = defining_op(initial)
-        if op is None or op.name not in ("tensor.empty", "linalg.fill"):
-            return self.place(initial)
-        return Place(result_of(value), BufferView.of(self.layout(value)))
+    def is_whole(self, value: ir.Value) -> bool:
+        """Whether a value is all of its buffer, and not a part."""
+        place = self.place(value)
+        return not place.moves and place.view == BufferView.of(self.layout(place.buffer))
+
+    def operands(self, op: ir.Operation) -> tuple[ir.Value, ...]:
+        """What a compute op touches, the output last."""
+        if op.name in COPIES:
+            return op.operands[0], op.results[0]
+        generic = structured(op, self._known)
+        assert generic is not None
+        return (*generic.inputs, generic.result)
+
+    def steps(self) -> list[Step | Loop]:
+        """The program as liveness takes it: each compute op a step on buffers."""
+        return self._steps(self.block)
+
+    def _steps(self, block: ir.Block) -> list[Step | Loop]:
+        made: list[Step | Loop] = []
+        for op in (each.operation for each in block.operations):
+            if op.name == LOOP:
+                made.append(Loop(tuple(self._steps(body_block(op)))))
+            elif is_compute(op):
+                *reads, write = (self.place(value).buffer for value in self.operands(op))
+                made.append(Step(tuple(reads), (write,)))
+        return made
 
     def layout(self, value: ir.Value) -> StickLayout:
         """The layout of a value's type."""
@@ -85,14 +114,13 @@ class Memory:
 
     def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:
         """The device operation of an op, its iteration space and its operands, the output last."""
+        values = self.operands(op)
         if op.name in COPIES:
-            values = (op.operands[0], op.results[0])
             views = [self.place(value).view for value in values]
             opcode = "identity" if views[0].lane == views[1].lane else "ReStickifyOpHBM"
             return opcode, _copy_space(*views), values
         generic = structured(op, self._known)
         assert generic is not None
-        values = (*generic.inputs, generic.result)
         views = tuple(self.place(value).view for value in values)
         space = _space(generic.opcode, views, generic.maps, generic.extents, generic.reduced)
         return generic.opcode, space, values
@@ -141,6 +169,13 @@ def _with_unit_sticks(
     return made
 
 
+def _together(moves: Mapping[ir.Value, int], more: Mapping[ir.Value, int]) -> Mapping[ir.Value, int]:
+    """The moves of a slice of what moves by itself."""
+    if not moves or not more:
+        return moves or more
+    return {variable: moves.get(variable, 0) + more.get(variable, 0) for variable in {**moves, **more}}
+
+
 def _insertion_of(value: ir.Value) -> ir.Operation | None:
     """The insertion whose part a value is."""
     for use in value.uses:
@@ -181,15 +216,6 @@ def argument_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
         return [{} for _ in func.regions[0].blocks[0].arguments]
     entries = ir.ArrayAttr(func.attributes["arg_attrs"])
     return [{named.name: named.attr for named in ir.DictAttr(entry)} for entry in entries]
-
-
-def body_of(func: ir.Operation) -> list[ir.Operation]:
-    """The ops of a function's only block, in order; ``CompileError`` at a loop."""
-    ops = [op.operation for op in func.regions[0].blocks[0].operations]
-    for op in ops:
-        if op.name == LOOP:
-            raise fail(op, f"'{LOOP}' ends at level laid out: what is lower takes functions without loops")
-    return ops
 
 
 def all_ops(func: ir.Operation) -> list[ir.Operation]:

@@ -12,7 +12,12 @@ from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._memory import Memory, is_compute, is_in_lx
+from spyre_mlir.passes._loops import executions, repeated_ops
 from spyre_mlir.passes._terms import fail
+
+
+#: Why nobody reads a part of LX that is another one in each iteration: the address is one number in the design.
+MOVING = "what is read moves with a loop, and an address in LX may not"
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,18 @@ class Handover:
 
 @dataclass(frozen=True)
 class Divided:
-    """A divided op: what it does, its iteration space, its operands (the output last) and its division."""
+    """A divided op: what it does, its iteration space, its operands (the output last) and its division.
+
+    It runs ``executions`` times. ``moving`` are the operands whose place is another one in each iteration.
+    """
 
     op: ir.Operation
     opcode: str
     space: Space
     values: tuple[ir.Value, ...]
     division: Division
+    executions: int = 1
+    moving: frozenset[int] = frozenset()
 
 
 def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
@@ -61,24 +71,37 @@ def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
     for op in ops:
         if is_compute(op):
             opcode, space, values = memory.space(op)
-            found.append(Divided(op, opcode, space, values, division_of(op)))
+            moving = frozenset(at for at, value in enumerate(values) if memory.place(value).moves)
+            found.append(Divided(op, opcode, space, values, division_of(op), executions(op), moving))
     return found
 
 
 def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
-    """Every read of a buffer that an op wrote, in program order; arguments and constants have no writer."""
-    written: dict[ir.Value, list[tuple[ir.Operation, CoreView]]] = {}
-    for each in ops:
+    """Every read of a buffer that an op wrote, once, as they run; arguments and constants have no writer."""
+    written: dict[ir.Value, dict[ir.Operation, CoreView]] = {}
+    known: set[tuple[ir.Operation, ir.Operation, int]] = set()
+    for each in _as_they_run(memory, ops):
         op, space, values, division = each.op, each.space, each.values, each.division
         places = [memory.place(value) for value in values]
         for operand, place in enumerate(places[:-1]):
-            for writer, owned in written.get(place.buffer, ()):
-                problem = _problem(owned, space, operand, division)
+            for writer, owned in written.get(place.buffer, {}).items():
+                if (writer, op, operand) in known:
+                    continue
+                known.add((writer, op, operand))
+                problem = MOVING if operand in each.moving else _problem(owned, space, operand, division)
                 yield Handover(place.buffer, writer, op, operand, problem)
         made = _view(op, space, len(values) - 1, division)
-        whole = places[-1].buffer == values[-1]
-        before = [] if whole else written.get(places[-1].buffer, [])
-        written[places[-1].buffer] = [*before, (op, made)]
+        before = {} if memory.is_whole(values[-1]) else written.get(places[-1].buffer, {})
+        written[places[-1].buffer] = {**before, op: made}
+
+
+def _as_they_run(memory: Memory, ops: Sequence[Divided]) -> Iterator[Divided]:
+    """The ops of all loops twice: an iteration reads what the one before left."""
+    if all(each.executions == 1 for each in ops):
+        yield from ops
+        return
+    known = {each.op: each for each in ops}
+    yield from (known[op] for op in repeated_ops(memory.block) if op in known)
 
 
 def division_of(op: ir.Operation) -> Division:

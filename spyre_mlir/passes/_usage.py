@@ -10,9 +10,8 @@ from spyre_mlir.division import CoreView, core_view
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, body_of
+from spyre_mlir.passes._memory import Memory, all_ops
 from spyre_mlir.passes._ownership import Divided, divided_ops
-from spyre_mlir.scratchpad.liveness import Step
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -27,6 +26,11 @@ class Access:
     @property
     def writes(self) -> bool:
         return self.operand == len(self.user.values) - 1
+
+    @property
+    def moving(self) -> bool:
+        """Whether it touches another part of the buffer in each iteration of a loop."""
+        return self.operand in self.user.moving
 
     @property
     def view(self) -> BufferView:
@@ -44,17 +48,18 @@ class Access:
 
     @property
     def hbm_bytes(self) -> int:
-        """What the operand moves if the buffer is in device memory."""
+        """What the operand moves, in all executions, if the buffer is in device memory."""
         total, _ = hbm_bytes(self.user.space, self.operand, self.user.division)
-        return total
+        return total * self.user.executions
 
 
 @dataclass
 class Touched:
-    """A buffer and its accesses in program order."""
+    """A buffer and its accesses in program order; ``whole``: each operation that writes it writes all of it."""
 
     root: ir.Value
     accesses: list[Access] = field(default_factory=list)
+    whole: bool = True
 
     @property
     def reads(self) -> list[Access]:
@@ -70,10 +75,6 @@ class Touched:
         owner = defining_op(self.root)
         return owner is None or owner.name == "arith.constant"
 
-    @property
-    def whole(self) -> bool:
-        """Whether one operation makes all of it."""
-        return len(self.writes) == 1 and self.writes[0].user.values[-1] == self.root
 
 
 class Usage:
@@ -82,7 +83,7 @@ class Usage:
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
         self.memory = Memory(func)
-        body = body_of(func)
+        body = all_ops(func)
         self.ops = divided_ops(self.memory, body)
         self.end = body[-1]
         self.results = {self.memory.place(value).buffer for value in self.end.operands}
@@ -90,7 +91,10 @@ class Usage:
         for position, user in enumerate(self.ops):
             for operand, value in enumerate(user.values):
                 root = self.root(value)
-                self.buffers.setdefault(root, Touched(root)).accesses.append(Access(position, user, operand))
+                touched = self.buffers.setdefault(root, Touched(root))
+                touched.accesses.append(Access(position, user, operand))
+                if touched.accesses[-1].writes and not self.memory.is_whole(value):
+                    touched.whole = False
 
     def root(self, value: ir.Value) -> ir.Value:
         """The buffer that a value lies in."""
@@ -100,14 +104,6 @@ class Usage:
         """What the program moves with all buffers in device memory and without its optional clones."""
         accesses = (access for touched in self.buffers.values() for access in touched.accesses)
         return sum(access.hbm_bytes for access in accesses if not access.optional)
-
-    def steps(self) -> list[Step]:
-        """The program as liveness takes it."""
-        made = []
-        for user in self.ops:
-            *reads, write = (self.root(value) for value in user.values)
-            made.append(Step(tuple(reads), (write,)))
-        return made
 
     def in_place(self, position: int) -> list[ir.Value]:
         """The buffers that the result of an operation could take the place of, element for element."""

@@ -9,7 +9,7 @@ from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.offsets import Offsets
 from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose, applied
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._loops import initial_of, offsets_of
+from spyre_mlir.passes._loops import induction, initial_of, linear_of, offsets_of
 from spyre_mlir.passes._terms import fail
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose")
@@ -38,6 +38,25 @@ def step_of(op: ir.Operation) -> Step:
 def place_of(op: ir.Operation) -> Slice:
     """The part of the whole that a ``tensor.insert_slice`` fills."""
     return _slice(op, op.operands[1], op.operands[0])
+
+
+def moves_of(op: ir.Operation, whole: BufferView) -> dict[ir.Value, int]:
+    """Elements by which the slice that a slice op names moves per iteration, for the variable of each loop.
+
+    ``whole`` is the view of what is sliced. ``CompileError`` where the slice does not move in equal steps.
+    """
+    slice_ = place_of(op) if op.name == "tensor.insert_slice" else step_of(op)
+    assert isinstance(slice_, Slice)
+    moves: dict[ir.Value, int] = {}
+    operands = list(op.operands)[len(op.operands) - len(slice_.moves) :]
+    for operand, advance in zip(operands, slice_.advances(whole).values(), strict=True):
+        linear = linear_of(operand)
+        if linear is None or any(factor < 0 for factor in linear.values()):
+            raise fail(op, f"the offset of this '{op.name}' does not rise by equal steps per iteration")
+        for variable, factor in linear.items():
+            step = induction(variable.owner.owner.operation).step
+            moves[variable] = moves.get(variable, 0) + int(factor * step * advance)
+    return {variable: elements for variable, elements in moves.items() if elements}
 
 
 def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:

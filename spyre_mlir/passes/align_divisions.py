@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,8 +10,12 @@ from spyre_mlir.division.agreement import Shared, Variant, Work, agree
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, blocked_dims
+from spyre_mlir.passes._clones import whole_of
+from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
-from spyre_mlir.passes._usage import Touched, Usage
+from spyre_mlir.passes._ownership import Divided
+from spyre_mlir.passes._pins import pins_of
+from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 
@@ -21,7 +26,8 @@ class AlignDivisions(Pass):
 
     ``work-distribution`` divides each operation for itself. A buffer that its readers slice in another way than
     its writer goes through device memory (core division mismatch); here both take one of the two divisions, or
-    one of their neighbours', if compute and memory time together shrink (``division/agreement.py``).
+    one of their neighbours', if compute and memory time together shrink (``division/agreement.py``). What a plan
+    file pins stays.
     ``variants`` is the largest number of divisions to try per operation. ``lx_frac_avail`` is the part of LX that
     the backend keeps.
 
@@ -40,8 +46,18 @@ class AlignDivisions(Pass):
             self._align(Usage(func), capacity, divider)
 
     def _align(self, usage: Usage, capacity: int, divider: Divider) -> None:
-        works = [Work(each.opcode, each.space, each.division, blocked_dims(each.op)) for each in usage.ops]
-        buffers = [_shared(each, usage) for each in usage.buffers.values() if _can_stay(each)]
+        works = [
+            Work(
+                each.opcode,
+                each.space,
+                each.division,
+                _kept_dims(each),
+                each.executions,
+                fixed=pins_of(each.op).core_order is not None,
+            )
+            for each in usage.ops
+        ]
+        buffers = [shared for each in usage.buffers.values() for shared in _shared(each, usage)]
         found = agree(works, buffers, capacity, self.variants)
         for each, variant in zip(usage.ops, found.variants, strict=True):
             if variant.division.owners == each.division.owners:
@@ -54,16 +70,33 @@ class AlignDivisions(Pass):
             self.remark(usage.func, "divisions", text, before=round(found.before), after=round(found.after))
 
 
+def _kept_dims(each: Divided) -> frozenset[int]:
+    """The dims that keep their slices: all of them where a plan file pins the slices."""
+    pinned = pins_of(each.op).slices is not None
+    return frozenset(range(len(each.space.units))) if pinned else blocked_dims(each.op)
+
+
 def _record(divider: Divider, each, variant: Variant) -> None:
     splits, order = variant.mapping or (variant.division.splits, None)
     divider.divide(each.op, each.opcode, each.space, splits, order)
 
 
-def _can_stay(touched: Touched) -> bool:
-    """Whether a buffer, or a clone of it, could be in LX if divisions allow it."""
-    return len(touched.reads) > 1 if touched.given else touched.whole and bool(touched.reads)
+def _shared(touched: Touched, usage: Usage) -> Iterator[Shared]:
+    """A buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
+    if touched.given:
+        read: dict[ir.Value, list[Access]] = {}
+        for access in touched.reads:
+            whole = whole_of(usage.memory, access.user.values[access.operand])
+            read.setdefault(whole, []).append(access)
+        for whole, accesses in read.items():
+            first = min(accesses, key=lambda access: access.position).user.op
+            copies = executions(ancestor_in(block_of(whole), first))
+            if sum(access.user.executions for access in accesses) >= 2 * copies:
+                yield Shared(_numbers(accesses), given=True, copies=copies)
+    elif touched.whole and touched.reads and not any(access.moving for access in touched.accesses):
+        copies = touched.accesses[0].user.executions
+        yield Shared(_numbers(touched.accesses), False, touched.root in usage.results, copies)
 
 
-def _shared(touched: Touched, usage: Usage) -> Shared:
-    accesses = tuple((access.position, access.operand) for access in touched.accesses)
-    return Shared(accesses, touched.given, touched.root in usage.results)
+def _numbers(accesses: Sequence[Access]) -> tuple[tuple[int, int], ...]:
+    return tuple((access.position, access.operand) for access in accesses)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from spyre_mlir.layout.choice import LayoutError, Plan, choose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
+from spyre_mlir.passes._layout_pins import LayoutPins
 from spyre_mlir.passes._layout_rewrite import LayoutRewrite
 from spyre_mlir.passes._layout_rooms import make_room
 from spyre_mlir.passes._layout_types import apply_layouts
@@ -21,7 +22,8 @@ class ChooseLayouts(Pass):
     """Choose the layouts of all tensors of a function at once, so that transfers and conversions cost least.
 
     Inputs come in the layout of their type, or the default one; parameters and constants in any, ahead of
-    time. What the program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) holds. A reduction
+    time. What the program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file
+    pins (``apply-plan``) holds. A reduction
     becomes its stick or non-stick form, a matmul is turned round where that costs less. The price, the
     candidates and the search are those of ``spyre_mlir/layout/choice.py``.
 
@@ -45,16 +47,24 @@ class ChooseLayouts(Pass):
 
     def _lay_out(self, func: ir.Operation) -> None:
         source = LayoutGraph(func)
-        try:
-            plan = choose(source.graph, stick_outermost=self.stick_outermost, width=self.width)
-        except LayoutError as error:
-            raise source.error(error) from error
+        plan = self._choose(source)
         rewrite = LayoutRewrite(self, source, plan)
         rewrite.run()
         layouts = rewrite.layouts
         make_room(self, func, layouts, rewrite.ways, source.fixed, Views(layouts, source.steps))
         apply_layouts(func, layouts, Views(layouts, source.steps))
         self._report(func, plan)
+
+    def _choose(self, source: LayoutGraph) -> Plan:
+        """The cheapest layouts that keep what a plan file pins."""
+        pins = LayoutPins(source)
+        while True:
+            try:
+                plan = choose(source.graph, stick_outermost=self.stick_outermost, width=self.width)
+            except LayoutError as error:
+                raise pins.error(error) from error
+            if not pins.impose(plan):
+                return plan
 
     def _report(self, func: ir.Operation, plan: Plan) -> None:
         proof = "no other choice costs less" if plan.proven else f"no choice costs less than {plan.bound:.0f}"

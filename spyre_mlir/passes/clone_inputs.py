@@ -13,7 +13,8 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import copy_division, has_known_padding, insert_clone, read_instead, whole_of
 from spyre_mlir.passes._lx_candidates import barred
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._loops import ancestor_in, block_of, executions
+from spyre_mlir.passes._memory import Memory, functions, usable_lx_bytes
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -24,7 +25,8 @@ class CloneInputs(Pass):
     """Give what is read more than once from device memory a clone, which scratchpad planning may place in LX.
 
     That are inputs of the program, and buffers that cannot be in LX where they are made. The clone reads device
-    memory once; its readers are those whose cores own equal parts, and it is divided as they are.
+    memory once, before the loops in which it is read, or of a part that moves with a loop once per iteration; its
+    readers are those whose cores own equal parts, and it is divided as they are.
     ``scratchpad-planning`` removes a clone again that it does not place: in device memory it would only cost.
     ``lx_frac_avail`` is the part of LX that the backend keeps.
 
@@ -42,7 +44,8 @@ class CloneInputs(Pass):
         for func in functions(module):
             usage = Usage(func)
             for touched in list(usage.buffers.values()):
-                if len(touched.reads) < 2 or not (touched.given or barred(touched, usage)):
+                times = sum(access.user.executions for access in touched.reads)
+                if times < 2 or not (touched.given or barred(touched, usage)):
                     continue
                 if has_known_padding(touched, func):
                     reason = "its readers rely on what the host writes into its padding"
@@ -51,10 +54,12 @@ class CloneInputs(Pass):
                 self._clone(usage, touched, room)
 
     def _clone(self, usage: Usage, touched: Touched, room: int) -> None:
-        for view, whole, readers in _agreeing(touched.reads):
-            if len(readers) < 2:
-                continue
+        for view, whole, readers in _agreeing(usage.memory, touched.reads):
             first = min(readers, key=lambda access: access.position).user.op
+            point = ancestor_in(block_of(whole), first)
+            times = sum(access.user.executions for access in readers)
+            if times < 2 * executions(point):
+                continue
             what = f"{len(readers)} of {len(touched.reads)} readers of one {'input' if touched.given else 'buffer'}"
             division = copy_division(usage.memory, whole, view)
             if division is None:
@@ -64,13 +69,14 @@ class CloneInputs(Pass):
             if size > room:
                 self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {room}")
                 continue
-            point = ir.InsertionPoint(first)
-            clone = insert_clone(whole, division, point, first.location, self.name, what)
-            read_instead(clone, readers)
+            clone = insert_clone(
+                whole, division, ir.InsertionPoint(point), first.location, self.name, what
+            )
+            read_instead(clone, whole, readers)
             self.remark(first, "clone", f"{what} take a clone of {size} bytes per core")
 
 
-def _agreeing(reads: Sequence[Access]) -> list[tuple[CoreView, ir.Value, list[Access]]]:
+def _agreeing(memory: Memory, reads: Sequence[Access]) -> list[tuple[CoreView, ir.Value, list[Access]]]:
     """The reads by what their cores own, and of which value: the same buffer can be read while it is filled.
 
     The first of each first; reads of no region of the buffer are left out.
@@ -80,7 +86,7 @@ def _agreeing(reads: Sequence[Access]) -> list[tuple[CoreView, ir.Value, list[Ac
         own = view_of(access.user.space, access.operand, access.user.division)
         if own is None:
             continue
-        whole = whole_of(access.user.values[access.operand])
+        whole = whole_of(memory, access.user.values[access.operand])
         known = next((some for view, value, some in found if value == whole and same_owners(view, own)), None)
         if known is None:
             found.append((own, whole, [access]))

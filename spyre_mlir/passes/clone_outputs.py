@@ -40,7 +40,7 @@ class CloneOutputs(Pass):
         for func in functions(module):
             usage = Usage(func)
             for touched in list(usage.buffers.values()):
-                if touched.whole and _bytes(touched.writes[0]) <= room:
+                if _made_at_once(touched) and _bytes(touched.writes[0]) <= room:
                     self._clone(usage, touched)
 
     def _clone(self, usage: Usage, touched: Touched) -> None:
@@ -58,12 +58,17 @@ class CloneOutputs(Pass):
         point = ir.InsertionPoint.after(maker_of(touched.root))
         reason = f"{what} need it in device memory"
         clone = insert_clone(touched.root, division, point, writer.user.op.location, self.name, reason)
-        read_instead(clone, there)
+        read_instead(clone, touched.root, there)
         end = usage.end
         for value in list(end.operands):
             if usage.root(value) == touched.root:
-                replace_operand(clone, end, value)
+                replace_operand(clone, touched.root, end, value)
         self.remark(writer.user.op, "clone", f"{what} take a clone in device memory")
+
+
+def _made_at_once(touched: Touched) -> bool:
+    """Whether one operation makes the buffer, as its own result."""
+    return len(touched.writes) == 1 and touched.writes[0].user.values[-1] == touched.root
 
 
 def _stays(writer: Access, reader: Access) -> bool:

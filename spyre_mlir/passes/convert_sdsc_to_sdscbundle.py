@@ -14,15 +14,18 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
+from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._debug import debug_handle
 from spyre_mlir.passes._design import FORMATS, DesignBuilder
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, trip_count
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._ownership import divided_ops, handovers
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.place_in_hbm import POOL_BYTES
+from spyre_mlir.target.device import device
 
 _HOST_DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "i1": "bool", "i32": "int32", "i64": "int64",
@@ -33,11 +36,21 @@ LX = "lx"
 
 
 @dataclass(frozen=True)
+class _Address:
+    """``offset`` bytes from a base, and so many more per iteration for each variable of a loop that moves it."""
+
+    base: str
+    offset: int
+    moves: tuple[tuple[ir.Value, int], ...] = ()
+
+
+@dataclass(frozen=True)
 class ConvertSdscToSdscbundle(Pass):
     """Turn each device operation into one ``sdscbundle.sdsc_execute`` and its design.
 
     The function becomes ``@sdsc_bundle`` with one run-time parameter per argument, constant and result;
-    every operand of every core in device memory is an address: base + offset. One in LX is a literal of the
+    every operand of every core in device memory is an address: base + offset + what each iteration of the loops
+    around it adds. One in LX is a literal of the
     design, the same on all cores; that a reader finds there what it reads is what ``verify-ownership`` checks.
     Designs, the host's manifest and the values of constants are attributes of the module. Operations with the
     same design share one file.
@@ -61,7 +74,7 @@ class _Lowering:
         self.module = module
         self.func = func
         self.memory = Memory(func)
-        self.ops = body_of(func)
+        self.ops = all_ops(func)
         self.arguments: list[Argument] = []
         self.constants: dict[str, ir.Attribute] = {}
         self.buffers: dict[ir.Value, Buffer] = {}
@@ -69,9 +82,10 @@ class _Lowering:
         self.uses: list[tuple[str, ...]] = []
         self.designs: dict[str, Design] = {}
         self.files: dict[tuple, str] = {}
-        self.addresses: dict[tuple[str, int], ir.Value] = {}
-        self.symbols: dict[tuple[str, int], int] = {}
+        self.addresses: dict[_Address, ir.Value] = {}
+        self.symbols: dict[_Address, int] = {}
         self.bases: dict[str, ir.Value] = {}
+        self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
 
     def run(self) -> None:
         self._check_owners()
@@ -90,9 +104,7 @@ class _Lowering:
             block = ir.Block.create_at_start(made.regions[0], types)
             with ir.InsertionPoint(block):
                 self._bases(block)
-                for op in self.ops:
-                    if is_compute(op):
-                        self._execute(op)
+                self._lower(self.memory.block)
                 ir.Operation.create("func.return")
         self._attributes(context)
         self.func.erase()
@@ -124,8 +136,12 @@ class _Lowering:
                 fill = self._fill(stick.padding_of(op.attributes))
                 self._declare(op.results[0], label, "constant", str(type_.element_type), fill)
         results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
-        for value, attrs in zip(self.ops[-1].operands, results, strict=True):
-            host = ir.DictAttr(attrs)[sdsc.HOST]
+        returned = list(self.ops[-1].operands)
+        for number, value in enumerate(returned):
+            attrs = ir.DictAttr(results[number]) if number < len(results) else None
+            if attrs is None or sdsc.HOST not in attrs:
+                raise fail(self.func, f"result {number} does not say what the host makes of it (sdsc.host)")
+            host = attrs[sdsc.HOST]
             self._declare(value, _text(host.label), "result", _text(host.dtype))
 
     def _fill(self, states: States) -> float | None:
@@ -208,14 +224,45 @@ class _Lowering:
 
     # -- operations -----------------------------------------------------------------------------------
 
+    def _lower(self, block: ir.Block) -> None:
+        """The executions of a block and of the loops in it, at the current insertion point."""
+        for op in (each.operation for each in block.operations):
+            if op.name == LOOP:
+                self._loop(op)
+            elif is_compute(op):
+                self._execute(op)
+
+    def _loop(self, op: ir.Operation) -> None:
+        """A loop that carries nothing, from 0 by 1: what it carried is in buffers, where it starts in addresses."""
+        body = body_block(op)
+        if not any(is_compute(each) for each in nested_ops(body)):
+            return
+        trips = trip_count(op)
+        if trips > device().loop_iterations:
+            raise fail(op, f"a loop runs at most {device().loop_iterations} times, not {trips}")
+        bounds = [self._index(bound) for bound in (0, trips, 1)]
+        made = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)
+        block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()])
+        self.variables[body.arguments[0]] = block.arguments[0]
+        outside = self.addresses.copy()
+        with ir.InsertionPoint(block):
+            self._lower(body)
+            ir.Operation.create("scf.yield")
+        self.addresses = outside  # what was computed inside is not there outside
+
+    def _index(self, value: int) -> ir.Value:
+        index = ir.IndexType.get()
+        attributes = {"value": ir.IntegerAttr.get(index, value)}
+        return ir.Operation.create("arith.constant", results=[index], attributes=attributes).result
+
     def _execute(self, op: ir.Operation) -> None:
         opcode, space, values = self.memory.space(op)
         if sdsc.DIVISION not in op.attributes:
             raise fail(op, "this operation has no division; run work-distribution first")
         division = sdsc.division_of(op)
+        places = [self.memory.place(value) for value in values]
         buffers = [
-            self._buffer(self.memory.place(value).buffer, local_bytes(space, at, division))
-            for at, value in enumerate(values)
+            self._buffer(place.buffer, local_bytes(space, at, division)) for at, place in enumerate(places)
         ]
         in_lx = [at for at, buffer in enumerate(buffers) if buffer.base == LX]
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
@@ -225,7 +272,11 @@ class _Lowering:
             buffer = buffers[at]
             if at in in_lx:
                 return buffer.offset
-            symbol, value = self._address(buffer.base, buffer.offset + offset)
+            moves = {
+                variable: elements * ELEMENT_BYTES[space.views[at].dtype]
+                for variable, elements in places[at].moves.items()
+            }
+            symbol, value = self._address(_Address(buffer.base, buffer.offset + offset, tuple(moves.items())))
             bound[symbol] = value
             return symbol
 
@@ -235,20 +286,31 @@ class _Lowering:
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         self.uses.append(tuple(buffer.name for buffer in buffers))
 
-    def _address(self, base: str, offset: int) -> tuple[int, ir.Value]:
+    def _address(self, address: _Address) -> tuple[int, ir.Value]:
         """The symbol and the value of an address; one of each per distinct address."""
-        key = (base, offset)
-        if key not in self.addresses:
-            value = self.bases[base]
-            if offset:
-                index = ir.IndexType.get()
-                constant = ir.Operation.create(
-                    "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, offset)}
-                ).result
-                value = ir.Operation.create("arith.addi", results=[index], operands=[value, constant]).result
-            self.addresses[key] = value
-            self.symbols[key] = -(len(self.symbols) + 1)
-        return self.symbols[key], self.addresses[key]
+        if address not in self.addresses:
+            self.addresses[address] = self._computed(address)
+        symbol = self.symbols.setdefault(address, -(len(self.symbols) + 1))
+        return symbol, self.addresses[address]
+
+    def _computed(self, address: _Address) -> ir.Value:
+        value, index = self.bases[address.base], ir.IndexType.get()
+        if address.offset:
+            operands = [value, self._index(address.offset)]
+            value = ir.Operation.create("arith.addi", results=[index], operands=operands).result
+        if not address.moves:
+            return value
+        moved: ir.AffineExpr = ir.AffineSymbolExpr.get(0)
+        for dim, (_, stride) in enumerate(address.moves):
+            moved = moved + ir.AffineDimExpr.get(dim) * stride
+        map_ = ir.AffineMap.get(len(address.moves), 1, [moved])
+        variables = [self.variables[variable] for variable, _ in address.moves]
+        return ir.Operation.create(
+            "affine.apply",
+            results=[index],
+            operands=[*variables, value],
+            attributes={"map": ir.AffineMapAttr.get(map_)},
+        ).result
 
     def _file(self, design: Design) -> str:
         """The file of a design: an earlier one that says the same, debug handle aside."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,10 +10,12 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_in_lx
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_in_lx
+from spyre_mlir.passes._placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, solver
 from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.liveness import lifetimes
 from spyre_mlir.target.device import device
 
 POOL_BYTES = "sdsc.pool_bytes"
@@ -22,9 +25,10 @@ POOL_BYTES = "sdsc.pool_bytes"
 class PlaceInHbm(Pass):
     """Place results in kernel arguments and all other buffers outside of LX in one pool, by lifetime.
 
-    A buffer is live from the op that first writes it to the last op that reads it or a view of it. The pool is
-    as large as the highest of its buffers; the best of several orders is taken, ``order_by_size`` takes the
-    largest buffers first. Arguments and constants have their home already.
+    A buffer is live from the op that first writes it to the last op that reads it or a view of it, in a loop as
+    long as other iterations need it. The pool is as large as the highest of its buffers; the best of several
+    orders is taken, ``order_by_size`` takes the largest buffers first. Arguments and constants have their home
+    already. Buffers that a plan file pins (``apply-plan``) are where it says, the others are fitted around them.
 
         sdsc.placement = #sdsc.hbm<"pool", 4096>
     """
@@ -37,8 +41,8 @@ class PlaceInHbm(Pass):
             self._place(func)
 
     def _place(self, func: ir.Operation) -> None:
-        memory, ops = Memory(func), body_of(func)
-        lives = {value: life for value, life in lifetimes(memory, ops).items() if not is_in_lx(value)}
+        memory, ops = Memory(func), all_ops(func)
+        lives = {value: life for value, life in lives_of(memory).items() if not is_in_lx(value)}
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
             owner = defining_op(root)
@@ -50,7 +54,13 @@ class PlaceInHbm(Pass):
             str(number): LifetimeBoundBuffer(str(number), memory.layout(value).bytes, life)
             for number, (value, life) in enumerate(lives.items())
         }
-        plan = self._plan(func, list(buffers.values()))
+        names = dict(zip(lives, buffers, strict=True))
+        pinned = {
+            names[root]: each
+            for root, each in placement_pins(memory, ops).items()
+            if root in names and each.placement.memory == "pool"
+        }
+        plan = self._plan(func, list(buffers.values()), pinned)
         for name, value in zip(buffers, lives, strict=True):
             maker_of(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", plan.addresses[name])
         i64 = ir.IntegerType.get_signless(64)
@@ -60,10 +70,14 @@ class PlaceInHbm(Pass):
         )
         self.remark(func, "placement", text, after=plan.peak)
 
-    def _plan(self, func: ir.Operation, buffers: list[LifetimeBoundBuffer]) -> MemoryPlan:
+    def _plan(
+        self, func: ir.Operation, buffers: list[LifetimeBoundBuffer], pinned: Mapping[str, PinnedBuffer]
+    ) -> MemoryPlan:
         space = MemorySpace(device().pool_bytes, device().hbm_alignment_bytes)
         chosen = solver("largest-first") if self.order_by_size else solver("portfolio", least_peak=True)
         plan = chosen.plan(buffers, space)
+        if any(plan.addresses.get(name) != each.placement.at for name, each in pinned.items()):
+            plan = plan_around(pinned, buffers, space)
         if plan.spilled:
             load = Instance.of(buffers, space).load
             reason = f"intermediates need {load} bytes at once, the pool has {space.capacity}"
@@ -73,30 +87,14 @@ class PlaceInHbm(Pass):
         return plan
 
 
-def lifetimes(memory: Memory, ops: list[ir.Operation]) -> dict[ir.Value, tuple[int, int]]:
-    """First and last op of each buffer that an op makes; not of arguments and constants.
+def lives_of(memory: Memory) -> dict[ir.Value, tuple[int, int]]:
+    """First and last operation on each buffer that an op makes, in program order; not of arguments and constants.
 
-    Views and insertions touch nothing by themselves: a buffer's life is that of the operations on it.
+    Views and insertions touch nothing by themselves. In a loop the life is as long as another iteration needs it.
     """
-    lives: dict[ir.Value, tuple[int, int]] = {}
-    for index, op in enumerate(ops):
-        if op.name in ("tensor.empty", "linalg.fill", "arith.constant"):
-            continue
-        for value in (*op.operands, *op.results):
-            if not isinstance(value.type, ir.RankedTensorType):
-                continue
-            root = memory.place(value).buffer
-            owner = defining_op(root)
-            if owner is None or owner.name in ("arith.constant", "linalg.fill") or is_destination(root):
-                continue
-            first, _ = lives.get(root, (index, index))
-            lives[root] = (first, index)
+    lives = {}
+    for root, life in lifetimes(memory.steps()).items():
+        owner = defining_op(root)
+        if owner is not None and owner.name != "arith.constant":
+            lives[root] = (life.uses[0], life.uses[-1])
     return lives
-
-
-def is_destination(value: ir.Value) -> bool:
-    """An empty tensor that only stands for the result of one op, not a buffer that insertions fill."""
-    owner = defining_op(value)
-    if owner is None or owner.name != "tensor.empty":
-        return False
-    return all(use.owner.operation.name != "tensor.insert_slice" for use in value.uses)

@@ -8,14 +8,14 @@ from pathlib import PurePath
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.listing import ListedTensor, listing
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._loops import terminator
+from spyre_mlir.passes._loops import LOOP, terminator
 from spyre_mlir.passes._memory import COPIES, Memory, all_ops, argument_attributes, functions
 from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.passes.place_in_hbm import is_destination
 
 
 @dataclass(frozen=True)
@@ -153,4 +153,12 @@ def _is_tensor(value: ir.Value) -> bool:
 
 def _is_listed(op: ir.Operation, value: ir.Value) -> bool:
     """Whether a value is a tensor in memory: no scalar, nor the destination of an op."""
-    return _is_tensor(value) and op.name != "linalg.fill" and not is_destination(value)
+    return _is_tensor(value) and op.name != "linalg.fill" and not _is_destination(value)
+
+
+def _is_destination(value: ir.Value) -> bool:
+    """An empty tensor that only stands for the result of one op, not a buffer that insertions or a loop fill."""
+    owner = defining_op(value)
+    if owner is None or owner.name != "tensor.empty":
+        return False
+    return all(use.owner.operation.name not in (LOOP, "tensor.insert_slice") for use in value.uses)

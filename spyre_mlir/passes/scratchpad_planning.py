@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
@@ -13,11 +13,12 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
 from spyre_mlir.passes._memory import functions, is_in_lx, usable_lx_bytes
+from spyre_mlir.passes._placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import MemoryPlan, MemorySpace, PlanError, solver
-from spyre_mlir.scratchpad.eligibility import Barrier, Reason
+from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
@@ -33,7 +34,8 @@ class ScratchpadPlanning(Pass):
     ``layout_solver`` is a name of ``scratchpad/solvers.py``; ``order_by_size`` takes the largest buffers first
     instead. ``lx_frac_avail`` is the part of LX that the backend keeps. ``in_place`` lets a pointwise result take
     the place of an operand that is not read later. ``lx_ops``, if given, are the only operations whose results
-    may be in LX.
+    may be in LX. What a plan file pins (``apply-plan``) holds: where the solver's plan would break it, the others
+    are fitted around the pinned buffers instead.
 
     Before: level *divided*. After:
         sdsc.placement = #sdsc.lx<4096>
@@ -60,6 +62,11 @@ class ScratchpadPlanning(Pass):
         found = candidates(usage, rules)
         able = [candidate for candidate in found if not candidate.reasons]
         plan = self._solved(func, able, rules.capacity)
+        pins = placement_pins(usage.memory, (each.op for each in usage.ops))
+        if not _hold(pins, found, plan):
+            found = [_pinned(each, pins.get(each.root)) for each in found]
+            able = [candidate for candidate in found if not candidate.reasons]
+            plan = self._around(func, pins, able, rules.capacity)
         before = usage.hbm_bytes()
         self._push(able, plan)
         self._tell(found, plan)
@@ -81,6 +88,21 @@ class ScratchpadPlanning(Pass):
             )
         except PlanError as error:
             raise fail(func, f"the scratchpads cannot be planned: {error}") from error
+
+    def _around(
+        self,
+        func: ir.Operation,
+        pins: Mapping[ir.Value, PinnedBuffer],
+        able: Sequence[Candidate],
+        capacity: int,
+    ) -> MemoryPlan:
+        """The plan that keeps what a plan file pins, because that of the solver does not."""
+        buffers = {candidate.root: candidate.buffer for candidate in able}
+        pinned = {buffers[root].name: each for root, each in pins.items() if each.placement.memory == "lx"}
+        text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
+        self.remark(func, "pins", text)
+        space = MemorySpace(capacity, device().lx_alignment_bytes)
+        return plan_around(pinned, list(buffers.values()), space)
 
     def _push(self, able: Sequence[Candidate], plan: MemoryPlan) -> None:
         """Addresses go to the makers of the buffers."""
@@ -114,3 +136,26 @@ class ScratchpadPlanning(Pass):
             if not is_in_lx(usage.root(source)) and not is_in_lx(clone):
                 clone.replace_all_uses_with(source)
                 user.op.erase()
+
+
+def _hold(pins: Mapping[ir.Value, PinnedBuffer], found: Sequence[Candidate], plan: MemoryPlan) -> bool:
+    """Whether a plan keeps all pins."""
+    for candidate in found:
+        pinned = pins.get(candidate.root)
+        if pinned is not None:
+            wanted = pinned.placement.at if pinned.placement.memory == "lx" else None
+            if plan.addresses.get(candidate.buffer.name) != wanted:
+                return False
+    return True
+
+
+def _pinned(candidate: Candidate, pinned: PinnedBuffer | None) -> Candidate:
+    """The candidate as a plan file leaves it: barred from LX if it is pinned to device memory."""
+    if pinned is None:
+        return candidate
+    if pinned.placement.memory != "lx":
+        reason = Reason(Barrier.PINNED, f"the plan file says {pinned.placement}")
+        return replace(candidate, reasons=ordered((*candidate.reasons, reason)))
+    if candidate.reasons:
+        pinned.refuse("; ".join(map(str, candidate.reasons)))
+    return candidate

@@ -9,7 +9,7 @@ from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._dividing import Divider, blocked_dims, checked_cores
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 
@@ -38,7 +38,7 @@ class SpanReduction(Pass):
         cores, divider = checked_cores(self.sencores), Divider()
         for func in functions(module):
             memory = Memory(func)
-            for op in body_of(func):
+            for op in all_ops(func):
                 if is_compute(op):
                     self._reduce(memory, op, cores, divider)
 

@@ -15,7 +15,7 @@ from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import bytes_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -36,7 +36,7 @@ class VerifyDivided(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             memory = Memory(func)
-            for op in body_of(func):
+            for op in all_ops(func):
                 if is_compute(op):
                     opcode, space, _ = memory.space(op)
                     _check(op, opcode, space)

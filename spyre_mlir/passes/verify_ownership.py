@@ -10,7 +10,7 @@ from typing import ClassVar
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, body_of, functions
+from spyre_mlir.passes._memory import Memory, all_ops, functions
 from spyre_mlir.passes._ownership import divided_ops, handovers
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
@@ -31,7 +31,7 @@ class VerifyOwnership(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             memory = Memory(func)
-            ops = divided_ops(memory, body_of(func))
+            ops = divided_ops(memory, all_ops(func))
             for each in ops:
                 problem = _problem(each.space, each.division)
                 if problem is not None:

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op, maker_of
+from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._lives import Lives
+from spyre_mlir.passes._loops import LOOP, carried_values
+from spyre_mlir.passes._carrying import is_read_from, why_not_in_place
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import insert_region
+from spyre_mlir.passes._view_ops import place_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.place_in_hbm import POOL_BYTES
 from spyre_mlir.target.device import device
@@ -22,7 +25,7 @@ class VerifyPlaced(Pass):
 
     Recomputed from the final IR, apart from planning: each operation writes a placed buffer, never an
     argument; pool buffers are aligned, inside the pool, and no two that are alive at one op overlap; each
-    result has one buffer, and what a buffer holds is not overwritten by another insertion.
+    result has one buffer; what a buffer holds is not overwritten by another insertion, nor by what a loop carries.
     """
 
     name: ClassVar[str] = "verify-placed"
@@ -36,20 +39,20 @@ class _Check:
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
         self.memory = Memory(func)
-        self.ops = body_of(func)
+        self.ops = all_ops(func)
         self.position = {op: index for index, op in enumerate(self.ops)}
 
     def run(self) -> None:
-        touched: dict[ir.Value, list[int]] = {}
-        for index, op in enumerate(self.ops):
+        for op in self.ops:
             if is_compute(op):
-                self._touch(index, op, touched)
-        self._results(touched)
+                self._check_homes(op)
+        results = self._results()
         self._insertions()
-        self._overlaps(touched)
+        self._carried()
+        self._overlaps(results)
 
-    def _touch(self, index: int, op: ir.Operation, touched: dict[ir.Value, list[int]]) -> None:
-        _, _, values = self.memory.space(op)
+    def _check_homes(self, op: ir.Operation) -> None:
+        values = self.memory.operands(op)
         for value in values:
             root = self.memory.place(value).buffer
             owner = defining_op(root)
@@ -58,10 +61,10 @@ class _Check:
             if owner is not None and owner.name != "arith.constant":
                 if sdsc.PLACEMENT not in owner.attributes:
                     raise fail(owner, "this buffer has no sdsc.placement")
-                touched.setdefault(root, []).append(index)
 
-    def _results(self, touched: dict[ir.Value, list[int]]) -> None:
-        """Each result is a buffer of its own, placed as that result."""
+    def _results(self) -> set[ir.Value]:
+        """The buffers of the results: each is one of its own, placed as that result."""
+        found = set()
         for index, value in enumerate(self.ops[-1].operands):
             root = self.memory.place(value).buffer
             owner = defining_op(root)
@@ -71,7 +74,8 @@ class _Check:
             base = ir.StringAttr(placement.base).value if isinstance(placement, sdsc.HbmAttr) else None
             if base != f"result{index}":
                 raise fail(self.ops[-1], f"result {index} is not placed in its own kernel argument")
-            touched.pop(root, None)
+            found.add(root)
+        return found
 
     def _insertions(self) -> None:
         """The buffer that an insertion fills is read by nobody before the insertion."""
@@ -86,14 +90,9 @@ class _Check:
     def _check_order(self, op: ir.Operation) -> None:
         """A part is written after all that was written before where it goes."""
         written = self._writer(op.operands[0])
-        offsets, sizes = insert_region(op)
         before = op.operands[1]
         while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
-            starts, extents = insert_region(earlier)
-            apart = any(
-                a + n <= b or b + m <= a for a, n, b, m in zip(offsets, sizes, starts, extents, strict=True)
-            )
-            if not apart and self._writer(earlier.operands[0]) > written:
+            if place_of(op).may_overlap(place_of(earlier)) and self._writer(earlier.operands[0]) > written:
                 raise fail(op, "this part is written before another part that it overlaps")
             before = earlier.operands[1]
         if earlier is not None and is_compute(earlier) and self.position[earlier] > written:
@@ -105,7 +104,17 @@ class _Check:
             raise fail(self.func, "what is put into a buffer must be written there by an operation")
         return self.position[owner]
 
-    def _overlaps(self, touched: dict[ir.Value, list[int]]) -> None:
+    def _carried(self) -> None:
+        """What a loop carries stays in one buffer, which nobody reads when the next value is there already."""
+        for loop in self.ops:
+            for each in carried_values(loop) if loop.name == LOOP else ():
+                problem = why_not_in_place(loop, each)
+                if is_read_from(each.initial, loop, [loop]):
+                    problem = "what it is at first is read later"
+                if problem is not None:
+                    raise fail(loop, f"the loop cannot carry operand {each.operand} in one buffer: {problem}")
+
+    def _overlaps(self, results: set[ir.Value]) -> None:
         """A sweep over time: pool buffers alive together are disjoint."""
         size = (
             ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value
@@ -113,18 +122,20 @@ class _Check:
             else 0
         )
         spans = []
-        for root, ops in touched.items():
-            owner = maker_of(root)
+        for life in Lives.of(self.memory).all:
+            owner = defining_op(life.root)
+            if life.root in results or owner is None or owner.name == "arith.constant":
+                continue
             placement = owner.attributes[sdsc.PLACEMENT]
             if not isinstance(placement, sdsc.HbmAttr) or ir.StringAttr(placement.base).value != "pool":
                 continue
             start = ir.IntegerAttr(placement.offset).value
-            end = start + self.memory.layout(root).bytes
+            end = start + self.memory.layout(life.root).bytes
             if start % device().hbm_alignment_bytes or end > size or start < 0:
                 raise fail(
                     owner, f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes"
                 )
-            spans.append((ops[0], ops[-1], start, end, owner))
+            spans.append((life.first, life.last, start, end, owner))
         alive: list[tuple[int, int, int, int, ir.Operation]] = []
         for span in sorted(spans, key=lambda span: span[0]):
             alive = [other for other in alive if other[1] >= span[0]]

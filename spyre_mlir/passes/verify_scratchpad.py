@@ -10,8 +10,9 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._memory import Memory, argument_attributes, body_of, functions, usable_lx_bytes
-from spyre_mlir.passes._ownership import Divided, divided_ops
+from spyre_mlir.passes._memory import Memory, argument_attributes, all_ops, functions, usable_lx_bytes
+from spyre_mlir.passes._lives import Lived, Lives
+from spyre_mlir.passes._ownership import MOVING, Divided, divided_ops
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -22,8 +23,8 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 class VerifyScratchpad(Pass):
     """Every buffer in LX is where it can be, and nothing else is there while it lives.
 
-    Recomputed from the final IR, apart from planning: one operation writes the whole buffer, which is no
-    argument, constant or result; its address is aligned and its bytes per core end inside the usable LX; no
+    Recomputed from the final IR, apart from planning: operations write the whole buffer, which is no
+    argument, constant or result, and none touches a part that moves with a loop; its address is aligned and its bytes per core end inside the usable LX; no
     restickify across cores reads it; and buffers that are alive at one operation are disjoint, except where a
     pointwise operation writes its result over an operand: at the same address, no larger, element for
     element, and nobody reads the operand later.
@@ -45,14 +46,13 @@ class VerifyScratchpad(Pass):
 
 @dataclass(frozen=True)
 class _Resident:
-    """A buffer in LX, ``[start, end)`` on each core, from the position of its writer to that of its last reader."""
+    """A buffer in LX, ``[start, end)`` on each core. In a loop it has a life in every iteration."""
 
     root: ir.Value
     writer: Divided
     start: int
     end: int
-    first: int
-    last: int
+    lives: tuple[Lived, ...]
 
     @property
     def described(self) -> str:
@@ -64,7 +64,7 @@ class _Check:
         self.func = func
         self.usable_bytes = usable_bytes
         self.memory = Memory(func)
-        self.body = body_of(func)
+        self.body = all_ops(func)
 
     def run(self) -> None:
         for number, attributes in enumerate(argument_attributes(self.func)):
@@ -77,6 +77,7 @@ class _Check:
             return
         self.ops = divided_ops(self.memory, self.body)
         self.touching = self._touching()
+        self.lives = Lives.of(self.memory)
         residents = [self._resident(op) for op in placed]
         for resident in residents:
             self._check_place(resident)
@@ -103,15 +104,16 @@ class _Check:
             if self._root(value) == root:
                 raise fail(op, f"result {number} is in device memory, where the host reads it, not in LX")
         accesses = self.touching.get(root, [])
-        writers = [at for at, operand in accesses if self._writes(at, operand)]
-        if len(writers) != 1 or self.ops[writers[0]].op != op:
-            raise fail(
-                op, "a buffer in LX is written by one operation as a whole, not put together from parts"
-            )
-        positions = [position for position, _ in accesses]
-        writer, start = self.ops[writers[0]], ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
-        end = start + local_bytes(writer.space, len(writer.values) - 1, writer.division)
-        return _Resident(root, writer, start, end, min(positions), max(positions))
+        writers = [self.ops[at] for at, operand in accesses if self._writes(at, operand)]
+        if not writers or not all(self.memory.is_whole(writer.values[-1]) for writer in writers):
+            raise fail(op, "a buffer in LX is written as a whole, not put together from parts")
+        for position, operand in accesses:
+            if operand in self.ops[position].moving:
+                raise fail(self.ops[position].op, f"operand {operand} is in LX: {MOVING}")
+        start = ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
+        size = max(local_bytes(each.space, len(each.values) - 1, each.division) for each in writers)
+        lives = tuple(life for life in self.lives.all if life.root == root)
+        return _Resident(root, writers[0], start, start + size, lives)
 
     def _writes(self, position: int, operand: int) -> bool:
         return operand == len(self.ops[position].values) - 1
@@ -135,28 +137,33 @@ class _Check:
 
     def _check_overlaps(self, residents: list[_Resident]) -> None:
         """A sweep over time: those that live together are disjoint, or one takes the other's place."""
-        alive: list[_Resident] = []
-        for child in sorted(residents, key=lambda resident: resident.first):
-            alive = [other for other in alive if other.last >= child.first]
-            for parent in alive:
+        lives = [(life, resident) for resident in residents for life in resident.lives]
+        alive: list[tuple[Lived, _Resident]] = []
+        for life, child in sorted(lives, key=lambda each: each[0].first):
+            alive = [each for each in alive if each[0].last >= life.first]
+            for other, parent in alive:
                 if parent.end <= child.start or child.end <= parent.start:
                     continue
-                problem = self._why_not_in_place(parent, child)
+                problem = self._why_not_in_place(other, parent, life, child)
                 if problem is not None:
                     text = (
                         f"bytes {child.start} to {child.end} of LX overlap {parent.described}, which is alive"
                     )
                     raise fail(child.writer.op, f"{text}: {problem}")
-            alive.append(child)
+            alive.append((life, child))
 
-    def _why_not_in_place(self, parent: _Resident, child: _Resident) -> str | None:
+    def _why_not_in_place(
+        self, before: Lived, parent: _Resident, life: Lived, child: _Resident
+    ) -> str | None:
         """Why a buffer cannot take the place of one that is alive when it is written; None if it can."""
-        return next(self._obstacles(parent, child), None)
+        return next(self._obstacles(before, parent, life, child), None)
 
-    def _obstacles(self, parent: _Resident, child: _Resident) -> Iterator[str]:
+    def _obstacles(self, before: Lived, parent: _Resident, life: Lived, child: _Resident) -> Iterator[str]:
         user = child.writer
-        if parent.last > child.first:
+        if before.last > life.first:
             yield "it is read later"
+        if self.lives.order[life.first] != user.op:
+            yield "another operation touches it first"
         if parent.start != child.start:
             yield f"it begins at {parent.start}, and in place both begin at one address"
         if child.end > parent.end:

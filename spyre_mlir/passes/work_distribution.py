@@ -8,8 +8,15 @@ from typing import ClassVar, Literal
 from spyre_mlir.division import Matmul, cheapest_split, work_distribution
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import Divider, blocked_dims, checked_cores, committed_splits
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+from spyre_mlir.passes._dividing import (
+    Divider,
+    blocked_dims,
+    checked_cores,
+    committed_splits,
+    pinned_division,
+)
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
+from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -23,7 +30,8 @@ class WorkDistribution(Pass):
     output dims come first, the largest first; then at most one reduction dim, whose partial results the
     cores combine over the ring (``sdsc.combine``), the last slice's core having the finished value.
     ``matmul=cost`` takes the cheapest split of a matmul instead (``division/matmul.py``), ``specified`` the
-    same rule as for all. ``uneven`` lets slices differ: all but the last are equal. ``sencores`` is the number
+    same rule as for all. ``uneven`` lets slices differ: all but the last are equal. What a plan file pins
+    (``apply-plan``) is taken as it is. ``sencores`` is the number
     of cores, 1 to 32.
 
         sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0 mod 16)>>
@@ -38,22 +46,30 @@ class WorkDistribution(Pass):
         cores, divider = checked_cores(self.sencores), Divider()
         for func in functions(module):
             memory = Memory(func)
-            for op in body_of(func):
+            for op in all_ops(func):
                 if is_compute(op):
                     self._divide(memory, op, cores, divider)
 
     def _divide(self, memory: Memory, op: ir.Operation, cores: int, divider: Divider) -> None:
         opcode, space, _ = memory.space(op)
-        try:
-            splits = self._splits(op, opcode, space, cores)
-        except ValueError as error:
-            raise fail(op, f"'{opcode}' cannot be divided: {error}") from error
-        division = divider.divide(op, opcode, space, splits)
+        splits, order = self._mapped(op, opcode, space, cores)
+        division = divider.divide(op, opcode, space, splits, order)
         if division.cores < cores or division.partial:
             reason = f"{division.cores} of {cores} cores: slices {list(splits)} of {list(space.units)}"
             if division.partial:
                 reason += f"; cores {', '.join(map(str, division.finishers))} have the finished values"
             self.remark(op, "division", reason)
+
+    def _mapped(
+        self, op: ir.Operation, opcode: str, space: Space, cores: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+        """The slices per dim, and the order in which core ids count them if it is not the default one."""
+        if pins_of(op).slices is not None:
+            return pinned_division(op, opcode, space, cores, self.uneven)
+        try:
+            return self._splits(op, opcode, space, cores), None
+        except ValueError as error:
+            raise fail(op, f"'{opcode}' cannot be divided: {error}") from error
 
     def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
         committed, blocked = committed_splits(op), blocked_dims(op)

@@ -28,6 +28,9 @@ class SpyrePipeline(Options):
     for that where it pays; ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of
     ``scratchpad-planning``; ``clone_inputs`` and ``clone_outputs`` add those passes. ``order_by_size`` plans all
     memories with the largest buffers first.
+
+    ``use_plan`` is a plan file that has to hold; ``save_plan`` is where to write that of the program. An empty name
+    is the attribute ``sdsc.plan`` of the module.
     """
 
     sencores: int = from_environment("SENCORES", device().cores)
@@ -45,6 +48,8 @@ class SpyrePipeline(Options):
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False
+    use_plan: str | None = None
+    save_plan: str | None = None
 
     @classmethod
     def title(cls) -> str:
@@ -70,6 +75,7 @@ class SpyrePipeline(Options):
                     "fuse-device-ops",
                     "hoist-weight-views",
                     "verify-device-ops",
+                    *self._plan("device-ops"),
                 ),
             ),
             (
@@ -78,6 +84,7 @@ class SpyrePipeline(Options):
                     self._choose_layouts(),
                     self._resolve_padding(),
                     *self._checks("verify-laid-out", "verify-padding"),
+                    *self._plan("laid-out"),
                 ),
             ),
             (
@@ -89,7 +96,7 @@ class SpyrePipeline(Options):
                     "verify-divided",
                 ),
             ),
-            ("placed", (*self._scratchpad(), self._pool(), *self._placed())),
+            ("placed", (*self._scratchpad(), self._pool(), *self._placed(), *self._plan("placed"))),
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks(self._bundle()))),
         ]
 
@@ -123,7 +130,7 @@ class SpyrePipeline(Options):
 
     def _scratchpad(self) -> tuple[str, ...]:
         if not self.lx_planning:
-            return ()
+            return self._plan("divided")
         planning = _text(
             "scratchpad-planning",
             layout_solver=self.layout_solver,
@@ -134,7 +141,19 @@ class SpyrePipeline(Options):
         )
         clones = {"clone-outputs": self.clone_outputs, "clone-inputs": self.clone_inputs}
         cloning = [_text(name, lx_frac_avail=self.lx_frac_avail) for name, wanted in clones.items() if wanted]
-        return (*cloning, planning)
+        return (*cloning, *self._plan("divided"), planning)
+
+    def _plan(self, level: str) -> tuple[str, ...]:
+        """Names for what is new, what the plan file says of the next choices, and at the end the new plan file."""
+        if self.use_plan is None and self.save_plan is None:
+            return ()
+        steps = [] if level == "placed" else [_text("name-operations", inserted=level != "device-ops")]
+        if self.use_plan is not None:
+            options = {"sencores": self.sencores, "uneven": self.uneven_splits}
+            steps.append(_text("apply-plan", level=level, file=self.use_plan, **options))
+        if self.save_plan is not None and level == "placed":
+            steps.append(_text("save-plan", file=self.save_plan))
+        return tuple(steps)
 
     def _pool(self) -> str:
         return _text("place-in-hbm", order_by_size=self.order_by_size)

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 from spyre_mlir.bundle.context import Context, Step
 from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, Operand
-from spyre_mlir.report.lx_map import LxMap, MapStep, lx_map
-from spyre_mlir.target.ops import KINDS, Kind
-from spyre_mlir.timeline import Timeline, timeline
+from spyre_mlir.bundle.validate import sound_context
+from spyre_mlir.report.lx_map import LxMap, MapStep, lx_map_of
+from spyre_mlir.timeline import Timeline, timeline_of
+from spyre_mlir.timeline.of_design import works_of
 
 Fact = int | float | str
 Facts = Mapping[str, Fact]
@@ -52,26 +53,37 @@ class BufferFacts:
 
 @dataclass(frozen=True)
 class BundleFacts:
-    """A bundle: its totals, how many operations have each opcode, operations in program order, buffers."""
+    """A bundle: its totals, how many operations have each opcode, operations in program order, buffers.
 
+    ``map`` and ``timeline`` are what all of it is taken from, ``least_bytes`` is what has to move: each argument and
+    result once, of one that the program touches in part no more than it moves.
+    """
+
+    map: LxMap
+    timeline: Timeline
+    least_bytes: int
     totals: Facts
     opcodes: Facts
     operations: tuple[OperationFacts, ...]
     buffers: tuple[BufferFacts, ...]
 
 
-def bundle_facts(bundle: Bundle) -> BundleFacts:
-    """The facts of a bundle; ``CompileError`` for one whose parts do not belong together."""
-    return _Collector(bundle, lx_map(bundle), timeline(bundle)).collect()
+def bundle_facts(bundle: Bundle, lx_backend_fraction: float | None = None) -> BundleFacts:
+    """The facts of a bundle; ``CompileError`` for one whose parts do not belong together.
+
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    """
+    context, works = sound_context(bundle, lx_backend_fraction), works_of(bundle)
+    return _Collector(context, lx_map_of(context, works), timeline_of(context, works)).collect()
 
 
 class _Collector:
     """Goes through the executes of a bundle once and adds up what they move."""
 
-    def __init__(self, bundle: Bundle, map_: LxMap, timeline_: Timeline) -> None:
+    def __init__(self, context: Context, map_: LxMap, timeline_: Timeline) -> None:
+        self.context = context
         self.map = map_
         self.timeline = timeline_
-        self.context = Context(bundle, map_.capacity)
         self.writers: dict[str, MapStep] = {}
         self.read: Counter[str] = Counter()
         self.written: Counter[str] = Counter()
@@ -79,6 +91,9 @@ class _Collector:
     def collect(self) -> BundleFacts:
         operations = tuple(map(self._operation, self.context.steps, self.map.steps))
         return BundleFacts(
+            map=self.map,
+            timeline=self.timeline,
+            least_bytes=self._least_bytes(),
             totals=self._totals(operations),
             opcodes=dict(sorted(Counter(each.step.opcode for each in operations).items())),
             operations=operations,
@@ -94,13 +109,13 @@ class _Collector:
             moved = self.written if operand.writes else self.read
             moved[name] += shown.runs * operand.moved_bytes
         self.writers.setdefault(buffers[-1], shown)
-        facts: dict[str, Fact] = {CORES: step.design.cores, **_iterations(step.design)}
+        facts: dict[str, Fact] = {CORES: shown.cores, **_iterations(step.design)}
         for number, buffer in enumerate(buffers):
             facts |= self._operand(step, number, self.context.buffers[buffer])
         facts |= {
             "runs": shown.runs,
-            READ: shown.runs * work.read_bytes,
-            WRITTEN: shown.runs * work.written_bytes,
+            READ: execution.read_bytes,
+            WRITTEN: execution.written_bytes,
             TIME: _microseconds(execution.total_ns),
         }
         return OperationFacts(shown, buffers, facts)
@@ -154,16 +169,29 @@ class _Collector:
 
     # -- totals ----------------------------------------------------------------------------------------
 
+    def _least_bytes(self) -> int:
+        read, written = self._by_parameter(self.read), self._by_parameter(self.written)
+        return sum(
+            min(each.bytes, (written if each.kind == "result" else read)[each.parameter])
+            for each in self.context.bundle.manifest.arguments
+        )
+
+    def _by_parameter(self, moved: Mapping[str, int]) -> Counter[str]:
+        """Bytes that move from or to what each parameter of the program stands for."""
+        found: Counter[str] = Counter()
+        for name, bytes_ in moved.items():
+            found[self.context.buffers[name].base] += bytes_
+        return found
+
     def _totals(self, operations: Sequence[OperationFacts]) -> Facts:
         cores = [each.step.cores for each in operations]
-        restickifies = sum(KINDS[each.step.opcode] is Kind.RESTICKIFY for each in operations)
         return {
             "operations": len(operations),
             "runs of operations": sum(each.step.runs for each in operations),
-            "restickifies": restickifies,
+            "restickifies": sum(each.is_restickify for each in self.timeline.executions),
             "cores in the mean": sum(cores) / max(len(cores), 1),
-            READ: self.read.total(),
-            WRITTEN: self.written.total(),
+            READ: self.timeline.read_bytes,
+            WRITTEN: self.timeline.written_bytes,
             "LX peak (bytes)": self.map.peak,
             "pool (bytes)": sum(self.context.allocations.values()),
             "buffers in LX": len(self.map.placed),
@@ -184,10 +212,9 @@ def _microseconds(nanoseconds: float) -> float:
 
 def _iterations(design: Design) -> Facts:
     """What a design does besides its operands: space, division, padding, masks, constants."""
-    split = (f"{dim} {count} x {design.shares[dim]}" for dim, count in design.slices.items() if count > 1)
     constants = (f"{each.name} {each.data_format} {each.bits:#x}" for each in design.constants)
     return {
-        "slices": ", ".join(split) or "1",
+        "slices": slices_text(design) or "1",
         "core map": _core_map(design),
         "sizes": _sizes(design.sizes),
         "padding": _sizes(design.padding),
@@ -197,6 +224,12 @@ def _iterations(design: Design) -> Facts:
         "unit": design.unit,
         "format": design.data_format,
     }
+
+
+def slices_text(design: Design) -> str:
+    """The dims that are split, each with its slices and elements per slice; empty if none is."""
+    split = (f"{dim} {count} x {design.shares[dim]}" for dim, count in design.slices.items() if count > 1)
+    return ", ".join(split)
 
 
 def _core_map(design: Design) -> str:

@@ -7,9 +7,21 @@ from dataclasses import dataclass
 from html import escape
 
 from spyre_mlir.report.svg import CHARACTER, Page
+from spyre_mlir.target.device import device
 
-#: A cell: a text, or a number that is written with separators and sorted by its value.
-Cell = str | int | float
+
+@dataclass(frozen=True)
+class Steps:
+    """A cell with links to operations, the first few of ``positions``."""
+
+    positions: tuple[int, ...]
+
+
+#: A cell: a text, or a number that is written with separators and sorted by its value, or links.
+Cell = str | int | float | Steps
+
+#: Links in a cell.
+_MOST_LINKS = 4
 
 #: Below a table in a listing: shows more rows of a large one.
 MORE = '<p><button type="button" class="more" hidden="hidden">Show more rows</button></p>'
@@ -27,8 +39,10 @@ class Column:
     is_number: bool = False
 
 
-def table(identifier: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> str:
-    """A table that the script of the page can sort by any column.
+def table(
+    identifier: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], of_operations: bool = False
+) -> str:
+    """A table that the script of the page can sort by any column; rows ``of_operations`` are what links to them find.
 
     Its columns have widths, for a browser measures every cell of a table without, which takes seconds of a large one.
     """
@@ -36,12 +50,30 @@ def table(identifier: str, columns: Sequence[Column], rows: Iterable[Sequence[Ce
     heads = "".join(_head(column) for column in columns)
     return "\n".join(
         [
-            f'<div class="scroll" tabindex="0"><table id="{identifier}">',
+            f'<div class="scroll" tabindex="0" role="region" aria-label="{_label(identifier)}">',
+            f'<table id="{identifier}">',
             f"<colgroup>{widths}</colgroup><thead><tr>{heads}</tr></thead><tbody>",
-            *(f"<tr>{''.join(map(_cell, columns, row))}</tr>" for row in rows),
+            *(
+                f"<tr{_identifier(number) if of_operations else ''}>{''.join(map(_cell, columns, row))}</tr>"
+                for number, row in enumerate(rows)
+            ),
             "</tbody></table></div>",
         ]
     )
+
+
+def _label(identifier: str) -> str:
+    """What a screen reader calls a table."""
+    return f"{identifier.removesuffix('-table')}: arrow keys go from row to row"
+
+
+def _identifier(position: int) -> str:
+    return f' id="{anchor(position)}"'
+
+
+def anchor(position: int) -> str:
+    """The identifier of an operation in the page."""
+    return f"op-{position}"
 
 
 def _head(column: Column) -> str:
@@ -49,14 +81,21 @@ def _head(column: Column) -> str:
 
 
 def _cell(column: Column, value: Cell) -> str:
-    return f"<td{_kind(column)}>{escape(cell_text(value))}</td>"
+    inside = _links(value.positions) if isinstance(value, Steps) else escape(cell_text(value))
+    return f"<td{_kind(column)}>{inside}</td>"
+
+
+def _links(positions: Sequence[int]) -> str:
+    shown = [f'<a href="#{anchor(each)}">{each}</a>' for each in positions[:_MOST_LINKS]]
+    more = len(positions) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _kind(column: Column) -> str:
     return ' class="number"' if column.is_number else ""
 
 
-def cell_text(value: Cell) -> str:
+def cell_text(value: str | int | float) -> str:
     """A number with separators, one that is no integer with three decimals."""
     if isinstance(value, str):
         return value
@@ -70,6 +109,42 @@ def figure(page: Page, label: str, walk: bool = False) -> str:
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img"'
     view = f'viewBox="0 0 {width} {height}" aria-label="{escape(label)}"'
     return "\n".join([f"{head} {view}{reachable}>", *page.elements, "</svg>"])
+
+
+def chart(identifier: str, label: str, stretches: bool = False) -> str:
+    """A picture that the script of the page draws, with the buttons that change what part of it is shown.
+
+    One that ``stretches`` has a view in both directions.
+    """
+    across = (("in", "zoom in +"), ("out", "zoom out -"), ("left", "←"), ("right", "→"))
+    upwards = (("taller", "stretch ]"), ("flatter", "shrink ["), ("up", "↑"), ("down", "↓"))
+    buttons = (*across, *(upwards if stretches else ()), ("all", "all 0"))
+    keys = "plus and minus zoom, arrows move, 0 shows all, N and P go from item to item, Enter opens the operation"
+    return "\n".join(
+        [
+            f'<div class="chart" id="{identifier}"><noscript><p>Without its script the page does not draw this picture;'
+            " the table of operations has the numbers.</p></noscript>",
+            '<p class="tools scripted" hidden="hidden">',
+            *(f'<button type="button" data-do="{do}">{escape(text)}</button>' for do, text in buttons),
+            core_choice(),
+            "</p>",
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}"'
+            f' tabindex="0" role="application" aria-label="{escape(label)}: {keys}"></svg></div>',
+        ]
+    )
+
+
+def core_choice() -> str:
+    """The choice of a core; all of a page show the same one."""
+    last = device().cores - 1
+    slider = f'<input class="core" type="range" min="0" max="{last}" value="0"/>'
+    return f"<label>Core {slider}<output>0</output></label>"
+
+
+def legend_line(fills: Iterable[tuple[str, str]]) -> str:
+    """Boxes with what their colours mean, above a picture that the script draws."""
+    samples = (f'<span><i style="background:{fill}"></i>{escape(name)}</span>' for name, fill in fills)
+    return f'<p class="legend">{"".join(samples)}</p>'
 
 
 def legend(page: Page, x: float, y: float, fills: Iterable[tuple[str, str]]) -> float:

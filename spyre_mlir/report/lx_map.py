@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 from spyre_mlir.bundle.context import Context, Range, Step, Tree
-from spyre_mlir.bundle.geometry import core_region
 from spyre_mlir.bundle.model import Buffer, Bundle
-from spyre_mlir.bundle.validate import STRUCTURE
-from spyre_mlir.errors import CompileError
+from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.scratchpad import liveness
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.timeline.of_design import DesignWork, works_of
 
 #: How an operation is coloured, by its kind in the table of operations; a copy is a clone whatever its kind.
 CATEGORIES = ("clone", "reduction", "pointwise", "matmul", "other")
@@ -186,18 +184,20 @@ def lx_map(bundle: Bundle, lx_backend_fraction: float | None = None) -> LxMap:
 
     ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
     """
-    context = Context(bundle, device().usable_lx_bytes(lx_backend_fraction))
-    for rule in STRUCTURE.values():
-        for sentence, where in rule(context):
-            raise CompileError(sentence, where)
-    return _Builder(context).build()
+    return lx_map_of(sound_context(bundle, lx_backend_fraction), works_of(bundle))
+
+
+def lx_map_of(context: Context, works: Mapping[str, DesignWork]) -> LxMap:
+    """The map of a bundle whose structure is sound and whose ``works`` are known."""
+    return _Builder(context, works).build()
 
 
 class _Builder:
     """Collects what the executes of a bundle do with its buffers."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, works: Mapping[str, DesignWork]) -> None:
         self.context = context
+        self.works = works
         self.steps = context.steps
         self.touched: dict[str, list[tuple[Step, int]]] = {}
         for step in self.steps:
@@ -227,9 +227,9 @@ class _Builder:
             MapStep(
                 position=step.position,
                 opcode=step.design.opcode,
-                source=_source(step),
+                source=step.source,
                 cores=step.design.cores,
-                runs=_runs(step),
+                runs=step.runs,
                 sharing=sharing[step.execute.filename],
             )
             for step in self.steps
@@ -271,33 +271,13 @@ class _Builder:
         """Bytes of device memory that are read from a buffer and written to it in a run."""
         moved = [0, 0]
         for step, operand in self.touched[name]:
-            moved[_writes(step, operand)] += _runs(step) * _moved_bytes(step, operand)
+            work = self.works[step.execute.filename].work.operands[operand]
+            moved[work.writes] += step.runs * work.moved_bytes
         return moved[0], moved[1]
 
 
 def _writes(step: Step, operand: int) -> bool:
     return operand == len(step.design.operands) - 1
-
-
-def _runs(step: Step) -> int:
-    return prod(loop.count for loop in step.loops)
-
-
-def _moved_bytes(step: Step, number: int) -> int:
-    """Bytes that all cores move of an operand in device memory; cores at one address share what they move."""
-    operand = step.design.operands[number]
-    sticks = {
-        step.values[start]: prod(core_region(step.design, operand, core).counts)
-        for core, start in enumerate(operand.start)
-    }
-    return sum(sticks.values()) * device().stick_bytes
-
-
-def _source(step: Step) -> str:
-    debug = step.design.debug
-    if debug is None or not debug.file:
-        return ""
-    return f"{debug.file}:{debug.line}" + (f":{debug.column}" if debug.column else "")
 
 
 def _program(tree: Tree, uses: Callable[[Step], tuple[str, ...]]) -> Sequence[liveness.Step | liveness.Loop]:

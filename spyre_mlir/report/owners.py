@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Design
@@ -43,12 +42,12 @@ def owners(design: Design) -> Owners:
         key=lambda axis: (-axis.slices, inner_first.index(axis.dim)),
     )
     columns, rows = (*own[:2], None, None)[:2]
+    cores = _cores(design, rows, columns)
     return Owners(
         rows=rows,
         columns=columns,
         cells=tuple(
-            tuple(_cores(design, ((rows, row), (columns, column))) for column in _slices(columns))
-            for row in _slices(rows)
+            tuple(tuple(cores.get((row, column), ())) for column in _slices(columns)) for row in _slices(rows)
         ),
         others=tuple(own[2:]),
         reduced=tuple(axis for axis in split if axis.dim not in inner_first),
@@ -63,9 +62,10 @@ def _slices(axis: Axis | None) -> range:
     return range(axis.slices if axis else 1)
 
 
-def _cores(design: Design, wanted: Sequence[tuple[Axis | None, int]]) -> tuple[int, ...]:
-    return tuple(
-        core
-        for core, own in enumerate(design.core_slices)
-        if all(axis is None or own[axis.dim] == at for axis, at in wanted)
-    )
+def _cores(design: Design, rows: Axis | None, columns: Axis | None) -> dict[tuple[int, int], list[int]]:
+    """The cores of each slice of both dims, in order; one that is not split has slice 0."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for core, own in enumerate(design.core_slices):
+        row, column = (own[axis.dim] if axis else 0 for axis in (rows, columns))
+        found.setdefault((row, column), []).append(core)
+    return found

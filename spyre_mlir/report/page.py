@@ -1,15 +1,17 @@
 """The page about a compiled program, in one file of HTML, for a screen that is 1280 pixels wide.
 
-Nothing is loaded from elsewhere. The page is XML too, so that tools can read it; without its script all but the
-choices, the order of tables and the keys in pictures is there.
+Nothing is loaded from elsewhere. The page is XML too, so that tools can read it; without its script the numbers, the
+graph, the roofline and the tables are there, in the order of the program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
+from importlib import resources
 
-from spyre_mlir.report.page_parts import SCRIPT, STYLE
+from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.report.page_data import json_text, page_data
 from spyre_mlir.report.panels import (
     division,
     graph,
@@ -39,23 +41,59 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
 )
 
 
-def page(facts: ProgramFacts, name: str = "") -> str:
-    """The page as the text of an HTML file. ``name`` is the program's. The panel of passes needs their times."""
+#: Keys and what they do.
+_KEYS = (
+    ("/", "filter the table on the screen"),
+    ("?", "these keys"),
+    ("Tab", "the next table, picture or button"),
+    ("↑ ↓ Home End", "in a table the next row, in the graph and the roofline the next item"),
+    ("Enter Space", "open the operation of a row or an item; on the name of a column, sort"),
+    ("+ - 0", "in the timeline and the LX map: zoom in, out, show all"),
+    ("← →", "there: move; in the LX map ↑ ↓ too"),
+    ("] [", "in the LX map: stretch and shrink the addresses"),
+    ("N P", "there: the next and the previous bar or box"),
+    ("Esc", "close the operation, leave a picture, empty a filter"),
+)
+
+
+def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
+    """The page as the text of an HTML file, of a bundle and its facts. ``name`` is the program's.
+
+    The panel of passes needs their times. Lines of source files are told where the files can be read.
+    """
     title = escape(f"Report of {name}" if name else "Report")
     panels = [each for each in PANELS if each[0] != "passes" or facts.passes]
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)
     parts = [
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"/><title>{title}</title>',
-        f"<style>{STYLE}</style></head><body>",
+        f"<style>{_resource('page.css')}</style></head><body>",
         f"<h1>{title}</h1>",
-        f"<nav>{links}</nav>",
+        f'<nav>{links}<button type="button" id="help" class="scripted" hidden="hidden">keys: ?</button></nav>',
         *(
             f'<section id="{identifier}"><h2>{heading}</h2>\n{panel(facts)}\n</section>'
             for identifier, heading, panel in panels
         ),
+        '<aside id="pane" aria-label="Operation" tabindex="-1" hidden="hidden"></aside>',
         '<p id="details" role="status" hidden="hidden"></p>',
-        f"<script>{SCRIPT}</script>",
+        '<div id="hint" aria-hidden="true" hidden="hidden"></div>',
+        _keys(),
+        f'<script type="application/json" id="data">{json_text(page_data(facts, bundle))}</script>',
+        f"<script>//<![CDATA[\n{{{_resource('charts.js')}\n{_resource('page.js')}}}\n//]]></script>",
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _keys() -> str:
+    rows = "".join(f"<tr><td>{_caps(keys)}</td><td>{escape(told)}</td></tr>" for keys, told in _KEYS)
+    close = '<form method="dialog"><button>close</button></form>'
+    return f'<dialog id="keys" aria-label="Keys"><h3>Keys</h3><table><tbody>{rows}</tbody></table>{close}</dialog>'
+
+
+def _caps(keys: str) -> str:
+    return " ".join(f"<kbd>{escape(key)}</kbd>" for key in keys.split())
+
+
+def _resource(name: str) -> str:
+    return resources.files("spyre_mlir.report").joinpath(name).read_text(encoding="utf-8")

@@ -6,17 +6,15 @@ loops included. Times are those of the timeline.
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Bundle, Design
 from spyre_mlir.remarks import Remark
-from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts
-from spyre_mlir.report.lx_map import LxMap, lx_map
-from spyre_mlir.target.ops import KINDS, Kind
-from spyre_mlir.timeline import Execution, Timeline, timeline
+from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts, slices_text
+from spyre_mlir.report.lx_map import LxMap
+from spyre_mlir.timeline import Execution, Timeline
 from spyre_mlir.timeline.roofline import Roofline, of_program, rooflines
 
 
@@ -58,16 +56,19 @@ class Operation:
     @property
     def slices(self) -> str:
         """The dims that are split, each with its slices and elements per slice; empty if none is."""
-        split = (f"{dim} {n} x {self.design.shares[dim]}" for dim, n in self.design.slices.items() if n > 1)
-        return ", ".join(split)
+        return slices_text(self.design)
 
     @property
     def read_bytes(self) -> int:
-        return self.runs * self.execution.work.read_bytes
+        return self.execution.read_bytes
 
     @property
     def written_bytes(self) -> int:
-        return self.runs * self.execution.work.written_bytes
+        return self.execution.written_bytes
+
+    @property
+    def traffic(self) -> int:
+        return self.read_bytes + self.written_bytes
 
     @property
     def source(self) -> str:
@@ -83,7 +84,11 @@ class Operation:
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """A compiled program; ``passes`` are seconds by pass, empty where nobody measured them."""
+    """A compiled program; ``passes`` are seconds by pass, empty where nobody measured them.
+
+    ``argument_bytes`` have to move at least: each argument and result once, of one that is touched in part no more
+    than moves.
+    """
 
     map: LxMap
     timeline: Timeline
@@ -94,13 +99,13 @@ class ProgramFacts:
     remarks: tuple[Remark, ...]
     passes: tuple[tuple[str, float], ...]
 
-    @functools.cached_property
+    @property
     def read_bytes(self) -> int:
-        return sum(each.read_bytes for each in self.operations)
+        return self.timeline.read_bytes
 
-    @functools.cached_property
+    @property
     def written_bytes(self) -> int:
-        return sum(each.written_bytes for each in self.operations)
+        return self.timeline.written_bytes
 
     @property
     def traffic(self) -> int:
@@ -108,7 +113,7 @@ class ProgramFacts:
 
     @property
     def restickifies(self) -> int:
-        return sum(KINDS[each.opcode] is Kind.RESTICKIFY for each in self.operations)
+        return sum(each.execution.is_restickify for each in self.operations)
 
     @property
     def opcodes(self) -> list[tuple[str, int]]:
@@ -126,24 +131,23 @@ def program_facts(
 
     ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
     """
-    map_, timeline_ = lx_map(bundle, lx_backend_fraction), timeline(bundle, lx_backend_fraction)
-    told = bundle_facts(bundle)
-    spilled = {each.name for each in map_.spilled}
+    told = bundle_facts(bundle, lx_backend_fraction)
+    spilled = {each.name for each in told.map.spilled}
     operations = (
         Operation(
             facts, execution, bundle.designs[execution.filename], roofline, _moved(facts, execution, spilled)
         )
         for facts, execution, roofline in zip(
-            told.operations, timeline_.executions, rooflines(timeline_), strict=True
+            told.operations, told.timeline.executions, rooflines(told.timeline), strict=True
         )
     )
     return ProgramFacts(
-        map=map_,
-        timeline=timeline_,
+        map=told.map,
+        timeline=told.timeline,
         operations=tuple(operations),
         buffers=told.buffers,
-        argument_bytes=sum(each.bytes for each in bundle.manifest.arguments),
-        roofline=of_program(timeline_),
+        argument_bytes=told.least_bytes,
+        roofline=of_program(told.timeline),
         remarks=tuple(remarks),
         passes=tuple(passes),
     )

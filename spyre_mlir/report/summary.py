@@ -1,71 +1,228 @@
-"""The one-page summary of a compiled program."""
+"""The one-page summary of a compiled program: what it does, moves and takes, and why. It needs no run.
+
+Bytes are those of the plan: padded device bytes, a load that several cores share counted once, the runs of loops
+included. All but the seconds are the same for the same input and options.
+"""
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from spyre_mlir.bundle.folder import executed_files
-from spyre_mlir.bundle.model import Allocate, Bundle
-from spyre_mlir.remarks import Remark
+from spyre_mlir.report.lx_map import LxMap, SpilledBuffer
+from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.simulator.statistics import Statistics
-from spyre_mlir.timeline import Timeline
+from spyre_mlir.target.device import device
+from spyre_mlir.timeline.events import PARTS
+
+Row = tuple[str, str]
+
+#: Characters that a text beside a name is wide at most.
+WIDTH = 80
+#: Opcodes, kinds of decisions and passes that are named, the most frequent and the slowest ones.
+MOST_NAMED = 6
+SLOWEST = 5
 
 
-def summarize(
-    bundle: Bundle,
-    remarks: Sequence[Remark],
-    compile_seconds: float,
-    statistics: Statistics | None,
-    predicted: Timeline,
-) -> str:
-    """Operations, cores, memory, traffic and predicted time of a bundle, as lines of text.
-
-    Traffic and LX are those of ``statistics``, the last run; without a run they are left out.
-    """
-    designs = [bundle.designs[name] for name in executed_files(bundle.statements)]
-    counts = Counter(design.opcode for design in designs)
-    arguments = bundle.manifest.arguments
-    moved = sum(argument.bytes for argument in arguments)
-    pool = sum(each.bytes for each in bundle.statements if isinstance(each, Allocate))
+def summarize(facts: ProgramFacts, compile_seconds: float, statistics: Statistics | None = None) -> str:
+    """The summary as lines of text; ``statistics`` are those of the last run, which the plan is compared with."""
     rows = [
-        ("operations", f"{len(designs)}: " + ", ".join(f"{n} {name}" for name, n in counts.most_common())),
-        ("cores", _cores([design.cores for design in designs])),
-        ("restickifies", str(counts.get("ReStickifyOpHBM", 0))),
-        ("arguments", f"{len(arguments)}, {_bytes(moved)} on the device"),
-        ("pool", _bytes(pool)),
-    ]
-    if statistics is not None:
-        rows += [
-            ("HBM read", _bytes(statistics.read_bytes)),
-            ("HBM written", _bytes(statistics.write_bytes)),
-            ("least traffic", f"{_bytes(moved)} (each argument once)"),
-            ("LX used", _bytes(max(statistics.lx_high_water_bytes.values(), default=0)) + " per core"),
-        ]
-    rows += [
-        ("predicted time", str(predicted)),
-        (
-            "decisions",
-            ", ".join(f"{n} {kind}" for kind, n in Counter(r.kind for r in remarks).most_common()) or "none",
-        ),
-        ("compile time", f"{compile_seconds:.2f} s"),
+        *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
+        ("cores", _cores([each.cores for each in facts.operations])),
+        *_traffic(facts),
+        *(_simulated(facts, statistics) if statistics is not None else ()),
+        *_scratchpads(facts.map),
+        *_changes(facts),
+        *_spills(facts),
+        *_time(facts),
+        *_wrapped("decisions", f"{len(facts.remarks):,}" + _listed(": ", _kinds(facts))),
+        *_passes(facts.passes, compile_seconds),
     ]
     return table(rows)
 
 
-def table(rows: Sequence[tuple[str, str]]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """Two columns, the first as wide as its longest entry."""
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+    return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
+
+
+# -- operations --------------------------------------------------------------------------------------------
+
+
+def _cores(used: Sequence[int]) -> str:
+    if not used:
+        return "no operation"
+    if min(used) == max(used):
+        return f"{used[0]} of {device().cores}"
+    return f"{min(used)} to {max(used)} of {device().cores}, mean {sum(used) / len(used):.1f}"
+
+
+def _changes(facts: ProgramFacts) -> Iterator[Row]:
+    """What only moves data: conversions of layouts, and copies into and out of LX."""
+    yield "restickifies", _moving([each for each in facts.operations if each.execution.is_restickify])
+    into = [
+        each for each in facts.operations if each.category == "clone" and _memories(each) == (False, True)
+    ]
+    out = [each for each in facts.operations if each.category == "clone" and _memories(each) == (True, False)]
+    if into or out:
+        yield "clones", f"{_moving(into)} into LX; {_moving(out)} out of LX"
+    else:
+        yield "clones", "0"
+
+
+def _memories(operation: Operation) -> tuple[bool, bool]:
+    """Whether the first operand and the result are in LX."""
+    first, *_, last = operation.execution.work.operands
+    return first.in_lx, last.in_lx
+
+
+def _moving(operations: Sequence[Operation]) -> str:
+    return str(len(operations)) + (
+        f" of {_bytes(sum(each.traffic for each in operations))}" if operations else ""
+    )
+
+
+# -- memory ------------------------------------------------------------------------------------------------
+
+
+def _traffic(facts: ProgramFacts) -> Iterator[Row]:
+    yield "HBM read", f"{_bytes(facts.read_bytes)} planned"
+    yield "HBM written", f"{_bytes(facts.written_bytes)} planned"
+    least = facts.argument_bytes
+    times = f"; the plan is {facts.traffic / least:.2f} times that" if least else ""
+    yield "lower bound", f"{_bytes(least)}, each argument and result once{times}"
+
+
+def _simulated(facts: ProgramFacts, statistics: Statistics) -> Iterator[Row]:
+    """The traffic of a run. One that is not the planned one is a bug of the compiler or of the simulator."""
+    moved = f"{_bytes(statistics.read_bytes)} read, {_bytes(statistics.write_bytes)} written"
+    differing = [each for each in facts.operations if _ran(each, statistics) != _planned(each)]
+    if not differing:
+        yield "simulated", f"{moved}, as planned"
+        return
+    yield "simulated", f"{moved}: NOT AS PLANNED, which is a bug; the operations are:"
+    for each in differing[:MOST_NAMED]:
+        read, written = _ran(each, statistics)
+        yield "", f"  {each.name} read {_bytes(read)}, wrote {_bytes(written)}"
+    if len(differing) > MOST_NAMED:
+        yield "", f"  and {len(differing) - MOST_NAMED:,} more"
+
+
+def _planned(operation: Operation) -> tuple[int, int]:
+    return operation.read_bytes, operation.written_bytes
+
+
+def _ran(operation: Operation, statistics: Statistics) -> tuple[int, int]:
+    """Bytes read and written by all runs of an operation, none if it did not run."""
+    execute = statistics.executes.get(operation.position)
+    return (execute.read_bytes, execute.write_bytes) if execute else (0, 0)
+
+
+def _scratchpads(map_: LxMap) -> Iterator[Row]:
+    share = map_.peak / max(map_.capacity, 1)
+    yield (
+        "LX high water",
+        f"{map_.peak:,} of {_bytes(map_.capacity)} per core, {share:.0%}; {_buffers(len(map_.placed))} in LX",
+    )
+
+
+def _spills(facts: ProgramFacts) -> Iterator[Row]:
+    """The buffers that go through device memory by the reason that is told first, those that move most first."""
+    map_ = facts.map
+    if not map_.spilled:
+        yield "spills", "0"
+        return
+    share = map_.spilled_traffic / max(facts.traffic, 1)
+    yield (
+        "spills",
+        f"{_buffers(len(map_.spilled))} in device memory, {_bytes(map_.spilled_traffic)} of traffic, {share:.0%}",
+    )
+    counts, moved = Counter[str](), Counter[str]()
+    for buffer in map_.spilled:
+        counts[_barrier(buffer)] += 1
+        moved[_barrier(buffer)] += buffer.traffic
+    width = max(map(len, moved))
+    for barrier, bytes_ in moved.most_common():
+        yield "", f"  {barrier:<{width}}  {_buffers(counts[barrier])}, {_bytes(bytes_)}"
+    yield from _wrapped("", _largest(map_), indent="  ")
+
+
+def _barrier(buffer: SpilledBuffer) -> str:
+    """The first reason without its details."""
+    return buffer.reasons[0].partition(":")[0] if buffer.reasons else "no reason is known"
+
+
+def _largest(map_: LxMap) -> str:
+    buffer = max(map_.spilled, key=lambda each: each.traffic)
+    why = f": {buffer.reasons[0]}" if buffer.reasons else ""
+    return f"the most: {buffer.name} of {_writer(map_, buffer)}{_bytes(buffer.traffic)}{why}"
+
+
+def _writer(map_: LxMap, buffer: SpilledBuffer) -> str:
+    if buffer.writer is None:
+        return ""
+    step = map_.steps[buffer.writer]
+    source = f" at {step.source.rpartition('/')[2]}" if step.source else ""
+    return f"step {step.position}, {step.opcode}{source}, "
+
+
+# -- time --------------------------------------------------------------------------------------------------
+
+
+def _time(facts: ProgramFacts) -> Iterator[Row]:
+    yield "predicted time", str(facts.timeline)
+    shares = facts.timeline.shares
+    if shares.total:
+        parts = Counter({part: getattr(shares, part) for part in PARTS}).most_common()
+        yield "time bound by", ", ".join(f"{part} {time / shares.total:.0%}" for part, time in parts)
+
+
+def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iterator[Row]:
+    """Seconds of the slowest passes; those of one name together, whatever their options."""
+    if not passes:
+        yield "compile time", f"{compile_seconds:.2f} s"
+        return
+    seconds: dict[str, float] = {}
+    for text, time in passes:
+        name = text.partition("{")[0]
+        seconds[name] = seconds.get(name, 0.0) + time
+    whole = sum(seconds.values())
+    slowest = sorted(seconds.items(), key=lambda each: -each[1])[:SLOWEST]
+    yield (
+        "compile time",
+        f"{compile_seconds:.2f} s, of which {len(passes)} passes {whole:.2f} s; the slowest:",
+    )
+    for name, time in slowest:
+        yield "", f"  {time:6.3f} s  {time / max(whole, 1e-9):4.0%}  {name}"
+
+
+# -- words -------------------------------------------------------------------------------------------------
+
+
+def _kinds(facts: ProgramFacts) -> list[tuple[str, int]]:
+    return Counter(remark.kind for remark in facts.remarks).most_common()
+
+
+def _listed(before: str, counts: Sequence[tuple[str, int]]) -> str:
+    """``2 add, 1 exp, 7 others``, the most frequent ones by name."""
+    named, others = counts[:MOST_NAMED], counts[MOST_NAMED:]
+    words = [f"{count:,} {name}" for name, count in named]
+    if others:
+        words.append(f"{sum(count for _, count in others):,} others")
+    return before + ", ".join(words) if words else ""
+
+
+def _wrapped(name: str, text: str, indent: str = "") -> Iterator[Row]:
+    """A long text in lines that fit."""
+    lines = textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent or "  ")
+    yield from zip((name, *[""] * len(lines)), lines, strict=False)
 
 
 def _bytes(count: int) -> str:
     return f"{count:,} bytes"
 
 
-def _cores(used: list[int]) -> str:
-    if not used:
-        return "no operation"
-    if min(used) == max(used):
-        return str(used[0])
-    return f"{min(used)} to {max(used)}, mean {sum(used) / len(used):.1f}"
+def _buffers(count: int) -> str:
+    return f"{count:,} buffer{'s' if count != 1 else ''}"

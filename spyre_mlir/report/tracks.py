@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from spyre_mlir.timeline import Timeline
 from spyre_mlir.timeline.events import Event
 
+#: The engines that each core has.
+_OF_A_CORE = ("load", "compute", "store")
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -32,18 +35,19 @@ class Track:
     bars: tuple[Bar, ...]
 
 
-def tracks(timeline: Timeline, least: int) -> list[Track]:
-    """The engines of core 0, the device memory and the ring; those that do nothing are left out.
+def tracks(timeline: Timeline, least: int, group: int = 0) -> list[Track]:
+    """The engines of a core of a group, the device memory and the ring; those that do nothing are left out.
 
-    Bars shorter than ``least`` that begin closer than that behind another are one with it.
+    ``group`` is one of the timeline's ``core_groups``. Bars shorter than ``least`` that begin closer than that behind
+    another are one with it.
     """
-    bars: dict[str, list[Bar]] = {
-        name: [] for name in ("load", "compute", "store", "memory read", "memory write", "ring")
-    }
+    bars: dict[str, list[Bar]] = {name: [] for name in (*_OF_A_CORE, "memory read", "memory write", "ring")}
     for event in timeline.run.events:
         position = event.job.position
-        for name, begin, end in _stretches(event, timeline.executions[position].core_ps[0]):
-            if end > begin:
+        execution = timeline.executions[position]
+        is_used = timeline.core_groups[group][0] < execution.work.cores
+        for name, begin, end in _stretches(event, execution.core_ps[group]):
+            if end > begin and (is_used or name not in _OF_A_CORE):
                 bars[name].append(Bar(begin, end, position, position, 1, end - begin))
     repeated = [
         Bar(each.begin, each.end, min(each.positions), max(each.positions), each.times, each.end - each.begin)
@@ -54,7 +58,7 @@ def tracks(timeline: Timeline, least: int) -> list[Track]:
 
 
 def _stretches(event: Event, computing: int) -> Iterator[tuple[str, int, int]]:
-    """Engine, begin and end; ``computing`` is how long core 0 computes."""
+    """Engine, begin and end; ``computing`` is how long the core computes."""
     job = event.job
     if job.loads:
         yield "load", event.load_begin, event.load_end

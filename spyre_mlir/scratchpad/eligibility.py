@@ -17,6 +17,7 @@ class Barrier(enum.Enum):
     PARTIAL = "partial or offset access"
     MISMATCH = "core division mismatch"
     ADVANCES = "advances with a tile"
+    PINNED = "pinned elsewhere"
     NO_READER = "no reader in LX"
     TOO_LARGE = "too large"
     LOST = "lost the competition"

@@ -206,6 +206,19 @@ def _partners(instance: Instance) -> list[list[int]]:
     return partners
 
 
+def orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:
+    """Orders and policies; on compiler programs the first ones nearly always place what can be placed."""
+    yield by_size(instance), lowest
+    yield by_lifetime(instance), lowest
+    yield by_start(instance), lowest
+    yield range(len(instance)), outermost
+    yield by_lifetime(instance), tightest
+    yield by_area(instance), lowest
+    yield by_size_and_lifetime(instance), tightest
+    yield by_falling_lifetime(instance), lowest
+    yield by_worth(instance), lowest
+
+
 def by_start(instance: Instance) -> list[int]:
     """The order of the first use; ties by falling size."""
     return np.lexsort((-instance.sizes, instance.starts)).tolist()

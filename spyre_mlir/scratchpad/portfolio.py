@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,17 +13,11 @@ from spyre_mlir.scratchpad.competition import reasons
 from spyre_mlir.scratchpad.cores import shrink
 from spyre_mlir.scratchpad.fitting import (
     Fitting,
-    Policy,
     by_area,
-    by_falling_lifetime,
-    by_lifetime,
     by_size,
-    by_size_and_lifetime,
-    by_start,
     by_worth,
     lowest,
-    outermost,
-    tightest,
+    orders,
 )
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.selection import Selection, select
@@ -96,7 +90,7 @@ class _Search:
 
     def _heuristics(self) -> Iterator[Mapping[int, int]]:
         """Every heuristic on all buffers, the one that succeeds most often first."""
-        for order, policy in _orders(self.instance):
+        for order, policy in orders(self.instance):
             self.work += len(self.instance)
             yield self.fitting.fit(order, policy)
 
@@ -138,7 +132,7 @@ class _Search:
     def _pack_with_heuristics(self, kept: list[int]) -> bool:
         """Whether one of the orders, or annealing, places a whole selection. What is placed is offered, with more."""
         inside = set(kept)
-        for order, policy in _orders(self.instance):
+        for order, policy in orders(self.instance):
             self.work += len(self.instance)
             addresses = self.fitting.fit([at for at in order if at in inside], policy)
             self._offer(self._with_others(addresses))
@@ -190,19 +184,6 @@ class _Search:
             self.work += found.work
             self._offer(found.addresses)
             self._offer(self._with_others(found.addresses))
-
-
-def _orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:
-    """Orders and policies; on compiler programs the first ones nearly always place what can be placed."""
-    yield by_size(instance), lowest
-    yield by_lifetime(instance), lowest
-    yield by_start(instance), lowest
-    yield range(len(instance)), outermost
-    yield by_lifetime(instance), tightest
-    yield by_area(instance), lowest
-    yield by_size_and_lifetime(instance), tightest
-    yield by_falling_lifetime(instance), lowest
-    yield by_worth(instance), lowest
 
 
 def _short_orders(instance: Instance, members: list[int]) -> Iterator[list[int]]:

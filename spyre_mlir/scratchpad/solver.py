@@ -46,7 +46,7 @@ class MemoryPlanSolver(abc.ABC):
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:
         """A plan of the buffers; ``PlanError`` if they make no sense."""
         instance = Instance.of(buffers, space)
-        able = instance.subset(np.flatnonzero(instance.fits & (instance.savings > 0)).tolist())
+        able = instance.subset(self.able(instance))
         found = self.place(able)
         placed = np.isin(np.arange(len(able)), list(found.addresses))
         addresses = {
@@ -64,6 +64,10 @@ class MemoryPlanSolver(abc.ABC):
             load=int(able.load_of(placed).max(initial=0)),
             work=found.work,
         )
+
+    def able(self, instance: Instance) -> list[int]:
+        """The buffers that ``place`` sees, by rising index."""
+        return np.flatnonzero(instance.fits & (instance.savings > 0)).tolist()
 
     @abc.abstractmethod
     def place(self, instance: Instance) -> Placement:

@@ -1,5 +1,5 @@
 """How long a bundle takes, and why: a simulated machine, its trace, the roofline. Pure Python, no IR."""
 
-from spyre_mlir.timeline.timeline import Execution, Timeline, timeline
+from spyre_mlir.timeline.timeline import Execution, Timeline, timeline, timeline_of
 
-__all__ = ["Execution", "Timeline", "timeline"]
+__all__ = ["Execution", "Timeline", "timeline", "timeline_of"]

@@ -6,7 +6,7 @@ has in LX, and what has been fetched already.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.context import Context, Step, Tree
@@ -41,7 +41,7 @@ Visits = list["Visit | tuple[int, Visits]"]
 class JobBuilder:
     """Makes the jobs of a bundle whose structure is sound; ``works`` are those of its designs by file."""
 
-    def __init__(self, context: Context, works: dict[str, DesignWork], room_bytes: int) -> None:
+    def __init__(self, context: Context, works: Mapping[str, DesignWork], room_bytes: int) -> None:
         self.context = context
         self.works = works
         self.room_bytes = room_bytes

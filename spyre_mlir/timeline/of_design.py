@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.geometry import memory_strides, positions, slice_sizes
-from spyre_mlir.bundle.model import Design, Operand
+from spyre_mlir.bundle.model import Bundle, Design, Operand
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import KINDS, Kind
@@ -171,6 +171,11 @@ class DesignWork:
             (each.stick_elements for each, dims in operands if each.stick_dim == label and label in dims),
             default=1,
         )
+
+
+def works_of(bundle: Bundle) -> dict[str, DesignWork]:
+    """The work of each design of a bundle whose structure is sound, by file."""
+    return {filename: DesignWork(design) for filename, design in bundle.designs.items()}
 
 
 def core_groups(works: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.context import Context, Step
+from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.model import Bundle
-from spyre_mlir.bundle.validate import STRUCTURE
+from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.cost.model import compute_ns
 from spyre_mlir.cost.work import OperationWork
-from spyre_mlir.errors import CompileError
-from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import Kind
 from spyre_mlir.timeline.events import Program, Run, Shares, counted, lower, simulate, upper
 from spyre_mlir.timeline.of_bundle import JobBuilder, picoseconds, room_bytes
-from spyre_mlir.timeline.of_design import DesignWork, core_groups
+from spyre_mlir.timeline.of_design import DesignWork, core_groups, works_of
 
 #: The cores of each group, which do equal work.
 CoreGroups = tuple[tuple[int, ...], ...]
@@ -58,6 +57,21 @@ class Execution:
         return self.shares.runs
 
     @property
+    def is_restickify(self) -> bool:
+        """Whether it only changes the stick of a tensor."""
+        return self.work.kind is Kind.RESTICKIFY
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of device memory read by the plan, all runs together."""
+        return self.runs * self.work.read_bytes
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of device memory written by the plan, all runs together."""
+        return self.runs * self.work.written_bytes
+
+    @property
     def total_ns(self) -> float:
         """Its part of the program's time, all runs together."""
         return self.shares.total / 1000
@@ -91,6 +105,16 @@ class Timeline:
         return self.upper_ps / 1000
 
     @functools.cached_property
+    def read_bytes(self) -> int:
+        """Bytes of device memory that the program reads by the plan."""
+        return sum(each.read_bytes for each in self.executions)
+
+    @functools.cached_property
+    def written_bytes(self) -> int:
+        """Bytes of device memory that the program writes by the plan."""
+        return sum(each.written_bytes for each in self.executions)
+
+    @functools.cached_property
     def shares(self) -> Shares:
         """Where the time of the program goes."""
         total = Shares()
@@ -115,11 +139,11 @@ def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeli
 
     ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
     """
-    context = Context(bundle, device().usable_lx_bytes(lx_backend_fraction))
-    for rule in STRUCTURE.values():
-        for sentence, where in rule(context):
-            raise CompileError(sentence, where)
-    works = {filename: DesignWork(design) for filename, design in bundle.designs.items()}
+    return timeline_of(sound_context(bundle, lx_backend_fraction), works_of(bundle))
+
+
+def timeline_of(context: Context, works: Mapping[str, DesignWork]) -> Timeline:
+    """The timeline of a bundle whose structure is sound and whose ``works`` are known."""
     groups = core_groups(works.values())
     program = JobBuilder(context, works, room_bytes(context.usable_lx_bytes)).build()
     run = simulate(program)
@@ -128,7 +152,7 @@ def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeli
 
 
 def _executions(
-    context: Context, works: dict[str, DesignWork], groups: CoreGroups, program: Program, run: Run
+    context: Context, works: Mapping[str, DesignWork], groups: CoreGroups, program: Program, run: Run
 ) -> Iterator[Execution]:
     alone, moved = Counter[int](), Counter[int]()
     for job, runs in counted(program):
@@ -139,7 +163,7 @@ def _executions(
         yield Execution(
             position=step.position,
             filename=step.execute.filename,
-            source=_source(step),
+            source=step.source,
             buffers=context.uses(step),
             work=design.work,
             operations=design.operations,
@@ -158,11 +182,3 @@ def _core_ps(design: DesignWork, groups: CoreGroups) -> tuple[int, ...]:
     return tuple(
         picoseconds(compute_ns(design.work_of_core(group[0]))) if group[0] < used else 0 for group in groups
     )
-
-
-def _source(step: Step) -> str:
-    """The line that a step's design comes from; that of the first one where several have a design."""
-    debug = step.design.debug
-    if debug is None or not debug.file:
-        return ""
-    return f"{debug.file}:{debug.line}" + (f":{debug.column}" if debug.column else "")

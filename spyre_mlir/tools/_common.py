@@ -1,24 +1,33 @@
-"""What all tools share: arguments, input, output written whole or not at all, errors without a traceback."""
+"""What all tools share: arguments, input and output, errors without a traceback."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import importlib.metadata
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.files import read_text, write_text
 from spyre_mlir.version import VERSION
 
 if TYPE_CHECKING:
     from spyre_mlir.mlir import ir
+
+__all__ = [
+    "ArgumentParser",
+    "internal_error",
+    "parse_module",
+    "read_text",
+    "report",
+    "show",
+    "tool",
+    "write_text",
+]
 
 Main = Callable[..., int]
 
@@ -90,16 +99,6 @@ def _text(error: CompileError) -> str:
     return "\n".join(map(str, diagnostics_of(error)))
 
 
-def read_text(path: str) -> str:
-    """The text of a file, or of stdin for ``-``."""
-    try:
-        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8")
-    except OSError as error:
-        raise CompileError(f"The file '{path}' cannot be read: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise CompileError(f"The file '{path}' is not text in UTF-8.") from None
-
-
 def parse_module(path: str, context: ir.Context, text: str | None = None) -> ir.Module:
     """Parse the file at ``path``, or ``text``, whose locations then have the file name ``-``."""
     from spyre_mlir.diagnostics import compile_error
@@ -111,34 +110,3 @@ def parse_module(path: str, context: ir.Context, text: str | None = None) -> ir.
         return ir.Module.parseFile(path, context) if is_file else ir.Module.parse(text, context)
     except ir.MLIRError as error:
         raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
-
-
-def write_text(path: str, text: str) -> None:
-    """Write a file as a whole: it has the new text or is as before. ``-`` is stdout."""
-    if path == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        return
-    target = Path(path)
-    try:
-        if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8")
-            return
-        _replace(target, text)
-    except OSError as error:
-        raise CompileError(f"The file '{path}' cannot be written: {error.strerror}.") from None
-
-
-def _replace(target: Path, text: str) -> None:
-    mask = os.umask(0)
-    os.umask(mask)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise

@@ -65,7 +65,7 @@ def _drawn_report(options: argparse.Namespace) -> str:
         facts = program_facts(bundle, remarks, lx_backend_fraction=options.lx_backend_fraction)
     except ValueError as error:
         raise CompileError(str(error)) from None
-    return page(facts, Path(options.folder).resolve().name)
+    return page(facts, bundle, Path(options.folder).resolve().name)
 
 
 def _refuse_layout_options(options: argparse.Namespace, drawn: str) -> None:

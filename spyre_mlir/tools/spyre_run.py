@@ -28,13 +28,15 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.folder import read_arrays, read_bundle
 from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.errors import CompileError
 from spyre_mlir.report import summary
-from spyre_mlir.report.lx_map import lx_map
+from spyre_mlir.report.lx_map import lx_map_of
 from spyre_mlir.simulator import Statistics, run
 from spyre_mlir.target.formats import IEEE, MODES
-from spyre_mlir.timeline import Timeline, timeline
+from spyre_mlir.timeline import Timeline, timeline_of
 from spyre_mlir.timeline.events import PARTS
+from spyre_mlir.timeline.of_design import works_of
 from spyre_mlir.timeline.roofline import of_program
 from spyre_mlir.timeline.trace import trace_text
 from spyre_mlir.tools import _common
@@ -81,8 +83,8 @@ def table(statistics: Statistics) -> str:
 
 def _write_timeline(bundle: Bundle, path: str, lx_backend_fraction: float | None) -> None:
     """Write the trace of a bundle and print where its time goes."""
-    found = timeline(bundle, lx_backend_fraction)
-    taken = lx_map(bundle, lx_backend_fraction)
+    context, works = sound_context(bundle, lx_backend_fraction), works_of(bundle)
+    found, taken = timeline_of(context, works), lx_map_of(context, works)
     _common.write_text(
         path, trace_text(found, [taken.occupancy(group[0]).load for group in found.core_groups])
     )

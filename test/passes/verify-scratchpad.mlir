@@ -373,7 +373,7 @@ func.func @constant(%x: !mat) -> !mat {
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 !half = tensor<64x256xf16, #stick.layout<#rows>>
 func.func @parts(%x: !half, %y: !half) -> !mat {
-  // expected-error@below {{a buffer in LX is written by one operation as a whole, not put together from parts}}
+  // expected-error@below {{a buffer in LX is written as a whole, not put together from parts}}
   %e = tensor.empty() {sdsc.placement = #sdsc.lx<0 : i64>} : !mat
   %a = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
   %b = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
@@ -393,7 +393,7 @@ func.func @parts(%x: !half, %y: !half) -> !mat {
 !half = tensor<64x256xf16, #stick.layout<#rows>>
 func.func @part(%x: !half, %y: !half) -> !mat {
   %e = tensor.empty() {sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} : !mat
-  // expected-error@below {{a buffer in LX is written by one operation as a whole, not put together from parts}}
+  // expected-error@below {{a buffer in LX is written as a whole, not put together from parts}}
   %a = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} : (!half) -> !half
   %b = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
   %0 = tensor.insert_slice %a into %e[0, 0] [64, 256] [1, 1] : !half into !mat

@@ -13,16 +13,17 @@ PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Small modules without ideas of the compiler, for everybody.
-EVERYBODY = {"errors", "options", "remarks", "version"}
+EVERYBODY = {"errors", "files", "options", "remarks", "version"}
 MATHEMATICS = {"layout", "division", "scratchpad", "cost"}
 BINDINGS = {"mlir", "diagnostics"}
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
-COMPILER = {*IR, "bundle", "reference", "export", "passes", "pipelines"}
+COMPILER = {*IR, "bundle", "reference", "export", "plans", "passes", "pipelines"}
 
 #: What each part may import of spyre_mlir, besides itself and EVERYBODY; a part without a line may all.
 ALLOWED = {
     "errors": set(),
     "options": set(),
+    "files": set(),
     "version": set(),
     "remarks": set(),
     "target": set(),
@@ -33,7 +34,8 @@ ALLOWED = {
     "bundle": {"target"},
     "reference": BINDINGS,
     "export": {*IR, "bundle"},
-    "passes": {*IR, "bundle", "reference", "export"},
+    "plans": {"bundle"},
+    "passes": {*IR, "bundle", "reference", "export", "plans"},
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
     "timeline": {"target", "bundle", "cost"},

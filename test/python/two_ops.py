@@ -26,9 +26,9 @@ from spyre_mlir.export import export
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
-from spyre_mlir.pipelines import Pipeline, SpyrePipeline, run_pipeline
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
-from spyre_mlir.simulator import run
+from spyre_mlir.simulator import Statistics, run
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, DeviceOp, Kind
 
 #: No whole sticks, three dims; whole sticks, one row, one column.
@@ -304,27 +304,42 @@ def _viewed(name: str) -> TwoOps:
 
 @dataclass(frozen=True)
 class Executed:
-    """A program compiled and run; its results in the order of its chains, its traffic in bytes."""
+    """A program compiled and run; its results in the order of its chains, and what the simulator counted."""
 
     bundle: Bundle
     remarks: tuple[Remark, ...]
     results: tuple[np.ndarray, ...]
-    moved_bytes: int
+    statistics: Statistics
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.statistics.read_bytes + self.statistics.write_bytes
 
 
 @functools.cache
 def executed(name: str, sencores: int, lx_planning: bool) -> Executed:
     """A program, compiled from its level on and run on the simulator."""
-    made = program(name)
-    module, remarks = ir.Module.parse(made.text, context()), Remarks()
-    stages = SpyrePipeline(sencores=sencores, lx_planning=lx_planning).stages()
-    wanted = [passes for level, passes in stages if level != made.level]
-    run_pipeline(module, Pipeline.parse(",".join(itertools.chain(*wanted))), remarks=remarks)
+    made, remarks = program(name), Remarks()
+    module = placed(name, sencores, lx_planning, remarks)
+    run_pipeline(module, ",".join(_stages(sencores, lx_planning)["bundle"]), remarks=remarks)
     bundle, constants = export(module)
     result = run(bundle, {**constants, **made.inputs})
     outputs = tuple(result.outputs[f"result{number}"] for number in range(len(made.chains)))
-    moved = result.statistics.read_bytes + result.statistics.write_bytes
-    return Executed(bundle, tuple(remarks), outputs, moved)
+    return Executed(bundle, tuple(remarks), outputs, result.statistics)
+
+
+def placed(name: str, sencores: int, lx_planning: bool, remarks: Remarks | None = None) -> ir.Module:
+    """A program compiled from its level on until every buffer has its place."""
+    made = program(name)
+    module, stages = ir.Module.parse(made.text, context()), _stages(sencores, lx_planning)
+    wanted = [passes for level, passes in stages.items() if level not in (made.level, "bundle")]
+    run_pipeline(module, ",".join(itertools.chain(*wanted)), remarks=remarks)
+    return module
+
+
+def _stages(sencores: int, lx_planning: bool) -> dict[str, tuple[str, ...]]:
+    """The passes of each level."""
+    return dict(SpyrePipeline(sencores=sencores, lx_planning=lx_planning).stages())
 
 
 # -- what became of a program -------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from spyre_mlir.report.html import WIDTH, figure
+from spyre_mlir.report.html import WIDTH, core_choice, figure
 from spyre_mlir.report.owners import Axis, Owners, owners
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import CHARACTER, Page
@@ -25,8 +25,10 @@ def panel(facts: ProgramFacts) -> str:
     shown = max(facts.operations, key=lambda each: (each.execution.total_ns, -each.position))
     numbers: dict[Owners, int] = {}
     of_operation: dict[int, int] = {}
+    of_design: dict[str, Owners] = {}
     for operation in (shown, *facts.operations):
-        found = owners(operation.design)
+        name = operation.design.filename
+        found = of_design[name] if name in of_design else of_design.setdefault(name, owners(operation.design))
         if found in numbers or len(numbers) < _MOST:
             of_operation[operation.position] = numbers.setdefault(found, len(numbers))
     options = (
@@ -38,9 +40,10 @@ def panel(facts: ProgramFacts) -> str:
     return "\n".join(
         [
             "<p>A cell is a part of the result, along the two dims that are split most; colour and numbers say which"
-            " cores own it.</p>",
-            f'<p><label>Operation <select id="divided">{"".join(options)}</select></label>',
-            f" {left_out:,} operations are left out.</p>" if left_out else "</p>",
+            " cores own it; what the chosen core owns has a black frame.</p>",
+            f'<p class="tools"><label>Operation <select id="divided">{"".join(options)}</select></label>',
+            f" {left_out:,} operations are left out." if left_out else "",
+            f"{core_choice()}</p>",
             *(_division(found, number) for found, number in numbers.items()),
         ]
     )
@@ -92,7 +95,8 @@ def _picture(found: Owners) -> str:
 
 
 def _cell(page: Page, x: float, y: float, width: float, cores: Sequence[int], text: str) -> None:
-    page.add(f"<g><title>cores {escape(', '.join(map(str, cores)))}</title>")
+    owning = escape(", ".join(map(str, cores)))
+    page.add(f'<g class="cell" data-cores="{" ".join(map(str, cores))}"><title>cores {owning}</title>')
     fill = (
         f"hsl({360 * cores[0] / device().cores:.0f},65%,{78 if cores[0] % 2 else 86}%)"
         if cores

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, BufferFacts, operand_name
-from spyre_mlir.report.html import WIDTH, bytes_text, count, figure, fitting, legend, time_text
+from spyre_mlir.report.html import WIDTH, anchor, bytes_text, count, figure, fitting, legend, time_text
 from spyre_mlir.report.lanes import Lane, lanes
 from spyre_mlir.report.lx_picture import FILLS
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
@@ -37,7 +37,7 @@ def panel(facts: ProgramFacts) -> str:
     note = (
         "<p>Time goes down. A lane is a buffer, from the operation that writes it to the one that reads it last; a"
         " circle is where an argument is read first. Hover for layouts, addresses and reasons, or use the arrow keys."
-        " A click on an operation shows its division.</p>"
+        " A click on an operation shows all about it.</p>"
     )
     return f'{note}<div class="scroll" tabindex="-1">{figure(_Drawing(facts).draw(), "Program graph", walk=True)}</div>'
 
@@ -76,7 +76,8 @@ class _Drawing:
 
     def _row(self, operation: Operation, longest: float) -> None:
         page, top = self.page, _TOP + operation.position * _ROW
-        page.add(f'<g class="item row" data-operation="{operation.position}">')
+        place = f'href="#{anchor(operation.position)}" data-operation="{operation.position}"'
+        page.add(f'<a class="item row" {place}>')
         page.add(f"<title>{escape(_operation_text(operation))}</title>")
         page.rectangle("ground", self.left, top, WIDTH - self.left, _ROW)
         page.rectangle("node", self.left, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
@@ -92,7 +93,7 @@ class _Drawing:
         width = (_TIME - 76) * operation.execution.total_ns / max(longest, 1e-9)
         page.rectangle("time", self.time, top + 8, max(width, 0.5), _ROW - 16)
         page.text(WIDTH, base, time_text(operation.execution.total_ns), anchor="end")
-        page.add("</g>", WIDTH, top + _ROW)
+        page.add("</a>", WIDTH, top + _ROW)
 
     # -- buffers ---------------------------------------------------------------------------------------
 

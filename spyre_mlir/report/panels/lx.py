@@ -1,20 +1,112 @@
-"""The map of the scratchpads, as ``spyre-report --lx`` draws it."""
+"""The map of the scratchpads over time, drawn by the script of the page, and tables of what is and is not in them."""
 
 from __future__ import annotations
 
-from spyre_mlir.report import lx_page
-from spyre_mlir.report.html import count
+from collections.abc import Sequence
+from itertools import pairwise
+
+from spyre_mlir.report.html import MORE, Cell, Column, Steps, chart, count, legend_line, table
+from spyre_mlir.report.lx_map import LxMap, PlacedBuffer, SpilledBuffer
+from spyre_mlir.report.lx_picture import FILLS, NOTHING
 from spyre_mlir.report.program_facts import ProgramFacts
 
-#: The map of more steps would be most of the page.
-_LARGEST = 1000
+#: Buffers in a table, so that the page stays small.
+_MOST = 2000
+
+_SPILLED = (
+    Column("buffer", 12),
+    Column("written by", 6),
+    Column("steps", 8),
+    Column("bytes", 9, is_number=True),
+    Column("read (B)", 9, is_number=True),
+    Column("written (B)", 9, is_number=True),
+    Column("why it is not in LX", 47),
+)
+_PLACED = (
+    Column("buffer", 20),
+    Column("written by", 10),
+    Column("steps", 12),
+    Column("address", 12, is_number=True),
+    Column("bytes", 12, is_number=True),
+    Column("cores", 8, is_number=True),
+    Column("in place of", 26),
+)
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The map, or for a large program how to get it."""
-    if len(facts.map.steps) > _LARGEST:
-        return (
-            f"<p>The program has {count(len(facts.map.steps), 'step')}; <code>spyre-report --lx DIR -o lx.html</code>"
-            " draws their map as a page of its own.</p>"
-        )
-    return lx_page.content(facts.map)
+    """The chart, and below it the buffers in device memory and those in LX."""
+    map_ = facts.map
+    if not map_.steps:
+        return "<p>The program has no operation, so nothing is in the scratchpads.</p>"
+    return "\n".join(
+        [
+            f"<p>{_told(map_)} Boxes are what the chosen core holds, over the steps of the program; a box drawn over"
+            " half a step of another takes its place. Ctrl and the wheel zoom, drag moves, a click on a box shows the"
+            " operation that writes it.</p>",
+            legend_line((f"written by: {name}", fill) for name, fill in FILLS.items()),
+            chart("lx-chart", "LX map", stretches=True),
+            "<h3>Not in LX</h3>",
+            *_spilled(map_),
+            "<h3>In LX</h3>",
+            *_placed(map_),
+        ]
+    )
+
+
+def _told(map_: LxMap) -> str:
+    return (
+        f"{count(len(map_.placed), 'buffer')} in LX, in {count(len(map_.chains), 'place')}, {len(map_.spilled):,}"
+        f" spilled to device memory. The highest ends at {map_.peak:,} of {map_.capacity:,} bytes per core."
+    )
+
+
+def _spilled(map_: LxMap) -> list[str]:
+    if not map_.spilled:
+        return ["<p>Every buffer of this program that is no argument or result is in LX.</p>"]
+    note = "Bytes are those of all cores; read and written is what a run moves, a load that several cores share once."
+    ordered = sorted(map_.spilled, key=lambda buffer: -buffer.traffic)
+    return _listing(note, "spilled-table", _SPILLED, list(map(_spilled_row, ordered)))
+
+
+def _spilled_row(buffer: SpilledBuffer) -> tuple[Cell, ...]:
+    return (
+        buffer.name,
+        _writer(buffer.writer),
+        f"{buffer.first} to {buffer.last}",
+        buffer.bytes,
+        buffer.read_bytes,
+        buffer.written_bytes,
+        "; ".join(buffer.reasons) or "the bundle does not say",
+    )
+
+
+def _placed(map_: LxMap) -> list[str]:
+    if not map_.chains:
+        return [f"<p>{NOTHING}</p>"]
+    note = "Bytes and addresses are those of one core, the same on all cores that hold the buffer."
+    before = {child.name: parent.name for chain in map_.chains for parent, child in pairwise(chain)}
+    rows = [_placed_row(buffer, before.get(buffer.name, "")) for buffer in map_.placed]
+    return _listing(note, "placed-table", _PLACED, rows)
+
+
+def _placed_row(buffer: PlacedBuffer, parent: str) -> tuple[Cell, ...]:
+    steps = f"{buffer.first} to {buffer.last}"
+    return buffer.name, _writer(buffer.writer), steps, buffer.address, buffer.bytes, buffer.cores, parent
+
+
+def _writer(step: int | None) -> Cell:
+    return "never written" if step is None else Steps((step,))
+
+
+def _listing(
+    note: str, identifier: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
+) -> list[str]:
+    left_out = len(rows) - _MOST
+    return [
+        f"<p>{note}{f' The first {_MOST:,} of {len(rows):,} buffers.' if left_out > 0 else ''}</p>",
+        '<div class="listing">',
+        '<p><label>Filter <input type="search"/></label> <span class="found"></span></p>',
+        table(identifier, columns, rows[:_MOST]),
+        MORE,
+        "</div>",
+    ]

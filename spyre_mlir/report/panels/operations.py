@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyre_mlir.report.html import MORE, Cell, Column, table
+from spyre_mlir.report.html import MORE, Cell, Column, Steps, table
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 
 COLUMNS = (
@@ -27,10 +27,10 @@ def panel(facts: ProgramFacts) -> str:
         [
             "<p>Time (microseconds), traffic and spill (bytes) are those of all runs; spill is the part of the traffic"
             " that goes to and from buffers that are no arguments and not in LX. A click on the name of a column"
-            " sorts.</p>",
+            " sorts, one on a row shows the operation.</p>",
             '<div class="listing">',
             '<p><label>Filter <input type="search"/></label> <span class="found"></span></p>',
-            table("operations-table", COLUMNS, map(_row, facts.operations)),
+            table("operations-table", COLUMNS, map(_row, facts.operations), of_operations=True),
             MORE,
             "</div>",
         ]
@@ -39,7 +39,7 @@ def panel(facts: ProgramFacts) -> str:
 
 def _row(operation: Operation) -> tuple[Cell, ...]:
     return (
-        operation.position,
+        Steps((operation.position,)),
         operation.opcode,
         operation.cores,
         operation.slices,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from html import escape
 
 from spyre_mlir.remarks import Remark
-from spyre_mlir.report.html import MORE, Cell, Column, table
+from spyre_mlir.report.html import MORE, Cell, Column, Steps, table
+from spyre_mlir.report.page_data import remark_steps
 from spyre_mlir.report.program_facts import ProgramFacts
 
 #: Remarks in a page, so that it stays small.
@@ -15,10 +16,11 @@ _COLUMNS = (
     Column("pass", 13),
     Column("decision", 8),
     Column("operation", 10),
-    Column("reason", 41),
+    Column("reason", 37),
     Column("before", 8, is_number=True),
     Column("after", 8, is_number=True),
-    Column("source", 12),
+    Column("steps", 8),
+    Column("source", 8),
 )
 
 
@@ -37,14 +39,14 @@ def panel(facts: ProgramFacts) -> str:
             '<div class="listing">',
             f'<p><label>Pass <select class="of-column"><option value="">all</option>{passes}</select></label>',
             '<label>Filter <input type="search"/></label> <span class="found"></span></p>',
-            table("remarks-table", _COLUMNS, map(_row, shown)),
+            table("remarks-table", _COLUMNS, map(_row, shown, remark_steps(facts))),
             MORE,
             "</div>",
         ]
     )
 
 
-def _row(remark: Remark) -> tuple[Cell, ...]:
+def _row(remark: Remark, steps: tuple[int, ...]) -> tuple[Cell, ...]:
     costs = ("" if cost is None else f"{cost:,}" for cost in (remark.before, remark.after))
     source = remark.op_location.rpartition("/")[2]
-    return remark.pass_name, remark.kind, remark.op_name, remark.reason, *costs, source
+    return remark.pass_name, remark.kind, remark.op_name, remark.reason, *costs, Steps(steps), source

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from spyre_mlir.report.html import WIDTH, figure, legend, time_text
+from spyre_mlir.report.html import WIDTH, anchor, figure, legend, time_text
 from spyre_mlir.report.lx_picture import FILLS
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import Page
@@ -136,9 +136,9 @@ def _point(page: Page, x: float, y: float, sharing: Sequence[Operation]) -> None
     lines = [_point_text(each) for each in sharing[:5]]
     lines += [f"and {len(sharing) - 5:,} more here"] if len(sharing) > 5 else []
     told = escape("\n".join(lines))
-    page.add(f'<g class="item point"><title>{told}</title>')
+    page.add(f'<a class="item point" href="#{anchor(sharing[0].position)}"><title>{told}</title>')
     page.add(
-        f'<circle class="dotted" cx="{x}" cy="{y}" r="5" fill="{FILLS[sharing[0].category]}"/></g>', x, y
+        f'<circle class="dotted" cx="{x}" cy="{y}" r="5" fill="{FILLS[sharing[0].category]}"/></a>', x, y
     )
 
 

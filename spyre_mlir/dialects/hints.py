@@ -1,0 +1,206 @@
+"""Hints in IR: the attributes of working-set reduction, and the locations that carry hints.
+
+From the source to level *device ops* a hint rides on locations, which survive every rewrite::
+
+    loc(fused<{sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]}>["model.py":12:0])
+
+At that level ``sdsc.hints`` and ``sdsc.dims`` are attributes of the operations, until ``sdsc.tiling`` takes their
+place. The manual of the attributes is that of the ``sdsc`` dialect.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from spyre_mlir.dialects.attributes import from_attribute, to_attribute
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.tiling import Hint, TiledLoop
+
+HINTS, DIMS, DIM_SIZES, TILING = "sdsc.hints", "sdsc.dims", "sdsc.dim_sizes", "sdsc.tiling"
+
+_HINTS_FORM = 'a list like [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}], outermost hint first'
+_DIMS_FORM = 'a list of lists of names like [["M"], ["K"], []], one per iteration dim'
+_SIZES_FORM = "a dictionary of positive sizes like {M = 64 : i64}"
+_TILING_FORM = 'a list like [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}], outermost loop first'
+
+
+# -- attributes ---------------------------------------------------------------------------------------
+
+
+def hints_attr(hints: Sequence[Hint]) -> ir.ArrayAttr:
+    """``sdsc.hints`` from hints, outermost first. Needs a current context."""
+    return to_attribute(
+        [
+            {"id": hint.id, "tiles": [{"dim": dim, "count": count} for dim, count in hint.tiles]}
+            for hint in hints
+        ]
+    )
+
+
+def hints_of(attr: ir.Attribute, location: ir.Location) -> tuple[Hint, ...]:
+    """The hints of ``sdsc.hints``, outermost first; ``CompileError`` at ``location`` for anything else."""
+    hints = tuple(_hint(entry, location) for entry in _list(attr, HINTS, _HINTS_FORM, location))
+    for outer, inner in itertools.pairwise(hints):
+        if inner.id <= outer.id:
+            raise CompileError(
+                f"hint {inner.id} is inside of hint {outer.id}; an inner hint has the larger id",
+                location_of(location),
+            )
+    return hints
+
+
+def _hint(entry: Any, location: ir.Location) -> Hint:
+    match entry:
+        case {"id": int(number), "tiles": [*given]} if number > 0:
+            tiles = tuple(_tile(tile, location) for tile in given)
+        case _:
+            raise _malformed(HINTS, _HINTS_FORM, location)
+    for dim, _ in tiles:
+        if [name for name, _ in tiles].count(dim) > 1:
+            raise CompileError(f"hint {number} cuts '{dim}' twice", location_of(location))
+    return Hint(number, tiles)
+
+
+def _tile(entry: Any, location: ir.Location) -> tuple[str, int]:
+    match entry:
+        case {"dim": str(dim), "count": int(count)}:
+            if count < 1:
+                raise CompileError(
+                    f"a hint cuts '{dim}' into {count} tiles; expected 1 or more", location_of(location)
+                )
+            return dim, count
+    raise _malformed(HINTS, _HINTS_FORM, location)
+
+
+def dims_attr(dims: Sequence[Sequence[str]]) -> ir.ArrayAttr:
+    """``sdsc.dims`` of an operation from the names of each iteration dim. Needs a current context."""
+    return to_attribute([list(names) for names in dims])
+
+
+def dims_of(op: ir.Operation) -> tuple[tuple[str, ...], ...]:
+    """The names of each iteration dim of an operation, outermost first; ``CompileError`` if that is malformed."""
+    dims = _list(op.attributes[DIMS], DIMS, _DIMS_FORM, op.location)
+    if not all(_is_names(names) for names in dims):
+        raise _malformed(DIMS, _DIMS_FORM, op.location)
+    return tuple(tuple(names) for names in dims)
+
+
+def argument_dims(attributes: Mapping[str, ir.Attribute], location: ir.Location) -> tuple[str, ...] | None:
+    """The names of the storage of an argument, outermost first; None if it has none."""
+    if DIMS not in attributes:
+        return None
+    form = 'a list of names like ["M", "K"]'
+    names = _list(attributes[DIMS], DIMS, form, location)
+    if not _is_names(names):
+        raise _malformed(DIMS, form, location)
+    return tuple(names)
+
+
+def dim_sizes_of(func: ir.Operation) -> dict[str, int]:
+    """The declared dims of a function and their sizes in elements; {} if it declares none."""
+    if DIM_SIZES not in func.attributes:
+        return {}
+    sizes = _plain(func.attributes[DIM_SIZES])
+    if not isinstance(sizes, dict) or not all(isinstance(size, int) and size > 0 for size in sizes.values()):
+        raise _malformed(DIM_SIZES, _SIZES_FORM, func.location)
+    return sizes
+
+
+def tiling_attr(loops: Sequence[TiledLoop]) -> ir.ArrayAttr:
+    """``sdsc.tiling`` from the loops around an operation, outermost first. Needs a current context."""
+    return to_attribute([{"loop": each.loop, "dim": each.dim, "tiles": each.tiles} for each in loops])
+
+
+def tiling_of(op: ir.Operation) -> tuple[TiledLoop, ...]:
+    """The loops that are decided for an operation, outermost first; () if there are none."""
+    if TILING not in op.attributes:
+        return ()
+    return tuple(
+        _loop(entry, op) for entry in _list(op.attributes[TILING], TILING, _TILING_FORM, op.location)
+    )
+
+
+def _loop(entry: Any, op: ir.Operation) -> TiledLoop:
+    match entry:
+        case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles)} if dim >= 0 and tiles > 0:
+            return TiledLoop(loop, dim, tiles)
+    raise _malformed(TILING, _TILING_FORM, op.location)
+
+
+def _list(attr: ir.Attribute, name: str, form: str, location: ir.Location) -> list[Any]:
+    found = _plain(attr)
+    if not isinstance(found, list):
+        raise _malformed(name, form, location)
+    return found
+
+
+def _plain(attr: ir.Attribute) -> Any:
+    try:
+        return from_attribute(attr)
+    except TypeError:
+        return None
+
+
+def _is_names(names: Any) -> bool:
+    return isinstance(names, list) and all(isinstance(name, str) for name in names)
+
+
+def _malformed(name: str, form: str, location: ir.Location) -> CompileError:
+    return CompileError(f"'{name}' must be {form}", location_of(location))
+
+
+# -- locations ----------------------------------------------------------------------------------------
+
+
+def with_hints(location: ir.Location, hints: ir.Attribute) -> ir.Location:
+    """A location that carries ``sdsc.hints``, for source positions the same as before."""
+    return ir.Location.fused([location], metadata=ir.DictAttr.get({HINTS: hints}, context=location.context))
+
+
+def hints_in(location: ir.Location) -> ir.Attribute | None:
+    """The ``sdsc.hints`` that a location carries, the outermost in its tree; None without any."""
+    if isinstance(location, ir.FusedLoc):
+        metadata = _metadata(location)
+        if metadata is not None and HINTS in metadata:
+            return metadata[HINTS]
+    return next((found for part in _parts(location) if (found := hints_in(part)) is not None), None)
+
+
+def without_hints(location: ir.Location) -> ir.Location:
+    """A location without the hints that it carries."""
+    parts = [without_hints(part) for part in _parts(location)]
+    if isinstance(location, ir.FusedLoc):
+        return _fused(parts, _metadata(location), location)
+    if isinstance(location, ir.CallSiteLoc):
+        return ir.Location.callsite(parts[0], parts[1:], context=location.context)
+    if isinstance(location, ir.NameLoc):
+        return ir.Location.name(location.name_str, parts[0], context=location.context)
+    return location
+
+
+def _fused(parts: Sequence[ir.Location], metadata: ir.DictAttr | None, location: ir.FusedLoc) -> ir.Location:
+    if metadata is None:
+        return ir.Location.fused(parts, metadata=location.metadata, context=location.context)
+    left = {entry.name: entry.attr for entry in metadata if entry.name != HINTS}
+    if not left and len(parts) == 1:
+        return parts[0]
+    kept = ir.DictAttr.get(left, context=location.context) if left else None
+    return ir.Location.fused(parts, metadata=kept, context=location.context)
+
+
+def _metadata(location: ir.FusedLoc) -> ir.DictAttr | None:
+    if location.metadata is None:
+        return None
+    metadata = location.metadata.maybe_downcast()  # the bindings give it by its base class
+    return metadata if isinstance(metadata, ir.DictAttr) else None
+
+
+def _parts(location: ir.Location) -> list[ir.Location]:
+    if isinstance(location, ir.FusedLoc):
+        return list(location.locations)
+    if isinstance(location, ir.CallSiteLoc):
+        return [location.callee, location.caller]
+    return [location.child_loc] if isinstance(location, ir.NameLoc) else []

@@ -1,0 +1,170 @@
+"""Names of tensor dims and hints on how to tile them, from the source of a model to its FX graph.
+
+::
+
+    declare_tensor_dim("M", 64)
+    name_tensor_dims(x, ["M", "K"])          # x is made of M rows of K elements, whatever its shape
+    with spyre_hint(tiles={"M": 8}):         # in the model: what is computed here is tiled in 8 along M
+        y = x @ w
+
+Every ``with`` that is entered is one hint. It has a number that grows, so an inner hint has a larger one
+than those around it, and a loop over layers makes one hint per layer. The hints ride on the annotations of
+``torch.fx.traceback``, which torch.export, torch.compile and decompositions hand on from node to node;
+``resolve_hints`` turns them into ``node.meta["sdsc.hints"]``. Outside of a compiler they do nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._dynamo.eval_frame import skip_code
+from torch.fx import Graph, Node
+from torch.fx.traceback import annotate, preserve_node_meta
+from torch.utils.weak import WeakIdKeyDictionary
+
+from spyre_mlir.device_tensor import DeviceTensor
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.locations import HINTS, source_of
+
+#: The key of an annotation is this and the number of the hint; the underscore hides it from other readers.
+_PREFIX = "_spyre_hint."
+
+_sizes: dict[str, int] = {}
+#: By identity: the names of a tensor go when it goes.
+_names = WeakIdKeyDictionary()
+_numbers = itertools.count(1)
+
+
+def declare_tensor_dim(name: str, size: int) -> None:
+    """Declare a named dim of ``size`` elements, for all models of this process."""
+    if not isinstance(name, str) or not name:
+        raise CompileError(f"The name of a dim is a text that is not empty, not {name!r}.")
+    if not _is_positive(size):
+        raise CompileError(f"The size of dim '{name}' must be a positive integer, not {size!r}.")
+    if _sizes.get(name, size) != size:
+        raise CompileError(
+            f"Dim '{name}' is declared with size {_sizes[name]} already, so it cannot have size {size}; "
+            "take another name, or start again with clear_tensor_dims()."
+        )
+    _sizes[name] = size
+
+
+def clear_tensor_dims() -> None:
+    """Forget all declared dims, and the names of all tensors."""
+    _sizes.clear()
+    _names.clear()
+
+
+def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
+    """Say which declared dims an input or a parameter is made of, outermost first, as it lies in memory.
+
+    They may be more or fewer than the dims of its shape: only the number of elements must be the same.
+    """
+    if torch.compiler.is_compiling():
+        _refuse_inside_of_a_model()
+    if not isinstance(tensor, (torch.Tensor, DeviceTensor)):
+        raise CompileError(f"Only the dims of tensors have names, not those of a {type(tensor).__name__}.")
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise CompileError(f"The names of dims are a list of texts, not {names!r}.")
+    _check_names(tensor, names)
+    _names[tensor] = tuple(names)
+
+
+def _check_names(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
+    for at, name in enumerate(names):
+        if not isinstance(name, str) or name not in _sizes:
+            raise CompileError(
+                f"Dim {name!r} is not declared; call declare_tensor_dim({name!r}, size) first."
+            )
+        if name in names[:at]:
+            raise CompileError(f"A tensor cannot have the dim '{name}' twice.")
+    shape = tuple(tensor.shape)
+    if math.prod(shape) != math.prod(_sizes[name] for name in names):
+        sizes = ", ".join(f"{name} = {_sizes[name]}" for name in names)
+        raise CompileError(f"The dims {sizes} do not make up a tensor of shape {list(shape)}.")
+
+
+# Dynamo calls it while it traces: an exception of traced code would only send the model back to Python.
+@torch.compiler.assume_constant_result
+def _refuse_inside_of_a_model() -> None:
+    raise CompileError(
+        "name_tensor_dims names the dims of inputs and parameters: call it before the model runs, not inside."
+    )
+
+
+def names_of(tensor: Any) -> tuple[str, ...]:
+    """The names that a tensor was given; () if it has none."""
+    return _names.get(tensor, ()) if isinstance(tensor, (torch.Tensor, DeviceTensor)) else ()
+
+
+def dim_sizes() -> dict[str, int]:
+    """The size of every declared dim, in elements."""
+    return dict(_sizes)
+
+
+def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager:
+    """Tile what is computed inside: each named dim in so many tiles of equal size, the first outermost."""
+    annotation = annotate({_next_key(): dict(tiles)})
+    return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
+
+
+# After a graph break Dynamo would compile the function alone, and cannot return an annotation from it.
+skip_code(spyre_hint.__code__)
+
+
+# What a trace sees is a constant: counting is not the model's business.
+@torch.compiler.assume_constant_result
+def _next_key() -> str:
+    return f"{_PREFIX}{next(_numbers)}"
+
+
+@contextlib.contextmanager
+def _recorded(annotation: contextlib.AbstractContextManager) -> Iterator[None]:
+    """An annotation that torch.export keeps also where its caller does not ask for it, as Dynamo does."""
+    with annotation, preserve_node_meta():
+        yield
+
+
+def resolve_hints(graph: Graph) -> bool:
+    """Whether a graph has hints; they become ``sdsc.hints`` in the ``meta`` of each operation, outermost first.
+
+    A hint is ``{"id": 2, "tiles": [{"dim": "M", "count": 8}]}``. The ids are those of one graph, from 1, so
+    they do not depend on what was compiled before.
+    """
+    hinted = {
+        node: annotated
+        for node in graph.nodes
+        if node.op != "placeholder" and (annotated := _annotated(node))
+    }
+    numbers = sorted({number for annotated in hinted.values() for number in annotated})
+    ids = {number: at for at, number in enumerate(numbers, start=1)}
+    for node, annotated in hinted.items():
+        node.meta[HINTS] = [
+            {"id": ids[number], "tiles": _tiles(annotated[number], node)} for number in sorted(annotated)
+        ]
+    return bool(hinted)
+
+
+def _annotated(node: Node) -> dict[int, Any]:
+    """The tiles of every hint around a node, by the number of the hint."""
+    custom = node.meta.get("custom") or {}
+    return {int(key.removeprefix(_PREFIX)): tiles for key, tiles in custom.items() if key.startswith(_PREFIX)}
+
+
+def _tiles(tiles: Mapping[str, int], node: Node) -> list[dict[str, Any]]:
+    for name, count in tiles.items():
+        if not isinstance(name, str) or not _is_positive(count):
+            raise CompileError(
+                f"A hint gives names of dims and positive numbers of tiles, not {name!r}: {count!r}.",
+                source_of(node),
+            )
+    return [{"dim": name, "count": count} for name, count in tiles.items()]
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number > 0

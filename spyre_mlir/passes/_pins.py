@@ -1,0 +1,103 @@
+"""What a plan file pins, as the attribute ``sdsc.pins`` of an operation: what later passes have to obey.
+
+    sdsc.pins = {layout = #stick.layout<..>, slices = array<i64: 1, 16>, core_order = array<i64: 1>,
+                 placement = #sdsc.lx<0>}
+
+``placement = "hbm"`` bars LX and leaves the offset open. An argument has ``layouts = [#stick.layout<..>, ..]``, one for
+each time that it is given. ``apply-plan`` writes pins, and takes them away when all is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.plans import Placement
+
+
+@dataclass(frozen=True)
+class Pins:
+    """What is pinned of one operation; None is the compiler's choice."""
+
+    layout: StickLayout | None = None
+    slices: tuple[int, ...] | None = None
+    core_order: tuple[int, ...] | None = None
+    placement: Placement | None = None
+
+
+NO_PINS = Pins()
+
+
+def set_pins(op: ir.Operation, pins: Pins) -> None:
+    """Pins an op; needs a current context."""
+    made: dict[str, ir.Attribute] = {}
+    if pins.layout is not None:
+        made["layout"] = stick.layout_attr(pins.layout)
+    if pins.slices is not None:
+        made["slices"] = ir.DenseI64ArrayAttr.get(pins.slices)
+    if pins.core_order is not None:
+        made["core_order"] = ir.DenseI64ArrayAttr.get(pins.core_order)
+    if pins.placement is not None:
+        made["placement"] = _placement_attr(pins.placement)
+    if made:
+        op.attributes[sdsc.PINS] = ir.DictAttr.get(made)
+
+
+def pins_of(op: ir.Operation) -> Pins:
+    """What is pinned of an op."""
+    if sdsc.PINS not in op.attributes:
+        return NO_PINS
+    found = ir.DictAttr(op.attributes[sdsc.PINS])
+    return Pins(
+        stick.layout_from(found["layout"], op.results[0].type) if "layout" in found else None,
+        _integers(found, "slices"),
+        _integers(found, "core_order"),
+        _placement(found["placement"]) if "placement" in found else None,
+    )
+
+
+def argument_layouts(attributes: Mapping[str, ir.Attribute], type_: ir.Type) -> tuple[StickLayout, ...]:
+    """The layouts that are pinned for an argument; () without any."""
+    if sdsc.PINS not in attributes:
+        return ()
+    layouts = ir.ArrayAttr(ir.DictAttr(attributes[sdsc.PINS])["layouts"])
+    return tuple(stick.layout_from(attr, type_) for attr in layouts)
+
+
+def refused(op: ir.Operation, pin: str, reason: str):
+    """The error for a pin that cannot hold, at the source line of the op."""
+    return fail(op, f"the plan pins {pin} for '{sdsc.name_of(op)}', which cannot hold: {reason}")
+
+
+def _integers(found: ir.DictAttr, name: str) -> tuple[int, ...] | None:
+    return tuple(ir.DenseI64ArrayAttr(found[name])) if name in found else None
+
+
+def _placement_attr(placement: Placement) -> ir.Attribute:
+    if placement.memory == "lx":
+        assert isinstance(placement.at, int)
+        return sdsc.lx_attr(placement.at)
+    if placement.memory == "pool":
+        assert isinstance(placement.at, int)
+        return sdsc.hbm_attr("pool", placement.at)
+    return sdsc.hbm_attr(str(placement.at), 0) if placement.memory == "argument" else ir.StringAttr.get("hbm")
+
+
+def _placement(attr: ir.Attribute) -> Placement:
+    return Placement("hbm") if isinstance(attr, ir.StringAttr) else placement_from(attr)
+
+
+def placement_from(attr: sdsc.HbmAttr | sdsc.LxAttr) -> Placement:
+    """The placement that a pass decided, as plans write it."""
+    if isinstance(attr, sdsc.LxAttr):
+        return Placement("lx", ir.IntegerAttr(attr.address).value)
+    base = ir.StringAttr(attr.base).value
+    return (
+        Placement("pool", ir.IntegerAttr(attr.offset).value)
+        if base == "pool"
+        else Placement("argument", base)
+    )

@@ -1,0 +1,264 @@
+"""Makes a plan file hold: its entries become pins that later passes obey, and are checked when all is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NoReturn
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.files import read_text
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout
+from spyre_mlir.layout.written import same_order
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._dividing import Divider, checked_cores, pinned_division
+from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, is_compute
+from spyre_mlir.passes._pins import Pins, refused, set_pins
+from spyre_mlir.passes._plan_facts import current_plan, planned_function
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.plans import Placement, Plan, PlannedArgument, PlannedOperation, read_plan
+
+#: What the first part of the name of an inserted operation may be besides an operation or an argument.
+_NAMELESS = ("constant", "buffer", "loop")
+
+
+@dataclass(frozen=True)
+class ApplyPlan(Pass):
+    """Pin what a plan file says of the choices that come after ``level``, and check those before.
+
+    ``file`` is the plan file; without it the module carries the plan as ``sdsc.plan``. After *device-ops*, names,
+    shapes and types are compared with the program, and layouts are pinned for ``choose-layouts``; after *laid-out*,
+    slices for ``work-distribution`` and ``align-divisions``; after *divided*, when clones are there, placements for
+    ``scratchpad-planning`` and ``place-in-hbm``. After *placed* no pin is left, and everything that the plan says
+    holds. What cannot hold is an error that names operation, pin and reason. ``sencores`` is the number of cores,
+    ``uneven`` lets pinned slices differ.
+
+    Before: ``name-operations``.
+
+        sdsc.pins = {placement = #sdsc.lx<0>, slices = array<i64: 1, 16>}
+    """
+
+    name: ClassVar[str] = "apply-plan"
+    level: Literal["device-ops", "laid-out", "divided", "placed"] = "device-ops"
+    file: str = ""
+    sencores: int = 32
+    uneven: bool = False
+
+    def run(self, module: ir.Operation) -> None:
+        func = planned_function(module)
+        applied = _Applied(func, self._read(module), checked_cores(self.sencores), self.uneven)
+        with module.context, func.location:
+            if self.level == "device-ops":
+                applied.start()
+            elif self.level == "laid-out":
+                applied.after_layouts()
+            elif self.level == "divided":
+                applied.after_divisions()
+            else:
+                applied.finish()
+                if sdsc.PLAN in module.attributes:
+                    del module.attributes[sdsc.PLAN]
+
+    def _read(self, module: ir.Operation) -> Plan:
+        if self.file:
+            return read_plan(read_text(self.file), self.file)
+        if sdsc.PLAN not in module.attributes:
+            raise CompileError(f"apply-plan needs a file, or a module with the attribute '{sdsc.PLAN}'")
+        return read_plan(ir.StringAttr(module.attributes[sdsc.PLAN]).value, "plan")
+
+
+class _Applied:
+    """A plan and the function that it is about; needs a current context."""
+
+    def __init__(self, func: ir.Operation, plan: Plan, cores: int, uneven: bool) -> None:
+        self.func, self.plan, self.cores, self.uneven = func, plan, cores, uneven
+        self.ops = {sdsc.name_of(op): op for op in all_ops(func) if is_compute(op)}
+        if None in self.ops:
+            raise fail(self.ops[None], "this operation has no sdsc.name; run name-operations first")
+        self.arguments = list(func.regions[0].blocks[0].arguments)
+        hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
+        self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
+
+    def start(self) -> None:
+        """Is it a plan of this program? Then layouts are pinned."""
+        layouts: dict[int, list[StickLayout]] = {}
+        for entry in self.plan.arguments:
+            number = self._argument(entry)
+            self._check_type(entry, f"argument '{entry.name}'", self.arguments[number], entry.path)
+            if entry.layout is not None:
+                value = self._layout(entry, self.arguments[number], f"{entry.path}.layout")
+                layouts.setdefault(number, []).append(value)
+        self._pin_arguments(layouts)
+        for entry in self.plan.operations:
+            op = self.ops.get(entry.name)
+            if op is None:
+                self._check_source(entry)
+                continue
+            self._check_type(entry, f"operation '{entry.name}'", op.results[0], f"{entry.path}.result")
+            set_pins(op, Pins(layout=self._result_layout(entry, op)))
+
+    def after_layouts(self) -> None:
+        """The layouts are those of the plan; slices and placements are pinned."""
+        self._pin_arguments({})
+        for entry in self.plan.arguments:
+            number = self.labels.get(entry.name)
+            if number is None:
+                self._fail(
+                    f"{entry.path}.name", f"is '{entry.name}', which is not needed: leave the entry out"
+                )
+            if entry.layout is not None:
+                path = f"{entry.path}.layout"
+                value = self.arguments[number]
+                self._check_layout(f"argument '{entry.name}'", value, self._layout(entry, value, path), path)
+        for entry, op in self._found():
+            wanted = self._result_layout(entry, op)
+            if wanted is not None:
+                path = f"{entry.path}.result.layout"
+                self._check_layout(f"'{entry.name}'", op.results[0], wanted, path)
+            self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order, placement=entry.placement))
+
+    def after_divisions(self) -> None:
+        """Clones take the slices of the plan; placements are pinned."""
+        memory, divider = Memory(self.func), Divider()
+        for entry, op in self._found():
+            set_pins(op, Pins(slices=entry.slices, core_order=entry.core_order))
+            if sdsc.OPTIONAL in op.attributes and entry.slices is not None:
+                opcode, space, _ = memory.space(op)
+                splits, order = pinned_division(op, opcode, space, self.cores, self.uneven)
+                divider.divide(op, opcode, space, splits, order)
+            self._pin(op, Pins(placement=entry.placement))
+
+    def finish(self) -> None:
+        """All that the plan says is so, and no pins are left."""
+        found = {each.name: each for each in current_plan(self.func).operations}
+        missing = [each.name for each in self.plan.operations if each.name not in found]
+        if missing:
+            names = ", ".join(f"'{name}'" for name in missing)
+            text = (
+                f"The compiler does not insert {names} with these pins: leave out what the plan says of it."
+            )
+            raise CompileError(text, self.plan.filename)
+        for entry, op in self._found():
+            self._compare(entry, found[entry.name], op)
+            if sdsc.PINS in op.attributes:
+                del op.attributes[sdsc.PINS]
+
+    # -- the program and the plan ---------------------------------------------------------------------
+
+    def _found(self) -> list[tuple[PlannedOperation, ir.Operation]]:
+        """The entries whose operations are there already."""
+        return [(each, self.ops[each.name]) for each in self.plan.operations if each.name in self.ops]
+
+    def _argument(self, entry: PlannedArgument) -> int:
+        """The number of an argument; of one that will be given once more, that of its host array."""
+        if entry.name in self.labels:
+            return self.labels[entry.name]
+        source, _, number = entry.name.rpartition("@")
+        if source not in self.labels or not number.isdigit():
+            known = ", ".join(self.labels) or "none"
+            self._fail(
+                f"{entry.path}.name", f"is '{entry.name}', which is no argument of this program ({known})"
+            )
+        return self.labels[source]
+
+    def _check_source(self, entry: PlannedOperation) -> None:
+        """A name that is not there yet must be that of an operation which the compiler may insert."""
+        source, _, inserted = entry.name.partition("/")
+        known = source in self.ops or source.partition("@")[0] in self.labels or source in _NAMELESS
+        if not inserted or not known:
+            path = f"{entry.path}.name"
+            self._fail(path, f"is '{entry.name}', which is no operation of this program")
+
+    def _check_type(
+        self, entry: PlannedArgument | PlannedOperation, what: str, value: ir.Value, path: str
+    ) -> None:
+        shape, dtype = shape_of(value), element_of(value)
+        if entry.shape not in (None, shape):
+            self._fail(
+                f"{path}.shape", f"is {list(entry.shape or ())}, but {what} has the shape {list(shape)}"
+            )
+        if entry.dtype not in (None, dtype):
+            self._fail(f"{path}.dtype", f"is {entry.dtype}, but {what} has the type {dtype}")
+
+    # -- pins -----------------------------------------------------------------------------------------
+
+    def _pin(self, op: ir.Operation, pins: Pins) -> None:
+        if sdsc.PINS in op.attributes:
+            del op.attributes[sdsc.PINS]
+        set_pins(op, pins)
+
+    def _pin_arguments(self, layouts: Mapping[int, Sequence[StickLayout]]) -> None:
+        """Pins the arguments that have layouts, and takes the pins from all others."""
+        attributes = argument_attributes(self.func)
+        for number, own in enumerate(attributes):
+            own.pop(sdsc.PINS, None)
+            if number in layouts:
+                values = ir.ArrayAttr.get([stick.layout_attr(each) for each in layouts[number]])
+                own[sdsc.PINS] = ir.DictAttr.get({"layouts": values})
+        if attributes:
+            self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(own) for own in attributes])
+
+    def _result_layout(self, entry: PlannedOperation, op: ir.Operation) -> StickLayout | None:
+        if entry.layout is None:
+            return None
+        return self._layout(entry, op.results[0], f"{entry.path}.result.layout")
+
+    def _layout(self, entry: PlannedArgument | PlannedOperation, value: ir.Value, path: str) -> StickLayout:
+        """The layout that an entry names for a value."""
+        if isinstance(entry.layout, str):
+            return self._mapped(entry.layout, value, path)
+        try:
+            request = LayoutRequest.of(entry.layout, f"'{entry.name}'")
+            return request.layout(shape_of(value), element_of(value), f"'{entry.name}'")
+        except CompileError as error:
+            self._fail(path, f"cannot be: {error.message.rstrip('.')}")
+
+    def _mapped(self, text: str, value: ir.Value, path: str) -> StickLayout:
+        try:
+            attr: Any = ir.Attribute.parse(f"#stick.layout<affine_map<{text}>>")
+            if ir.AffineMapAttr(attr.map).value.n_dims != len(shape_of(value)):
+                self._fail(
+                    path, f"has another number of dims than the tensor, which has {len(shape_of(value))}"
+                )
+            layout = stick.layout_from(attr, value.type)
+        except (ir.MLIRError, ValueError):
+            self._fail(
+                path, f"is '{text}', which is no map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
+            )
+        problem = why_not_a_layout(layout)
+        if problem is not None:
+            self._fail(path, f"is no layout: {problem}")
+        return layout
+
+    # -- checks ---------------------------------------------------------------------------------------
+
+    def _check_layout(self, what: str, value: ir.Value, wanted: StickLayout, path: str) -> None:
+        layout = stick.layout_of(value.type)
+        if layout is None or not same_order(layout, wanted):
+            got = "none" if layout is None else str(stick.affine_map(layout))
+            self._fail(path, f"cannot hold: for what reads {what} the compiler makes it in the layout {got}")
+
+    def _compare(self, entry: PlannedOperation, found: PlannedOperation, op: ir.Operation) -> None:
+        for what in ("slices", "core_order", "cores"):
+            wanted, got = getattr(entry, what), getattr(found, what)
+            if wanted is not None and wanted != got:
+                raise refused(op, f"{what} {_shown(wanted)}", f"it is divided with {what} {_shown(got)}")
+        if entry.placement is not None and not _is_placed(entry.placement, found.placement):
+            raise refused(op, f"the placement {entry.placement}", f"its buffer is at {found.placement}")
+
+    def _fail(self, path: str, problem: str) -> NoReturn:
+        raise CompileError(f"The field {path} {problem}.", self.plan.filename)
+
+
+def _shown(value: Any) -> str:
+    return str(list(value) if isinstance(value, tuple) else value)
+
+
+def _is_placed(wanted: Placement, found: Placement | None) -> bool:
+    if wanted.memory == "hbm":
+        return found is not None and found.memory != "lx"
+    return wanted == found

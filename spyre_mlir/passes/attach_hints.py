@@ -1,0 +1,38 @@
+"""Moves hints from attributes into locations, where they survive every rewrite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects.hints import HINTS, hints_of, with_hints
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import all_ops, functions
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class AttachHints(Pass):
+    """Put the attribute ``sdsc.hints`` of every op into its location.
+
+        linalg.matmul {sdsc.hints = [..]} .. loc("a.mlir":3:8)
+        -> linalg.matmul .. loc(fused<{sdsc.hints = [..]}>["a.mlir":3:8])
+
+    Passes drop attributes that they do not know, but a new op has the location of the one that it replaces. The
+    frontend writes such locations itself. First in the pipeline; ``propagate-named-dims`` reads them.
+    """
+
+    name: ClassVar[str] = "attach-hints"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            for op in all_ops(func):
+                if HINTS in op.attributes:
+                    _attach(op)
+
+
+def _attach(op: ir.Operation) -> None:
+    hints = op.attributes[HINTS]
+    if hints_of(hints, op.location):
+        op.location = with_hints(op.location, hints)
+    del op.attributes[HINTS]

@@ -1,0 +1,221 @@
+"""Tells every operation under hints the names of its iteration dims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hints import (
+    DIMS,
+    HINTS,
+    argument_dims,
+    dim_sizes_of,
+    dims_attr,
+    hints_in,
+    hints_of,
+)
+from spyre_mlir.dialects.structured import Known, Structured, shape_of, structured
+from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._loops import LOOP, carried_values
+from spyre_mlir.passes._memory import COPIES, all_ops, argument_attributes, functions
+from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.tiling import NamedDim, Names, Part, Parts, UnnamedDim
+from spyre_mlir.tiling.names import best, contradict, covered, labels, mentioned, split, unnamed, viewed, whole
+    best,
+    contradict,
+    covered,
+    labels,
+    mentioned,
+    merged,
+    split,
+    unnamed,
+    whole,
+)
+
+_SAME_DIMS = (*COPIES, "stick.pin")
+_ASSEMBLED = "its parts are put together"
+
+
+@dataclass(frozen=True)
+class PropagateNamedDims(Pass):
+    """Write ``sdsc.hints`` and ``sdsc.dims``, the names of each iteration dim, on the operations of a function.
+
+    Hints come from locations, names from the arguments: ``sdsc.dims = ["M", "K"]`` names their storage, outermost
+    first, ``sdsc.dim_sizes`` of the function has the sizes. They go through operations by their indexing maps and
+    through views by sizes. An iteration dim has the names of the first operand that knows all of them.
+
+        %p = linalg.generic ins(%x, %y) {sdsc.op = #sdsc.op<"batchmatmul", {}>} .. loc(fused<{sdsc.hints = [..]}>[..])
+        -> {sdsc.op = .., sdsc.hints = [..], sdsc.dims = [["M"], ["K"], ["N"]]}
+
+    A warning where names are missing that a hint may need, do not fit a shape, or contradict each other; the
+    operation then goes on with what is known, ``[]`` for a dim without a name. A function without hints is left as
+    it is. Before: level *device ops*. After: ``lower-hints`` reads the attributes.
+    """
+
+    name: ClassVar[str] = "propagate-named-dims"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            ops = all_ops(func)
+            if any(hints_in(op.location) is not None for op in ops):
+                _Propagation(self, func).run(ops)
+
+
+class _Propagation:
+    """The names of the values of one function."""
+
+    def __init__(self, owner: PropagateNamedDims, func: ir.Operation) -> None:
+        self.owner = owner
+        self.func = func
+        self.names: dict[ir.Value, Names] = {}
+        self.warned: set[tuple[str, Part]] = set()
+        self.known: Known = {}
+
+    def run(self, ops: Sequence[ir.Operation]) -> None:
+        self._arguments()
+        for op in ops:
+            self._visit(op)
+
+    # -- arguments ------------------------------------------------------------------------------------
+
+    def _arguments(self) -> None:
+        sizes = dim_sizes_of(self.func)
+        arguments = self.func.regions[0].blocks[0].arguments
+        for argument, attributes in zip(arguments, argument_attributes(self.func), strict=True):
+            view = sdsc.host_view_of(ir.DictAttr.get(attributes), shape_of(argument))
+            name = _name_of(argument, attributes)
+            given = argument_dims(attributes, self.func.location)
+            self.names[argument] = self._argument(name, given, view, sizes)
+
+    def _argument(
+        self, name: str, given: tuple[str, ...] | None, view: HostView, sizes: dict[str, int]
+    ) -> Names:
+        """The dims of an argument from the names of its host array, of which it takes a ``view``."""
+        array = view.array_shape
+        if given is None:
+            return tuple(
+                unnamed(size, f"{name} does not name its dim {dim} of {size} elements")
+                for dim, size in enumerate(view.shape)
+            )
+        undeclared = [each for each in given if each not in sizes]
+        if undeclared:
+            return self._misfit(view, f"{name} names the dim '{undeclared[0]}', which is not declared")
+        parts = whole(NamedDim(each, sizes[each]) for each in given)
+        shown = f"{name} of shape {list(array)} has the dims {_shown(parts)}"
+        if math.prod([part.size for part in parts]) != math.prod(array):
+            return self._misfit(view, f"{shown}, of another number of elements")
+        if any(isinstance(part.dim, UnnamedDim) for dim in split(parts, array) for part in dim):
+            self._warn(self.func, f"{shown}, which do not fall on those of its shape")
+        return tuple(
+            covered(parts, size, stride, view.offset)
+            for size, stride in zip(view.shape, view.strides, strict=True)
+        )
+
+    def _misfit(self, view: HostView, reason: str) -> Names:
+        self._warn(self.func, reason)
+        return tuple(unnamed(size) for size in view.shape)
+
+    # -- operations -----------------------------------------------------------------------------------
+
+    def _visit(self, op: ir.Operation) -> None:
+        if op.name in VIEWS:
+            self.names[op.results[0]] = viewed(step_of(op), self._of(op.operands[0]))
+        elif op.name in _SAME_DIMS:
+            self.names[op.results[0]] = self._of(op.operands[0])
+        elif op.name == "tensor.insert_slice":
+            self._insertion(op)
+        elif op.name == LOOP:
+            for each in carried_values(op):
+                self.names[each.argument] = self.names[each.result] = self._of(each.initial)
+        elif (generic := structured(op, self.known)) is not None and generic.opcode:
+            self._device_op(generic)
+
+    def _of(self, value: ir.Value) -> Names:
+        """The names of a value; a constant, or what nobody has written to yet, has none."""
+        if value not in self.names:
+            self.names[value] = tuple(unnamed(size) for size in shape_of(value))
+        return self.names[value]
+
+    def _device_op(self, generic: Structured) -> None:
+        op, maps = generic.op, generic.maps
+        dims = []
+        for dim, size in enumerate(generic.extents):
+            found = [
+                self._of(value)[operand.index(dim)]
+                for value, operand in zip(generic.inputs, maps, strict=False)
+                if dim in operand
+            ]
+            dims.append(self._agreed(op, f"iteration dim {dim}", found) if found else unnamed(size))
+        self.names[generic.result] = tuple(() if dim is None else dims[dim] for dim in maps[-1])
+        op.attributes[DIMS] = dims_attr([labels(parts) for parts in dims])
+        hints = hints_in(op.location)
+        if hints is not None:
+            op.attributes[HINTS] = hints
+            tiled = {name: hint.id for hint in hints_of(hints, op.location) for name, _ in hint.tiles}
+            for dim, parts in enumerate(dims):
+                self._check_names(op, dim, parts, tiled)
+
+    def _insertion(self, op: ir.Operation) -> None:
+        """A buffer that is filled by parts: what it is called already, and what a part calls a dim that it fills."""
+        part, buffer = self._of(op.operands[0]), self._of(op.operands[1])
+        place, shape = place_of(op), shape_of(op.operands[1])
+        kept = [dim for dim in range(len(shape)) if dim not in place.dropped]
+        parts = dict(zip(kept, part, strict=True))
+        self.names[op.results[0]] = tuple(
+            self._assembled(op, dim, buffer[dim], parts.get(dim, ()), place.sizes[dim] == shape[dim])
+            for dim in range(len(shape))
+        )
+
+    def _assembled(self, op: ir.Operation, dim: int, buffer: Parts, part: Parts, fills: bool) -> Parts:
+        if fills:
+            return self._agreed(op, f"dim {dim} of the result", [buffer, part])
+        lost = [name for name in mentioned(part) if name not in mentioned(buffer)]
+        if not lost or labels(buffer):
+            return buffer
+        size = math.prod([each.size for each in buffer])
+        return unnamed(size, _ASSEMBLED, [*lost, *mentioned(buffer)])
+
+    def _agreed(self, op: ir.Operation, what: str, candidates: Sequence[Parts]) -> Parts:
+        """The names of a dim from those that several operands give it."""
+        chosen = best(candidates)
+        other = next((parts for parts in candidates if contradict(chosen, parts)), None)
+        if other is not None:
+            self._warn(op, f"{what} is {_shown(chosen)} for one operand and {_shown(other)} for another")
+        return chosen
+
+    # -- warnings -------------------------------------------------------------------------------------
+
+    def _check_names(self, op: ir.Operation, dim: int, parts: Parts, tiled: dict[str, int]) -> None:
+        """Warns of an iteration dim that a hint cannot tile, or nobody could, for want of a name; once for each."""
+        usable = labels(parts)
+        for part in parts:
+            missing = isinstance(part.dim, UnnamedDim) and part.dim.reason and not part.dim.lost
+            if missing and ("", part) not in self.warned:
+                self.warned.add(("", part))
+                self._warn(op, f"iteration dim {dim} has no name: {part.dim.reason}")
+            for name in sorted(part.mentioned):
+                if name in tiled and name not in usable and (name, part) not in self.warned:
+                    self.warned.add((name, part))
+                    reason = f": {part.dim.reason}" if isinstance(part.dim, UnnamedDim) else ""
+                    what = f"iteration dim {dim} is no whole '{name}'{reason}"
+                    self._warn(op, f"{what}; hint {tiled[name]} does not tile it")
+
+    def _warn(self, op: ir.Operation, reason: str) -> None:
+        self.owner.remark(op, "warning", reason)
+
+
+def _name_of(argument: ir.Value, attributes: dict[str, ir.Attribute]) -> str:
+    host = attributes.get(sdsc.HOST)
+    return (
+        f"argument {argument.arg_number}" if host is None else f"argument '{ir.StringAttr(host.label).value}'"
+    )
+
+
+def _shown(parts: Parts) -> str:
+    """``M = 64, K = 256``."""
+    return ", ".join(f"{part.name or 'unnamed'} = {part.size}" for part in parts)

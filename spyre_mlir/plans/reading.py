@@ -1,0 +1,148 @@
+"""Reads plan files; every error names the file and the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from spyre_mlir.bundle.json_fields import Field, shorten
+from spyre_mlir.errors import CompileError
+from spyre_mlir.plans.model import VERSION, Placement, Plan, PlannedArgument, PlannedOperation
+
+_PLAN = ("version", "arguments", "operations")
+_ARGUMENT = ("name", "kind", "shape", "dtype", "layout")
+_OPERATION = (
+    "name", "opcode", "location", "source", "slices", "core_order", "cores", "tiling", "result",
+)  # fmt: skip
+_RESULT = ("shape", "dtype", "layout", "placement", "spilled")
+
+
+def read_plan(text: str, filename: str) -> Plan:
+    """The plan that a text holds; ``CompileError`` for anything else. ``filename`` is for errors."""
+    try:
+        root = Field(json.loads(text, object_pairs_hook=_once), filename)
+    except json.JSONDecodeError as error:
+        location = f"{filename}:{error.lineno}:{error.colno}"
+        raise CompileError(f"The plan is not valid JSON: {error.msg}.", location) from None
+    except _TwiceError as error:
+        raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
+    _check_version(root)
+    _check_members(root, _PLAN)
+    arguments = root["arguments"].items() if "arguments" in root else []
+    operations = root["operations"].items() if "operations" in root else []
+    _check_names([*arguments])
+    _check_names([*operations])
+    return Plan(tuple(map(_argument, arguments)), tuple(map(_operation, operations)), filename)
+
+
+class _TwiceError(ValueError):
+    """A key that an object has twice: the second would silently win."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _TwiceError(key)
+        found[key] = value
+    return found
+
+
+def _check_version(root: Field) -> None:
+    if "version" not in root:
+        root.fail("has no 'version': this is no plan file")
+    if root["version"].integer() != VERSION:
+        root["version"].fail(f"is {root['version'].value}; this compiler reads version {VERSION}")
+
+
+def _check_members(found: Field, known: Collection[str]) -> None:
+    for name, member in found.members():
+        if name not in known:
+            member.fail(f"is unknown; known here are {', '.join(known)}")
+
+
+def _check_names(entries: list[Field]) -> None:
+    seen: dict[str, Field] = {}
+    for entry in entries:
+        name = entry["name"].text()
+        if name in seen:
+            entry["name"].fail(f"is '{name}', as that of {seen[name].path} is")
+        seen[name] = entry
+
+
+def _argument(entry: Field) -> PlannedArgument:
+    _check_members(entry, _ARGUMENT)
+    return PlannedArgument(
+        name=entry["name"].text(),
+        kind=_text(entry, "kind"),
+        shape=_integers(entry, "shape"),
+        dtype=_text(entry, "dtype"),
+        layout=_layout(entry),
+        path=entry.path,
+    )
+
+
+def _operation(entry: Field) -> PlannedOperation:
+    _check_members(entry, _OPERATION)
+    _check_tiling(entry)
+    result = entry["result"] if "result" in entry else Field({}, entry.filename, f"{entry.path}.result")
+    _check_members(result, _RESULT)
+    slices, core_order = _integers(entry, "slices"), _integers(entry, "core_order")
+    if core_order is not None and slices is None:
+        entry["core_order"].fail("needs 'slices' beside it")
+    return PlannedOperation(
+        name=entry["name"].text(),
+        opcode=_text(entry, "opcode"),
+        location=_text(entry, "location"),
+        source=_text(entry, "source"),
+        slices=slices,
+        core_order=core_order,
+        cores=entry["cores"].integer() if "cores" in entry else None,
+        shape=_integers(result, "shape"),
+        dtype=_text(result, "dtype"),
+        layout=_layout(result),
+        placement=_placement(result["placement"]) if "placement" in result else None,
+        spilled=result["spilled"].texts() if "spilled" in result else (),
+        path=entry.path,
+    )
+
+
+def _check_tiling(entry: Field) -> None:
+    if "tiling" in entry and entry["tiling"].items():
+        entry["tiling"].fail("must be empty: tiles cannot be pinned yet")
+
+
+def _text(entry: Field, name: str) -> str | None:
+    return entry[name].text() if name in entry else None
+
+
+def _integers(entry: Field, name: str) -> tuple[int, ...] | None:
+    return entry[name].integers() if name in entry else None
+
+
+def _layout(entry: Field) -> Any:
+    if "layout" not in entry:
+        return None
+    layout = entry["layout"]
+    if not isinstance(layout.value, str | dict):
+        layout.fail(
+            f'must be an object such as {{"dim_order": [0, 1]}} or a map, but is {shorten(layout.value)}'
+        )
+    return layout.value
+
+
+def _placement(found: Field) -> Placement:
+    if found.value == "hbm":
+        return Placement("hbm")
+    if not isinstance(found.value, dict):
+        forms = '{"lx": ADDRESS}, {"pool": OFFSET}, {"argument": NAME} or "hbm"'
+        found.fail(f"must be {forms}, but is {shorten(found.value)}")
+    memory, at = found.only_member()
+    if memory == "argument":
+        return Placement(memory, at.text())
+    if memory not in ("lx", "pool"):
+        at.fail("is unknown; a placement is in lx, pool or argument")
+    if at.integer() < 0:
+        at.fail(f"must not be negative but is {at.value}")
+    return Placement(memory, at.integer())

@@ -1,0 +1,233 @@
+"""What the script of the page about a program draws and tells: one compact value of JSON.
+
+Rows of equal kind are lists with their names beside them once; a field whose name begins with ``$`` is a text, told
+as its place in one list of all texts, for many operations have the same. Times are picoseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spyre_mlir.bundle.model import Bundle, Operand
+from spyre_mlir.remarks import Remark
+from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name
+from spyre_mlir.report.lx_map import LxMap
+from spyre_mlir.report.lx_picture import FILLS
+from spyre_mlir.report.program_facts import Operation, ProgramFacts
+from spyre_mlir.report.program_lines import execute_lines
+from spyre_mlir.report.source_lines import source_lines
+from spyre_mlir.report.tracks import Bar, Track, tracks
+from spyre_mlir.target.device import device
+
+Json = dict[str, Any]
+
+#: Of more events, bars are put together that are closer than this part of the time of the program.
+_MOST_EVENTS, _FINEST = 10_000, 20_000
+
+_LOCATION = re.compile(r"(.*?):(\d+)(?::(\d+))?")
+
+_OPERATION = (
+    "$opcode", "$category", "cores", "$slices", "runs", "ps", "alonePs", "$bound", "read", "written", "spilled",
+    "file", "line", "column", "sharing", "$design", "firstLine", "lastLine", "$text", "operands", "remarks",
+)  # fmt: skip
+_OPERAND = ("buffer", "$name", "$layout", "$format", "$place", "$owners", "bytes")
+_BUFFER = ("$name", "$memory", "address", "bytes", "read", "written", "$reasons")
+_BOX = ("buffer", "writer", "address", "bytes", "first", "last", "cores", "parent")
+
+
+def page_data(facts: ProgramFacts, bundle: Bundle) -> Json:
+    """All of it; the same program and sources give the same value."""
+    return _Writer(facts, bundle).data()
+
+
+def json_text(data: Json) -> str:
+    """As JSON that neither HTML nor XML reads as markup."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def remark_steps(facts: ProgramFacts) -> list[tuple[int, ...]]:
+    """The operations that each remark is about: those from its line of the source.
+
+    A reason that begins with the name of one of their opcodes is about these only.
+    """
+    at: dict[tuple[str, int, int], list[Operation]] = {}
+    designs = set[str]()
+    for operation in facts.operations:
+        # The line of a design that several share is that of the first.
+        is_first = operation.design.filename not in designs
+        designs.add(operation.design.filename)
+        if is_first and (debug := operation.design.debug) is not None and debug.file:
+            at.setdefault((debug.file, debug.line, debug.column), []).append(operation)
+    return [_about(remark, at) for remark in facts.remarks]
+
+
+def _about(remark: Remark, at: Mapping[tuple[str, int, int], Sequence[Operation]]) -> tuple[int, ...]:
+    match = _LOCATION.fullmatch(remark.op_location)
+    if match is None:
+        return ()
+    found = at.get((match[1], int(match[2]), int(match[3] or 0)), ())
+    named = [each for each in found if remark.reason.startswith(f"'{each.opcode}'")]
+    return tuple(each.position for each in named or found)
+
+
+@dataclass
+class _Writer:
+    """Collects texts while rows are made."""
+
+    facts: ProgramFacts
+    bundle: Bundle
+    texts: dict[str, int] = field(default_factory=dict)
+
+    def data(self) -> Json:
+        facts = self.facts
+        self.buffers = {each.name: number for number, each in enumerate(facts.buffers)}
+        self.lines = execute_lines(self.bundle)
+        debugs = (each.design.debug for each in facts.operations)
+        self.sources = source_lines((each.file, each.line) for each in debugs if each and each.file)
+        self.files = {file: number for number, file in enumerate(self.sources)}
+        made = {
+            "fills": FILLS,
+            "deviceCores": device().cores,
+            "fields": {"operation": _OPERATION, "operand": _OPERAND, "buffer": _BUFFER, "box": _BOX},
+            "operations": self._operations(),
+            "buffers": [self._buffer(number) for number in range(len(facts.buffers))],
+            "sources": list(self.sources.items()),
+            "timeline": self._timeline(),
+            "lx": self._lx(facts.map),
+        }
+        return {**made, "texts": list(self.texts)}
+
+    def _text(self, text: str) -> int:
+        return self.texts.setdefault(text, len(self.texts))
+
+    def _row(self, names: Iterable[str], values: Iterable[Any]) -> list[Any]:
+        pairs = zip(names, values, strict=True)
+        return [self._text(value) if name.startswith("$") else value for name, value in pairs]
+
+    # -- operations and buffers ------------------------------------------------------------------------
+
+    def _operations(self) -> list[list[Any]]:
+        remarks: list[list[int]] = [[] for _ in self.facts.operations]
+        for number, positions in enumerate(remark_steps(self.facts)):
+            for position in positions:
+                remarks[position].append(number)
+        return [
+            self._row(_OPERATION, self._operation(each, remarks[each.position]))
+            for each in self.facts.operations
+        ]
+
+    def _operation(self, operation: Operation, remarks: list[int]) -> tuple[Any, ...]:
+        lines, execution, debug = self.lines[operation.position], operation.execution, operation.design.debug
+        return (
+            operation.opcode,
+            operation.category,
+            operation.cores,
+            operation.slices,
+            operation.runs,
+            execution.shares.total,
+            execution.alone_ps,
+            execution.bound_by,
+            operation.read_bytes,
+            operation.written_bytes,
+            operation.spilled_bytes,
+            *((self.files[debug.file], debug.line, debug.column) if debug and debug.file else (-1, 0, 0)),
+            operation.told.step.sharing,
+            operation.design.filename,
+            lines.first,
+            lines.last,
+            lines.text,
+            [self._operand(operation, number) for number in range(len(operation.design.operands))],
+            remarks,
+        )
+
+    def _operand(self, operation: Operation, number: int) -> list[Any]:
+        told, operand = operation.told, operation.design.operands[number]
+        name = operand_name(told.buffers, number)
+        values = (
+            self.buffers[told.buffers[number]],
+            name,
+            str(told.facts[f"{name} layout"]),
+            str(told.facts[f"{name} format"]),
+            str(told.facts[name]),
+            _owners(operation, operand),
+            operation.execution.work.operands[number].bytes,
+        )
+        return self._row(_OPERAND, values)
+
+    def _buffer(self, number: int) -> list[Any]:
+        buffer = self.facts.buffers[number]
+        told = buffer.facts
+        names = (MEMORY, ADDRESS, BYTES, READ, WRITTEN, "not in LX")
+        return self._row(_BUFFER, (buffer.name, *(told[name] for name in names)))
+
+    # -- charts ----------------------------------------------------------------------------------------
+
+    def _timeline(self) -> Json:
+        found = self.facts.timeline
+        total = found.run.total
+        least = 0 if len(found.run.events) <= _MOST_EVENTS else total // _FINEST
+        of_groups = [tracks(found, least, group) for group in range(len(found.core_groups))]
+        return {
+            "total": total,
+            "groups": found.core_groups,
+            "tracks": [list(map(_track, each)) for each in of_groups],
+        }
+
+    def _lx(self, map_: LxMap) -> Json:
+        numbers = {buffer.name: number for number, buffer in enumerate(map_.placed)}
+        parents = {
+            chain[at].name: numbers[chain[at - 1].name]
+            for chain in map_.chains
+            for at in range(1, len(chain))
+        }
+        return {
+            "capacity": map_.capacity,
+            "bytes": map_.lx_bytes,
+            "peak": map_.peak,
+            "loops": [(each.first, each.last, each.count, each.depth) for each in map_.loops],
+            "boxes": [
+                (self.buffers[each.name], each.writer, each.address, each.bytes, each.first, each.last,
+                 each.cores, parents.get(each.name, -1))
+                for each in map_.placed
+            ],
+            "groups": [(first, last, *self._taken(first)) for first, last in map_.core_groups()],
+        }  # fmt: skip
+
+    def _taken(self, core: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        taken = self.facts.map.occupancy(core)
+        return taken.load, taken.high_water
+
+
+def _owners(operation: Operation, operand: Operand) -> str:
+    """How an operand is split over the cores, and how many of them have each part alike."""
+    slices = operation.design.slices
+    own = {dim: slices[dim] for dim in operand.dim_order if operand.scale[dim] == 1 and slices[dim] > 1}
+    parts = 1
+    for count in own.values():
+        parts *= count
+    each = operation.cores // parts
+    split = " x ".join(f"{dim} in {count}" for dim, count in own.items()) or "whole"
+    return (
+        split if each == 1 else f"{split}, on {each} cores each" if own else f"{split}, on all {each} cores"
+    )
+
+
+def _track(track: Track) -> tuple[str, list[list[int]]]:
+    """A bar is the time since the begin of the one before, how long it is, and its operation, or if it is several
+    the first, the last, how many and how long they are busy."""
+    made, before = list[list[int]](), 0
+    for bar in sorted(track.bars, key=lambda each: each.begin):
+        made.append([bar.begin - before, bar.end - bar.begin, *_what(bar)])
+        before = bar.begin
+    return track.name, made
+
+
+def _what(bar: Bar) -> tuple[int, ...]:
+    if bar.bars == 1 and bar.first == bar.last:
+        return (bar.first,)
+    return bar.first, bar.last, bar.bars, bar.busy

@@ -1,0 +1,83 @@
+"""Memory plans around addresses that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from spyre_mlir.scratchpad.competition import reasons
+from spyre_mlir.scratchpad.fitting import Fitting, orders
+from spyre_mlir.scratchpad.instance import Array, Instance
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
+
+
+@dataclass(frozen=True)
+class PinnedSolver(MemoryPlanSolver):
+    """The buffers of ``pinned`` at their addresses, by name; the others fitted around them.
+
+    Of all orders and policies the one that loses least, then the one with the lowest peak. Pinned buffers must not
+    be in each other's way (``conflict``); they have their address whether it saves traffic or not.
+    """
+
+    name: ClassVar[str] = "pinned"
+    pinned: Mapping[str, int] = field(default_factory=dict)
+
+    def able(self, instance: Instance) -> list[int]:
+        """Those that are worth an address, and the pinned ones."""
+        worth = super().able(instance)
+        named = [at for at, buffer in enumerate(instance.buffers) if buffer.name in self.pinned]
+        return sorted({*worth, *named})
+
+    def place(self, instance: Instance) -> Placement:
+        """The pinned addresses and those of the others that find a gap."""
+        fitting = Fitting(instance)
+        kept = self._kept(instance)
+        found = [
+            fitting.fit([at for at in order if at not in kept], policy, kept)
+            for order, policy in orders(instance)
+        ]
+        best = min(found, key=lambda addresses: _rank(instance, addresses))
+        placed = _mask(instance, best)
+        return Placement(best, work=len(found) * len(instance), reasons=reasons(instance, placed))
+
+    def _kept(self, instance: Instance) -> dict[int, int]:
+        return {
+            at: self.pinned[buffer.name]
+            for at, buffer in enumerate(instance.buffers)
+            if buffer.name in self.pinned
+        }
+
+
+def conflict(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int] | None:
+    """Two buffers that are live together and share bytes, neither in the place of the other; None without any."""
+    live: list[int] = []
+    for at in sorted(addresses, key=lambda at: (int(instance.starts[at]), at)):
+        live = [other for other in live if instance.ends[other] >= instance.starts[at]]
+        for other in live:
+            if _overlap(instance, addresses, other, at) and not _in_place(instance, addresses, other, at):
+                return other, at
+        live.append(at)
+    return None
+
+
+def _overlap(instance: Instance, addresses: Mapping[int, int], one: int, other: int) -> bool:
+    ends = {at: addresses[at] + int(instance.sizes[at]) for at in (one, other)}
+    return addresses[one] < ends[other] and addresses[other] < ends[one]
+
+
+def _in_place(instance: Instance, addresses: Mapping[int, int], one: int, other: int) -> bool:
+    related = one in instance.parents[other] or other in instance.parents[one]
+    return related and addresses[one] == addresses[other]
+
+
+def _rank(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int]:
+    """Smaller is better: what is saved, negative, and then the peak."""
+    saved = sum(int(instance.savings[at]) for at in addresses)
+    return -saved, max((address + int(instance.sizes[at]) for at, address in addresses.items()), default=0)
+
+
+def _mask(instance: Instance, addresses: Mapping[int, int]) -> Array:
+    placed = instance.savings.astype(bool) & False
+    placed[list(addresses)] = True
+    return placed

@@ -1,0 +1,187 @@
+"""Hints that a user gives, and the loops that they ask for.
+
+A hint names dims and into how many tiles to cut each. Its id is a positive integer; hints nest, and an inner one
+has a larger id than those around it. For an operation the hints around it become a nest of loops, each over one of
+its iteration dims.
+
+Source: working-set reduction, "Working set reduction hints" and "Intermediate representation".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from spyre_mlir.target.device import device
+
+
+class HintError(ValueError):
+    """A hint that cannot be followed, as a sentence."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """``with spyre_hint(tiles={"M": 8})``: ``tiles`` are (dim, count) in the order of the source."""
+
+    id: int
+    tiles: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class TiledLoop:
+    """A loop around an operation: it cuts iteration dim ``dim`` into ``tiles`` tiles.
+
+    ``loop`` names the hint and the dim, ``3.M``; neighbours with the same name share the loop.
+    """
+
+    loop: str
+    dim: int
+    tiles: int
+
+
+@dataclass(frozen=True)
+class NamedIteration:
+    """The iteration space of an operation: per dim its names, outermost first, and its size in elements.
+
+    ``reduced`` are the dims that it reduces, ``sticks`` the elements per stick of the dims that lie in sticks.
+    """
+
+    dims: tuple[tuple[str, ...], ...]
+    sizes: tuple[int, ...]
+    reduced: frozenset[int] = frozenset()
+    sticks: Mapping[int, int] = field(default_factory=dict)
+
+    def dims_of(self, name: str) -> list[int]:
+        """The dims that a loop over ``name`` can tile: those whose outermost name it is, reduced ones last."""
+        found = [dim for dim, names in enumerate(self.dims) if names[:1] == (name,)]
+        return sorted(found, key=self.reduced.__contains__)
+
+
+@dataclass
+class HintTree:
+    """How the hints of a function nest, as far as its operations have shown it."""
+
+    paths: dict[int, tuple[Hint, ...]] = field(default_factory=dict)
+
+    def add(self, hints: Sequence[Hint]) -> None:
+        """The hints around one operation, outermost first; ``HintError`` if others have shown them otherwise."""
+        for depth, hint in enumerate(hints, 1):
+            path = tuple(hints[:depth])
+            known = self.paths.setdefault(hint.id, path)
+            if known[-1] != hint:
+                raise HintError(
+                    f"hint {hint.id} has the tiles {_text(hint)} here and {_text(known[-1])} elsewhere"
+                )
+            if known != path:
+                raise HintError(
+                    f"hint {hint.id} is inside of {_ids(path)} here and of {_ids(known)} elsewhere"
+                )
+
+
+def check_dims(iteration: NamedIteration, sizes: Mapping[str, int]) -> None:
+    """``HintError`` if the names of an iteration dim are not declared or do not fit in it."""
+    for dim, (names, size) in enumerate(zip(iteration.dims, iteration.sizes, strict=True)):
+        unknown = [name for name in names if name not in sizes]
+        if unknown:
+            raise HintError(f"iteration dim {dim} is named '{unknown[0]}', which is not declared")
+        product = math.prod(sizes[name] for name in names)
+        if size % product:
+            raise HintError(
+                f"iteration dim {dim} has {size} elements, but its names {list(names)} have {product}"
+            )
+
+
+def tiled_loops(
+    hints: Sequence[Hint], iteration: NamedIteration, sizes: Mapping[str, int]
+) -> tuple[TiledLoop, ...]:
+    """The loops around an operation, outermost first, from the hints around it, outermost first.
+
+    ``sizes`` are those of the declared dims, in elements. The loops are in the order of the hints, and those of one
+    hint in the order of its tiles, but loops over reduced dims are inside of the others: ``{"K": 4, "M": 8}`` on a
+    matmul gives M outside and K inside, so that each tile of the result is finished before the next. A dim that the
+    operation does not have is left out, and so is a count of 1, which needs no loop. Where two dims have the name,
+    the first that is not reduced is tiled.
+
+    ``HintError`` for a dim that is not declared or tiled twice, a count that does not divide its size, tiles that cut
+    a stick or do not begin at the outermost name of a dim, and too many iterations.
+    """
+    loops: list[TiledLoop] = []
+    tiled: dict[str, Hint] = {}
+    for hint in hints:
+        for name, count in hint.tiles:
+            _check(hint, name, count, sizes, tiled)
+            dim = _dim(hint, name, count, iteration)
+            if dim is not None and count > 1:
+                _check_sticks(hint, name, count, iteration, dim)
+                loops.append(TiledLoop(f"{hint.id}.{name}", dim, count))
+    _check_nest(loops)
+    return tuple(sorted(loops, key=lambda loop: loop.dim in iteration.reduced))
+
+
+def _check(hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: dict[str, Hint]) -> None:
+    what = f"hint {hint.id} cuts '{name}'"
+    if name not in sizes:
+        declared = f"declared are {_listed(sizes)}" if sizes else "no dim is declared"
+        raise HintError(f"{what} into {count} tiles, but {declared}")
+    outer = tiled.setdefault(name, hint)
+    if outer is not hint:
+        before = dict(outer.tiles)[name]
+        raise HintError(
+            f"{what} into {count} tiles, inside of hint {outer.id}, which cuts it into {before} already"
+        )
+    if sizes[name] % count:
+        raise HintError(
+            f"{what} of {sizes[name]} elements into {count} tiles, but {count} does not divide it"
+        )
+    if count > device().loop_iterations:
+        raise HintError(f"{what} of {sizes[name]} elements into {count} tiles; {_limit()}")
+
+
+def _dim(hint: Hint, name: str, count: int, iteration: NamedIteration) -> int | None:
+    """The iteration dim that a hint tiles; None if the operation has no such dim."""
+    dims = iteration.dims_of(name)
+    if dims:
+        return dims[0]
+    inside = [dim for dim, names in enumerate(iteration.dims) if name in names]
+    if inside and count > 1:
+        names = iteration.dims[inside[0]]
+        raise HintError(
+            f"hint {hint.id} cuts '{name}' into {count} tiles, but it is inside of iteration dim {inside[0]}, "
+            f"{_listed(names)}, of which only '{names[0]}' can be tiled"
+        )
+    return None
+
+
+def _check_sticks(hint: Hint, name: str, count: int, iteration: NamedIteration, dim: int) -> None:
+    """Tiles of a dim that lies in sticks are whole sticks."""
+    size, stick = iteration.sizes[dim], iteration.sticks.get(dim, 1)
+    if size % count or size // count % stick:
+        raise HintError(
+            f"hint {hint.id} cuts '{name}' of {size} elements into {count} tiles of {size // count}, "
+            f"which is no whole number of sticks of {stick}"
+        )
+
+
+def _check_nest(loops: Sequence[TiledLoop]) -> None:
+    iterations = math.prod(loop.tiles for loop in loops)
+    if iterations > device().loop_iterations:
+        nest = " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
+        raise HintError(f"the loops {nest} have {iterations} iterations; {_limit()}")
+
+
+def _limit() -> str:
+    return f"a loop nest has at most {device().loop_iterations} iterations"
+
+
+def _text(hint: Hint) -> str:
+    return "{" + ", ".join(f"'{name}': {count}" for name, count in hint.tiles) + "}"
+
+
+def _ids(path: Sequence[Hint]) -> str:
+    outer = [str(hint.id) for hint in path[:-1]]
+    return f"hints {', '.join(outer)}" if outer else "no hint"
+
+
+def _listed(names: Sequence[str] | Mapping[str, int]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
