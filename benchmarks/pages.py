@@ -12,19 +12,34 @@ from benchmarks.programs import programs
 from benchmarks.registry import Metrics, benchmark
 from benchmarks.timeline import CHAIN, block
 
-#: In the page: milliseconds that an expression and the layout behind it take.
+#: In the page: milliseconds until what an expression changes is drawn and laid out.
 _TIMED = (
-    "(() => {{ const begun = performance.now(); {}; document.body.offsetHeight;"
-    " return performance.now() - begun }})()"
+    "(async () => {{ const begun = performance.now(); {}; await new Promise(requestAnimationFrame);"
+    " document.body.offsetHeight; return performance.now() - begun }})()"
 )
 _SORT = "document.querySelectorAll('#operations-table th button')[5].click()"
 _FILTER = (
     "const box = document.querySelector('#operations input'); box.value = '7';"
     " box.dispatchEvent(new Event('input'))"
 )
+_ZOOM = "document.querySelector('#{}-chart button').click()"
+_PAN = "document.querySelector('#{}-chart button[data-do=right]').click()"
+
+#: What a reader does with 5000 operations.
+_ACTS = {
+    "sort": _SORT,
+    "filter": _FILTER,
+    "timeline_zoom": _ZOOM.format("timeline"),
+    "timeline_pan": _PAN.format("timeline"),
+    "lx_zoom": _ZOOM.format("lx"),
+    "lx_pan": _PAN.format("lx"),
+}
 
 
-@benchmark(block_seconds=5, block_bytes=5e6, chain_bytes=5e6, chain_sort_ms=500, chain_filter_ms=500)
+@benchmark(
+    block_seconds=5, block_bytes=5e6, chain_seconds=5, chain_bytes=5e6, chain_sort_ms=500, chain_filter_ms=500,
+    chain_timeline_zoom_ms=100, chain_timeline_pan_ms=100, chain_lx_zoom_ms=100, chain_lx_pan_ms=100,
+)  # fmt: skip
 def pages() -> Metrics:
     """spyre-report of a Llama-style block (2048 wide, 512 tokens, 32 cores) and of 5000 ops in a row.
 
@@ -51,7 +66,5 @@ def _in_a_browser(work: Path) -> Metrics:
         return {}
     with browser.Browser(work / "profile") as opened:
         loaded = seconds(lambda: opened.open(work / "chain.html"))
-        times = {
-            name: opened.evaluate(_TIMED.format(run)) for name, run in (("sort", _SORT), ("filter", _FILTER))
-        }
+        times = {name: opened.evaluate(_TIMED.format(run)) for name, run in _ACTS.items()}
     return {"chain_load_seconds": loaded, **{f"chain_{name}_ms": taken for name, taken in times.items()}}

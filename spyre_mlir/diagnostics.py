@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.remarks import WARNING, Remark
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,13 @@ def diagnostics_of(error: CompileError) -> list[Diagnostic]:
     if behind:
         return [_value(diagnostic) for diagnostic in behind]
     return [Diagnostic("error", error.location, error.message)]
+
+
+def of_remark(remark: Remark) -> Diagnostic:
+    """A decision of one of our passes as a remark, or a warning."""
+    if remark.kind == WARNING:
+        return Diagnostic("warning", remark.op_location, remark.reason)
+    return Diagnostic("remark", remark.op_location, str(remark))
 
 
 def compile_error(error: ir.MLIRError, otherwise: str) -> CompileError:

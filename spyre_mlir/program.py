@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from spyre_mlir.bundle.model import Argument, Bundle, Transfer
 from spyre_mlir.bundle.transfer import same_moves
 from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.dialects import context as new_context
+from spyre_mlir.dialects import sdsc
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
@@ -70,6 +72,7 @@ class Program:
         self.last_run: Result | None = None
         self._operands: Callable[..., dict[str, np.ndarray | DeviceTensor]] = self._by_position
         self._unflatten: Callable[[list[np.ndarray]], Any] = _one_or_all
+        self._plan_text: Callable[[], str] | None = None
 
     @property
     def inputs(self) -> list[Argument]:
@@ -135,6 +138,16 @@ class Program:
         """
         write_bundle(self.bundle, folder, self.arrays, self.remarks)
 
+    def plan(self) -> dict[str, Any]:
+        """What was decided about every operation, to be edited and given to ``compile`` as ``plan``.
+
+        ``docs/plans.md`` says what is in it. The program is compiled once more for it, with the same plan file if
+        it was made with one.
+        """
+        if self._plan_text is None:
+            raise CompileError("Only a program that compile made has a plan; use its option save_plan.")
+        return json.loads(self._plan_text())
+
     def report(self, path: str | Path) -> None:
         """Writes a page of HTML about the program: that of ``spyre-report``, with the time of each pass."""
         from spyre_mlir.report.page import page
@@ -153,6 +166,7 @@ def compile(
     precision: str = "device",
     numerics: str = "ieee",
     layouts: Mapping[str | int, Any] | None = None,
+    plan: Mapping[str, Any] | str | Path | None = None,
     **pipeline_options: Any,
 ) -> Program:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
@@ -162,7 +176,7 @@ def compile(
     of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16". ``layouts`` chooses the
     layouts of inputs, parameters and constants, by name or by the position of an input: each is a mapping
     with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input that is a
-    ``DeviceTensor`` says its own. Other options are those of the spyre pipeline. Raises ``CompileError``.
+    ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives. Other options are those of the spyre pipeline. Raises ``CompileError``.
     """
     options = {"sencores": sencores, "precision": precision, **pipeline_options}
     given = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
@@ -172,12 +186,12 @@ def compile(
         module = _parsed(module_or_mlir)
         laid_out = {at: each.layout for at, each in enumerate(inputs) if isinstance(each, DeviceTensor)}
         set_layouts(module, laid_out, chosen)
-        return _compiled(module, pipeline, numerics)
+        return _compiled(module, pipeline, numerics, plan)
     from spyre_mlir.frontend import import_torch
 
     imported = import_torch(module_or_mlir, inputs, context=new_context())
     set_layouts(imported.module, imported.input_layouts, chosen)
-    program = _compiled(imported.module, pipeline, numerics)
+    program = _compiled(imported.module, pipeline, numerics, plan)
     given = [argument for argument in imported.arguments if argument.kind != "input"]
     from spyre_mlir.frontend.importer import to_numpy
 
@@ -220,13 +234,44 @@ def _parsed(source: ir.Module | str | Path) -> ir.Module:
         raise compile_error(error, "The module cannot be parsed.") from error
 
 
-def _compiled(module: ir.Module, pipeline: SpyrePipeline, numerics: str) -> Program:
+def _compiled(
+    module: ir.Module,
+    pipeline: SpyrePipeline,
+    numerics: str,
+    plan: Mapping[str, Any] | str | Path | None = None,
+) -> Program:
+    if plan is not None:
+        pipeline = replace(pipeline, use_plan=_given_plan(module, plan))
+    source = module.operation.clone()
     remarks, timing = Remarks(), Timing()
     begun = time.perf_counter()
     run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=remarks)
     seconds = time.perf_counter() - begun
     bundle, arrays = export(module)
-    return Program(module, bundle, arrays, list(remarks), seconds, numerics, pipeline.lx_frac_avail, timing)
+    program = Program(
+        module, bundle, arrays, list(remarks), seconds, numerics, pipeline.lx_frac_avail, timing
+    )
+    program._plan_text = partial(_plan_text, source, pipeline)
+    return program
+
+
+def _given_plan(module: ir.Module, plan: Mapping[str, Any] | str | Path) -> str:
+    """The name of a plan file; empty for a plan that the module now carries."""
+    if isinstance(plan, str | Path):
+        return str(plan)
+    try:
+        text = json.dumps(plan)
+    except (TypeError, ValueError) as error:
+        raise CompileError(f"The plan has a value that JSON has not: {error}.") from None
+    module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(text, module.context)
+    return ""
+
+
+def _plan_text(source: ir.OpView, pipeline: SpyrePipeline) -> str:
+    """The plan file of a program, which is compiled once more."""
+    module = source.operation.clone()
+    run_pipeline(module, replace(pipeline, save_plan="").pipeline("placed"))
+    return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value
 
 
 def _array(argument: Argument, value: Any) -> np.ndarray:

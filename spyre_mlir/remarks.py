@@ -17,6 +17,9 @@ from typing import Any
 
 _TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("before", "after")
 
+#: The kind of a remark that users should see without asking: tools print it as ``file:line:col: warning: reason``.
+WARNING = "warning"
+
 _current: contextvars.ContextVar[Remarks | None] = contextvars.ContextVar("remarks", default=None)
 
 

@@ -55,22 +55,23 @@ def hints_of(attr: ir.Attribute, location: ir.Location) -> tuple[Hint, ...]:
 def _hint(entry: Any, location: ir.Location) -> Hint:
     match entry:
         case {"id": int(number), "tiles": [*given]} if number > 0:
-            tiles = tuple(_tile(tile, location) for tile in given)
+            tiles = [_tile(tile, location) for tile in given]
         case _:
             raise _malformed(HINTS, _HINTS_FORM, location)
-    for dim, _ in tiles:
-        if [name for name, _ in tiles].count(dim) > 1:
-            raise CompileError(f"hint {number} cuts '{dim}' twice", location_of(location))
-    return Hint(number, tiles)
+    counts: dict[str, int] = {}
+    for dim, count in tiles:
+        problem = f"into {count} tiles; expected 1 or more" if count < 1 else None
+        if dim in counts:
+            problem = f"twice, into {counts[dim]} and into {count} tiles"
+        if problem is not None:
+            raise CompileError(f"hint {number} cuts '{dim}' {problem}", location_of(location))
+        counts[dim] = count
+    return Hint(number, tuple(tiles))
 
 
 def _tile(entry: Any, location: ir.Location) -> tuple[str, int]:
     match entry:
         case {"dim": str(dim), "count": int(count)}:
-            if count < 1:
-                raise CompileError(
-                    f"a hint cuts '{dim}' into {count} tiles; expected 1 or more", location_of(location)
-                )
             return dim, count
     raise _malformed(HINTS, _HINTS_FORM, location)
 
@@ -88,10 +89,10 @@ def dims_of(op: ir.Operation) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(names) for names in dims)
 
 
-def argument_dims(attributes: Mapping[str, ir.Attribute], location: ir.Location) -> tuple[str, ...] | None:
-    """The names of the storage of an argument, outermost first; None if it has none."""
+def argument_dims(attributes: Mapping[str, ir.Attribute], location: ir.Location) -> tuple[str, ...]:
+    """The names of the storage of an argument, outermost first; () if it has none."""
     if DIMS not in attributes:
-        return None
+        return ()
     form = 'a list of names like ["M", "K"]'
     names = _list(attributes[DIMS], DIMS, form, location)
     if not _is_names(names):

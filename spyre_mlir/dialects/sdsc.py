@@ -34,6 +34,13 @@ the order of ``scratchpad/eligibility.py``.
 ``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
 argument is what the plan says of choices that are still to be made; passes obey it (``passes/_pins.py``).
+
+Working-set reduction (``dialects/hints.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over these
+dims, outermost first, and ``sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64}`` of the function declares them.
+``sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]`` are the hints around an operation, outermost
+first, ``sdsc.dims = [["M"], ["K"], []]`` of an operation the names of each of its iteration dims. What is decided is
+``sdsc.tiling = [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}]``: the loops around an operation, outermost first, with
+the iteration dim that each cuts; operations with the same entry share the loop.
 """
 
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.

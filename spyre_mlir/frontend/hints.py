@@ -10,7 +10,7 @@
 Every ``with`` that is entered is one hint. It has a number that grows, so an inner hint has a larger one
 than those around it, and a loop over layers makes one hint per layer. The hints ride on the annotations of
 ``torch.fx.traceback``, which torch.export, torch.compile and decompositions hand on from node to node;
-``resolve_hints`` turns them into ``node.meta["sdsc.hints"]``. Outside of a compiler they do nothing.
+``resolve_hints`` leaves them on each node in their final form. Outside of a compiler they do nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from torch.fx.traceback import annotate, preserve_node_meta
 from torch.utils.weak import WeakIdKeyDictionary
 
 from spyre_mlir.device_tensor import DeviceTensor
+from spyre_mlir.dialects.hints import HINTS
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.locations import HINTS, source_of
+from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.tiling import Hint
 
 #: The key of an annotation is this and the number of the hint; the underscore hides it from other readers.
 _PREFIX = "_spyre_hint."
@@ -86,7 +88,7 @@ def _check_names(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> N
     shape = tuple(tensor.shape)
     if math.prod(shape) != math.prod(_sizes[name] for name in names):
         sizes = ", ".join(f"{name} = {_sizes[name]}" for name in names)
-        raise CompileError(f"The dims {sizes} do not make up a tensor of shape {list(shape)}.")
+        raise CompileError(f"The dims {sizes or 'none'} do not make up a tensor of shape {list(shape)}.")
 
 
 # Dynamo calls it while it traces: an exception of traced code would only send the model back to Python.
@@ -99,7 +101,8 @@ def _refuse_inside_of_a_model() -> None:
 
 def names_of(tensor: Any) -> tuple[str, ...]:
     """The names that a tensor was given; () if it has none."""
-    return _names.get(tensor, ()) if isinstance(tensor, (torch.Tensor, DeviceTensor)) else ()
+    names = _names.get(tensor) if isinstance(tensor, (torch.Tensor, DeviceTensor)) else None
+    return names or ()
 
 
 def dim_sizes() -> dict[str, int]:
@@ -131,10 +134,9 @@ def _recorded(annotation: contextlib.AbstractContextManager) -> Iterator[None]:
 
 
 def resolve_hints(graph: Graph) -> bool:
-    """Whether a graph has hints; they become ``sdsc.hints`` in the ``meta`` of each operation, outermost first.
+    """Whether a graph has hints: ``node.meta["sdsc.hints"]`` are those around an operation, outermost first.
 
-    A hint is ``{"id": 2, "tiles": [{"dim": "M", "count": 8}]}``. The ids are those of one graph, from 1, so
-    they do not depend on what was compiled before.
+    Their ids are those of one graph, from 1, so they do not depend on what was compiled before.
     """
     hinted = {
         node: annotated
@@ -144,9 +146,9 @@ def resolve_hints(graph: Graph) -> bool:
     numbers = sorted({number for annotated in hinted.values() for number in annotated})
     ids = {number: at for at, number in enumerate(numbers, start=1)}
     for node, annotated in hinted.items():
-        node.meta[HINTS] = [
-            {"id": ids[number], "tiles": _tiles(annotated[number], node)} for number in sorted(annotated)
-        ]
+        node.meta[HINTS] = tuple(
+            Hint(ids[number], _tiles(annotated[number], node)) for number in sorted(annotated)
+        )
     return bool(hinted)
 
 
@@ -156,14 +158,14 @@ def _annotated(node: Node) -> dict[int, Any]:
     return {int(key.removeprefix(_PREFIX)): tiles for key, tiles in custom.items() if key.startswith(_PREFIX)}
 
 
-def _tiles(tiles: Mapping[str, int], node: Node) -> list[dict[str, Any]]:
+def _tiles(tiles: Mapping[str, int], node: Node) -> tuple[tuple[str, int], ...]:
     for name, count in tiles.items():
         if not isinstance(name, str) or not _is_positive(count):
             raise CompileError(
                 f"A hint gives names of dims and positive numbers of tiles, not {name!r}: {count!r}.",
                 source_of(node),
             )
-    return [{"dim": name, "count": count} for name, count in tiles.items()]
+    return tuple(tiles.items())
 
 
 def _is_positive(number: Any) -> bool:

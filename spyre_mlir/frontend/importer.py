@@ -24,6 +24,7 @@ from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
 from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.hints import DIM_SIZES, DIMS
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import INPUT, Argument, ExportedGraph, Fixed, export_graph, quiet
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
@@ -173,10 +174,10 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
     with context:
         function.arg_attrs = [to_attribute(_attributes(argument)) for argument in exported.arguments]
         if exported.dim_sizes:
-            function.attributes["sdsc.dim_sizes"] = to_attribute(exported.dim_sizes)
+            function.attributes[DIM_SIZES] = to_attribute(exported.dim_sizes)
     return importer.module
 
 
 def _attributes(argument: Argument) -> dict[str, Any]:
     attributes = {"spyre.name": argument.name, "spyre.kind": argument.kind}
-    return attributes | ({"sdsc.dims": argument.dims} if argument.dims else {})
+    return attributes | ({DIMS: argument.dims} if argument.dims else {})

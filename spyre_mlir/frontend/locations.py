@@ -5,10 +5,8 @@ down to linalg. So the rest travels as the metadata of a fused location::
 
     loc(fused<{aten = "aten.linear.default", module = "layers.0.q", node = "mm_3"}>["model.py":12:0])
 
-``hint`` holds what ``torch.fx.traceback.annotate({...})`` put on the operation. Around that are the hints of
-``spyre_hint``, for ``propagate-named-dims``::
-
-    loc(fused<{sdsc.hints = [{id = 1 : i64, tiles = [{count = 8 : i64, dim = "M"}]}]}>[fused<..>[..]])
+``hint`` holds what ``torch.fx.traceback.annotate({...})`` put on the operation. The hints of ``spyre_hint``
+are in a location around that one (``dialects/hints.py``).
 """
 
 from __future__ import annotations
@@ -26,10 +24,8 @@ from torch.fx.proxy import TracerBase
 from torch_mlir.extras.fx_importer import ContextCache
 
 from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.hints import HINTS, hints_attr, with_hints
 from spyre_mlir.mlir import ir
-
-#: The hints around an operation: in the ``meta`` of its node (``hints.resolve_hints``), then in its location.
-HINTS = "sdsc.hints"
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: An operation of PyTorch; the origin of a node of Dynamo is a Python function instead, with its address.
@@ -116,7 +112,7 @@ class SourceLocations(ContextCache):
             location = ir.Location.fused([self._source(node)], metadata=to_attribute(_plain(_metadata(node))))
             if HINTS not in node.meta:
                 return location
-            return ir.Location.fused([location], metadata=to_attribute({HINTS: node.meta[HINTS]}))
+            return with_hints(location, hints_attr(node.meta[HINTS]))
 
     def _source(self, node: Node) -> ir.Location:
         frames = [ir.Location.file(name, line, 0) for name, line in user_frames(node)]

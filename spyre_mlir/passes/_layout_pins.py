@@ -13,6 +13,8 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
 from spyre_mlir.passes._memory import all_ops, argument_attributes
 from spyre_mlir.passes._pins import argument_layouts, pins_of, refused
+from spyre_mlir.passes._plan_facts import layout_value
+from spyre_mlir.plans.model import json_text
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class LayoutPins:
         """The error of a choice that has no solution under the conditions so far."""
         pinned = self.pinned.get(error.node)
         if pinned is not None and pinned.tensor in self._imposed and pinned.op != self.source.func:
-            return refused(pinned.op, "a layout", str(error))
+            return refused(pinned.op, f"the layout {json_text(layout_value(pinned.layouts[0]))}", str(error))
         return self.source.error(error)
 
     def _holds(self, pinned: PinnedTensor, plan: Plan) -> bool:

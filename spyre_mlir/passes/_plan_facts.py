@@ -70,7 +70,7 @@ def _operation(memory: Memory, op: ir.Operation) -> PlannedOperation:
     home = None if layout is None else defining_op(memory.place(result).buffer)
     return PlannedOperation(
         name=name,
-        opcode=sdsc.opcode_of(op) or op.name.rpartition(".")[2],
+        opcode=sdsc.opcode_of(op) if layout is None else memory.space(op)[0],
         location=location_of(op.location) or None,
         source=name.rpartition("/")[0] or None,
         slices=None if division is None else division.splits,

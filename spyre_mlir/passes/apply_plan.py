@@ -30,7 +30,7 @@ _NAMELESS = ("constant", "buffer", "loop")
 class ApplyPlan(Pass):
     """Pin what a plan file says of the choices that come after ``level``, and check those before.
 
-    ``file`` is the plan file; without it the module carries the plan as ``sdsc.plan``. After *device-ops*, names,
+    ``file`` is the plan file; without it the module carries the plan as ``sdsc.plan``. After *tiled*, names,
     shapes and types are compared with the program, and layouts are pinned for ``choose-layouts``; after *laid-out*,
     slices for ``work-distribution`` and ``align-divisions``; after *divided*, when clones are there, placements for
     ``scratchpad-planning`` and ``place-in-hbm``. After *placed* no pin is left, and everything that the plan says
@@ -43,7 +43,7 @@ class ApplyPlan(Pass):
     """
 
     name: ClassVar[str] = "apply-plan"
-    level: Literal["device-ops", "laid-out", "divided", "placed"] = "device-ops"
+    level: Literal["tiled", "laid-out", "divided", "placed"] = "tiled"
     file: str = ""
     sencores: int = 32
     uneven: bool = False
@@ -52,7 +52,7 @@ class ApplyPlan(Pass):
         func = planned_function(module)
         applied = _Applied(func, self._read(module), checked_cores(self.sencores), self.uneven)
         with module.context, func.location:
-            if self.level == "device-ops":
+            if self.level == "tiled":
                 applied.start()
             elif self.level == "laid-out":
                 applied.after_layouts()
@@ -76,9 +76,7 @@ class _Applied:
 
     def __init__(self, func: ir.Operation, plan: Plan, cores: int, uneven: bool) -> None:
         self.func, self.plan, self.cores, self.uneven = func, plan, cores, uneven
-        self.ops = {sdsc.name_of(op): op for op in all_ops(func) if is_compute(op)}
-        if None in self.ops:
-            raise fail(self.ops[None], "this operation has no sdsc.name; run name-operations first")
+        self.ops = _named(func)
         self.arguments = list(func.regions[0].blocks[0].arguments)
         hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
         self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
@@ -115,22 +113,25 @@ class _Applied:
                 value = self.arguments[number]
                 self._check_layout(f"argument '{entry.name}'", value, self._layout(entry, value, path), path)
         for entry, op in self._found():
-            wanted = self._result_layout(entry, op)
-            if wanted is not None:
-                path = f"{entry.path}.result.layout"
-                self._check_layout(f"'{entry.name}'", op.results[0], wanted, path)
+            self._check_result_layout(entry, op)
             self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order, placement=entry.placement))
 
     def after_divisions(self) -> None:
-        """Clones take the slices of the plan; placements are pinned."""
+        """The clones, which are new, are as the plan says; placements are pinned."""
         memory, divider = Memory(self.func), Divider()
         for entry, op in self._found():
-            set_pins(op, Pins(slices=entry.slices, core_order=entry.core_order))
-            if sdsc.OPTIONAL in op.attributes and entry.slices is not None:
-                opcode, space, _ = memory.space(op)
-                splits, order = pinned_division(op, opcode, space, self.cores, self.uneven)
-                divider.divide(op, opcode, space, splits, order)
+            if sdsc.OPTIONAL in op.attributes:
+                self._check_result_layout(entry, op)
+                self._divide(entry, op, memory, divider)
             self._pin(op, Pins(placement=entry.placement))
+
+    def _divide(self, entry: PlannedOperation, op: ir.Operation, memory: Memory, divider: Divider) -> None:
+        """Gives a clone the slices of the plan, if that has any."""
+        if entry.slices is not None:
+            self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order))
+            opcode, space, _ = memory.space(op)
+            splits, order = pinned_division(op, opcode, space, self.cores, self.uneven)
+            divider.divide(op, opcode, space, splits, order)
 
     def finish(self) -> None:
         """All that the plan says is so, and no pins are left."""
@@ -236,11 +237,16 @@ class _Applied:
 
     # -- checks ---------------------------------------------------------------------------------------
 
+    def _check_result_layout(self, entry: PlannedOperation, op: ir.Operation) -> None:
+        wanted = self._result_layout(entry, op)
+        if wanted is not None:
+            self._check_layout(f"'{entry.name}'", op.results[0], wanted, f"{entry.path}.result.layout")
+
     def _check_layout(self, what: str, value: ir.Value, wanted: StickLayout, path: str) -> None:
         layout = stick.layout_of(value.type)
         if layout is None or not same_order(layout, wanted):
-            got = "none" if layout is None else str(stick.affine_map(layout))
-            self._fail(path, f"cannot hold: for what reads {what} the compiler makes it in the layout {got}")
+            got = "no layout" if layout is None else f"the layout {stick.affine_map(layout)}"
+            self._fail(path, f"cannot hold: {what} has {got}, which follows from what reads it")
 
     def _compare(self, entry: PlannedOperation, found: PlannedOperation, op: ir.Operation) -> None:
         for what in ("slices", "core_order", "cores"):
@@ -252,6 +258,19 @@ class _Applied:
 
     def _fail(self, path: str, problem: str) -> NoReturn:
         raise CompileError(f"The field {path} {problem}.", self.plan.filename)
+
+
+def _named(func: ir.Operation) -> dict[str, ir.Operation]:
+    """The device operations by name."""
+    found: dict[str, ir.Operation] = {}
+    for op in all_ops(func):
+        if is_compute(op):
+            name = sdsc.name_of(op)
+            if name is None:
+                raise fail(op, "this operation has no sdsc.name; run name-operations first")
+            if found.setdefault(name, op) != op:
+                raise fail(op, f"this operation is called '{name}', as another one is")
+    return found
 
 
 def _shown(value: Any) -> str:

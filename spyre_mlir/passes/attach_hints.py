@@ -7,7 +7,6 @@ from typing import ClassVar
 
 from spyre_mlir.dialects.hints import HINTS, hints_of, with_hints
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes.base import Pass
 
 
@@ -25,10 +24,16 @@ class AttachHints(Pass):
     name: ClassVar[str] = "attach-hints"
 
     def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            for op in all_ops(func):
-                if HINTS in op.attributes:
-                    _attach(op)
+        hinted: list[ir.Operation] = []
+
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            if HINTS in op.attributes:
+                hinted.append(op)
+            return ir.WalkResult.ADVANCE
+
+        module.walk(visit)
+        for op in hinted:
+            _attach(op)
 
 
 def _attach(op: ir.Operation) -> None:

@@ -11,7 +11,8 @@
             ...
 
 The class statement registers the pass. A pass runs on the whole module. It raises ``CompileError`` for
-what the user must change, and calls ``self.remark`` for every decision it takes.
+what the user must change, and calls ``self.remark`` for every decision it takes, ``self.warn`` for what the
+user may want to change.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ class Pass(Options):
         operation = op.operation
         where = location_of(operation.location)
         remarks.add(remarks.Remark(self.name, where, operation.name, kind, reason, before, after))
+
+    def warn(self, op: ir.Operation | ir.OpView, reason: str) -> None:
+        """Record what is wrong with the user's program at ``op`` although it can be compiled."""
+        self.remark(op, remarks.WARNING, reason)
 
 
 def _origin(cls: type) -> str:

@@ -17,11 +17,12 @@ from spyre_mlir.passes.base import Pass
 class NameOperations(Pass):
     """Name the device operations that have no name yet; names that are there stay.
 
-    Of the level *device ops* an operation is called by its opcode and its number among those with that opcode, in
-    program order: ``exp.0``. What the compiler inserts later is called by what it copies (an operation or an
-    argument), what it is, and its number among those of that kind: ``exp.0/restickify.0``, ``x/clone.0``. So no
-    name depends on what is inserted elsewhere. ``constant``, ``buffer`` (put together from parts) and ``loop``
-    stand for what has no name of its own.
+    Of the level *device ops* an operation is called by its opcode (of a reduction without ``nonstick``) and its
+    number among those with that opcode, in program order: ``exp.0``. What the compiler inserts later is called by
+    what it copies (an operation or an argument), what it is, and its number among those of that kind:
+    ``exp.0/restickify.0``, ``x/clone.0``. So no name depends on what is inserted elsewhere. ``constant``, ``buffer``
+    (put together from parts) and ``loop`` stand for what has no name of its own. Where a pass makes several
+    operations of one, the first keeps the name and the others are its parts: ``add.0/part.0``.
 
     ``inserted`` says that the operations without a name were inserted.
 
@@ -33,23 +34,54 @@ class NameOperations(Pass):
 
     def run(self, module: ir.Operation) -> None:
         funcs = functions(module)
-        ops = [op for func in funcs for op in all_ops(func) if is_compute(op)]
-        counts: dict[str, int] = {}
-        for name in filter(None, map(sdsc.name_of, ops)):
-            stem, _, number = name.rpartition(".")
-            counts[stem] = max(counts.get(stem, 0), int(number) + 1)
         labels = {value: label for func in funcs for value, label in _labels(func).items()}
-        for op in ops:
-            if sdsc.NAME in op.attributes:
-                continue
-            stem = f"{_origin(op.operands[0], labels)}/{_kind(op)}" if self.inserted else _kind(op)
-            op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{stem}.{counts.get(stem, 0)}", op.context)
-            counts[stem] = counts.get(stem, 0) + 1
+        numbers = _Numbers()
+        unnamed = []
+        for op in [op for func in funcs for op in all_ops(func) if is_compute(op)]:
+            name = sdsc.name_of(op)
+            if name is None or numbers.is_taken(name):
+                unnamed.append(op)
+            else:
+                numbers.take(name)
+        for op in unnamed:
+            stem = self._stem(op, labels)
+            op.attributes[sdsc.NAME] = ir.StringAttr.get(numbers.next_name(stem), op.context)
+
+    def _stem(self, op: ir.Operation, labels: dict[ir.Value, str]) -> str:
+        """The name of an op without its number."""
+        whole = sdsc.name_of(op)
+        if whole is not None:
+            return f"{whole}/part"
+        return f"{_origin(op.operands[0], labels)}/{_kind(op)}" if self.inserted else _kind(op)
+
+
+class _Numbers:
+    """The names that are taken, and the next number of each stem."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def is_taken(self, name: str) -> bool:
+        return name in self._taken
+
+    def take(self, name: str) -> None:
+        stem, _, number = name.rpartition(".")
+        self._taken.add(name)
+        if number.isdecimal():
+            self._next[stem] = max(self._next.get(stem, 0), int(number) + 1)
+
+    def next_name(self, stem: str) -> str:
+        name = f"{stem}.{self._next.get(stem, 0)}"
+        self.take(name)
+        return name
 
 
 def _kind(op: ir.Operation) -> str:
-    """The opcode; of a copy the name of the op, for its opcode depends on layouts."""
-    return op.name.rpartition(".")[2] if op.name in COPIES else sdsc.opcode_of(op) or op.name
+    """What an op does, whatever the layouts: of a reduction the stick form, of a copy the name of the op."""
+    if op.name in COPIES:
+        return op.name.rpartition(".")[2]
+    return (sdsc.opcode_of(op) or op.name).removesuffix("nonstick")
 
 
 def _labels(func: ir.Operation) -> dict[ir.Value, str]:

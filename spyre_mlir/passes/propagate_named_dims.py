@@ -25,15 +25,15 @@ from spyre_mlir.passes._memory import COPIES, all_ops, argument_attributes, func
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.tiling import NamedDim, Names, Part, Parts, UnnamedDim
-from spyre_mlir.tiling.names import best, contradict, covered, labels, mentioned, split, unnamed, viewed, whole
+from spyre_mlir.tiling.names import (
     best,
     contradict,
     covered,
     labels,
     mentioned,
-    merged,
     split,
     unnamed,
+    viewed,
     whole,
 )
 
@@ -73,13 +73,18 @@ class _Propagation:
         self.owner = owner
         self.func = func
         self.names: dict[ir.Value, Names] = {}
-        self.warned: set[tuple[str, Part]] = set()
+        self.warned: set[tuple[str, NamedDim | UnnamedDim]] = set()
+        self.nameless: dict[
+            UnnamedDim, ir.Operation
+        ] = {}  # dims of arguments, and who iterates over them first
+        self.tiled: dict[ir.Attribute, dict[str, int]] = {}
         self.known: Known = {}
 
     def run(self, ops: Sequence[ir.Operation]) -> None:
         self._arguments()
         for op in ops:
             self._visit(op)
+        self._warn_of_nameless()
 
     # -- arguments ------------------------------------------------------------------------------------
 
@@ -92,16 +97,11 @@ class _Propagation:
             given = argument_dims(attributes, self.func.location)
             self.names[argument] = self._argument(name, given, view, sizes)
 
-    def _argument(
-        self, name: str, given: tuple[str, ...] | None, view: HostView, sizes: dict[str, int]
-    ) -> Names:
+    def _argument(self, name: str, given: tuple[str, ...], view: HostView, sizes: dict[str, int]) -> Names:
         """The dims of an argument from the names of its host array, of which it takes a ``view``."""
         array = view.array_shape
-        if given is None:
-            return tuple(
-                unnamed(size, f"{name} does not name its dim {dim} of {size} elements")
-                for dim, size in enumerate(view.shape)
-            )
+        if not given:
+            return tuple(unnamed(size, f"dim {dim} of {name}") for dim, size in enumerate(view.shape))
         undeclared = [each for each in given if each not in sizes]
         if undeclared:
             return self._misfit(view, f"{name} names the dim '{undeclared[0]}', which is not declared")
@@ -156,9 +156,16 @@ class _Propagation:
         hints = hints_in(op.location)
         if hints is not None:
             op.attributes[HINTS] = hints
-            tiled = {name: hint.id for hint in hints_of(hints, op.location) for name, _ in hint.tiles}
+            tiled = self._tiled(op, hints)
             for dim, parts in enumerate(dims):
                 self._check_names(op, dim, parts, tiled)
+
+    def _tiled(self, op: ir.Operation, hints: ir.Attribute) -> dict[str, int]:
+        """The names that hints tile, each with the innermost hint that does."""
+        if hints not in self.tiled:
+            found = hints_of(hints, op.location)
+            self.tiled[hints] = {name: hint.id for hint in found for name, _ in hint.tiles}
+        return self.tiled[hints]
 
     def _insertion(self, op: ir.Operation) -> None:
         """A buffer that is filled by parts: what it is called already, and what a part calls a dim that it fills."""
@@ -191,22 +198,31 @@ class _Propagation:
     # -- warnings -------------------------------------------------------------------------------------
 
     def _check_names(self, op: ir.Operation, dim: int, parts: Parts, tiled: dict[str, int]) -> None:
-        """Warns of an iteration dim that a hint cannot tile, or nobody could, for want of a name; once for each."""
+        """Warns, once for each, of names that a hint cannot tile here, and notes what could have one."""
         usable = labels(parts)
         for part in parts:
-            missing = isinstance(part.dim, UnnamedDim) and part.dim.reason and not part.dim.lost
-            if missing and ("", part) not in self.warned:
-                self.warned.add(("", part))
-                self._warn(op, f"iteration dim {dim} has no name: {part.dim.reason}")
-            for name in sorted(part.mentioned):
-                if name in tiled and name not in usable and (name, part) not in self.warned:
-                    self.warned.add((name, part))
+            if isinstance(part.dim, UnnamedDim) and part.dim.reason and not part.dim.lost:
+                self.nameless.setdefault(part.dim, op)
+            for name in sorted(part.mentioned - {*usable}):
+                if name in tiled and self._is_new(name, part):
                     reason = f": {part.dim.reason}" if isinstance(part.dim, UnnamedDim) else ""
-                    what = f"iteration dim {dim} is no whole '{name}'{reason}"
+                    what = f"iteration dim {dim} does not begin with all of '{name}'{reason}"
                     self._warn(op, f"{what}; hint {tiled[name]} does not tile it")
 
+    def _warn_of_nameless(self) -> None:
+        if self.nameless:
+            first, *others = self.nameless
+            more = f" and {len(others)} more" if others else ""
+            reason = f"no hint can tile what has no name: {first.reason}{more}"
+            self._warn(self.nameless[first], reason)
+
+    def _is_new(self, name: str, part: Part) -> bool:
+        known = (name, part.dim) in self.warned
+        self.warned.add((name, part.dim))
+        return not known
+
     def _warn(self, op: ir.Operation, reason: str) -> None:
-        self.owner.remark(op, "warning", reason)
+        self.owner.warn(op, reason)
 
 
 def _name_of(argument: ir.Value, attributes: dict[str, ir.Attribute]) -> str:

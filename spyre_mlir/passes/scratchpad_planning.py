@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,8 +17,8 @@ from spyre_mlir.passes._placement_pins import PinnedBuffer, placement_pins, plan
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.scratchpad import MemoryPlan, MemorySpace, PlanError, solver
-from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
+from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, PlanError, solver
+from spyre_mlir.scratchpad.eligibility import Barrier, Reason
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
@@ -102,7 +102,7 @@ class ScratchpadPlanning(Pass):
         text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
         self.remark(func, "pins", text)
         space = MemorySpace(capacity, device().lx_alignment_bytes)
-        return plan_around(pinned, list(buffers.values()), space)
+        return plan_around(pinned, _among_themselves(buffers.values()), space)
 
     def _push(self, able: Sequence[Candidate], plan: MemoryPlan) -> None:
         """Addresses go to the makers of the buffers."""
@@ -138,6 +138,15 @@ class ScratchpadPlanning(Pass):
                 user.op.erase()
 
 
+def _among_themselves(buffers: Collection[LifetimeBoundBuffer]) -> list[LifetimeBoundBuffer]:
+    """Buffers that take the place of each other alone: the others are in device memory."""
+    names = {buffer.name for buffer in buffers}
+    return [
+        replace(buffer, in_place_parents=tuple(name for name in buffer.in_place_parents if name in names))
+        for buffer in buffers
+    ]
+
+
 def _hold(pins: Mapping[ir.Value, PinnedBuffer], found: Sequence[Candidate], plan: MemoryPlan) -> bool:
     """Whether a plan keeps all pins."""
     for candidate in found:
@@ -153,9 +162,8 @@ def _pinned(candidate: Candidate, pinned: PinnedBuffer | None) -> Candidate:
     """The candidate as a plan file leaves it: barred from LX if it is pinned to device memory."""
     if pinned is None:
         return candidate
-    if pinned.placement.memory != "lx":
-        reason = Reason(Barrier.PINNED, f"the plan file says {pinned.placement}")
-        return replace(candidate, reasons=ordered((*candidate.reasons, reason)))
-    if candidate.reasons:
+    if pinned.placement.memory == "lx" and candidate.reasons:
         pinned.refuse("; ".join(map(str, candidate.reasons)))
-    return candidate
+    if pinned.placement.memory == "lx" or candidate.reasons:
+        return candidate
+    return replace(candidate, reasons=(Reason(Barrier.PINNED, f"the plan file says {pinned.placement}"),))

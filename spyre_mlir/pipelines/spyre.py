@@ -27,7 +27,8 @@ class SpyrePipeline(Options):
     ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
     for that where it pays; ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of
     ``scratchpad-planning``; ``clone_inputs`` and ``clone_outputs`` add those passes. ``order_by_size`` plans all
-    memories with the largest buffers first.
+    memories with the largest buffers first. ``from_level`` is the level of the input, if it is one of ours already:
+    the passes that make it are left out.
 
     ``use_plan`` is a plan file that has to hold; ``save_plan`` is where to write that of the program. An empty name
     is the attribute ``sdsc.plan`` of the module.
@@ -48,6 +49,7 @@ class SpyrePipeline(Options):
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False
+    from_level: str = ""
     use_plan: str | None = None
     save_plan: str | None = None
 
@@ -61,6 +63,7 @@ class SpyrePipeline(Options):
             (
                 "device-ops",
                 (
+                    "attach-hints",
                     "drop-dead-results",
                     *_CLEAN,
                     "func.func(linalg-fold-unit-extent-dims)",
@@ -76,6 +79,16 @@ class SpyrePipeline(Options):
                     "hoist-weight-views",
                     "verify-device-ops",
                     *self._plan("device-ops"),
+                ),
+            ),
+            (
+                "tiled",
+                (
+                    "propagate-named-dims",
+                    "lower-hints",
+                    "coarse-tiling",
+                    *self._checks("verify-device-ops"),
+                    *self._plan("tiled"),
                 ),
             ),
             (
@@ -101,17 +114,19 @@ class SpyrePipeline(Options):
         ]
 
     def pipeline(self, to_level: str | None = None) -> Pipeline:
-        """The passes up to and including a level; all of them without one."""
-        texts: list[str] = []
-        for level, stage in self.stages():
-            texts += stage
-            if level == to_level:
-                break
-        else:
-            if to_level is not None:
-                levels = ", ".join(level for level, _ in self.stages())
-                raise CompileError(f"There is no level '{to_level}'; the levels are {levels}.")
+        """The passes from ``from_level`` up to and including a level; without one all that follow."""
+        stages = self.stages()
+        levels = [level for level, _ in stages]
+        begin = self._number(self.from_level, levels) if self.from_level else 0
+        end = self._number(to_level, levels) if to_level is not None else len(levels)
+        texts = [text for _, stage in stages[begin:end] for text in stage]
         return Pipeline.parse(",".join(texts), "spyre-pipeline")
+
+    def _number(self, level: str, levels: list[str]) -> int:
+        """How many levels are made when a level is reached."""
+        if level not in levels:
+            raise CompileError(f"There is no level '{level}'; the levels are {', '.join(levels)}.")
+        return levels.index(level) + 1
 
     def _distribution(self) -> str:
         uneven = " uneven=true" if self.uneven_splits else ""
@@ -148,7 +163,7 @@ class SpyrePipeline(Options):
         if self.use_plan is None and self.save_plan is None:
             return ()
         steps = [] if level == "placed" else [_text("name-operations", inserted=level != "device-ops")]
-        if self.use_plan is not None:
+        if self.use_plan is not None and level != "device-ops":
             options = {"sencores": self.sencores, "uneven": self.uneven_splits}
             steps.append(_text("apply-plan", level=level, file=self.use_plan, **options))
         if self.save_plan is not None and level == "placed":

@@ -23,6 +23,9 @@ Cell = str | int | float | Steps
 #: Links in a cell.
 _MOST_LINKS = 4
 
+#: Above a table in a listing: shows the rows that have some words.
+FILTER = '<label>Filter <input type="search"/></label> <span class="found"></span>'
+
 #: Below a table in a listing: shows more rows of a large one.
 MORE = '<p><button type="button" class="more" hidden="hidden">Show more rows</button></p>'
 
@@ -138,7 +141,7 @@ def core_choice() -> str:
     """The choice of a core; all of a page show the same one."""
     last = device().cores - 1
     slider = f'<input class="core" type="range" min="0" max="{last}" value="0"/>'
-    return f"<label>Core {slider}<output>0</output></label>"
+    return f'<label class="scripted" hidden="hidden">Core {slider}<output>0</output></label>'
 
 
 def legend_line(fills: Iterable[tuple[str, str]]) -> str:

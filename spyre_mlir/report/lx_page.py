@@ -47,24 +47,16 @@ def page(map_: LxMap, name: str = "") -> str:
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title(name))}</title>',
         f"<style>{_STYLE}</style></head><body>",
-        content(map_, name, "h2"),
+        _choice(map_),
+        picture(map_, name, every_core=True).rstrip(),
+        "<h2>Not in LX</h2>",
+        *_spilled(map_),
+        "<h2>In LX</h2>",
+        *_placed(map_),
+        f"<script>{_SCRIPT}</script>",
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"
-
-
-def content(map_: LxMap, name: str = "", heading: str = "h3") -> str:
-    """What the page shows and its script, for pages that show more; ``heading`` is the tag of its headings."""
-    parts = [
-        _choice(map_),
-        picture(map_, name, every_core=True).rstrip(),
-        f"<{heading}>Not in LX</{heading}>",
-        *_spilled(map_),
-        f"<{heading}>In LX</{heading}>",
-        *_placed(map_),
-        f"<script>{_SCRIPT}</script>",
-    ]
-    return "\n".join(parts)
 
 
 def _choice(map_: LxMap) -> str:

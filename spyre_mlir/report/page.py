@@ -41,6 +41,9 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
 )
 
 
+#: The scripts of the page, in the order in which they build upon one another.
+_SCRIPTS = ("charts.js", "timeline.js", "scratchpad.js", "page.js", "tables.js", "pane.js")
+
 #: Keys and what they do.
 _KEYS = (
     ("/", "filter the table on the screen"),
@@ -63,6 +66,7 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     """
     title = escape(f"Report of {name}" if name else "Report")
     panels = [each for each in PANELS if each[0] != "passes" or facts.passes]
+    scripts = "\n".join(map(_resource, _SCRIPTS))
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)
     parts = [
         "<!DOCTYPE html>",
@@ -79,7 +83,7 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
         '<div id="hint" aria-hidden="true" hidden="hidden"></div>',
         _keys(),
         f'<script type="application/json" id="data">{json_text(page_data(facts, bundle))}</script>',
-        f"<script>//<![CDATA[\n{{{_resource('charts.js')}\n{_resource('page.js')}}}\n//]]></script>",
+        f"<script>//<![CDATA[\n{{{scripts}}}\n//]]></script>",
         "</body></html>",
     ]
     return "\n".join(parts) + "\n"

@@ -10,9 +10,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
-from spyre_mlir.bundle.model import Bundle, Operand
+from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name
 from spyre_mlir.report.lx_map import LxMap
@@ -146,7 +147,7 @@ class _Writer:
         )
 
     def _operand(self, operation: Operation, number: int) -> list[Any]:
-        told, operand = operation.told, operation.design.operands[number]
+        told = operation.told
         name = operand_name(told.buffers, number)
         values = (
             self.buffers[told.buffers[number]],
@@ -154,7 +155,7 @@ class _Writer:
             str(told.facts[f"{name} layout"]),
             str(told.facts[f"{name} format"]),
             str(told.facts[name]),
-            _owners(operation, operand),
+            _owners(operation, number),
             operation.execution.work.operands[number].bytes,
         )
         return self._row(_OPERAND, values)
@@ -203,18 +204,16 @@ class _Writer:
         return taken.load, taken.high_water
 
 
-def _owners(operation: Operation, operand: Operand) -> str:
-    """How an operand is split over the cores, and how many of them have each part alike."""
-    slices = operation.design.slices
-    own = {dim: slices[dim] for dim in operand.dim_order if operand.scale[dim] == 1 and slices[dim] > 1}
-    parts = 1
-    for count in own.values():
-        parts *= count
-    each = operation.cores // parts
-    split = " x ".join(f"{dim} in {count}" for dim, count in own.items()) or "whole"
-    return (
-        split if each == 1 else f"{split}, on {each} cores each" if own else f"{split}, on all {each} cores"
-    )
+def _owners(operation: Operation, number: int) -> str:
+    """How an operand is split over the cores, slices x elements of each dim, and how many cores have each part."""
+    design, operand = operation.design, operation.design.operands[number]
+    own = [dim for dim in operand.dim_order if operand.scale[dim] == 1 and design.slices[dim] > 1]
+    split = ", ".join(f"{dim} {design.slices[dim]} x {design.shares[dim]}" for dim in own) or "whole"
+    each = operation.cores // prod(design.slices[dim] for dim in own)
+    if each == 1:
+        return split
+    is_result = number == len(design.operands) - 1
+    return f"{split}; {each} cores {'add up' if is_result else 'share'} each part"
 
 
 def _track(track: Track) -> tuple[str, list[list[int]]]:

@@ -67,7 +67,7 @@ def _changes(facts: ProgramFacts) -> Iterator[Row]:
     ]
     out = [each for each in facts.operations if each.category == "clone" and _memories(each) == (True, False)]
     if into or out:
-        yield "clones", f"{_moving(into)} into LX; {_moving(out)} out of LX"
+        yield "clones", f"into LX {_moving(into)}; out of LX {_moving(out)}"
     else:
         yield "clones", "0"
 
@@ -79,9 +79,9 @@ def _memories(operation: Operation) -> tuple[bool, bool]:
 
 
 def _moving(operations: Sequence[Operation]) -> str:
-    return str(len(operations)) + (
-        f" of {_bytes(sum(each.traffic for each in operations))}" if operations else ""
-    )
+    """How many, and what they move."""
+    moved = f", which move {_bytes(sum(each.traffic for each in operations))}" if operations else ""
+    return f"{len(operations):,}{moved}"
 
 
 # -- memory ------------------------------------------------------------------------------------------------
@@ -96,18 +96,19 @@ def _traffic(facts: ProgramFacts) -> Iterator[Row]:
 
 
 def _simulated(facts: ProgramFacts, statistics: Statistics) -> Iterator[Row]:
-    """The traffic of a run. One that is not the planned one is a bug of the compiler or of the simulator."""
+    """The traffic of a run, and what is not as planned."""
     moved = f"{_bytes(statistics.read_bytes)} read, {_bytes(statistics.write_bytes)} written"
     differing = [each for each in facts.operations if _ran(each, statistics) != _planned(each)]
     if not differing:
         yield "simulated", f"{moved}, as planned"
         return
-    yield "simulated", f"{moved}: NOT AS PLANNED, which is a bug; the operations are:"
+    yield "simulated", "NOT AS PLANNED, which is a bug of the compiler or of the simulator:"
+    yield "", f"  {moved} by the program"
     for each in differing[:MOST_NAMED]:
         read, written = _ran(each, statistics)
-        yield "", f"  {each.name} read {_bytes(read)}, wrote {_bytes(written)}"
+        yield "", f"  {_bytes(read)} read, {_bytes(written)} written by {each.name}"
     if len(differing) > MOST_NAMED:
-        yield "", f"  and {len(differing) - MOST_NAMED:,} more"
+        yield "", f"  and so on for {len(differing) - MOST_NAMED:,} more"
 
 
 def _planned(operation: Operation) -> tuple[int, int]:
@@ -151,7 +152,7 @@ def _spills(facts: ProgramFacts) -> Iterator[Row]:
 
 def _barrier(buffer: SpilledBuffer) -> str:
     """The first reason without its details."""
-    return buffer.reasons[0].partition(":")[0] if buffer.reasons else "no reason is known"
+    return buffer.reasons[0].partition(":")[0] if buffer.reasons else "the bundle does not say"
 
 
 def _largest(map_: LxMap) -> str:
@@ -210,7 +211,8 @@ def _listed(before: str, counts: Sequence[tuple[str, int]]) -> str:
     named, others = counts[:MOST_NAMED], counts[MOST_NAMED:]
     words = [f"{count:,} {name}" for name, count in named]
     if others:
-        words.append(f"{sum(count for _, count in others):,} others")
+        more = sum(count for _, count in others)
+        words.append(f"{more:,} other{'s' if more != 1 else ''}")
     return before + ", ".join(words) if words else ""
 
 

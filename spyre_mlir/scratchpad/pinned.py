@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
+
 from spyre_mlir.scratchpad.competition import reasons
 from spyre_mlir.scratchpad.fitting import Fitting, orders
-from spyre_mlir.scratchpad.instance import Array, Instance
+from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 
@@ -38,7 +40,8 @@ class PinnedSolver(MemoryPlanSolver):
             for order, policy in orders(instance)
         ]
         best = min(found, key=lambda addresses: _rank(instance, addresses))
-        placed = _mask(instance, best)
+        placed = np.zeros(len(instance), bool)
+        placed[list(best)] = True
         return Placement(best, work=len(found) * len(instance), reasons=reasons(instance, placed))
 
     def _kept(self, instance: Instance) -> dict[int, int]:
@@ -75,9 +78,3 @@ def _rank(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int]:
     """Smaller is better: what is saved, negative, and then the peak."""
     saved = sum(int(instance.savings[at]) for at in addresses)
     return -saved, max((address + int(instance.sizes[at]) for at, address in addresses.items()), default=0)
-
-
-def _mask(instance: Instance, addresses: Mapping[int, int]) -> Array:
-    placed = instance.savings.astype(bool) & False
-    placed[list(addresses)] = True
-    return placed

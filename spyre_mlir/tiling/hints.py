@@ -156,10 +156,10 @@ def _dim(hint: Hint, name: str, count: int, iteration: NamedIteration) -> int | 
 def _check_sticks(hint: Hint, name: str, count: int, iteration: NamedIteration, dim: int) -> None:
     """Tiles of a dim that lies in sticks are whole sticks."""
     size, stick = iteration.sizes[dim], iteration.sticks.get(dim, 1)
-    if size % count or size // count % stick:
+    if size // count % stick:
         raise HintError(
-            f"hint {hint.id} cuts '{name}' of {size} elements into {count} tiles of {size // count}, "
-            f"which is no whole number of sticks of {stick}"
+            f"hint {hint.id} cuts '{name}' into {count} tiles, of {size // count} of the {size} elements of iteration "
+            f"dim {dim}; tiles must be whole sticks of {stick} elements"
         )
 
 

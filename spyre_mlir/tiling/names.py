@@ -94,8 +94,8 @@ def mentioned(parts: Parts) -> frozenset[str]:
 def covered(parts: Parts, size: int, stride: int = 1, offset: int = 0) -> Parts:
     """What ``size`` elements, ``stride`` apart from ``offset`` on, run through in a row-major run of parts.
 
-    Each part gives the digits of its index that take all their values, from the innermost on. What begins,
-    ends or wraps around anywhere else has no name.
+    Each part gives the digits of its index that the positions count, from the innermost part on. What begins, ends
+    or wraps around between digits has no name.
     """
     end, reached, weight = size * stride, stride, 1
     found: list[Part] = []
@@ -110,7 +110,7 @@ def covered(parts: Parts, size: int, stride: int = 1, offset: int = 0) -> Parts:
             reached = last
         weight = above
     lost = _mentioned_between(parts, reached, end)
-    return unnamed(end // reached, _CUT, lost) + tuple(reversed(found))
+    return unnamed(end // reached, _CUT if lost else "", lost) + tuple(reversed(found))
 
 
 def _mentioned_between(parts: Parts, first: int, last: int) -> frozenset[str]:

@@ -201,7 +201,7 @@ def _named(process: int, name: str, tracks: dict[int, str]) -> Iterator[Json]:
 
 
 def _name(kind: str, process: int, track: int, told: Json) -> Json:
-    return {"ph": "M", "name": kind, "pid": process, "tid": track, "args": told}
+    return {"ph": "M", "name": kind, "pid": process, "tid": track, "ts": 0, "args": told}
 
 
 def _microseconds(picoseconds: int) -> float:

@@ -8,11 +8,12 @@ import importlib.metadata
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text, write_text
+from spyre_mlir.remarks import WARNING, Remark
 from spyre_mlir.version import VERSION
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ __all__ = [
     "read_text",
     "report",
     "show",
+    "show_warnings",
     "tool",
     "write_text",
 ]
@@ -89,6 +91,16 @@ def report(error: CompileError, source: str = "<stdin>") -> None:
 def show(diagnostics: str, source: str) -> None:
     """Print diagnostics; the bindings call a text without a file ``-``, the user knows it as ``source``."""
     print(re.sub(r"^-:", f"{source}:", diagnostics, flags=re.MULTILINE), file=sys.stderr)
+
+
+def show_warnings(remarks: Iterable[Remark], source: str = "<stdin>") -> None:
+    """Print the warnings of passes."""
+    found = [remark for remark in remarks if remark.kind == WARNING]
+    if found:
+        from spyre_mlir.diagnostics import of_remark
+
+        for remark in found:
+            show(str(of_remark(remark)), source)
 
 
 def _text(error: CompileError) -> str:

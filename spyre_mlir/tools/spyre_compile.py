@@ -4,6 +4,8 @@
     spyre-compile softmax.mlir -o softmax.bundle --check
     spyre-compile softmax.mlir -o softmax.bundle --pipeline "lx-planning=false"
     spyre-compile linear.mlir -o linear.bundle --layout 0 stick-dims=0 --layout arg1 dim-order=1,0
+    spyre-compile softmax.mlir -o softmax.bundle --save-plan plan.json
+    spyre-compile softmax.mlir -o pinned.bundle --use-plan plan.json
 
 --layout chooses the layout of an argument, by its name (spyre.name, or arg<k>) or by the position of an input:
 stick-dims=0 puts dim 0 in the stick and keeps the default order of the others (stick-dims= is stick-sparse);
@@ -43,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = _common.parse_module(options.input, dialects.context())
     original = module.operation.clone()
     program = _compile(module, options)
+    _common.show_warnings(program.remarks)
     status = _check(program, original, options.output) if options.check else _save(program, options.output)
+    if options.save_plan:
+        _common.write_text(options.save_plan, _plan_text(module))
     if options.report:
         program.report(options.report)
     if options.remarks:
@@ -74,12 +79,23 @@ def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     )
 
 
+def _plan_text(module: ir.Module) -> str:
+    """The text of the plan file, which the pipeline has left on the module."""
+    from spyre_mlir.dialects import sdsc
+    from spyre_mlir.mlir import ir
+
+    return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value
+
+
 def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
     """The pipeline of ``--pipeline`` and of the flags that have options of their own."""
     from spyre_mlir.options import show_value
     from spyre_mlir.pipelines import SpyrePipeline
 
-    flags = {name: getattr(options, name) for name in ("sencores", "precision", "stick_outermost")}
+    flags = {
+        name: getattr(options, name) for name in ("sencores", "precision", "stick_outermost", "use_plan")
+    }
+    flags["save_plan"] = "" if options.save_plan else None
     given = [f"{name}={show_value(value)}" for name, value in flags.items() if value is not None]
     return SpyrePipeline.parse(" ".join([*given, options.pipeline]))
 
@@ -146,6 +162,9 @@ def _parser() -> _common.ArgumentParser:
                         help="default layouts have the stick count first, as in the tiled-tensor RFC")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"), default="ieee",
                         help="of --check: DL16 as IEEE fp16 (the default), or bit-true")  # fmt: skip
+    parser.add_argument("--save-plan", metavar="FILE.json",
+                        help="write what was decided, to be edited and given back")  # fmt: skip
+    parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
     parser.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
     parser.add_argument(
         "--report", metavar="FILE.html", help="write the page of spyre-report, with compile times"

@@ -65,6 +65,7 @@ class _Run:
         if self.options.verify_diagnostics:
             return self._verified(text)
         collected: list[Diagnostic] = []
+        start = len(self.remarks)
         try:
             return self._transformed(text, collected)
         except CompileError as error:
@@ -73,6 +74,7 @@ class _Run:
         finally:
             for diagnostic in collected:
                 _common.show(str(diagnostic), self.source)
+            _common.show_warnings(self.remarks[start:], self.source)
 
     @property
     def source(self) -> str:
@@ -96,7 +98,7 @@ class _Run:
 
     def _verified(self, text: str | None) -> str | None:
         """Compare the diagnostics with the comments; an expected error is a success with an empty result."""
-        from spyre_mlir.diagnostics import Diagnostic, diagnostics_of
+        from spyre_mlir.diagnostics import diagnostics_of, of_remark
         from spyre_mlir.tools._verify_diagnostics import mismatches
 
         text = _common.read_text(self.options.input) if text is None else text
@@ -106,7 +108,7 @@ class _Run:
             result = self._transformed(text, collected)
         except CompileError as error:
             collected += diagnostics_of(error)
-        remarks = [Diagnostic("remark", r.op_location, str(r)) for r in self.remarks[start:]]
+        remarks = [of_remark(remark) for remark in self.remarks[start:]]
         wrong = list(mismatches(text, collected, remarks, self.source))
         for diagnostic in wrong:
             _common.show(str(diagnostic), self.source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import os
@@ -15,6 +16,19 @@ from typing import Any
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1280,800")
+
+#: What a browser does by default, such as going to the next element, depends on the number of a key; some type.
+_CODES = {
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    " ": 32,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}
+_TYPED = {"Enter": "\r"}
 
 #: Seconds until a browser that says nothing is given up.
 _PATIENCE = 60
@@ -64,11 +78,18 @@ class Browser:
         self._process.wait(timeout=30)
         self._read.close()
 
-    def open(self, path: Path) -> None:
-        """Show a file and wait until it is loaded."""
-        self._call("Page.navigate", url=path.resolve().as_uri())
+    def open(self, path: Path, anchor: str = "") -> None:
+        """Show a file, from an anchor such as #here on, and wait until it is loaded."""
+        self._call("Page.navigate", url=path.resolve().as_uri() + anchor)
         while self._receive().get("method") != "Page.loadEventFired":
             pass
+
+    def travel(self, move: str) -> None:
+        """Go back or forward to another place of the page."""
+        self.evaluate(
+            f"new Promise(done => {{ addEventListener('popstate', done, {{once: true}}); history.{move}(); }})"
+            ".then(() => null)"
+        )
 
     def evaluate(self, expression: str) -> Any:
         """The value of an expression; that of a promise is waited for."""
@@ -77,9 +98,44 @@ class Browser:
         return done["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key that types nothing, such as ArrowDown, on what has the focus."""
-        for kind in ("rawKeyDown", "keyUp"):
-            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+        """Press a key by its name, such as ArrowDown or +, on what has the focus."""
+        code = {"windowsVirtualKeyCode": _CODES[key]} if key in _CODES else {}
+        typed = {"text": _TYPED.get(key, key)} if key in _TYPED or len(key) == 1 else {}
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **typed)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key, **code)
+        self.settle()
+
+    def point(self, x: float, y: float) -> None:
+        """Move the mouse to a place of the window, in pixels."""
+        self._mouse("mouseMoved", x, y)
+        self.settle()
+
+    def click(self, x: float, y: float) -> None:
+        self.drag((x, y), (x, y))
+
+    def drag(self, begin: tuple[float, float], end: tuple[float, float]) -> None:
+        """Press the mouse at one place, move it and release it at another."""
+        self._mouse("mouseMoved", *begin)
+        self._mouse("mousePressed", *begin, button="left", clickCount=1)
+        self._mouse("mouseMoved", *end, button="left")
+        self._mouse("mouseReleased", *end, button="left", clickCount=1)
+        self.settle()
+
+    def turn(self, x: float, y: float, by: float) -> None:
+        """Turn the wheel at a place, with Ctrl held."""
+        self._mouse("mouseWheel", x, y, deltaX=0, deltaY=by, modifiers=2)
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until what was changed is drawn."""
+        self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+
+    def print_pages(self) -> int:
+        """How many sheets of paper the page takes."""
+        return base64.b64decode(self._call("Page.printToPDF")["data"]).count(b"/Type /Page\n")
+
+    def _mouse(self, kind: str, x: float, y: float, **more: Any) -> None:
+        self._call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
     def _call(self, method: str, **parameters: Any) -> Any:
         number = self._send(method, **parameters)

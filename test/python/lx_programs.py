@@ -18,7 +18,7 @@ from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.export import export
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, body_of, functions
+from spyre_mlir.passes._memory import Memory, all_ops, functions
 from spyre_mlir.passes._ownership import Divided, divided_ops, handovers
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.simulator import Result, run
@@ -80,13 +80,13 @@ def inputs_of(name: str) -> tuple[torch.Tensor, ...]:
 def operations(module: ir.Module) -> list[Divided]:
     """The device operations in program order."""
     (func,) = functions(module.operation)
-    return divided_ops(Memory(func), body_of(func))
+    return divided_ops(Memory(func), all_ops(func))
 
 
 def able(module: ir.Module) -> dict[int, int]:
     """The operations whose result may be in LX, by number, and the bytes that it takes on each core."""
     (func,) = functions(module.operation)
-    memory, body = Memory(func), body_of(func)
+    memory, body = Memory(func), all_ops(func)
     ops = divided_ops(memory, body)
     barred = {each.buffer for each in handovers(memory, ops) if each.problem is not None}
     barred |= {memory.place(value).buffer for value in body[-1].operands}

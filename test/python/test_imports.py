@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Small modules without ideas of the compiler, for everybody.
 EVERYBODY = {"errors", "files", "options", "remarks", "version"}
-MATHEMATICS = {"layout", "division", "scratchpad", "cost"}
+MATHEMATICS = {"layout", "division", "scratchpad", "tiling", "cost"}
 BINDINGS = {"mlir", "diagnostics"}
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
 COMPILER = {*IR, "bundle", "reference", "export", "plans", "passes", "pipelines"}

@@ -1,10 +1,15 @@
-"""The trace: valid Chrome trace events, tracks in order, flows with both ends, counters that add up."""
+"""The trace, by what the Trace Event Format says of its events and by what they mean.
+
+A reader draws X events of one thread as a stack, so two of them must not overlap; it joins s and f events of one id
+and binds each to the bar that is there on its thread at its time ("bp": "e"); a C event holds until the next.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from typing import Any
 
 import bundles
@@ -16,11 +21,20 @@ from spyre_mlir.report.lx_map import lx_map
 from spyre_mlir.target.device import device
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timeline.trace import trace_text
+from spyre_mlir.tools import spyre_run
 
 Json = dict[str, Any]
 
 NAMES = ("softmax_dim_0_512x1024", "gelu_mlp", "llama_block", "sum_0_2_of_3", "layernorm")
-KINDS = {"M", "X", "C", "s", "f"}
+#: The fields of each kind of event besides those that all have.
+KINDS = {
+    "M": ("args",),
+    "X": ("dur", "args"),
+    "C": ("args",),
+    "s": ("cat", "id"),
+    "f": ("cat", "id", "bp"),
+}
+LOAD, COMPUTE = 1, 2
 
 
 def traced(bundle: Bundle) -> list[Json]:
@@ -52,6 +66,25 @@ def bars(events: list[Json]) -> dict[tuple[int, int], list[Json]]:
     return {track: sorted(each, key=lambda bar: bar["ts"]) for track, each in found.items()}
 
 
+def arrows(events: list[Json]) -> list[tuple[Json, Json]]:
+    """Both ends of each flow, by their id, which two flows must not share."""
+    begins, ends = ({event["id"]: event for event in events if event["ph"] == kind} for kind in ("s", "f"))
+    assert begins and begins.keys() == ends.keys()
+    assert 2 * len(begins) == sum(event["ph"] in ("s", "f") for event in events)
+    return [(begins[each], ends[each]) for each in begins]
+
+
+def bar_at(track: list[Json], time: float) -> Json:
+    """The bar that is there at a time, its end not included."""
+    at = nanoseconds(time)
+    (bar,) = (
+        each
+        for each in track
+        if nanoseconds(each["ts"]) <= at < nanoseconds(each["ts"]) + nanoseconds(each["dur"])
+    )
+    return bar
+
+
 def nanoseconds(microseconds: float) -> int:
     return round(1000 * microseconds)
 
@@ -63,12 +96,30 @@ CASES = pytest.mark.parametrize("name", [*NAMES, "loop", "uneven"])
 def test_events_are_of_the_format(name):
     """Kinds, whole nanoseconds, no negative time; every track of a bar has a name."""
     events = traced(bundle_of(name))
-    named = {(each["pid"], each["tid"]) for each in events if each["name"] == "thread_name"}
-    assert {each["ph"] for each in events} <= KINDS and bars(events).keys() <= named
+    assert {each["ph"] for each in events} <= KINDS.keys()
     for event in events:
-        assert isinstance(event["name"], str) and isinstance(event["pid"], int)
+        assert event.keys() == {"ph", "name", "pid", "tid", "ts", *KINDS[event["ph"]]}
+        assert isinstance(event["name"], str)
+        assert isinstance(event["pid"], int) and isinstance(event["tid"], int)
         for time in (event[key] for key in ("ts", "dur") if key in event):
             assert time >= 0 and abs(1000 * time - nanoseconds(time)) < 1e-6
+        assert event.get("dur", 1) > 0
+
+
+@CASES
+def test_every_track_has_one_name(name):
+    """Those of bars, of arrows and of counters, which belong to a process; names come first, each with an order."""
+    events = traced(bundle_of(name))
+    told = [each for each in events if each["ph"] == "M"]
+    assert events[: len(told)] == told
+    names = [(each["name"], each["pid"], each["tid"]) for each in told]
+    assert len(names) == len(set(names))
+    assert all(each["args"].get("name") or each["args"].get("sort_index") for each in told)
+    for event in events[len(told) :]:
+        assert {("process_name", event["pid"], 0), ("process_sort_index", event["pid"], 0)} <= set(names)
+        if event["ph"] != "C":
+            track = event["pid"], event["tid"]
+            assert {("thread_name", *track), ("thread_sort_index", *track)} <= set(names)
 
 
 @CASES
@@ -80,18 +131,34 @@ def test_bars_of_a_track_do_not_overlap(name):
 
 @CASES
 def test_flows_have_both_ends_on_bars(name):
-    """From a bar of a computation to a later one, or to one of loads."""
-    events = traced(bundle_of(name))
+    """From the computation that writes a buffer to a later one, or its load, that reads it; an id is of one pair."""
+    bundle = bundle_of(name)
+    events, uses = traced(bundle), bundle.manifest.uses
     tracks = bars(events)
-    begins = [event for event in events if event["ph"] == "s"]
-    ends = {event["id"]: event for event in events if event["ph"] == "f"}
-    assert begins and sorted(ends) == [begin["id"] for begin in begins]
-    for begin in begins:
-        end = ends[begin["id"]]
-        assert begin["name"] == end["name"] and begin["ts"] < end["ts"]
-        for each in (begin, end):
-            track = tracks[each["pid"], each["tid"]]
-            assert any(bar["ts"] <= each["ts"] < bar["ts"] + bar["dur"] for bar in track)
+    for begin, end in arrows(events):
+        assert (begin["name"], begin["cat"]) == (end["name"], end["cat"])
+        assert begin["ts"] < end["ts"] and end["bp"] == "e"
+        writer, reader = (bar_at(tracks[each["pid"], each["tid"]], each["ts"]) for each in (begin, end))
+        assert (begin["tid"], end["tid"]) in ((COMPUTE, COMPUTE), (COMPUTE, LOAD))
+        assert begin["name"] == uses[writer["args"]["operation"]][-1]
+        assert begin["name"] in uses[reader["args"]["operation"]][:-1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_whatever_an_operation_reads_of_another_is_a_flow(name):
+    """Each operand once, of the operation that wrote it last; all computations here are long enough to be seen."""
+    bundle = bundle_of(name)
+    tracks = bars(traced(bundle))
+    ends = Counter(
+        (begin["name"], bar_at(tracks[1, end["tid"]], end["ts"])["args"]["operation"])
+        for begin, end in arrows(traced(bundle))
+    )
+    seen = {bar["args"]["operation"] for bar in tracks[1, COMPUTE]}
+    expected, written = Counter[tuple[str, int]](), dict[str, int]()
+    for position, (*reads, result) in enumerate(bundle.manifest.uses):
+        expected.update((each, position) for each in reads if {written.get(each), position} <= seen)
+        written[result] = position
+    assert ends == expected and expected
 
 
 @CASES
@@ -107,17 +174,44 @@ def test_counters_are_not_negative_and_end_at_nothing(name):
         assert set(each[-1]["args"].values()) == {0}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_bandwidth_times_time_is_the_bytes_that_move(name):
-    """The area under the counter, but for the rounding of its times; never more than the memory has."""
+@CASES
+def test_no_more_of_lx_is_taken_than_may_be(name):
+    """And at most what the map of the scratchpads says, on each group of cores."""
     bundle = bundle_of(name)
-    counted = [each for each in traced(bundle) if each["ph"] == "C" and each["name"] == "GB/s"]
+    groups = timeline(bundle).core_groups
+    for process, group in enumerate(groups, 1):
+        counted = [each for each in traced(bundle) if (each["name"], each["pid"]) == ("LX bytes", process)]
+        most = max(each["args"]["taken"] for each in counted)
+        assert most == max(lx_map(bundle).occupancy(group[0]).load) <= device().usable_lx_bytes()
+
+
+@CASES
+def test_bandwidth_times_time_is_the_bytes_that_move(name):
+    """The area under the counter, but for the rounding of its times; never more than the memory has.
+
+    Iterations that only repeat move what the last one did, which stands on the bars of the memory.
+    """
+    bundle = bundle_of(name)
+    found, events = timeline(bundle), traced(bundle)
+    counted = [each for each in events if each["ph"] == "C" and each["name"] == "GB/s"]
     area = 0.0
     for one, other in itertools.pairwise(counted):
         rate = sum(one["args"].values())
         assert rate <= 150.001
         area += rate * 1000 * (other["ts"] - one["ts"])
-    assert area == pytest.approx(sum(each.moved_bytes for each in timeline(bundle).executions), rel=0.01)
+    memory = len(found.core_groups) + 1
+    tracks = [track for (process, _), track in bars(events).items() if process == memory]
+    assert area == pytest.approx(sum(bar["args"]["bytes"] for track in tracks for bar in track), rel=0.01)
+    last = [{bar["args"]["operation"]: bar["args"]["bytes"] for bar in track} for track in tracks]
+    repeated = sum(
+        skip.times * bytes_.get(position, 0)
+        for skip in found.run.skips
+        for position in skip.positions
+        for bytes_ in last
+    )
+    moved = sum(each.moved_bytes for each in found.executions)
+    assert area + repeated == pytest.approx(moved, rel=0.01)
+    assert moved <= found.read_bytes + found.written_bytes
 
 
 def test_each_group_of_cores_has_its_engines():
@@ -140,6 +234,28 @@ def test_bars_tell_the_source_line():
     ]
     assert added["args"]["source"] == "model.py:12:5" and added["name"] == "add"
     assert {each["name"] for each in events if each["ph"] == "X"} == {"exp", "sum"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operation_is_there_with_its_line(name):
+    """What takes less than a nanosecond may be too short to see; a module of PyTorch alone has no line of a user."""
+    bundle = bundle_of(name)
+    seen = {
+        (bar["args"]["operation"], bar["name"], bar["args"]["source"])
+        for bar in bars(traced(bundle))[1, COMPUTE]
+    }
+    found = timeline(bundle).executions
+    assert {(each.position, each.opcode, each.source) for each in found if each.core_ps[0] >= 1000} <= seen
+    assert seen <= {(each.position, each.opcode, each.source) for each in found}
+    assert seen and all(re.search(r"\.py:\d+", source) for _, _, source in seen) == (name != "layernorm")
+
+
+def test_the_tool_writes_this_trace(tmp_path):
+    program = on_all_cores("gelu_mlp")
+    program.save(tmp_path / "bundle")
+    assert spyre_run.main([str(tmp_path / "bundle"), "--timeline", str(tmp_path / "trace.json")]) == 0
+    written = json.loads((tmp_path / "trace.json").read_text(encoding="utf-8"))
+    assert written == {"displayTimeUnit": "ns", "traceEvents": traced(program.bundle)}
 
 
 def test_iterations_that_repeat_are_one_bar():

@@ -16,7 +16,7 @@ from spyre_mlir.export import export
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, body_of, functions, is_in_lx
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_in_lx
 from spyre_mlir.passes._ownership import Divided, divided_ops
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.simulator import run
@@ -61,19 +61,20 @@ def test_the_finished_value_of_a_shared_sum_is_written_once():
     assert hbm_bytes(space, 1, division) == (64 * KIB, 8 * 64 * KIB)
 
 
-def planned(module: ir.Module) -> list[tuple[int, int, int]]:
-    """Of every operation of a placed program: bytes read, bytes read by all cores, bytes written."""
+def planned(module: ir.Module) -> list[tuple[int, ...]]:
+    """Of every operation of a placed program, all runs together: bytes read, read by all cores, written."""
     (func,) = functions(module.operation)
     memory = Memory(func)
-    return [_moved(memory, op) for op in divided_ops(memory, body_of(func))]
+    return [_moved(memory, op) for op in divided_ops(memory, all_ops(func))]
 
 
-def _moved(memory: Memory, op: Divided) -> tuple[int, int, int]:
+def _moved(memory: Memory, op: Divided) -> tuple[int, ...]:
     *reads, (written, _) = (
         (0, 0) if is_in_lx(memory.place(value).buffer) else hbm_bytes(op.space, at, op.division)
         for at, value in enumerate(op.values)
     )
-    return sum(once for once, _ in reads), sum(each for _, each in reads), written
+    once = (sum(once for once, _ in reads), sum(each for _, each in reads), written)
+    return tuple(op.executions * bytes_ for bytes_ in once)
 
 
 @functools.cache

@@ -40,8 +40,10 @@ def panel(facts: ProgramFacts) -> str:
     return "\n".join(
         [
             "<p>A cell is a part of the result, along the two dims that are split most; colour and numbers say which"
-            " cores own it; what the chosen core owns has a black frame.</p>",
-            f'<p class="tools"><label>Operation <select id="divided">{"".join(options)}</select></label>',
+            " cores own it; what the chosen core owns has a black frame."
+            f" Shown first is step {shown.position}, {escape(shown.opcode)}, which takes longest.</p>",
+            '<p class="tools scripted" hidden="hidden">',
+            f'<label>Operation <select id="divided">{"".join(options)}</select></label>',
             f" {left_out:,} operations are left out." if left_out else "",
             f"{core_choice()}</p>",
             *(_division(found, number) for found, number in numbers.items()),
@@ -104,7 +106,7 @@ def _cell(page: Page, x: float, y: float, width: float, cores: Sequence[int], te
     )
     page.rectangle("owner", x, y, width, _HEIGHT, fill)
     if len(text) * CHARACTER <= width:
-        page.text(x + width / 2, y + 16, text, anchor="middle")
+        page.text(x + width / 2, y + 16, text, "inside", "middle")
     page.add("</g>")
 
 

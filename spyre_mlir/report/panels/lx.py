@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from spyre_mlir.report.html import MORE, Cell, Column, Steps, chart, count, legend_line, table
+from spyre_mlir.report.html import FILTER, MORE, Cell, Column, Steps, chart, count, legend_line, table
 from spyre_mlir.report.lx_map import LxMap, PlacedBuffer, SpilledBuffer
 from spyre_mlir.report.lx_picture import FILLS, NOTHING
 from spyre_mlir.report.program_facts import ProgramFacts
@@ -105,7 +105,7 @@ def _listing(
     return [
         f"<p>{note}{f' The first {_MOST:,} of {len(rows):,} buffers.' if left_out > 0 else ''}</p>",
         '<div class="listing">',
-        '<p><label>Filter <input type="search"/></label> <span class="found"></span></p>',
+        f'<p class="scripted" hidden="hidden">{FILTER}</p>',
         table(identifier, columns, rows[:_MOST]),
         MORE,
         "</div>",

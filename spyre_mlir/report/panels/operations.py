@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spyre_mlir.report.html import MORE, Cell, Column, Steps, table
+from spyre_mlir.report.html import FILTER, MORE, Cell, Column, Steps, table
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 
 COLUMNS = (
@@ -29,7 +29,7 @@ def panel(facts: ProgramFacts) -> str:
             " that goes to and from buffers that are no arguments and not in LX. A click on the name of a column"
             " sorts, one on a row shows the operation.</p>",
             '<div class="listing">',
-            '<p><label>Filter <input type="search"/></label> <span class="found"></span></p>',
+            f'<p class="scripted" hidden="hidden">{FILTER}</p>',
             table("operations-table", COLUMNS, map(_row, facts.operations), of_operations=True),
             MORE,
             "</div>",

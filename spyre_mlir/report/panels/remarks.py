@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from spyre_mlir.remarks import Remark
-from spyre_mlir.report.html import MORE, Cell, Column, Steps, table
+from spyre_mlir.report.html import FILTER, MORE, Cell, Column, Steps, table
 from spyre_mlir.report.page_data import remark_steps
 from spyre_mlir.report.program_facts import ProgramFacts
 
@@ -16,11 +16,11 @@ _COLUMNS = (
     Column("pass", 13),
     Column("decision", 8),
     Column("operation", 10),
-    Column("reason", 37),
-    Column("before", 8, is_number=True),
-    Column("after", 8, is_number=True),
+    Column("reason", 36),
+    Column("before", 7.5, is_number=True),
+    Column("after", 7.5, is_number=True),
     Column("steps", 8),
-    Column("source", 8),
+    Column("source", 10),
 )
 
 
@@ -37,8 +37,8 @@ def panel(facts: ProgramFacts) -> str:
         [
             f"<p>The first {_MOST:,}; {left_out:,} more are in remarks.jsonl.</p>" if left_out else "",
             '<div class="listing">',
-            f'<p><label>Pass <select class="of-column"><option value="">all</option>{passes}</select></label>',
-            '<label>Filter <input type="search"/></label> <span class="found"></span></p>',
+            '<p class="scripted" hidden="hidden">',
+            f'<label>Pass <select><option value="">all</option>{passes}</select></label> {FILTER}</p>',
             table("remarks-table", _COLUMNS, map(_row, shown, remark_steps(facts))),
             MORE,
             "</div>",

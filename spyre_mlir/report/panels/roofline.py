@@ -107,7 +107,7 @@ def _roofs(page: Page, scale: _Scale) -> None:
     for name, peak in _peaks().items():
         start, y = max(scale.x(peak / bandwidth), _LEFT), scale.y(peak)
         page.add(f'<path class="roof" d="M {start:.2f} {y:.2f} H {right + _NOTHING}"/>')
-        page.text(right - 6, y + 14, f"{name}: {peak:,.0f} per ns", anchor="end")
+        page.text(right - 6, y - 6, f"{name}: {peak:,.0f} per ns", anchor="end")
     least = max(10.0**scale.least, 10.0**scale.slowest / bandwidth)
     ridge = max(_peaks().values()) / bandwidth
     x, y = scale.x(least), scale.y(least * bandwidth)

@@ -15,16 +15,21 @@
 // PAGE: data-operation="2"
 // PAGE: <section id="division">
 // PAGE: <section id="lx">
-// PAGE: in place of buffer0
+// PAGE: <div class="chart" id="lx-chart">
+// PAGE: <table id="placed-table">
+// PAGE: <td>buffer0</td></tr>
 // PAGE: <section id="timeline">
+// PAGE: <div class="chart" id="timeline-chart">
 // PAGE: <section id="roofline">
 // PAGE: <table id="operations-table">
-// PAGE: <td class="number">1</td><td>exp</td>
+// PAGE: <tr id="op-1"><td class="number"><a href="#op-1">1</a></td><td>exp</td>
 // PAGE: <table id="remarks-table">
 // PAGE: <td>scratchpad-planning</td>
 // DIR-NOT: <section id="passes">
 // PASSES: <section id="passes">
 // PASSES: >scratchpad-planning</text>
+// PAGE: <script type="application/json" id="data">
+// PAGE-SAME: linalg.exp ins(
 
 // SILENT: the folder has no remarks.jsonl
 func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {

@@ -1,0 +1,105 @@
+"""Which iteration dims of neighbouring operations are one: cut into tiles, they are cut together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.dialects.structured import element_of
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._tile_nests import Tiled, trace
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+
+@dataclass
+class DimClass:
+    """Dims of operations by op; ``parts`` are sizes that a number of tiles has to divide, sticks those in sticks."""
+
+    dims: dict[Tiled, list[int]] = field(default_factory=dict)
+    parts: set[int] = field(default_factory=set)
+    units: set[tuple[int, int]] = field(default_factory=set)
+
+    def allows(self, tiles: int) -> bool:
+        """Whether so many tiles are equal parts of whole sticks everywhere."""
+        return all(part % tiles == 0 for part in self.parts) and all(
+            size // tiles % sticks == 0 for size, sticks in self.units
+        )
+
+
+def dim_classes(ops: Iterable[Tiled]) -> list[DimClass]:
+    """The classes of all iteration dims of some operations, in the order in which they are first met."""
+    found = _Classes()
+    for each in ops:
+        found.add(each)
+    return found.classes()
+
+
+class _Classes:
+    """A union-find over (operation, iteration dim)."""
+
+    def __init__(self) -> None:
+        self.parent: dict[tuple[ir.Value, int], tuple[ir.Value, int]] = {}
+        self.tiled: dict[ir.Value, Tiled] = {}
+        self.parts: list[tuple[tuple[ir.Value, int], int]] = []
+        self.units: list[tuple[tuple[ir.Value, int], int, int]] = []
+        self.sources: dict[tuple[ir.Value, int], tuple[ir.Value, int]] = {}
+
+    def add(self, each: Tiled) -> None:
+        own, generic = each.result, each.generic
+        self.tiled[own] = each
+        for dim, extent in enumerate(generic.extents):
+            self.parent[own, dim] = own, dim
+            self.parts.append(((own, dim), extent))
+        for operand, value in enumerate(generic.inputs):
+            traced = trace(value)
+            for at, dim in enumerate(generic.maps[operand]):
+                if dim is None or shape_of(value)[at] == 1:
+                    continue
+                self._meet((own, dim), traced.root, traced.dims[at], traced.parts[at])
+            self._sticks(each, value, generic.maps[operand])
+        self._sticks(each, each.result, generic.maps[-1])
+
+    def _meet(self, here: tuple[ir.Value, int], root: ir.Value, dim: int | None, part: int) -> None:
+        """A dim of an operation and the dim of what it reads, which is one of its maker or of a value from outside."""
+        self.parts.append((here, part))
+        if dim is None:
+            self.parts.append((here, 1))
+            return
+        maker = self.tiled.get(root)
+        if maker is not None:
+            there = maker.generic.maps[-1][dim]
+            if there is not None:
+                self._union(here, (root, there))
+        else:
+            self._union(here, self.sources.setdefault((root, dim), here))
+
+    def _sticks(self, each: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:
+        """The last dim of a tensor is in its sticks, but for the results of reductions, which are sparse."""
+        reduces = DEVICE_OPS[each.generic.opcode].kind is Kind.REDUCE_STICK
+        if dims and dims[-1] is not None and not (reduces and value == each.result):
+            self.units.append(
+                ((each.result, dims[-1]), shape_of(value)[-1], elements_per_stick(element_of(value)))
+            )
+
+    def _find(self, key: tuple[ir.Value, int]) -> tuple[ir.Value, int]:
+        while self.parent[key] != key:
+            self.parent[key] = self.parent[self.parent[key]]
+            key = self.parent[key]
+        return key
+
+    def _union(self, left: tuple[ir.Value, int], right: tuple[ir.Value, int]) -> None:
+        first, second = self._find(left), self._find(right)
+        self.parent[first] = second
+
+    def classes(self) -> list[DimClass]:
+        found: dict[tuple[ir.Value, int], DimClass] = {}
+        for key in self.parent:
+            made = found.setdefault(self._find(key), DimClass())
+            made.dims.setdefault(self.tiled[key[0]], []).append(key[1])
+        for key, part in self.parts:
+            found[self._find(key)].parts.add(part)
+        for key, size, sticks in self.units:
+            found[self._find(key)].units.add((size, sticks))
+        return list(found.values())

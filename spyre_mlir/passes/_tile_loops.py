@@ -1,0 +1,348 @@
+"""Writes nests of tiled operations as ``scf.for``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, shape_of
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._loops import LOOP
+from spyre_mlir.passes._tile_nests import VIEWS, Nest, Nests, Tiled, makers, source_dims
+from spyre_mlir.target.ops import COMBINE
+
+#: The operation that combines a partial result with those before.
+_COMBINERS = {"add": "add", "max": "maximum", "min": "minimum", "mul": "mul"}
+
+_DYNAMIC = -(1 << 63)
+
+
+@dataclass
+class _Level:
+    """A nest that is being written: its induction variable (None: the first iteration, by itself) and where.
+
+    ``loop`` is what comes after all that is computed once per iteration of the level outside.
+    """
+
+    nest: Nest
+    variable: ir.Value | None
+    loop: ir.Operation | None
+    offsets: dict[int, ir.Value] = field(default_factory=dict)
+    slices: dict[tuple, ir.Value] = field(default_factory=dict)
+
+
+@dataclass
+class _Part:
+    """What is there of a value at the moment: a tile per iteration of the nests ``tiled_by``, or all of it."""
+
+    value: ir.Value
+    tiled_by: tuple[Nest, ...] = ()
+
+
+class LoopWriter:
+    """Writes the items of a block in order before its end, what they need first; what nobody needs goes away."""
+
+    def __init__(self, block: ir.Block, nests: Nests) -> None:
+        self.block = block
+        self.nests = nests
+        self.end = block.operations[len(block.operations) - 1].operation
+        self.old = [op.operation for op in block.operations if op.operation != self.end]
+        # Constants stay where they are: bodies of operations may use them, too.
+        self.old = [op for op in self.old if op.name != "arith.constant"]
+        # By result: the hash of an op changes with its operands.
+        self.waiting = {op.results[0] for op in self.old}
+        self.parts: dict[ir.Value, _Part] = {}
+        self.levels: list[_Level] = []
+        self.sums: dict[Tiled, ir.Value] = {}
+        self.constants: dict[int, ir.Value] = {}
+        self.inside: dict[Nest, set[ir.Value]] = {}
+
+    def run(self) -> None:
+        for item in self.nests.items:
+            if isinstance(item, Tiled):
+                self._place(item.result)
+                continue
+            members, inside = list(_members(item)), self._inside(item)
+            for each in members:
+                for value in each.generic.inputs:
+                    self._place_outside(value, inside)
+            with ir.InsertionPoint(self.end), _location(item):
+                self._nest(item)
+            for each in members:
+                each.result.replace_all_uses_with(self.parts[each.result].value)
+        for value in self.end.operands:
+            self._place(value)
+        for op in reversed(self.old):
+            if op.results[0] in self.waiting:
+                op.erase()
+        for op in reversed([op.operation for op in self.block.operations]):
+            if op.name == "arith.constant" and not any(True for _ in op.results[0].uses):
+                op.erase()
+
+    # -- what is outside of the nests -----------------------------------------------------------------
+
+    def _place(self, value: ir.Value) -> None:
+        """Moves the op of a value, and those that it needs, to where the block is written to."""
+        op = defining_op(value)
+        if op is None or op.results[0] not in self.waiting or value in self.parts:
+            return
+        self.waiting.remove(op.results[0])
+        for operand in op.operands:
+            self._place(operand)
+        op.move_before(self.end)
+
+    def _place_outside(self, value: ir.Value, inside: set[ir.Value]) -> None:
+        """Does the same for an operand of a nest that no operation of the nest makes."""
+        if not any(each.result in inside for each in makers(value, self.nests.tiled)):
+            self._place(value)
+
+    # -- nests ----------------------------------------------------------------------------------------
+
+    def _nest(self, nest: Nest) -> None:
+        """The loop of a nest; its first iteration by itself where partial results begin with it."""
+        outside = tuple(level.nest for level in self.levels)
+        carried = [each for each in _members(nest) if self._leaves(each, nest)]
+        begins = any(each.reduces(nest) and each not in self.sums for each in carried)
+        values = [
+            self.sums.get(each) if each.reduces(nest) else self._empty(each, outside) for each in carried
+        ]
+        if begins:
+            values = self._iteration(nest, None, None, carried, values)
+        if nest.tiles > begins:
+            values = self._loop(nest, int(begins), carried, values)
+        for each, value in zip(carried, values, strict=True):
+            self.parts[each.result] = _Part(value, outside)
+            if each.reduces(nest):
+                self.sums[each] = value
+
+    def _loop(
+        self, nest: Nest, begin: int, carried: Sequence[Tiled], initial: Sequence[ir.Value]
+    ) -> list[ir.Value]:
+        types = [value.type for value in initial]
+        bounds = [self._index(bound) for bound in (begin, nest.tiles, 1)]
+        loop = ir.Operation.create(LOOP, results=types, operands=[*bounds, *initial], regions=1)
+        block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get(), *types])
+        variable, *arguments = block.arguments
+        with ir.InsertionPoint(block):
+            values = self._iteration(nest, variable, loop, carried, arguments)
+            ir.Operation.create("scf.yield", operands=values)
+        return list(loop.results)
+
+    def _iteration(
+        self,
+        nest: Nest,
+        variable: ir.Value | None,
+        loop: ir.Operation | None,
+        carried: Sequence[Tiled],
+        values: Sequence[ir.Value | None],
+    ) -> list[ir.Value]:
+        """One iteration with what it carries at first, None for sums that begin; gives what is carried on."""
+        before = dict(self.sums)
+        for each, value in zip(carried, values, strict=True):
+            if each.reduces(nest) and value is not None:
+                self.sums[each] = value
+        self.levels.append(_Level(nest, variable, loop))
+        for item in nest.items:
+            if isinstance(item, Nest):
+                with _location(item):
+                    self._nest(item)
+            else:
+                with item.op.location:
+                    self._operation(item)
+        made = [self._carried_on(each, nest, value) for each, value in zip(carried, values, strict=True)]
+        self.levels.pop()
+        self.sums = before
+        return made
+
+    def _carried_on(self, each: Tiled, nest: Nest, value: ir.Value | None) -> ir.Value:
+        """The sum so far; or the whole with this iteration's tile in its place."""
+        part = self.parts[each.result].value
+        if value is None or each.reduces(nest):
+            return part
+        dim, shape = each.result_dim(nest), shape_of(part)
+        return self._slice_op("tensor.insert_slice", [part, value], shape, {dim: self.levels[-1]}, value.type)
+
+    def _leaves(self, each: Tiled, nest: Nest) -> bool:
+        """Whether what is made in a nest is read outside of it; a sum is, for it is there when the nest ends."""
+        if each.reduces(nest):
+            return True
+        inside = self._inside(nest)
+        pending, seen = [each.result], set[ir.Value]()
+        while pending:
+            value = pending.pop()
+            for use in value.uses:
+                user = use.owner.operation
+                if user.name not in VIEWS:
+                    if not user.results or user.results[0] not in inside:
+                        return True
+                elif user.results[0] not in seen:
+                    seen.add(user.results[0])
+                    pending.append(user.results[0])
+        return False
+
+    def _inside(self, nest: Nest) -> set[ir.Value]:
+        """What the operations of a nest make."""
+        if nest not in self.inside:
+            self.inside[nest] = {member.result for member in _members(nest)}
+        return self.inside[nest]
+
+    def _empty(self, each: Tiled, outside: Sequence[Nest]) -> ir.Value:
+        element = ir.RankedTensorType(each.result.type).element_type
+        type_ = ir.RankedTensorType.get(each.shape(outside), element)
+        return ir.Operation.create("tensor.empty", results=[type_]).result
+
+    # -- operations -----------------------------------------------------------------------------------
+
+    def _operation(self, each: Tiled) -> None:
+        """The operation on one tile, and its sum with those before."""
+        generic = each.generic
+        inputs = [self._tile(value, each.wanted(at)) for at, value in enumerate(generic.inputs)]
+        extents = list(generic.extents)
+        for nest, dim in each.nests.items():
+            extents[dim] //= nest.tiles
+        value = device_op(
+            generic.opcode,
+            inputs,
+            generic.maps[:-1],
+            extents,
+            element_of(each.result),
+            location=each.op.location,
+            reduced=generic.reduced,
+            result_map=generic.maps[-1],
+            constants=sdsc.constants_of(each.op),
+        )
+        sdsc.inherit(maker_of(value), each.op)
+        if each in self.sums:
+            value = self._combined(each, self.sums[each], value)
+            self.sums[each] = value
+        self.parts[each.result] = _Part(value, tuple(each.nests))
+
+    def _combined(self, each: Tiled, before: ir.Value, value: ir.Value) -> ir.Value:
+        shape = shape_of(value)
+        dims = tuple(range(len(shape)))
+        opcode = _COMBINERS[COMBINE[each.generic.opcode]]
+        made = device_op(
+            opcode, [before, value], [dims, dims], shape, element_of(value), location=each.op.location
+        )
+        sdsc.record(maker_of(made), "decomposition", "coarse-tiling", f"parts of '{each.generic.opcode}'")
+        return made
+
+    def _tile(self, value: ir.Value, wanted: dict[int, Nest]) -> ir.Value:
+        """The tile of a value in the current iteration of the nests that tile its dims."""
+        part = self.parts.get(value)
+        op = defining_op(value)
+        if part is None and op is not None and op.name in VIEWS and op.results[0] in self.waiting:
+            return self._view(op, wanted)
+        if part is None:
+            part = _Part(value)
+        missing = {dim: nest for dim, nest in wanted.items() if nest not in part.tiled_by}
+        return self._sliced(part.value, missing) if missing else part.value
+
+    def _view(self, op: ir.Operation, wanted: dict[int, Nest]) -> ir.Value:
+        """A view of a tile of what is made in the nest."""
+        where = source_dims(op)
+        source = self._tile(op.operands[0], {_known(where[dim]): nest for dim, nest in wanted.items()})
+        shape = list(shape_of(op.results[0]))
+        for dim, nest in wanted.items():
+            shape[dim] //= nest.tiles
+        made = op.clone().operation
+        made.operands[0] = source
+        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(op.results[0].type).element_type)
+        made.results[0].set_type(type_)
+        if op.name == "linalg.transpose":
+            made.operands[1] = ir.Operation.create("tensor.empty", results=[type_]).result
+        if op.name == "tensor.expand_shape":
+            made.attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(shape)
+        return made.results[0]
+
+    def _sliced(self, value: ir.Value, wanted: dict[int, Nest]) -> ir.Value:
+        """The slice of a value, made where the innermost loop that moves it begins its iteration."""
+        levels = {level.nest: at for at, level in enumerate(self.levels)}
+        depth = max(levels[nest] for nest in wanted.values())
+        level = self.levels[depth]
+        key = (value, *((dim, id(nest)) for dim, nest in sorted(wanted.items(), key=lambda each: each[0])))
+        if key not in level.slices:
+            shape = list(shape_of(value))
+            for dim, nest in wanted.items():
+                shape[dim] //= nest.tiles
+            type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
+            moving = {dim: self.levels[levels[nest]] for dim, nest in wanted.items()}
+            with self._at(depth):
+                level.slices[key] = self._slice_op("tensor.extract_slice", [value], shape, moving, type_)
+        return level.slices[key]
+
+    def _at(self, depth: int) -> AbstractContextManager:
+        """The end of what is written of an iteration of a level: before the loop inside of it, if it is in one."""
+        inner = next((level.loop for level in self.levels[depth + 1 :] if level.loop is not None), None)
+        return ir.InsertionPoint(inner) if inner is not None else nullcontext()
+
+    def _slice_op(
+        self,
+        name: str,
+        operands: list[ir.Value],
+        sizes: Sequence[int],
+        moving: dict[int, _Level],
+        type_: ir.Type,
+    ) -> ir.Value:
+        offsets = [0] * len(sizes)
+        dynamic = []
+        for dim, level in sorted(moving.items()):
+            if level.variable is not None:
+                offsets[dim] = _DYNAMIC
+                dynamic.append(self._offset(level, sizes[dim]))
+        segments = [*(1 for _ in operands), len(dynamic), 0, 0]
+        attributes = {
+            "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
+            "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
+            "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
+        }
+        made = ir.Operation.create(
+            name, results=[type_], operands=[*operands, *dynamic], attributes=attributes
+        )
+        return made.result
+
+    def _offset(self, level: _Level, tile: int) -> ir.Value:
+        """Where the tile of an iteration begins."""
+        if tile not in level.offsets:
+            assert level.variable is not None
+            map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * tile])
+            with ir.InsertionPoint.at_block_begin(level.variable.owner):
+                level.offsets[tile] = ir.Operation.create(
+                    "affine.apply",
+                    results=[ir.IndexType.get()],
+                    operands=[level.variable],
+                    attributes={"map": ir.AffineMapAttr.get(map_)},
+                ).result
+        return level.offsets[tile]
+
+    def _index(self, value: int) -> ir.Value:
+        """A constant, at the top of the block."""
+        if value not in self.constants:
+            index = ir.IndexType.get()
+            with ir.InsertionPoint.at_block_begin(self.block):
+                self.constants[value] = ir.Operation.create(
+                    "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)}
+                ).result
+        return self.constants[value]
+
+
+def _members(nest: Nest) -> Iterator[Tiled]:
+    """The operations of a nest and those inside, in order."""
+    for item in nest.items:
+        if isinstance(item, Nest):
+            yield from _members(item)
+        else:
+            yield item
+
+
+def _location(nest: Nest) -> ir.Location:
+    """The location of the first operation of a nest."""
+    return next(_members(nest)).op.location
+
+
+def _known(dim: int | None) -> int:
+    assert dim is not None, "operations share a nest only where views keep tiles"
+    return dim

@@ -1,0 +1,177 @@
+"""Which operations share which loops: the nests of a function whose operations say how they are tiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hints import tiling_of
+from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape_of, structured
+from spyre_mlir.mlir import ir
+from spyre_mlir.tiling.hints import TiledLoop
+
+VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
+
+
+@dataclass(eq=False)
+class Nest:
+    """A loop over ``tiles`` tiles; its items are operations and nests in order."""
+
+    loop: str
+    tiles: int
+    items: list[Tiled | Nest] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Tiled:
+    """A device operation and the nests that it is in, outermost first, each with the iteration dim that it tiles."""
+
+    op: ir.Operation
+    generic: Structured
+    nests: dict[Nest, int] = field(default_factory=dict)
+
+    @property
+    def result(self) -> ir.Value:
+        return self.generic.result
+
+    def reduces(self, nest: Nest) -> bool:
+        """Whether the loop runs over parts of a sum, not of the result."""
+        return self.nests[nest] in self.generic.reduced
+
+    def result_dim(self, nest: Nest) -> int:
+        """The dim of the result that a loop tiles."""
+        return self.generic.maps[-1].index(self.nests[nest])
+
+    def wanted(self, operand: int) -> dict[int, Nest]:
+        """The dims of an operand that loops tile."""
+        dims = self.generic.maps[operand]
+        return {dims.index(dim): nest for nest, dim in self.nests.items() if dim in dims}
+
+    def shape(self, outside: Sequence[Nest]) -> list[int]:
+        """The shape of the part of the result that is made per iteration of the nests ``outside``."""
+        shape = list(shape_of(self.result))
+        for nest in outside:
+            if not self.reduces(nest):
+                shape[self.result_dim(nest)] //= nest.tiles
+        return shape
+
+
+class Nests:
+    """The items of a function in program order; ``tiled`` finds an operation by its result."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self.items: list[Tiled | Nest] = []
+        self.tiled: dict[ir.Value, Tiled] = {}
+        self._open: list[Nest] = []
+        known: Known = {}
+        for op in (each.operation for each in block.operations):
+            if sdsc.OP in op.attributes:
+                generic = structured(op, known)
+                assert generic is not None
+                self._add(Tiled(op, generic), tiling_of(op))
+
+    def _add(self, tiled: Tiled, loops: Sequence[TiledLoop]) -> None:
+        """Puts an operation into the open nests as deep as it can share them, and opens others for the rest."""
+        shared = 0
+        for nest, loop in zip(self._open, loops, strict=False):
+            if (nest.loop, nest.tiles) != (loop.loop, loop.tiles):
+                break
+            shared += 1
+        tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
+        shared = self._complete(tiled, shared)
+        tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
+        del self._open[shared:]
+        for loop in loops[shared:]:
+            nest = Nest(loop.loop, loop.tiles)
+            self._inside().append(nest)
+            self._open.append(nest)
+            tiled.nests[nest] = loop.dim
+        self._inside().append(tiled)
+        self.tiled[tiled.result] = tiled
+
+    def _inside(self) -> list[Tiled | Nest]:
+        return self._open[-1].items if self._open else self.items
+
+    def _complete(self, tiled: Tiled, shared: int) -> int:
+        """How many of the open nests an operation can share: in each, its operands' tiles are what it reads."""
+        for operand, value in enumerate(tiled.generic.inputs):
+            wanted = tiled.wanted(operand)
+            traced = trace(value)
+            maker = self.tiled.get(traced.root)
+            if maker is not None:
+                shared = min(shared, self._agreeing(maker, traced, wanted, shared))
+            elif any(self._is_open(each) for each in makers(value, self.tiled)):
+                return 0
+        return shared
+
+    def _is_open(self, maker: Tiled) -> bool:
+        return bool(self._open) and self._open[0] in maker.nests
+
+    def _agreeing(self, maker: Tiled, traced: Traced, wanted: dict[int, Nest], shared: int) -> int:
+        """The number of outer nests in which a reader wants of a value the tile that the iteration makes."""
+        for at, nest in enumerate(self._open[:shared]):
+            if nest not in maker.nests:
+                break  # made outside of the nest, or in one that is closed: there as a whole
+            dim = next((dim for dim, other in wanted.items() if other is nest), None)
+            if maker.reduces(nest) or dim is None:
+                return at
+            if traced.dims[dim] != maker.result_dim(nest) or traced.parts[dim] % nest.tiles:
+                return at
+        return shared
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A value through views: the value behind them, and for each dim the dim of that whose tiles are its tiles.
+
+    That holds for numbers of tiles that divide ``parts``; None for a dim that is not an outermost one there.
+    """
+
+    root: ir.Value
+    dims: tuple[int | None, ...]
+    parts: tuple[int, ...]
+
+
+def trace(value: ir.Value) -> Traced:
+    """Follows a value to what it is a view of."""
+    dims: list[int | None] = list(range(len(shape_of(value))))
+    parts = list(shape_of(value))
+    while (op := defining_op(value)) is not None and op.name in VIEWS:
+        where = source_dims(op)
+        source = shape_of(op.operands[0])
+        for at, dim in enumerate(dims):
+            dims[at] = None if dim is None else where[dim]
+            if (found := dims[at]) is not None and source[found] % parts[at]:
+                parts[at] = source[found]
+        value = op.operands[0]
+    return Traced(value, tuple(dims), tuple(parts))
+
+
+def source_dims(op: ir.Operation) -> list[int | None]:
+    """For each dim of a view's result the source dim that has the same tiles; None without one."""
+    rank = len(shape_of(op.results[0]))
+    if op.name == "linalg.transpose":
+        return list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+    groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
+    if op.name == "tensor.collapse_shape":
+        source = shape_of(op.operands[0])
+        return [next((dim for dim in group if source[dim] > 1), group[0]) for group in groups]
+    result, where = shape_of(op.results[0]), [None] * rank
+    for source_dim, group in enumerate(groups):
+        where[next((dim for dim in group if result[dim] > 1), group[0])] = source_dim
+    return where
+
+
+def makers(value: ir.Value, tiled: dict[ir.Value, Tiled]) -> Iterator[Tiled]:
+    """The device operations that a value is put together from, without those behind them."""
+    pending, seen = [value], set()
+    while pending:
+        each = pending.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if each in tiled:
+            yield tiled[each]
+        elif (op := defining_op(each)) is not None:
+            pending += op.operands

@@ -1,0 +1,53 @@
+"""Turns operations that say how they are tiled into loops over tiles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects.hints import TILING
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._tile_loops import LoopWriter
+from spyre_mlir.passes._tile_nests import Nest, Nests
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class CoarseTiling(Pass):
+    """Make ``scf.for`` nests of runs of operations with one tiling (working-set-reduction.txt, "Transformation").
+
+    Neighbours whose ``sdsc.tiling`` begins with the same loops share these, as long as each reads of what is made
+    in a loop the tile of its own iteration; a sum over a loop is there when the loop has ended. What only the
+    loop reads is a tile; what leaves it is a full tensor, each tile put in its place; what comes from outside is
+    sliced. A reduced dim gives partial results, which are combined in an accumulator: the first iteration, which
+    begins it, stands before its loop.
+
+    Before, level *device-ops*:
+        %0 = exp(%x) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}]}
+        %1 = mul(%0, %x) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}]}
+    After:
+        scf.for %i = 0 to 8 { %x0 = slice %x; %0 = exp(%x0); %1 = mul(%0, %x0); insert %1 }
+    """
+
+    name: ClassVar[str] = "coarse-tiling"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            block = func.regions[0].blocks[0]
+            if not any(TILING in op.operation.attributes for op in block.operations):
+                continue
+            nests = Nests(block)
+            for item in nests.items:
+                if isinstance(item, Nest):
+                    self._tell(item)
+            LoopWriter(block, nests).run()
+
+    def _tell(self, nest: Nest) -> None:
+        ops = [item for item in nest.items if not isinstance(item, Nest)]
+        inner = [item for item in nest.items if isinstance(item, Nest)]
+        for each in ops[:1]:
+            text = f"{len(ops)} operations in {nest.tiles} tiles by loop {nest.loop}"
+            self.remark(each.op, "tiling", text)
+        for each in inner:
+            self._tell(each)

@@ -1,0 +1,190 @@
+"""Turns hints and names into decisions: the loops around each operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects.hints import (
+    DIMS,
+    HINTS,
+    TILING,
+    dim_sizes_of,
+    dims_of,
+    hints_in,
+    hints_of,
+    tiling_attr,
+    without_hints,
+)
+from spyre_mlir.dialects.structured import Known, Structured, element_of, shape_of, structured
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import COPIES, all_ops, functions
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._view_ops import VIEWS
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.tiling import Hint, HintError, HintTree, NamedIteration, TiledLoop, check_dims, tiled_loops
+
+_SAME_STICK = (*VIEWS, *COPIES, "stick.pin")
+
+
+@dataclass(frozen=True)
+class LowerHints(Pass):
+    """Write ``sdsc.tiling``, the loops around each operation, from ``sdsc.hints`` and ``sdsc.dims``.
+
+        {sdsc.hints = [{id = 3, tiles = [{dim = "M", count = 8}]}], sdsc.dims = [["M"], ["K"], ["N"]]}
+        -> {sdsc.tiling = [{loop = "3.M", dim = 0, tiles = 8}]}
+
+    The loops are in the order of the hints and their tiles, but those over reduced dims are inside of the others
+    (``tiling.tiled_loops``). A hint that cannot be followed is an error, a hint without an operation to tile a warning.
+    As a rule of thumb the last dim of a tensor lies in its sticks, except where it is the result of a reduction over
+    the stick, or is computed from such results alone: these have one element per stick.
+
+    Before: ``propagate-named-dims``. After: no hints or names on operations, and plain locations.
+    """
+
+    name: ClassVar[str] = "lower-hints"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            ops = all_ops(func)
+            marked = [op for op in ops if HINTS in op.attributes or DIMS in op.attributes]
+            if marked:
+                _Lowering(self, func).run(ops)
+            for op in marked:
+                _forget(op)
+            if any(hints_in(op.location) is not None for op in ops):
+                func.walk(_PlainLocations().write)
+
+
+class _Lowering:
+    """The hints of one function."""
+
+    def __init__(self, owner: LowerHints, func: ir.Operation) -> None:
+        self.owner = owner
+        self.sizes = dim_sizes_of(func)
+        self.hints: dict[ir.Attribute, tuple[Hint, ...]] = {}
+        self.tree = HintTree()
+        self.sparse: set[ir.Value] = set()
+        self.first: dict[tuple[int, str], ir.Operation] = {}  # where each hint cuts each dim first
+        self.met: set[tuple[int, str]] = set()
+        self.doubtful: set[tuple[int, str]] = set()
+        self.known: Known = {}
+
+    def run(self, ops: Sequence[ir.Operation]) -> None:
+        for op in ops:
+            self._visit(op)
+        for (number, name), op in self.first.items():
+            if (number, name) not in self.met:
+                reason = f"hint {number} cuts '{name}', but no operation under it iterates over '{name}'"
+                self.owner.warn(op, reason)
+
+    def _visit(self, op: ir.Operation) -> None:
+        generic = structured(op, self.known)
+        if generic is not None and generic.opcode:
+            if _is_sparse(generic, self.sparse):
+                self.sparse.add(generic.result)
+            if HINTS in op.attributes:
+                self._lower(generic)
+        elif op.name in _SAME_STICK and op.operands[0] in self.sparse:
+            self.sparse.add(op.results[0])
+
+    def _lower(self, generic: Structured) -> None:
+        op = generic.op
+        if DIMS not in op.attributes:
+            raise fail(op, f"this operation has {HINTS} but no {DIMS}; run propagate-named-dims first")
+        hints = self._hints(op)
+        iteration = self._iteration(generic)
+        try:
+            check_dims(iteration, self.sizes)
+            self.tree.add(hints)
+            loops = tiled_loops(hints, iteration, self.sizes)
+        except HintError as error:
+            raise fail(op, str(error)) from None
+        self._note(op, hints, iteration)
+        if loops:
+            op.attributes[TILING] = tiling_attr(loops)
+            self.owner.remark(op, "tiling", _shown(loops, iteration))
+
+    def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
+        attr = op.attributes[HINTS]
+        if attr not in self.hints:
+            self.hints[attr] = hints_of(attr, op.location)
+        return self.hints[attr]
+
+    def _iteration(self, generic: Structured) -> NamedIteration:
+        dims, sizes = dims_of(generic.op), generic.extents
+        if len(dims) != len(sizes):
+            raise fail(generic.op, f"{DIMS} names {len(dims)} iteration dims, but there are {len(sizes)}")
+        return NamedIteration(dims, sizes, frozenset(generic.reduced), _sticks(generic, self.sparse))
+
+    def _note(self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration) -> None:
+        """What of the hints an operation follows, for warnings."""
+        for hint in hints:
+            for name, _ in hint.tiles:
+                self.first.setdefault((hint.id, name), op)
+                dims = iteration.dims_of(name)
+                if len(dims) > 1 and (hint.id, name) not in self.doubtful:
+                    self.doubtful.add((hint.id, name))
+                    reason = (
+                        f"iteration dims {sorted(dims)} are named '{name}'; hint {hint.id} cuts dim {dims[0]}"
+                    )
+                    self.owner.warn(op, reason)
+                if dims:
+                    self.met.add((hint.id, name))
+
+
+def _is_sparse(generic: Structured, sparse: set[ir.Value]) -> bool:
+    """Whether a result has one element per stick."""
+    kind = DEVICE_OPS[generic.opcode].kind if generic.opcode in DEVICE_OPS else None
+    tensors = [value for value in generic.inputs if shape_of(value)]
+    if kind is Kind.MATMUL:
+        return False
+    return kind is Kind.REDUCE_STICK or (bool(tensors) and sparse.issuperset(tensors))
+
+
+def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
+    """The iteration dims that lie in sticks of operands, and the elements of the longest of these."""
+    found: dict[int, int] = {}
+    for value, dims in zip((*generic.inputs, generic.result), generic.maps, strict=True):
+        sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
+        if sized and value not in sparse:
+            found[sized[-1]] = max(found.get(sized[-1], 1), elements_per_stick(element_of(value)))
+    return found
+
+
+def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:
+    return ", ".join(
+        f"loop {each.loop} cuts dim {each.dim} of {iteration.sizes[each.dim]} elements into {each.tiles} tiles"
+        for each in loops
+    )
+
+
+def _forget(op: ir.Operation) -> None:
+    for name in (HINTS, DIMS):
+        if name in op.attributes:
+            del op.attributes[name]
+
+
+class _PlainLocations(dict[ir.Attribute, ir.Location | None]):
+    """Each location without its hints, None for one that has none: ops with their bodies share few of them."""
+
+    def write(self, op: ir.Operation) -> ir.WalkResult:
+        """Makes the locations of an op and of the arguments of its blocks plain."""
+        plain = self[op.location.attr]
+        if plain is not None:
+            op.location = plain
+        for argument in (
+            each for region in op.regions for block in region.blocks for each in block.arguments
+        ):
+            plain = self[argument.location.attr]
+            if plain is not None:
+                argument.set_location(plain)
+        return ir.WalkResult.ADVANCE
+
+    def __missing__(self, attr: ir.Attribute) -> ir.Location | None:
+        location = ir.Location.from_attr(attr, attr.context)
+        self[attr] = None if hints_in(location) is None else without_hints(location)
+        return self[attr]

@@ -1,0 +1,159 @@
+// The pane about one operation, and the links that open it.
+
+const element = (tag, attributes, ...inside) => {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...inside);
+  return made;
+};
+
+const terms = (pairs) => {
+  const list = element("dl", {class: "terms"});
+  for (const [name, text] of pairs) list.append(element("dt", {}, name), element("dd", {}, text));
+  return list;
+};
+
+const tableOf = (heads, rows) => {
+  const cell = (tag) => (value) =>
+    typeof value === "number" ? element(tag, {class: "number"}, digits(value)) : element(tag, {}, value);
+  const line = (cells, tag) => element("tr", {}, ...cells.map(cell(tag)));
+  const body = element("tbody", {}, ...rows.map((row) => line(row, "td")));
+  return element("table", {}, element("thead", {}, line(heads, "th")), body);
+};
+
+const told = (operation) => {
+  const {cores, slices, ps, alonePs, runs, bound, read, written, spilled} = operation;
+  const moved = `${digits(read)} bytes read, ${digits(written)} written`;
+  return terms([
+    ["cores", slices ? `${cores}: ${slices}` : String(cores)],
+    ["time", `${microseconds(ps)} in ${plural(runs, "run")}; alone it takes ${microseconds(alonePs)}`],
+    ["bound by", bound],
+    ["device memory", `${moved}, ${digits(spilled)} of them of spilled buffers`],
+  ]);
+};
+
+// The lines of the source around that of the operation, where the file was there when the page was made.
+const listing = (operation) => {
+  if (operation.file < 0) return [element("p", {}, "The bundle does not say from which line it comes.")];
+  const lines = Object.entries(data.sources[operation.file][1]).map(([number, text]) => [Number(number), text])
+    .filter(([number]) => Math.abs(number - operation.line) <= 4);
+  const name = element("p", {}, element("code", {class: "place"}, page.source(operation)));
+  if (lines.length === 0) return [name, element("p", {}, "The file was not there when this page was made.")];
+  const width = String(lines[lines.length - 1][0]).length;
+  const shown = lines.map(([number, text]) =>
+    element(number === operation.line ? "mark" : "span", {}, `${String(number).padStart(width)}  ${text}\n`));
+  return [name, element("pre", {tabindex: "0"}, ...shown)];
+};
+
+const inBundle = (operation) => {
+  const {firstLine, lastLine} = operation;
+  const where = firstLine === lastLine ? `line ${lastLine}` : `line ${lastLine}, its addresses from line ${firstLine}`;
+  return [
+    terms([["bundle.mlir", where], ["design", operation.design]]),
+    element("pre", {tabindex: "0"}, `${String(lastLine)}  ${operation.text}`),
+  ];
+};
+
+const place = (operand, buffer) => {
+  if (buffer.memory === "LX") return `LX, address ${digits(buffer.address)} of each core`;
+  const from = operand.place.includes(" from ") ? `, ${operand.place.slice(operand.place.indexOf(" from ") + 1)}` : "";
+  if (buffer.memory === "argument") return `argument${from}`;
+  return `device memory, address ${digits(buffer.address)} of the ${buffer.memory}${from}`;
+};
+
+const OPERAND_HEADS = ["operand", "layout, innermost first", "owners", "placement", "bytes"];
+const operandRows = (operation) => operation.operands.map((operand) => {
+  const buffer = page.buffers[operand.buffer];
+  const why = buffer.reasons ? `. Not in LX: ${buffer.reasons}` : "";
+  const {name, layout, format, owners, bytes} = operand;
+  return [`${name}: ${buffer.name}`, `${layout}, ${format}`, owners, `${place(operand, buffer)}${why}`, bytes];
+});
+
+const remarksOf = (operation) => {
+  const rows = operation.remarks.map((number) => remarkRows[number]).filter(Boolean);
+  if (rows.length === 0) return [element("p", {}, "No remark is about its line of the source.")];
+  const cells = rows.map((row) => [0, 1, 3].map((at) => row.cells[at].textContent));
+  return [tableOf(["pass", "decision", "reason"], cells)];
+};
+
+const button = (text, act, attributes = {}) => {
+  const made = element("button", {type: "button", ...attributes}, text);
+  made.addEventListener("click", act);
+  return made;
+};
+
+const head = (operation) => {
+  const bar = element("p", {class: "tools"});
+  const {position} = operation;
+  if (position > 0) bar.append(button("← previous", () => page.open(position - 1)));
+  if (position + 1 < operations.length) bar.append(button("next →", () => page.open(position + 1)));
+  bar.append(button("in the timeline", () => reveal(position)));
+  bar.append(button("division", () => find("division").scrollIntoView()));
+  bar.append(button("close", () => page.close(), {"aria-keyshortcuts": "Escape"}));
+  return [element("h2", {}, operation.title), bar];
+};
+
+// Show the bars of an operation, with as much time around them.
+const reveal = (position) => {
+  const chart = page.charts.find((each) => each.box.id === "timeline-chart");
+  if (!chart) return;
+  const isOf = (bar) => bar.bars === 1 && bar.first === position;
+  const bars = Array.from(chart.scene.tracks().values()).flatMap(({spans}) => spans.filter(isOf));
+  if (bars.length) {
+    const from = Math.min(...bars.map((bar) => bar.begin)), to = Math.max(...bars.map((bar) => bar.end));
+    chart.show(from - (to - from) / 2, to + (to - from) / 2);
+  }
+  find("timeline").scrollIntoView();
+};
+
+const openPane = (operation) => {
+  const pane = find("pane"), part = (name, inside) => [element("h3", {}, name), ...inside];
+  pane.replaceChildren(
+    ...head(operation),
+    told(operation),
+    ...part("Source", listing(operation)),
+    ...part("Bundle", inBundle(operation)),
+    ...part("Operands", [tableOf(OPERAND_HEADS, operandRows(operation))]),
+    ...part("Remarks of its source line", remarksOf(operation)),
+  );
+  if (pane.hidden) leftFrom = document.activeElement;
+  pane.hidden = false;
+  pane.scrollTop = 0;
+  pane.focus({preventScroll: true});
+};
+
+// What had the focus before the pane was opened, and has it again when it is closed.
+let leftFrom = null;
+const closePane = () => {
+  if (!find("pane").hidden && leftFrom) leftFrom.focus({preventScroll: true});
+  find("pane").hidden = true;
+};
+
+// Show what the address of the page names.
+const marked = new Set();
+const follow = () => {
+  const match = /^#op-(\d+)$/.exec(location.hash), operation = match ? operations[Number(match[1])] : undefined;
+  for (const each of marked) each.classList.remove("opened");
+  marked.clear();
+  page.operation = operation ? operation.position : null;
+  if (operation) {
+    openPane(operation);
+    divideBy(operation.position);
+    const places = `tr#op-${operation.position}, .row[data-operation="${operation.position}"]`;
+    for (const each of all(document, places)) marked.add(each);
+    for (const each of marked) each.classList.add("opened");
+  } else closePane();
+  page.redraw();
+};
+window.addEventListener("popstate", follow);
+follow();
+
+// A link to an operation, or a row that has one, opens the pane where the reader is.
+document.addEventListener("click", (event) => {
+  const plain = !event.ctrlKey && !event.metaKey && !event.shiftKey;
+  const isText = !getSelection().isCollapsed || event.target.closest("a");
+  const link = event.target.closest('a[href^="#op-"]') || (isText ? null : linkOfRow(event.target));
+  if (!link || !plain) return;
+  event.preventDefault();
+  page.open(Number(link.getAttribute("href").slice(4)));
+});

@@ -1,0 +1,102 @@
+// RUN: spyre-opt %s --split-input-file --verify-diagnostics --attach-hints --linalg-generalize-named-ops --decompose-to-device-ops --canonicalize --cse --propagate-named-dims --lower-hints
+
+// A dim that is not declared.
+func.func @unknown(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  // expected-error@below {{hint 3 cuts 'Q' into 8 tiles, but declared are 'M', 'N'}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "Q", count = 8 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}
+
+// -----
+
+// No dim is declared at all.
+func.func @undeclared(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
+  %e = tensor.empty() : tensor<64x128xf16>
+  // expected-warning@below {{no hint can tile what has no name: dim 0 of argument 'arg0' and 1 more}}
+  // expected-error@below {{hint 3 cuts 'Q' into 8 tiles, but no dim is declared}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "Q", count = 8 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}
+
+// -----
+
+// A count that does not divide the size.
+func.func @remainder(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  // expected-error@below {{hint 3 cuts 'M' of 64 elements into 7 tiles, but 7 does not divide it}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 7 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}
+
+// -----
+
+// The last dim lies in sticks of 64.
+func.func @stick(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  // expected-error@below {{hint 3 cuts 'N' into 4 tiles, of 32 of the 128 elements of iteration dim 1; tiles must be whole sticks of 64 elements}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "N", count = 4 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}
+
+// -----
+
+// A flattened dim is cut at its outermost name only.
+func.func @inside(%x: tensor<8192xf16> {sdsc.dims = ["M", "N"]}) -> tensor<8192xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<8192xf16>
+  // expected-error@below {{hint 3 cuts 'N' into 2 tiles, but it is inside of iteration dim 0, 'M', 'N', of which only 'M' can be tiled}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "N", count = 2 : i64}]}]} ins(%x : tensor<8192xf16>) outs(%e : tensor<8192xf16>) -> tensor<8192xf16>
+  return %r : tensor<8192xf16>
+}
+
+// -----
+
+// An inner hint cuts a dim again.
+func.func @again(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  // expected-error@below {{hint 5 cuts 'M' into 2 tiles, inside of hint 3, which cuts it into 8 already}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}, {id = 5 : i64, tiles = [{dim = "M", count = 2 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}
+
+// -----
+
+// More tiles than a loop has iterations.
+func.func @many(%x: tensor<131072x64xf16> {sdsc.dims = ["M", "N"]}) -> tensor<131072x64xf16> attributes {sdsc.dim_sizes = {M = 131072 : i64, N = 64 : i64}} {
+  %e = tensor.empty() : tensor<131072x64xf16>
+  // expected-error@below {{hint 3 cuts 'M' of 131072 elements into 131072 tiles; a loop nest has at most 65535 iterations}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 131072 : i64}]}]} ins(%x : tensor<131072x64xf16>) outs(%e : tensor<131072x64xf16>) -> tensor<131072x64xf16>
+  return %r : tensor<131072x64xf16>
+}
+
+// -----
+
+// A nest of more iterations than are possible.
+func.func @nest(%x: tensor<256x256x64xf16> {sdsc.dims = ["L", "M", "N"]}) -> tensor<256x256x64xf16> attributes {sdsc.dim_sizes = {L = 256 : i64, M = 256 : i64, N = 64 : i64}} {
+  %e = tensor.empty() : tensor<256x256x64xf16>
+  // expected-error@below {{the loops 256 (3.L) x 256 (4.M) have 65536 iterations; a loop nest has at most 65535 iterations}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "L", count = 256 : i64}]}, {id = 4 : i64, tiles = [{dim = "M", count = 256 : i64}]}]} ins(%x : tensor<256x256x64xf16>) outs(%e : tensor<256x256x64xf16>) -> tensor<256x256x64xf16>
+  return %r : tensor<256x256x64xf16>
+}
+
+// -----
+
+// One id, two hints.
+func.func @one_id(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  %p = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  // expected-error@below {{hint 3 has the tiles {'M': 4} here and {'M': 8} elsewhere}}
+  %r = linalg.log {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 4 : i64}]}]} ins(%p : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}
+
+// -----
+
+// One hint, two places in the nest.
+func.func @two_places(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  %p = linalg.exp {sdsc.hints = [{id = 2 : i64, tiles = []}, {id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  // expected-error@below {{hint 3 is inside of no hint here and of hints 2 elsewhere}}
+  %r = linalg.log {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]} ins(%p : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}

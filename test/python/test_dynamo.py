@@ -1,0 +1,201 @@
+"""torch.compile runs models on the simulator: numbers, parameters, shapes, graph breaks and errors."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hinted import TOLERANCE, compiled_graphs, half, hints, kernel, kernel_inputs, kernel_of_view, named
+from torch import nn
+from torch._dynamo.exc import InternalTorchDynamoError
+
+import spyre_mlir
+from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.dynamo import CompiledGraph
+
+
+@pytest.fixture(autouse=True)
+def _own_dims() -> Iterator[None]:
+    torch._dynamo.reset()
+    clear_tensor_dims()
+    yield
+    clear_tensor_dims()
+
+
+def compiled(model: Callable, **options) -> Callable:
+    return torch.compile(model, backend=spyre_mlir.torch_backend, options=options or None)
+
+
+@pytest.mark.parametrize(("example", "is_flat"), [(kernel, False), (kernel_of_view, True)])
+def test_examples_of_the_specification(example, is_flat):
+    """Both examples with hints, from torch.compile to numbers."""
+    inputs = kernel_inputs(is_flat=is_flat)
+    torch.testing.assert_close(compiled(example)(*inputs), example(*inputs), rtol=TOLERANCE, atol=0)
+
+
+def test_results_are_those_of_pytorch():
+    """Structure, types and shapes are those of the model; what is no tensor comes from Python."""
+
+    def model(x):
+        return {"sum": x.float() + 1, "pair": (x.bfloat16() * 2, None), "number": 3}
+
+    x = half(3, 5)
+    result, expected = compiled(model)(x), model(x)
+    assert result["number"] == 3 and result["pair"][1] is None
+    torch.testing.assert_close(result["sum"], expected["sum"])
+    assert result["pair"][0].dtype == torch.bfloat16
+    torch.testing.assert_close(result["pair"][0], expected["pair"][0], rtol=1e-2, atol=0)
+
+
+def test_parameters_are_parameters_of_the_program():
+    """What the host may prepare is known to the compiler, though Dynamo makes it an input."""
+    (graph,) = compiled_graphs(nn.Linear(64, 64).half(), half(8, 64))
+    assert sorted(argument.kind for argument in graph.arguments) == ["input", "parameter", "parameter"]
+
+
+def test_parameters_may_change():
+    """Each call takes the parameters as they are, changed in place or replaced."""
+    model, x = nn.Linear(64, 64, bias=False).half(), half(8, 64)
+    program = compiled(model)
+    with torch.no_grad():
+        program(x)
+        model.weight.mul_(2)
+        torch.testing.assert_close(program(x), model(x), rtol=2e-3, atol=1e-3)
+        model.weight = nn.Parameter(half(64, 64))
+        torch.testing.assert_close(program(x), model(x), rtol=2e-3, atol=1e-3)
+
+
+def test_places_are_those_of_the_model():
+    """The line, the module and the operation of PyTorch, as without torch.compile."""
+    (graph,) = compiled_graphs(nn.Sequential(nn.Sigmoid(), nn.Softmax(-1)), half(8, 64))
+    text = graph.module.operation.get_asm(enable_debug_info=True)
+    assert 'aten = "aten.softmax.int", module = "1"' in text and "0x7f" not in text
+
+
+@pytest.fixture
+def counted():
+    """A backend that counts how often it compiles; the graphs run in PyTorch."""
+    shapes = []
+
+    def compile(graph: Callable, inputs: tuple) -> Callable:
+        shapes.append([tuple(value.shape) for value in inputs if isinstance(value, torch.Tensor)])
+        return graph
+
+    return shapes, lambda graph, _: CompiledGraph(graph, compile)
+
+
+def test_one_program_per_shape(counted):
+    """Dynamo makes the graph dynamic at the second shape; each shape is compiled once all the same."""
+    shapes, backend = counted
+    model = torch.compile(torch.exp, backend=backend)
+    for rows in (8, 9, 10, 9, 10):
+        model(half(rows, 64))
+    assert shapes == [[(8, 64)], [(9, 64)], [(10, 64)]]
+
+
+def test_other_shapes_run():
+    """A program of a dynamic graph has the sizes of its inputs."""
+    model = compiled(lambda x: torch.exp(x).reshape(-1, 2))
+    for rows in (4, 5, 6):
+        x = half(rows, 64)
+        torch.testing.assert_close(model(x), torch.exp(x).reshape(-1, 2), rtol=2e-3, atol=0)
+
+
+def test_names_are_part_of_a_program(counted):
+    """A tensor with other names is another program, though Dynamo does not see the difference."""
+    declare_tensor_dim("A", 8)
+    declare_tensor_dim("B", 8)
+    shapes, backend = counted
+    model = torch.compile(torch.exp, backend=backend)
+    for names in (("A", "B"), ("B", "A"), ("A", "B")):
+        model(named(half(8, 8), *names))
+    assert len(shapes) == 2
+
+
+def test_graph_break():
+    """What Dynamo cannot trace runs in Python, between two programs."""
+
+    def model(x):
+        y = torch.exp(x)
+        torch._dynamo.graph_break()
+        return torch.tanh(y)
+
+    x = half(8, 64)
+    assert len(compiled_graphs(model, x)) == 2
+    torch.testing.assert_close(compiled(model)(x), model(x), rtol=2e-3, atol=0)
+
+
+def test_graph_break_inside_a_hint():
+    """Dynamo leaves the function to Python; the functions that it calls are compiled under the hint."""
+
+    def inner(x):
+        return torch.tanh(torch.exp(x))
+
+    def model(x):
+        with spyre_hint(tiles={"rows": 2}):
+            x = inner(x)
+            torch._dynamo.graph_break()
+            return torch.abs(x)
+
+    declare_tensor_dim("rows", 8)
+    declare_tensor_dim("columns", 64)
+    x = named(half(8, 64), "rows", "columns")
+    (graph,) = compiled_graphs(model, x)
+    assert hints(graph) == [("exp", (1,)), ("tanh", (1,))]
+    torch.testing.assert_close(compiled(model)(x), model(x), rtol=2e-3, atol=0)
+
+
+def test_options_are_those_of_compile():
+    with pytest.raises(CompileError, match="sencores"):
+        compiled(torch.exp, sencores=33)(half(8, 64))
+
+
+def test_the_name_of_the_backend():
+    """``backend="spyre"`` of an installed package is the same backend."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    ((name, value),) = project["project"]["entry-points"]["torch_dynamo_backends"].items()
+    entry = importlib.metadata.EntryPoint(name, value, "torch_dynamo_backends")
+    assert name == "spyre" and entry.load() is spyre_mlir.torch_backend
+
+
+def _sorted(x):
+    y = x + 1
+    return torch.sort(y)[0]
+
+
+def test_an_operation_that_cannot_be_compiled():
+    """One error of the call, with the line of the model; nothing runs elsewhere in silence."""
+    with pytest.raises(CompileError, match=r"aten\.sort has no form in linalg") as caught:
+        compiled(_sorted)(half(8, 64))
+    assert caught.value.location == f"{__file__}:{_sorted.__code__.co_firstlineno + 2}:0"
+
+
+def test_changes_in_place():
+    with pytest.raises(CompileError, match="changes 'x' in place"):
+        compiled(lambda x: x.add_(1))(half(8, 64))
+
+
+def test_gradients():
+    """A result without a gradient would be a wrong one for training."""
+    model, x = nn.Linear(64, 64).half(), half(8, 64)
+    with pytest.raises(CompileError, match="for inference"):
+        compiled(model)(x)
+    with torch.no_grad():
+        assert compiled(model)(x).shape == (8, 64)
+
+
+def test_naming_inside_a_model():
+    """Dynamo hands the sentence on, in an error of its own; it does not send the model back to Python."""
+    declare_tensor_dim("M", 64)
+
+    def model(x):
+        name_tensor_dims(x, ["M"])
+        return torch.exp(x)
+
+    with pytest.raises(InternalTorchDynamoError, match="names the dims of inputs and parameters"):
+        compiled(model)(half(64))

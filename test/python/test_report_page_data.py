@@ -1,0 +1,158 @@
+"""What the script of the page is given: lines of the bundle and of sources, remarks by operation, owners, bars."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import bundles
+import pytest
+from simulator_programs import Program
+from test_report_page import llama_block, made, softmax
+
+from spyre_mlir.bundle.folder import write_bundle
+from spyre_mlir.bundle.model import KERNEL
+from spyre_mlir.remarks import Remark
+from spyre_mlir.report.page_data import json_text, page_data, remark_steps
+from spyre_mlir.report.program_facts import ProgramFacts, program_facts
+from spyre_mlir.report.program_lines import execute_lines
+from spyre_mlir.report.source_lines import source_lines
+
+
+def rows(data, kind: str, name: str | None = None) -> list[dict]:
+    """Rows with the names of their fields, texts in place of their numbers."""
+    fields = data["fields"][kind]
+    return [
+        {
+            field.lstrip("$"): data["texts"][value] if field.startswith("$") else value
+            for field, value in zip(fields, row, strict=True)
+        }
+        for row in data[name or f"{kind}s"]
+    ]
+
+
+@pytest.mark.parametrize("make", [*bundles.GOOD.values(), lambda: softmax().bundle])
+def test_lines_of_executes_are_those_of_the_file(tmp_path, make):
+    """Each is the line of its execute; the lines from the first on are addresses; no line is told twice."""
+    bundle = make()
+    write_bundle(bundle, tmp_path / "a")
+    lines = (tmp_path / "a" / "bundle.mlir").read_text(encoding="utf-8").splitlines()
+    found = execute_lines(bundle)
+    assert [each.last for each in found] == [
+        number for number, line in enumerate(lines, 1) if "sdsc_execute" in line
+    ]
+    for each in found:
+        assert lines[each.last - 1].strip().startswith(each.text.removesuffix(" …"))
+        assert all("arith." in line or "affine." in line for line in lines[each.first - 1 : each.last - 1])
+    assert all(before.last < after.first for before, after in itertools.pairwise(found))
+
+
+def test_lines_around_a_place_are_those_of_the_source(tmp_path):
+    (tmp_path / "a.py").write_text("".join(f"line {number}\n" for number in range(1, 31)))
+    found = source_lines([(str(tmp_path / "a.py"), 2), (str(tmp_path / "a.py"), 20)])
+    assert found == {
+        str(tmp_path / "a.py"): {number: f"line {number}" for number in (*range(1, 7), *range(16, 25))}
+    }
+
+
+@pytest.mark.parametrize("file", ["-", "no such file", "."])
+def test_a_source_that_cannot_be_read_has_no_lines(file):
+    assert source_lines([(file, 1)]) == {file: {}}
+
+
+def test_of_many_places_only_the_lines_themselves_are_told(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("x\n" * 9000)
+    assert sorted(source_lines((str(path), at) for at in range(1, 9001, 3))[str(path)]) == [
+        *range(1, 9001, 3)
+    ]
+
+
+def test_remarks_are_about_the_operations_of_their_line():
+    """All of them, or those whose opcode begins the reason; a remark of another line is about none."""
+    program = softmax()
+    place = program.remarks[0].op_location
+    remarks = [
+        Remark("p", place, "op", "kind", "something"),
+        Remark("p", place, "op", "kind", "'exp' runs on 8 cores"),
+        Remark("p", place.replace(".py:", ".py:9"), "op", "kind", "something"),
+        Remark("p", "", "op", "kind", "something"),
+    ]
+    facts = program_facts(program.bundle, remarks)
+    exp = [each.position for each in facts.operations if each.opcode == "exp"]
+    every = tuple(range(len(facts.operations)))
+    assert remark_steps(facts) == [every, tuple(exp), (), ()]
+
+
+def test_of_a_shared_design_the_first_operation_has_the_remark():
+    """A design carries the line of the first operation that has it; of the others no line is known."""
+    bundle = bundles.add_bundle()
+    (execute,) = (each for each in bundle.statements if hasattr(each, "filename"))
+    twice = replace(
+        bundle,
+        statements=(*bundle.statements, execute),
+        manifest=replace(bundle.manifest, uses=bundle.manifest.uses * 2),
+    )
+    facts = program_facts(twice, [Remark("p", "model.py:12:5", "op", "kind", "why")])
+    assert len(facts.operations) == 2 and remark_steps(facts) == [(0,)]
+
+
+def test_owners_of_operands_say_what_cores_share():
+    """Of a matmul in 2 slices of rows and 4 of what is added up, on 8 cores."""
+    program = Program()
+    program.tensor("a", {"mb": 128, "in": 256}, stick="in", kind="input")
+    program.tensor("b", {"in": 256, "out": 128}, kind="input")
+    program.tensor("c", {"mb": 128, "out": 128}, kind="result")
+    program.op("batchmatmul", "a", "b", "c", splits={"mb": 2, "in": 4})
+    bundle = program.bundle()
+    (filename, design), *_ = bundle.designs.items()
+    left, right, result = design.operands
+    design = replace(design, operands=(left, replace(right, role=KERNEL), result))
+    bundle = replace(bundle, designs={filename: design})
+    data = page_data(program_facts(bundle), bundle)
+    (operation,) = rows(data, "operation")
+    told = rows({**data, "operands": operation["operands"]}, "operand")
+    assert [each["owners"] for each in told] == [
+        "mb 2 x 64, in 4 x 64", "in 4 x 64; 2 cores share each part", "mb 2 x 64; 4 cores add up each part",
+    ]  # fmt: skip
+
+
+def _facts(name: str) -> tuple[ProgramFacts, dict]:
+    program = {"softmax": softmax, "llama_block": llama_block}[name]()
+    return made(name)[0], page_data(made(name)[0], program.bundle)
+
+
+@pytest.mark.parametrize("name", ["softmax", "llama_block"])
+def test_bars_are_those_of_the_events(name):
+    """Of the first core: what it computes when, summed up from differences again."""
+    facts, data = _facts(name)
+    found = dict(data["timeline"]["tracks"][0])["compute"]
+    begins = [*itertools.accumulate(gap for gap, *_ in found)]
+    events = sorted(
+        (each.body_begin, facts.operations[each.job.position].execution.core_ps[0], each.job.position)
+        for each in facts.timeline.run.events
+    )
+    told = [(begin, length, operation) for begin, (_, length, operation) in zip(begins, found, strict=True)]
+    assert told == [each for each in events if each[1]]
+
+
+@pytest.mark.parametrize("name", ["softmax", "llama_block"])
+def test_operations_and_boxes_are_those_of_the_facts(name):
+    facts, data = _facts(name)
+    buffers = [each["name"] for each in rows(data, "buffer")]
+    for operation, row in zip(facts.operations, rows(data, "operation"), strict=True):
+        operands = rows({**data, "operands": row["operands"]}, "operand")
+        assert [buffers[each["buffer"]] for each in operands] == list(operation.told.buffers)
+        assert (row["opcode"], row["read"], row["ps"]) == (
+            operation.opcode, operation.read_bytes, operation.execution.shares.total,
+        )  # fmt: skip
+    boxes = rows({**data, "boxes": data["lx"]["boxes"]}, "box", "boxes")
+    assert [(buffers[each["buffer"]], each["address"], each["last"]) for each in boxes] == [
+        (each.name, each.address, each.last) for each in facts.map.placed
+    ]
+
+
+def test_markup_in_data_is_no_markup():
+    text = json_text({"a": "</script><!-- & ]]>"})
+    assert not set("<>&") & set(text) and json.loads(text) == {"a": "</script><!-- & ]]>"}
