@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,6 +18,7 @@ from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import Argument, Bundle, Transfer
 from spyre_mlir.bundle.transfer import same_moves
 from spyre_mlir.device_tensor import DeviceTensor
+from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.errors import CompileError
@@ -24,7 +26,7 @@ from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
-from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.remarks import WARNING, Remark, Remarks
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result, run
@@ -176,7 +178,8 @@ def compile(
     of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16". ``layouts`` chooses the
     layouts of inputs, parameters and constants, by name or by the position of an input: each is a mapping
     with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input that is a
-    ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives. Other options are those of the spyre pipeline. Raises ``CompileError``.
+    ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives. Other options are
+    those of the spyre pipeline. Warnings of passes are Python's. Raises ``CompileError``.
     """
     options = {"sencores": sencores, "precision": precision, **pipeline_options}
     given = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
@@ -252,6 +255,8 @@ def _compiled(
         module, bundle, arrays, list(remarks), seconds, numerics, pipeline.lx_frac_avail, timing
     )
     program._plan_text = partial(_plan_text, source, pipeline)
+    for remark in remarks.of_kind(WARNING):
+        warnings.warn(str(of_remark(remark)), stacklevel=3)
     return program
 
 

@@ -82,17 +82,6 @@ class Step:
         """How often the loops around it run it."""
         return math.prod(loop.count for loop in self.loops)
 
-    @property
-    def source(self) -> str:
-        """``file:line:column`` that its design comes from, that of the first step where several have one design.
-
-        Empty where the bundle does not know.
-        """
-        debug = self.design.debug
-        if debug is None or not debug.file:
-            return ""
-        return f"{debug.file}:{debug.line}" + (f":{debug.column}" if debug.column else "")
-
 
 #: The program as a tree of steps: a loop is its range with the steps of its body.
 Tree = list["Step | tuple[Range, Tree]"]

@@ -96,6 +96,14 @@ class Design:
     def filename(self) -> str:
         return f"sdsc_{self.index}.json"
 
+    @property
+    def source(self) -> str:
+        """``file:line:column`` that it comes from, that of the first of its executes; empty if that is not known."""
+        if self.debug is None or not self.debug.file:
+            return ""
+        place = f"{self.debug.file}:{self.debug.line}"
+        return f"{place}:{self.debug.column}" if self.debug.column else place
+
 
 # The statements of bundle.mlir. A value is named by a string without the leading percent sign.
 

@@ -315,6 +315,9 @@ class Problem:
         found = tuple(dict.fromkeys(owning(held, own.way) for own in owns if own.held.lane == held.lane))
         if isinstance(node, Assembled):
             self._check_places(index, node, held)
+        apart = held.view.why_not_plain() if isinstance(node, Compute) else None
+        if apart is not None:
+            raise LayoutError(index, f"the pinned layout breaks a rule: {apart}")
         if found or not isinstance(node, Compute):
             return found or (owning(held),)
         signature, form = node.signature, self.ways[index][0].form

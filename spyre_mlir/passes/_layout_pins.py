@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.choice import LayoutError, Plan
 from spyre_mlir.layout.graph import Given
@@ -46,7 +47,7 @@ class LayoutPins:
             self._impose(each)
         return bool(new)
 
-    def error(self, error: LayoutError):
+    def error(self, error: LayoutError) -> CompileError:
         """The error of a choice that has no solution under the conditions so far."""
         pinned = self.pinned.get(error.node)
         if pinned is not None and pinned.tensor in self._imposed and pinned.op != self.source.func:

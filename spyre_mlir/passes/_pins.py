@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
@@ -68,7 +69,7 @@ def argument_layouts(attributes: Mapping[str, ir.Attribute], type_: ir.Type) -> 
     return tuple(stick.layout_from(attr, type_) for attr in layouts)
 
 
-def refused(op: ir.Operation, pin: str, reason: str):
+def refused(op: ir.Operation, pin: str, reason: str) -> CompileError:
     """The error for a pin that cannot hold, at the source line of the op."""
     return fail(op, f"the plan pins {pin} for '{sdsc.name_of(op)}', which cannot hold: {reason}")
 

@@ -27,10 +27,12 @@ def current_plan(func: ir.Operation) -> Plan:
     """All that is decided so far, in program order; every device operation has a name."""
     memory = Memory(func)
     arguments = func.regions[0].blocks[0].arguments
-    pairs = zip(arguments, argument_attributes(func), strict=True)
+    attributes = argument_attributes(func)
+    sources = _sources(attributes)
+    entries = zip(arguments, attributes, sources, strict=True)
     ops = [op for op in all_ops(func) if is_compute(op)]
     return Plan(
-        tuple(_argument(value, attributes) for value, attributes in pairs),
+        tuple(_argument(*each) for each in entries),
         tuple(_operation(memory, op) for op in ops),
     )
 
@@ -50,11 +52,24 @@ def core_order_of(division: Division) -> tuple[int, ...]:
     return tuple(sorted(split, key=lambda dim: [own[dim] for own in division.owners].index(1)))
 
 
-def _argument(value: ir.Value, attributes: dict[str, ir.Attribute]) -> PlannedArgument:
+def _sources(attributes: list[dict[str, ir.Attribute]]) -> list[str | None]:
+    """For each argument the first one that takes the same elements of the same host array; None for that itself."""
+    first: dict[tuple[str, str], str] = {}
+    found: list[str | None] = []
+    for each in attributes:
+        label = ir.StringAttr(each[sdsc.HOST].label).value
+        array = ir.StringAttr(each[sdsc.SOURCE]).value if sdsc.SOURCE in each else label
+        known = first.setdefault((array, str(each.get(sdsc.HOST_VIEW))), label)
+        found.append(None if known == label else known)
+    return found
+
+
+def _argument(value: ir.Value, attributes: dict[str, ir.Attribute], source: str | None) -> PlannedArgument:
     layout, host = stick.layout_of(value.type), attributes[sdsc.HOST]
     return PlannedArgument(
         name=ir.StringAttr(host.label).value,
         kind=ir.StringAttr(host.kind).value,
+        source=source,
         shape=shape_of(value),
         dtype=element_of(value),
         layout=None if layout is None else layout_value(layout),

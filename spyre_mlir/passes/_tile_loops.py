@@ -34,6 +34,16 @@ class _Level:
 
 
 @dataclass
+class _Maximum:
+    """A running maximum in an iteration: what it was, what it is, and the factor from one to the other."""
+
+    maker: Tiled
+    before: ir.Value
+    now: ir.Value
+    factor: ir.Value | None = None
+
+
+@dataclass
 class _Part:
     """What is there of a value at the moment: a tile per iteration of the nests ``tiled_by``, or all of it."""
 
@@ -56,6 +66,7 @@ class LoopWriter:
         self.parts: dict[ir.Value, _Part] = {}
         self.levels: list[_Level] = []
         self.sums: dict[Tiled, ir.Value] = {}
+        self.maxima: dict[str, _Maximum] = {}
         self.constants: dict[int, ir.Value] = {}
         self.inside: dict[Nest, set[ir.Value]] = {}
 
@@ -215,7 +226,12 @@ class LoopWriter:
         )
         sdsc.inherit(maker_of(value), each.op)
         if each in self.sums:
-            value = self._combined(each, self.sums[each], value)
+            before = self.sums[each]
+            if each.rescaled is not None:
+                before = self._rescaled(each, before)
+            value = self._combined(each, before, value)
+            if each.running is not None:
+                self.maxima[each.running] = _Maximum(each, self.sums[each], value)
             self.sums[each] = value
         self.parts[each.result] = _Part(value, tuple(each.nests))
 
@@ -227,6 +243,24 @@ class LoopWriter:
             opcode, [before, value], [dims, dims], shape, element_of(value), location=each.op.location
         )
         sdsc.record(maker_of(made), "decomposition", "coarse-tiling", f"parts of '{each.generic.opcode}'")
+        return made
+
+    def _rescaled(self, each: Tiled, before: ir.Value) -> ir.Value:
+        """A sum of exponentials less one maximum as one less the next: times exp(maximum before - maximum now)."""
+        assert each.rescaled is not None
+        maximum = self.maxima[each.rescaled]
+        shape = shape_of(maximum.now)
+        dims, location = tuple(range(len(shape))), each.op.location
+        if maximum.factor is None:
+            element = element_of(maximum.now)
+            less = device_op("sub", [maximum.before, maximum.now], [dims, dims], shape, element, location=location)
+            maximum.factor = device_op("exp", [less], [dims], shape, element, location=location)
+        whole = shape_of(before)
+        every = tuple(range(len(whole)))
+        made = device_op(
+            "mul", [before, maximum.factor], [every, dims], whole, element_of(before), location=location
+        )
+        sdsc.record(maker_of(made), "decomposition", "coarse-tiling", "the sum so far for the maximum so far")
         return made
 
     def _tile(self, value: ir.Value, wanted: dict[int, Nest]) -> ir.Value:
@@ -247,12 +281,13 @@ class LoopWriter:
         shape = list(shape_of(op.results[0]))
         for dim, nest in wanted.items():
             shape[dim] //= nest.tiles
+        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(op.results[0].type).element_type)
+        empty = ir.Operation.create("tensor.empty", results=[type_]).result if len(op.operands) > 1 else None
         made = op.clone().operation
         made.operands[0] = source
-        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(op.results[0].type).element_type)
         made.results[0].set_type(type_)
-        if op.name == "linalg.transpose":
-            made.operands[1] = ir.Operation.create("tensor.empty", results=[type_]).result
+        if empty is not None:
+            made.operands[1] = empty
         if op.name == "tensor.expand_shape":
             made.attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(shape)
         return made.results[0]

@@ -11,6 +11,9 @@ from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape
 from spyre_mlir.mlir import ir
 from spyre_mlir.tiling.hints import TiledLoop
 
+#: On a maximum: its name. On a sum of exponentials less that maximum: the same name (``online-softmax``).
+RUNNING, RESCALED = "sdsc.running", "sdsc.rescaled"
+
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
 
 
@@ -30,6 +33,16 @@ class Tiled:
     op: ir.Operation
     generic: Structured
     nests: dict[Nest, int] = field(default_factory=dict)
+
+    @property
+    def running(self) -> str | None:
+        """The name of a maximum that readers in its own loop take as it is so far; None for another operation."""
+        return ir.StringAttr(self.op.attributes[RUNNING]).value if RUNNING in self.op.attributes else None
+
+    @property
+    def rescaled(self) -> str | None:
+        """The running maximum that the parts of a sum are relative to; None for another operation."""
+        return ir.StringAttr(self.op.attributes[RESCALED]).value if RESCALED in self.op.attributes else None
 
     @property
     def result(self) -> ir.Value:
@@ -113,8 +126,12 @@ class Nests:
         for at, nest in enumerate(self._open[:shared]):
             if nest not in maker.nests:
                 break  # made outside of the nest, or in one that is closed: there as a whole
+            if maker.reduces(nest):
+                if maker.running is None:
+                    return at
+                continue
             dim = next((dim for dim, other in wanted.items() if other is nest), None)
-            if maker.reduces(nest) or dim is None:
+            if dim is None:
                 return at
             if traced.dims[dim] != maker.result_dim(nest) or traced.parts[dim] % nest.tiles:
                 return at

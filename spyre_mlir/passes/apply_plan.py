@@ -64,6 +64,8 @@ class ApplyPlan(Pass):
                     del module.attributes[sdsc.PLAN]
 
     def _read(self, module: ir.Operation) -> Plan:
+        if self.file == "-":
+            raise CompileError("A plan file is read several times, so that it cannot be stdin.")
         if self.file:
             return read_plan(read_text(self.file), self.file)
         if sdsc.PLAN not in module.attributes:
@@ -158,8 +160,8 @@ class _Applied:
         """The number of an argument; of one that will be given once more, that of its host array."""
         if entry.name in self.labels:
             return self.labels[entry.name]
-        source, _, number = entry.name.rpartition("@")
-        if source not in self.labels or not number.isdigit():
+        source = entry.source or entry.name.rpartition("@")[0]
+        if source not in self.labels:
             known = ", ".join(self.labels) or "none"
             self._fail(
                 f"{entry.path}.name", f"is '{entry.name}', which is no argument of this program ({known})"

@@ -33,10 +33,15 @@ class Placement:
 
 @dataclass(frozen=True)
 class PlannedArgument:
-    """An argument of the program. ``layout`` is the plain value of the file; ``path`` is where it stands there."""
+    """An argument of the program.
+
+    ``source`` names the argument that it is once more, in another layout. ``layout`` is the plain value of the file;
+    ``path`` is where it stands there.
+    """
 
     name: str
     kind: str | None = None
+    source: str | None = None
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     layout: Any = None
@@ -101,7 +106,7 @@ def json_text(value: Any, indent: str = "") -> str:
 
 
 def _argument(argument: PlannedArgument) -> dict[str, Any]:
-    fields = ("name", "kind", "shape", "dtype", "layout")
+    fields = ("name", "kind", "source", "shape", "dtype", "layout")
     return _given({name: getattr(argument, name) for name in fields})
 
 

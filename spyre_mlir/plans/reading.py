@@ -11,7 +11,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.plans.model import VERSION, Placement, Plan, PlannedArgument, PlannedOperation
 
 _PLAN = ("version", "arguments", "operations")
-_ARGUMENT = ("name", "kind", "shape", "dtype", "layout")
+_ARGUMENT = ("name", "kind", "source", "shape", "dtype", "layout")
 _OPERATION = (
     "name", "opcode", "location", "source", "slices", "core_order", "cores", "tiling", "result",
 )  # fmt: skip
@@ -25,6 +25,8 @@ def read_plan(text: str, filename: str) -> Plan:
     except json.JSONDecodeError as error:
         location = f"{filename}:{error.lineno}:{error.colno}"
         raise CompileError(f"The plan is not valid JSON: {error.msg}.", location) from None
+    except RecursionError:
+        raise CompileError("The plan is nested too deeply.", filename) from None
     except _TwiceError as error:
         raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
     _check_version(root)
@@ -76,6 +78,7 @@ def _argument(entry: Field) -> PlannedArgument:
     return PlannedArgument(
         name=entry["name"].text(),
         kind=_text(entry, "kind"),
+        source=_text(entry, "source"),
         shape=_integers(entry, "shape"),
         dtype=_text(entry, "dtype"),
         layout=_layout(entry),
@@ -98,7 +101,7 @@ def _operation(entry: Field) -> PlannedOperation:
         source=_text(entry, "source"),
         slices=slices,
         core_order=core_order,
-        cores=entry["cores"].integer() if "cores" in entry else None,
+        cores=_integer(entry["cores"]) if "cores" in entry else None,
         shape=_integers(result, "shape"),
         dtype=_text(result, "dtype"),
         layout=_layout(result),
@@ -118,7 +121,15 @@ def _text(entry: Field, name: str) -> str | None:
 
 
 def _integers(entry: Field, name: str) -> tuple[int, ...] | None:
-    return entry[name].integers() if name in entry else None
+    return tuple(map(_integer, entry[name].items())) if name in entry else None
+
+
+def _integer(found: Field) -> int:
+    """An integer that an attribute of the IR can hold."""
+    value = found.integer()
+    if abs(value) >= 1 << 63:
+        found.fail(f"is {shorten(value)}, which is too large")
+    return value
 
 
 def _layout(entry: Field) -> Any:
@@ -143,6 +154,6 @@ def _placement(found: Field) -> Placement:
         return Placement(memory, at.text())
     if memory not in ("lx", "pool"):
         at.fail("is unknown; a placement is in lx, pool or argument")
-    if at.integer() < 0:
+    if _integer(at) < 0:
         at.fail(f"must not be negative but is {at.value}")
     return Placement(memory, at.integer())

@@ -227,7 +227,7 @@ class _Builder:
             MapStep(
                 position=step.position,
                 opcode=step.design.opcode,
-                source=step.source,
+                source=step.design.source,
                 cores=step.design.cores,
                 runs=step.runs,
                 sharing=sharing[step.execute.filename],

@@ -64,10 +64,16 @@ const place = (operand, buffer) => {
 const OPERAND_HEADS = ["operand", "layout, innermost first", "owners", "placement", "bytes"];
 const operandRows = (operation) => operation.operands.map((operand) => {
   const buffer = page.buffers[operand.buffer];
-  const why = buffer.reasons ? `. Not in LX: ${buffer.reasons}` : "";
   const {name, layout, format, owners, bytes} = operand;
-  return [`${name}: ${buffer.name}`, `${layout}, ${format}`, owners, `${place(operand, buffer)}${why}`, bytes];
+  return [`${name}: ${buffer.name}`, `${layout}, ${format}`, owners, place(operand, buffer), bytes];
 });
+
+// Why operands are in device memory, each buffer once.
+const spilled = (operation) => {
+  const buffers = new Set(operation.operands.map((operand) => page.buffers[operand.buffer]));
+  return Array.from(buffers).filter((buffer) => buffer.reasons)
+    .map((buffer) => element("p", {}, `${buffer.name} is not in LX: ${buffer.reasons}.`));
+};
 
 const remarksOf = (operation) => {
   const rows = operation.remarks.map((number) => remarkRows[number]).filter(Boolean);
@@ -113,7 +119,7 @@ const openPane = (operation) => {
     told(operation),
     ...part("Source", listing(operation)),
     ...part("Bundle", inBundle(operation)),
-    ...part("Operands", [tableOf(OPERAND_HEADS, operandRows(operation))]),
+    ...part("Operands", [tableOf(OPERAND_HEADS, operandRows(operation)), ...spilled(operation)]),
     ...part("Remarks of its source line", remarksOf(operation)),
   );
   if (pane.hidden) leftFrom = document.activeElement;

@@ -33,9 +33,4 @@ class SimulationError(CompileError):
             f"address {address:#x}" if address is not None else "",
         ]
         prefix = ", ".join(part for part in parts if part)
-        super().__init__(f"{prefix}: {text}" if prefix else text, _source(design))
-
-
-def _source(design: Design | None) -> str:
-    debug = design.debug if design else None
-    return f"{debug.file}:{debug.line}:{debug.column}" if debug and debug.file else ""
+        super().__init__(f"{prefix}: {text}" if prefix else text, design.source if design else "")

@@ -163,7 +163,7 @@ def _executions(
         yield Execution(
             position=step.position,
             filename=step.execute.filename,
-            source=step.source,
+            source=step.design.source,
             buffers=context.uses(step),
             work=design.work,
             operations=design.operations,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import spyre_mlir
 from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
 from spyre_mlir.tiling import (
     Hint,
@@ -23,6 +25,7 @@ from spyre_mlir.tiling import (
     tiled_loops,
 )
 from spyre_mlir.tiling.names import best, contradict, covered, labels, split, unnamed, viewed, whole
+from spyre_mlir.tools import spyre_compile
 
 M, K, N, ONE = NamedDim("M", 64), NamedDim("K", 256), NamedDim("N", 128), NamedDim("One", 1)
 
@@ -237,3 +240,31 @@ def test_the_outer_hints_of_an_id_are_always_the_same() -> None:
     tree.add([outer])
     with pytest.raises(HintError, match="hint 2 is inside of no hint here and of hints 1 elsewhere"):
         tree.add([inner])
+
+
+# -- warnings -----------------------------------------------------------------------------------------
+
+UNNAMED = """
+func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  %r = linalg.exp {sdsc.hints = [{id = 1 : i64, tiles = []}]}
+      ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}
+"""
+
+
+def test_warnings_of_passes_are_warnings_of_python() -> None:
+    """``compile`` warns of names that are missing, at the place in the source."""
+    with pytest.warns(
+        UserWarning, match="4:8: warning: no hint can tile what has no name: dim 0 of argument 'arg0'"
+    ):
+        spyre_mlir.compile(UNNAMED)
+
+
+def test_spyre_compile_prints_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On stderr, with a status of 0."""
+    source = tmp_path / "unnamed.mlir"
+    source.write_text(UNNAMED, encoding="utf-8")
+    assert spyre_compile.main([str(source), "-o", str(tmp_path / "out")]) == 0
+    assert f"{source}:4:8: warning: no hint can tile" in capsys.readouterr().err

@@ -246,8 +246,17 @@ def test_a_pin_that_cannot_hold(plan: dict[str, Any], reason: str):
 def test_a_layout_against_the_stick_rules():
     """A matmul leaves its columns, or its rows, in the stick."""
     plan = pinned("batchmatmul.0", result={"layout": {"dim_order": [0, 1, -1]}})
-    with pytest.raises(CompileError, match="for 'batchmatmul.0', which cannot hold: the pinned layout breaks a rule"):
+    with pytest.raises(
+        CompileError, match="for 'batchmatmul.0', which cannot hold: the pinned layout breaks a rule"
+    ):
         compiled(plan, "gelu_mlp")
+
+
+def test_a_layout_that_no_operation_can_make():
+    """A dim in two pieces: a map, but none that an operation can address."""
+    text = "(d0, d1) -> (d0 mod 8, d1 floordiv 64, d0 floordiv 8, d1 mod 64)"
+    with pytest.raises(CompileError, match=r"for 'exp.0', which cannot hold: the pinned layout breaks a rule: dim"):
+        compiled(pinned("exp.0", result={"layout": text}))
 
 
 def test_pinned_neighbours_in_the_same_bytes():
@@ -308,6 +317,8 @@ def _changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         (lambda p: entry(p, "exp.0")["result"].update(placement="lx"), "placement must be"),
         (lambda p: entry(p, "exp.0")["result"].update(placement={"hbm": 0}), "is unknown; a placement is in lx"),
         (lambda p: entry(p, "exp.0")["result"].update(placement={"lx": -128}), "must not be negative"),
+        (lambda p: entry(p, "exp.0")["result"].update(placement={"lx": 1 << 70}), "which is too large"),
+        (lambda p: entry(p, "exp.0").update(slices=[1 << 70, 1]), r"slices\[0\] is 1180591620717411303424, which is too"),
     ],
 )  # fmt: skip
 def test_a_bad_plan(change: Callable[[dict[str, Any]], object], message: str):

@@ -23,9 +23,9 @@ from spyre_mlir.dialects import context
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark
-from spyre_mlir.report.bundle_facts import READ, WRITTEN, bundle_facts
+from spyre_mlir.report.bundle_facts import READ, WRITTEN, BundleFacts, bundle_facts
 from spyre_mlir.report.page import page
-from spyre_mlir.report.program_facts import program_facts
+from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Statistics, run
 from spyre_mlir.timeline import timeline
@@ -39,6 +39,14 @@ class Case:
     statistics: Statistics
     placed: Callable[[], ir.Module] | None = None
     remarks: tuple[Remark, ...] = ()
+
+    @functools.cached_property
+    def told(self) -> BundleFacts:
+        return bundle_facts(self.bundle)
+
+    @functools.cached_property
+    def facts(self) -> ProgramFacts:
+        return program_facts(self.bundle, self.remarks)
 
 
 def _program(name: str) -> Case:
@@ -78,6 +86,12 @@ CASES: dict[str, Callable[[], Case]] = {
 #: Programs that read only some rows or columns of their input.
 READ_IN_PART = ("slice_rows", "slice_columns", "slice_step", "select")
 
+
+@functools.cache
+def case_of(name: str) -> Case:
+    return CASES[name]()
+
+
 #: What operations read and write, in program order.
 Moved = list[tuple[int, int]]
 
@@ -102,15 +116,13 @@ def total(moved: Moved) -> tuple[int, int]:
 @pytest.mark.parametrize("name", CASES)
 def test_every_operation_moves_what_is_told(name):
     """By the placed IR, the timeline, the facts that spyre-diff compares, and the page: its table and its script."""
-    case = CASES[name]()
+    case = case_of(name)
     expected = simulated(case)
     if case.placed is not None:
         assert [(read, written) for read, _, written in planned(case.placed())] == expected
-    facts = program_facts(case.bundle, case.remarks)
     assert [(each.read_bytes, each.written_bytes) for each in timeline(case.bundle).executions] == expected
-    told = (each.facts for each in bundle_facts(case.bundle).operations)
-    assert [(each[READ], each[WRITTEN]) for each in told] == expected
-    root = parsed(page(facts, case.bundle))
+    assert [(each.facts[READ], each.facts[WRITTEN]) for each in case.told.operations] == expected
+    root = parsed(page(case.facts, case.bundle))
     table = rows(root, "operations-table")
     assert list(zip(numbers(table, 7), numbers(table, 8), strict=True)) == expected
     assert drawn(root) == expected
@@ -119,16 +131,16 @@ def test_every_operation_moves_what_is_told(name):
 @pytest.mark.parametrize("name", CASES)
 def test_the_whole_moves_what_is_told(name):
     """By the remark of the planner, the totals and buffers of the facts, the map of LX, and the summary."""
-    case = CASES[name]()
+    case = case_of(name)
     read, written = total(simulated(case))
     plans = [each for each in case.remarks if (each.pass_name, each.kind) == ("scratchpad-planning", "plan")]
     assert [plan.after for plan in plans] == [read + written] * (case.placed is not None)
-    told = bundle_facts(case.bundle)
+    told = case.told
     assert (told.totals[READ], told.totals[WRITTEN]) == (read, written)
     for what, bytes_ in ((READ, read), (WRITTEN, written)):
         assert sum(int(each.facts[what]) for each in told.buffers) == bytes_
     assert told.map.argument_traffic + told.map.spilled_traffic == read + written
-    summary = summarize(program_facts(case.bundle, case.remarks), 0.0, case.statistics)
+    summary = summarize(case.facts, 0.0, case.statistics)
     assert _number(r"^HBM read +([\d,]+) bytes planned$", summary) == read
     assert _number(r"^HBM written +([\d,]+) bytes planned$", summary) == written
     assert _number(r"^simulated +([\d,]+) bytes read, [\d,]+ bytes written, as planned$", summary) == read
@@ -137,8 +149,8 @@ def test_the_whole_moves_what_is_told(name):
 @pytest.mark.parametrize("name", CASES)
 def test_no_program_moves_less_than_the_lower_bound(name):
     """Which is each argument once where all of it is touched."""
-    case = CASES[name]()
-    least = bundle_facts(case.bundle).least_bytes
+    case = case_of(name)
+    least = case.told.least_bytes
     arguments = sum(argument.bytes for argument in case.bundle.manifest.arguments)
     assert 0 < least <= min(sum(total(simulated(case))), arguments)
     assert (least < arguments) == (name in READ_IN_PART)
@@ -150,7 +162,7 @@ def test_traffic_that_is_not_the_planned_one_is_told_loudly():
     first, *others = case.statistics.executes.values()
     wrong = replace(first, read_bytes=first.read_bytes + 128)
     statistics = replace(case.statistics, executes={each.index: each for each in (wrong, *others)})
-    summary = summarize(program_facts(case.bundle), 0.0, statistics)
+    summary = summarize(case.facts, 0.0, statistics)
     assert re.search(r"^simulated +NOT AS PLANNED, which is a bug", summary, re.MULTILINE)
     assert f"{wrong.read_bytes:,} bytes read, {wrong.write_bytes:,} bytes written by step 0: exp\n" in summary
     assert "step 1: " not in summary and ", as planned" not in summary

@@ -35,6 +35,8 @@ def panel(facts: ProgramFacts) -> str:
     left_out = len(facts.remarks) - len(shown)
     return "\n".join(
         [
+            "<p>Steps are the operations from the same line of the source, or those of them that the reason begins"
+            " with; costs before and after are in the unit of the pass, mostly bytes.</p>",
             f"<p>The first {_MOST:,}; {left_out:,} more are in remarks.jsonl.</p>" if left_out else "",
             '<div class="listing">',
             '<p class="scripted" hidden="hidden">',
