@@ -1,5 +1,1 @@
-"""What a plan costs: prices in effective bytes of device memory. Pure Python, no IR."""
-
-from spyre_mlir.cost.transfer import effective_bytes
-
-__all__ = ["effective_bytes"]
+"""What a plan costs: one model of time, which ranks plans. Pure Python and numpy, no IR."""

@@ -1,25 +1,31 @@
 """The price of an operation, in nanoseconds: one model for every pass, to rank plans, not to predict times.
 
+Layouts are chosen by it (``of_tensor.py``), splits of a matmul, divisions that agree, and the timeline. The numbers
+of a work may be numpy arrays, one entry per division (``of_space.py``, ``even_work``): so are its prices then.
+
 All constants are in ``spyre.toml``, each with its source. The parts of a price:
 
 compute   multiply-adds / (sustained rate * fill),  fill = min(1, (rows / full_rows)^fill_exponent),
           twice that if the reduced dim is split; or sticks / rate of the vector unit
 stream    of one operand:  max(bytes / (rate * saturation(cores)), core_bytes / (rate * saturation(1)))
-          * contention * bursts,  contention = max(1, (fan_out / 8)^0.75),
-          bursts = (1 + overhead / run) / (1 + overhead / burst)
-memory    the streams of all operands, and the turnaround of the bus per byte of min(read, written)
+          * contention * bursts,  contention = max(1, (fan_out / 8)^0.75), of a matmul that of its most shared
+          operand (work-division.md), bursts = (1 + overhead / run) / (1 + overhead / burst)
+memory    the streams of all operands, and the turnaround of the bus per byte of min(read, written); a restickify
+          has its own rate, and is no faster than a copy
 ring      (parts - 1) * outputs per core * price of a hop
 overhead  a wait for the first byte of each access to device memory
 """
 
 from __future__ import annotations
 
-import bisect
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from spyre_mlir.cost.transfer import effective_bytes
+import numpy as np
+
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
@@ -40,7 +46,7 @@ class OperationCost:
 
         The ring comes after the last product and the first byte before all work, so neither overlaps.
         """
-        return max(self.compute_ns, self.memory_ns) + self.ring_ns + self.overhead_ns
+        return _larger(self.compute_ns, self.memory_ns) + self.ring_ns + self.overhead_ns
 
     @property
     def serial_ns(self) -> float:
@@ -100,12 +106,12 @@ def operation_cost(work: OperationWork) -> OperationCost:
 
 def compute_ns(work: OperationWork) -> float:
     """Time of the busiest core with its operands at hand."""
-    array = device().array
-    if not work.multiply_adds_per_core:
+    if not work.on_array:
         return work.sticks_per_core / device().vector_sticks_per_ns
-    fill = min(1.0, (work.rows_per_core / array.full_rows) ** array.fill_exponent)
-    slowdown = device().matmul.split_sum_slowdown if work.parts > 1 else 1
-    return slowdown * work.multiply_adds_per_core / (array.multiply_adds_per_ns * fill)
+    array = device().array
+    idle = _larger(1.0, array.full_rows / _larger(work.rows_per_core, 1)) ** array.fill_exponent
+    one_corelet = 1 + (array.split_sum_slowdown - 1) * (work.parts > 1)
+    return idle * one_corelet * work.multiply_adds_per_core / array.multiply_adds_per_ns
 
 
 def ring_ns(work: OperationWork) -> float:
@@ -115,43 +121,65 @@ def ring_ns(work: OperationWork) -> float:
 
 def memory_ns(work: OperationWork) -> float:
     """Time of the streams of all operands, which share one memory, and of its turnarounds."""
-    rate = stream_bytes_per_ns(work)
     moving = [each for each in work.operands if not (each.in_lx or each.reused)]
-    streams = math.fsum(stream_ns(each, work.cores, rate) for each in moving)
+    streams = sum(stream_ns(work, each) for each in moving)
     if _has_own_rate(work):
         return streams
     read, written = (sum(each.bytes for each in moving if each.writes is way) for way in (False, True))
-    return streams + min(read, written) * device().turnaround_ns_per_byte
+    turnaround = min(read, written) * device().turnaround_ns_per_byte
+    if work.kind is Kind.RESTICKIFY:  # no faster than a copy that leaves the stick as it is
+        slower = device().one_way_bytes_per_ns / device().restickify_bytes_per_ns
+        return _larger(streams, streams / slower + turnaround)
+    return streams + turnaround
 
 
-def access_ns(operand: OperandWork, cores: int, bytes_per_ns: float | None = None) -> float:
+def access_ns(work: OperationWork, operand: OperandWork) -> float:
     """What one operand costs in device memory by itself: the separable part of an operation's price.
 
-    The wait for its first byte and its stream, one way without a rate. What is left out is the turnaround, which
-    takes two operands.
+    The wait for its first byte and its stream. What is left out is the turnaround, which takes two operands.
     """
-    return device().hbm_access_ns + stream_ns(operand, cores, bytes_per_ns or device().one_way_bytes_per_ns)
+    return device().hbm_access_ns + stream_ns(work, operand)
 
 
-def stream_ns(operand: OperandWork, cores: int, bytes_per_ns: float) -> float:
-    """Time to move an operand at a rate that all cores together attain, in runs and with contention."""
-    matmul = device().matmul
-    contention = max(1.0, operand.fan_out / matmul.uncontended_cores) ** matmul.contention_exponent
+def stream_ns(work: OperationWork, operand: OperandWork) -> float:
+    """Time to move an operand at the rate of its operation, in runs and with contention."""
+    return transfer_ns(operand, work.cores, stream_bytes_per_ns(work), _contention(work, operand))
+
+
+def transfer_ns(operand: OperandWork, cores: int, bytes_per_ns: float, contention: float = 1.0) -> float:
+    """Time to move an operand in runs, at a rate that all cores together attain."""
     whole = operand.bytes * contention / saturation(cores)
     busiest = operand.core_bytes / saturation(1)  # no core is faster among others than alone
-    return max(whole, busiest) / bytes_per_ns * _bursts(operand)
+    return _larger(whole, busiest) / bytes_per_ns * _burst_slowdown(operand.run_bytes)
 
 
-def _bursts(operand: OperandWork) -> float:
-    """How much longer than whole bursts the runs of an operand take."""
-    return effective_bytes(operand.bytes, operand.run_bytes) / max(operand.bytes, 1)
+def _burst_slowdown(run_bytes: int) -> float:
+    """How many times as long as in whole bursts a transfer in runs of so many bytes takes.
+
+    Device memory moves bursts of at most ``burst_bytes``; each costs its bytes and a fixed
+    ``burst_overhead_bytes`` (spyre.toml says what they are fitted to).
+    """
+    memory = device()
+    burst, overhead = memory.burst_bytes, memory.burst_overhead_bytes
+    return _larger(1.0, (1 + overhead / _larger(run_bytes, 1)) / (1 + overhead / burst))
+
+
+def _contention(work: OperationWork, operand: OperandWork) -> float:
+    """How many times as long a stream takes where many cores share a load, in a matmul any load."""
+    sharing = device().sharing
+    readers = operand.fan_out
+    if work.on_array:
+        readers = functools.reduce(_larger, (each.fan_out for each in work.operands if not each.in_lx), 1)
+    return _larger(1.0, readers / sharing.uncontended_cores) ** sharing.contention_exponent
 
 
 def saturation(cores: int) -> float:
     """The part of the bandwidth of all cores that so many attain."""
     memory = device()
-    at = bisect.bisect_right(memory.saturation_cores, cores) - 1
-    return memory.saturation[at] / memory.saturation[-1]
+    steps = zip(memory.saturation_cores, memory.saturation, strict=True)
+    return (
+        functools.reduce(_larger, (part * (cores >= least) for least, part in steps)) / memory.saturation[-1]
+    )
 
 
 def stream_bytes_per_ns(work: OperationWork) -> float:
@@ -168,4 +196,11 @@ def stream_bytes_per_ns(work: OperationWork) -> float:
 
 def _has_own_rate(work: OperationWork) -> bool:
     """Whether the rate was measured with its own mix of reads and writes, turnarounds included."""
-    return work.kind in (Kind.RESTICKIFY, Kind.REDUCE_STICK) or work.broadcast
+    return work.kind is Kind.REDUCE_STICK or work.broadcast
+
+
+def _larger(one: Any, other: Any) -> Any:
+    """The larger of two numbers, or of each two entries of arrays."""
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.maximum(one, other)
+    return max(one, other)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.division.cores import Division
-from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.division.ownership import share_bytes
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view import BufferView
 from spyre_mlir.target.ops import KINDS, Kind
 
 
@@ -23,44 +28,73 @@ def operation_work(
 
     ``KeyError`` for an opcode that the interface does not have.
     """
+    tile = _tile(KINDS[opcode], space, _elements_of_shares(space, division.splits))
+    operands = (
+        _operand(space, division.splits, number, hbm_bytes(space, number, division)[0], view.run_bytes(tile))
+        for number, view in enumerate(space.views)
+    )
+    placed = (replace(each, in_lx=True) if at in in_lx else each for at, each in enumerate(operands))
+    return _work(opcode, space, division.splits, tuple(placed))
+
+
+def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:
+    """What one execution does with slices that divide the units of the space, all operands in device memory.
+
+    ``splits`` may be arrays, one entry per division, to see many at once: what depends on them is an array then.
+    """
+    tile = _tile(KINDS[opcode], space, _elements_of_shares(space, splits))
+    undivided = (1,) * len(space.units)
+    operands = (
+        _operand(space, splits, number, share_bytes(space, number, undivided), _run_bytes(view, tile))
+        for number, view in enumerate(space.views)
+    )
+    return _work(opcode, space, splits, tuple(operands))
+
+
+def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
+    """The runs of a tile, or of each of many where sizes of it are arrays."""
+    if not any(isinstance(size, np.ndarray) for size in tile):
+        return view.run_bytes(tile)
+    tiles, which = np.unique(np.array(np.broadcast_arrays(*tile)), axis=1, return_inverse=True)
+    return np.array([view.run_bytes(each) for each in tiles.T.tolist()])[which]
+
+
+def _work(
+    opcode: str, space: Space, splits: Sequence[int], operands: tuple[OperandWork, ...]
+) -> OperationWork:
     kind = KINDS[opcode]
-    shares = _elements_of_shares(space, division)
+    shares = _elements_of_shares(space, splits)
     elements = math.prod(shares)
-    output = len(space.views) - 1
     arithmetic = kind in (Kind.MATMUL, Kind.CONVOLUTION)
     return OperationWork(
         opcode,
-        division.cores,
+        math.prod(splits),
         sticks_per_core=0 if arithmetic else -(-elements // _lanes(space)),
         multiply_adds_per_core=elements if arithmetic else 0,
         rows_per_core=_product(shares, space.present[0] - space.present[1]) if arithmetic else 0,
-        parts=_product(division.splits, space.reduced),
-        outputs_per_core=_product(shares, space.present[output]),
-        results=_product(space.sizes, space.present[output]),
+        parts=_product(splits, space.reduced),
+        outputs_per_core=_product(shares, space.present[-1]),
+        results=_product(space.sizes, space.present[-1]),
         broadcast=kind is Kind.POINTWISE and _is_broadcast(space),
-        operands=tuple(
-            _operand(space, division, number, _tile(kind, space, shares), number in in_lx)
-            for number in range(output + 1)
-        ),
+        operands=operands,
     )
 
 
-def _operand(space: Space, division: Division, number: int, tile: Sequence[int], in_lx: bool) -> OperandWork:
+def _operand(space: Space, splits: Sequence[int], number: int, moved: int, run: int) -> OperandWork:
     writes = number == len(space.views) - 1
     absent = frozenset(range(len(space.sizes))) - space.present[number]
     return OperandWork(
         writes,
-        bytes=hbm_bytes(space, number, division)[0],
-        core_bytes=local_bytes(space, number, division),
-        fan_out=1 if writes else _product(division.splits, absent),
-        run_bytes=space.views[number].run_bytes(tile),
-        in_lx=in_lx,
+        bytes=moved,
+        core_bytes=share_bytes(space, number, splits),
+        fan_out=1 if writes else _product(splits, absent),
+        run_bytes=run,
     )
 
 
-def _elements_of_shares(space: Space, division: Division) -> tuple[int, ...]:
+def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
     """Elements of the largest slice of each dim, padding included."""
-    shares = shares_of(space.units, division.splits)
+    shares = shares_of(space.units, splits)
     return tuple(
         share * (extent // units)
         for share, extent, units in zip(shares, space.padded, space.units, strict=True)
@@ -79,7 +113,7 @@ def _tile(kind: Kind, space: Space, shares: Sequence[int]) -> list[int]:
     rows = first - second
     batches = (first & second) - space.reduced
     return [
-        1 if dim in batches else share if dim in rows else min(share, space.granule(dim))
+        1 if dim in batches else share if dim in rows else space.granule(dim)
         for dim, share in enumerate(shares)
     ]
 

@@ -61,6 +61,11 @@ class OperationWork:
         return KINDS[self.opcode]
 
     @property
+    def on_array(self) -> bool:
+        """Whether the array of multiply-adds works, not the vector unit."""
+        return self.kind in (Kind.MATMUL, Kind.CONVOLUTION)
+
+    @property
     def read_bytes(self) -> int:
         """Bytes of device memory read by the plan."""
         return sum(each.moved_bytes for each in self.operands if not each.writes)

@@ -2,16 +2,13 @@
 
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.distribute import work_distribution
-from spyre_mlir.division.matmul import Matmul, cheapest_split
 from spyre_mlir.division.ownership import CoreView, core_view, local_bytes, mismatch, same_owners
 from spyre_mlir.division.spans import SpanError, required_splits, span_bytes
 
 __all__ = [
     "CoreView",
     "Division",
-    "Matmul",
     "SpanError",
-    "cheapest_split",
     "core_view",
     "local_bytes",
     "mismatch",

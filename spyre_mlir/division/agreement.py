@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.model import access_ns, compute_ns, ring_ns, stream_bytes_per_ns
+from spyre_mlir.cost.model import access_ns, compute_ns, ring_ns, transfer_ns
 from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.matching import Mapping, matching_division, view_of
 from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
@@ -26,8 +27,6 @@ from spyre_mlir.division.spans import span_bytes
 from spyre_mlir.layout.elimination import Sum
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.device import device
-
-_PICOSECONDS = 1000
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,11 @@ def agree(works: Sequence[Work], buffers: Sequence[Shared], capacity: int, most:
     start = [0] * len(works) + [len(some) for some in homes]
     found = total.minimize()
     if found.cost == math.inf:
-        cost = total.cost(start) / _PICOSECONDS
+        cost = total.cost(start) / PICOSECONDS
         return Agreement(tuple(some[0] for some in variants), cost, cost, False)
     chosen = tuple(some[state] for some, state in zip(variants, found.states, strict=False))
     before = _without_change(total, homes, len(works))
-    return Agreement(chosen, before / _PICOSECONDS, found.cost / _PICOSECONDS, found.proven)
+    return Agreement(chosen, before / PICOSECONDS, found.cost / PICOSECONDS, found.proven)
 
 
 def _without_change(total: Sum, homes: Sequence[Sequence[Home]], works: int) -> float:
@@ -227,14 +226,15 @@ def _own_ns(work: Work, at: int, division: Division, touched: set[tuple[int, int
 def _access_ns(work: Work, operand: int, division: Division) -> float:
     """What an operand costs in device memory, in all executions."""
     done = operation_work(work.opcode, work.space, division)
-    return work.executions * access_ns(done.operands[operand], done.cores, stream_bytes_per_ns(done))
+    return work.executions * access_ns(done, done.operands[operand])
 
 
 def _copy_ns(work: Work, operand: int, division: Division, home: Home) -> float:
     """What a copy of the buffer of an operand costs that the cores of a home move."""
     touched = operation_work(work.opcode, work.space, division).operands[operand]
     cores = len(home.view.regions)
-    return access_ns(replace(touched, core_bytes=touched.bytes // cores, fan_out=1), cores)
+    moved = replace(touched, core_bytes=touched.bytes // cores)
+    return device().hbm_access_ns + transfer_ns(moved, cores, device().one_way_bytes_per_ns)
 
 
 def _add_buffer(
@@ -266,4 +266,4 @@ def _add_buffer(
 
 def _whole(costs: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     """Nanoseconds as whole picoseconds: their sums are exact in any order, so equal ones are equal."""
-    return np.rint(np.asarray(costs) * _PICOSECONDS)
+    return np.rint(np.asarray(costs) * PICOSECONDS)

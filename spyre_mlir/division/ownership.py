@@ -76,7 +76,12 @@ def local_bytes(space: Space, operand: int, division: Division) -> int:
 
     All cores run one program with one set of strides, so a smaller last slice takes as much.
     """
-    shares, view, sticks = shares_of(space.units, division.splits), space.views[operand], 1
+    return share_bytes(space, operand, division.splits)
+
+
+def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
+    """Bytes of an operand in a full share, whole sticks, with so many slices of each dim."""
+    shares, view, sticks = shares_of(space.units, splits), space.views[operand], 1
     for dim in space.present[operand]:
         share = shares[dim] * (space.padded[dim] // space.units[dim])
         sticks *= share // view.elements_per_stick if dim == view.lane else share

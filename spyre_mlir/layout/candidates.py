@@ -6,17 +6,13 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 
-from spyre_mlir.cost import effective_bytes
+from spyre_mlir.cost.of_tensor import copy_cost, wait_cost
 from spyre_mlir.layout.orders import from_order, natural_order
 from spyre_mlir.layout.space import refined
 from spyre_mlir.layout.steps import Step, applied
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view import BufferView, ViewError
 from spyre_mlir.target.device import device
-
-#: What an operation moves can mostly stay in the scratchpad, a conversion goes through device memory: its
-#: bytes count so many times. With 1, tensors of few sticks are converted to save a little padding.
-CONVERSION_WEIGHT = 16
 
 
 class Candidate:
@@ -102,30 +98,28 @@ def distinct(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 @functools.lru_cache(maxsize=1 << 16)
 def conversion_cost(source: Candidate, target: Candidate) -> int:
-    """Effective bytes of copying a tensor from one layout into another: all of both, once.
+    """Picoseconds of copying a tensor from one layout into another, once.
 
-    Another stick makes it slower (spyre.toml, restickify); where the pieces of the source do not fall on the
-    sticks of the target, it takes a copy more. Every copy is an operation more, which counts as a burst.
+    That is an operation of its own between two buffers in device memory. Where the pieces of the source do not
+    fall on the sticks of the target, it takes one more; each counts as one that keeps the layout. A restickify bars
+    both of its buffers from LX, so what makes the tensor and what reads it then have to wait, too.
     """
-    memory = device()
+    opcode, waits = ("identity", 0) if source.lane == target.lane else ("ReStickifyOpHBM", 2 * wait_cost())
     try:
-        space = refined([source.view, target.view])
+        return copy_cost(opcode, refined([source.view, target.view])) + waits
     except ViewError:
-        runs, copies = (memory.burst_bytes, memory.burst_bytes), 2
-    else:
-        runs, copies = tuple(view.run_bytes(space.sizes) for view in space.views), 1
-    moved = sum(
-        effective_bytes(copies * side.bytes, run) for side, run in zip((source, target), runs, strict=True)
-    )
-    slower = memory.one_way_bytes_per_ns / memory.restickify_bytes_per_ns if source.lane != target.lane else 1
-    return round(moved * slower) + copies * memory.burst_bytes
+        return sum(copy_cost(opcode, refined([held.view, held.view])) for held in (source, target)) + waits
 
 
-def conversion_price(source: Candidate, target: Candidate) -> int:
-    """What a conversion counts against the transfers of operations."""
-    return CONVERSION_WEIGHT * conversion_cost(source, target)
+def copying_cost(source: Candidate, target: Candidate) -> int:
+    """Picoseconds of a copy that the program has anyway: another stick is a conversion, else an operation like others.
+
+    What those move may stay in LX, so nothing but bytes and bursts counts.
+    """
+    waits = 2 * wait_cost() if source.lane == target.lane else 0
+    return conversion_cost(source, target) - waits
 
 
 def cheapest(sources: Sequence[Candidate], target: Candidate) -> Candidate:
-    """The source that converts to ``target`` for the fewest effective bytes, the first of several."""
+    """The source that converts to ``target`` in the shortest time, the first of several."""
     return min(sources, key=lambda source: conversion_cost(source, target))

@@ -2,11 +2,13 @@
 
 Every tensor has *candidates*: layouts that its producer can make, and layouts that its readers may want it
 converted to. A *state* of a tensor says which of them exist: its own and the conversions made of it. Costs
-are tables over the states of a tensor and of what it reads, in effective bytes (``cost/transfer.py``):
+are tables over the states of a tensor and of what it reads, in whole picoseconds (``cost/of_tensor.py``):
 
-- an operation moves each operand once, in a layout that one of its forms takes (``rules.py``);
-- a conversion reads and writes the whole tensor, once, for all readers that want it; it runs as often as
-  the producer does, so it stands outside the loops that its readers are in;
+- an operation moves each operand once, in a layout that one of its forms takes (``rules.py``); that counts bytes
+  and bursts only, for it may stay in LX;
+- a conversion is an operation of its own, once for all readers that want it: it reads and writes the whole
+  tensor in device memory and waits for both; it runs as often as the producer does, so it stands outside
+  the loops that its readers are in;
 - what is given ahead of time (weights, constants) has any layouts at the price of their memory alone;
 - a view moves nothing: what it makes of its source's layouts is there for free;
 - what a loop carries has one layout before, in and after it.
@@ -86,7 +88,7 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True)
 class Conversion:
-    """A tensor copied from one of its layouts into another; costs are effective bytes."""
+    """A tensor copied from one of its layouts into another; costs are picoseconds."""
 
     source: Candidate
     target: Candidate
@@ -111,7 +113,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """A decision per tensor; ``cost`` and ``bound`` (no plan costs less) in effective bytes."""
+    """A decision per tensor; ``cost`` and ``bound`` (no plan costs less) in picoseconds."""
 
     decisions: tuple[Decision, ...]
     cost: float
@@ -124,7 +126,7 @@ class Plan:
 
 
 def choose(
-    graph: Graph, *, stick_outermost: bool = False, limit_entries: int = 1 << 20, width: int = 200
+    graph: Graph, *, stick_outermost: bool = False, limit_entries: int = 1 << 21, width: int = 200
 ) -> Plan:
     """The cheapest consistent layouts of all tensors.
 
@@ -201,9 +203,7 @@ class Problem:
             node = self.nodes[index]
             lanes: dict[int | None, None] = {}
             for reader, position in self.readers[index]:
-                batched[index] |= (
-                    batched[reader] if isinstance(self.nodes[reader], View) else self._batched(reader)
-                )
+                batched[index] |= batched[reader] if self._only_moves(reader) else self._batched(reader)
                 lanes |= dict.fromkeys(self._wanted_lanes(node, reader, position))
             if sized(node.shape):
                 targets = self._targets(index, node, tuple(lanes), batched[index])
@@ -216,6 +216,13 @@ class Problem:
         if isinstance(self.nodes[index], Assembled):
             return []
         return [candidate_of(node.pin) for node in loops if isinstance(node, Carried) and node.pin]
+
+    def _only_moves(self, reader: int) -> bool:
+        """Whether what a node makes is read as its input would be: a view, or a copy such as a repetition."""
+        node = self.nodes[reader]
+        return isinstance(node, View | Copy) or (
+            isinstance(node, Compute) and node.signature.opcode == "identity"
+        )
 
     def _batched(self, reader: int) -> bool:
         node = self.nodes[reader]

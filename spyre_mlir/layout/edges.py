@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.layout.candidates import Candidate, conversion_price, distinct, image
+from spyre_mlir.layout.candidates import Candidate, copying_cost, distinct, image
 from spyre_mlir.layout.operations import transfer_cost
 from spyre_mlir.layout.states import Domain, Own, State
 
@@ -18,7 +18,7 @@ class Edge:
     """How a node reads an input: what that costs, and in which layout."""
 
     def price(self, held: Candidate, own: Own) -> float:
-        """Effective bytes to read the input as ``held`` for a result like ``own``; infinite if it cannot be."""
+        """Picoseconds to read the input as ``held`` for a result like ``own``; infinite if it cannot be."""
         raise NotImplementedError
 
     def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
@@ -48,7 +48,7 @@ class CopyOf(Edge):
     """A copy reads its source, whatever its layout."""
 
     def price(self, held: Candidate, own: Own) -> float:
-        return conversion_price(held, own.held)
+        return copying_cost(held, own.held)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class PutInto(Edge):
         if target is None:
             return INFINITE
         copies = 1 if held.lane == target.lane or target is own.held else 2
-        return copies * conversion_price(held, target)
+        return copies * copying_cost(held, target)
 
     def fits(self, source: State, own: Own) -> bool:
         """Whether the part is made in its place."""

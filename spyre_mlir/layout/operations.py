@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from spyre_mlir.cost import effective_bytes
+from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.layout.candidates import Candidate
 from spyre_mlir.layout.graph import Signature
 from spyre_mlir.layout.rules import Form, forms
@@ -64,7 +64,7 @@ def _tile(signature: Signature, form: Form) -> list[int]:
 
 @functools.lru_cache(maxsize=1 << 16)
 def transfer_cost(way: Way, operand: int, held: Candidate) -> int | None:
-    """Effective bytes to move one operand (-1: the result) once; None if it cannot lie like this."""
+    """Picoseconds to move one operand (-1: the result) once; None if it cannot lie like this."""
     if held.lane != way.lanes[operand] or not held.plain:
         return None
-    return effective_bytes(held.bytes, held.view.run_bytes(way.tiles[operand]))
+    return pass_cost(held.bytes, held.view.run_bytes(way.tiles[operand]))

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.layout.candidates import Candidate, cheapest, conversion_price, distinct
+from spyre_mlir.cost.of_tensor import pass_cost
+from spyre_mlir.layout.candidates import Candidate, cheapest, conversion_cost, distinct
 from spyre_mlir.layout.operations import Way, transfer_cost
+from spyre_mlir.target.device import device
 
 #: Layouts of one tensor beside its own; more than three dims of one tensor are never wanted at once.
 MOST_CONVERSIONS = 3
-#: Memory of a further layout of a weight, as a part of its bytes: decides between equals only.
+#: Memory of a further layout of a weight, as a part of the time to move it: decides between equals only.
 _MEMORY_PRICE = 1 / 1024
 
 
@@ -76,15 +78,15 @@ class Domain:
 
 
 def state_cost(state: State) -> float:
-    """Effective bytes to write the result and to make its conversions."""
+    """Picoseconds to write the result and to make its conversions."""
     written = 0 if state.own.way is None else transfer_cost(state.own.way, -1, state.own.held)
     assert written is not None
-    return written + sum(conversion_price(state.converted_from(target), target) for target in state.converted)
+    return written + sum(conversion_cost(state.converted_from(target), target) for target in state.converted)
 
 
 def memory_cost(state: State) -> int:
     """What layouts ahead of time count: almost nothing, but of equals the smaller memory wins."""
-    return round(_MEMORY_PRICE * sum(held.bytes for held in state.base))
+    return round(_MEMORY_PRICE * sum(pass_cost(held.bytes, device().burst_bytes) for held in state.base))
 
 
 def conversions(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, structured
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.candidates import Candidate, candidate_of, image
+from spyre_mlir.layout.candidates import Candidate, candidate_of, conversion_cost, image
 from spyre_mlir.layout.choice import Decision, Plan
 from spyre_mlir.layout.graph import Carried, Compute, Given, Node, View
 from spyre_mlir.layout.operations import Way
@@ -111,7 +112,7 @@ class LayoutRewrite:
         if source.lane != target.lane:
             op.attributes[RESTICKIFY] = ir.StringAttr.get(why)
         reason = f"stick {_dim(source.lane)} -> {_dim(target.lane)}: {why}"
-        self.owner.remark(op, kind, reason, before=0, after=cost)
+        self.owner.remark(op, kind, reason, before=0, after=round(cost / PICOSECONDS))
 
     # -- loops ----------------------------------------------------------------------------------------
 
@@ -275,9 +276,8 @@ class LayoutRewrite:
             self._put(op, at, read, wanted)
             return
         value = self._value(self.source.tensors[op.operands[at]], held, op)
-        cost = held.bytes + wanted.bytes
-        why = "the buffer that goes on with it has another stick"
-        op.operands[at] = self._converted(value, held, candidate_of(wanted), cost, why)
+        target, why = candidate_of(wanted), "the buffer that goes on with it has another stick"
+        op.operands[at] = self._converted(value, held, target, conversion_cost(held, target), why)
         self.layouts[op.operands[at]] = wanted
 
     def _put(self, op: ir.Operation, at: int, read: tuple[Candidate, bool], wanted: StickLayout) -> None:

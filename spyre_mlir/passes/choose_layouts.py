@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.layout.choice import LayoutError, Plan, choose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
@@ -67,12 +68,16 @@ class ChooseLayouts(Pass):
                 return plan
 
     def _report(self, func: ir.Operation, plan: Plan) -> None:
-        proof = "no other choice costs less" if plan.proven else f"no choice costs less than {plan.bound:.0f}"
+        proof = (
+            "no other choice costs less"
+            if plan.proven
+            else f"no choice costs less than {plan.bound / PICOSECONDS:.0f}"
+        )
         converted = sum(conversion.cost for each in plan.decisions for conversion in each.conversions)
         self.remark(
             func,
             "layouts",
-            f"{len(plan.decisions)} tensors, conversions are {converted:.0f} of the effective bytes; {proof}",
-            before=plan.bound,
-            after=plan.cost,
+            f"{len(plan.decisions)} tensors, conversions are {converted / PICOSECONDS:.0f} of the nanoseconds; {proof}",
+            before=plan.bound / PICOSECONDS,
+            after=plan.cost / PICOSECONDS,
         )

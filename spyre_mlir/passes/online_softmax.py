@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import (
     Structured,
     defining_op,
@@ -15,18 +18,30 @@ from spyre_mlir.dialects.structured import (
     shape_of,
     structured,
 )
+from spyre_mlir.division.slices import divisors
+from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._tile_nests import RESCALED, RUNNING
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._dim_classes import DimClass, dim_classes
+from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Tiled
+from spyre_mlir.passes._trial import Trials
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.tiling.hints import TiledLoop
 
 _MAXIMA, _SUMS = ("max", "maxnonstick"), ("sum", "sumnonstick")
 
 
 @dataclass(frozen=True)
 class Attention:
-    """The operations of ``softmax(s) @ v``: s less its maximum, e = exp of that, its sum, e / sum, maybe masked."""
+    """The operations of ``softmax(s) @ v``: s less its maximum, e = exp of that, its sum, e / sum, maybe masked.
 
+    ``scores`` are the matmul that makes s and what else is done to s, in order.
+    """
+
+    scores: tuple[ir.Operation, ...]
     maximum: Structured
     sub: Structured
     exp: Structured
@@ -35,15 +50,25 @@ class Attention:
     masked: Structured | None
     matmul: Structured
 
+    @property
+    def ops(self) -> list[ir.Operation]:
+        """All of them in order."""
+        parts = (self.maximum, self.sub, self.exp, self.sum, self.div, self.masked, self.matmul)
+        return [*self.scores, *(each.op for each in parts if each is not None)]
+
 
 @dataclass(frozen=True)
 class OnlineSoftmax(Pass):
-    """Divide by the sum of a softmax after the matmul that takes its result, where that can be done.
+    """Run attention over tiles of keys where its matrix of scores does not fit the scratchpads and it pays.
 
-    ``(e / l) @ v = (e @ v) / l``: fewer divisions, and e is all that the matmul waits for. The maximum, the sum and
-    the matmul are marked so that ``coarse-tiling`` runs them over tiles of keys: the maximum is the one so far, and
-    the sums so far are corrected by ``exp(maximum before - maximum now)`` (Milakov and Gimelshein, "Online normalizer
-    calculation for softmax", 2018). Nothing is marked that has another reader.
+    The division by the sum of a softmax comes after the matmul that takes its result: ``(e / l) @ v = (e @ v) / l``.
+    Then e is all that the matmul waits for, and ``coarse-tiling`` can run both over tiles of keys: the maximum is the
+    one so far, and the sums so far are corrected by ``exp(maximum before - maximum now)`` (Milakov and Gimelshein,
+    "Online normalizer calculation for softmax", 2018). Loops over groups of heads, rows and keys are those with the
+    least time by the cost model, after the real division and planning of LX (``_trial.py``); the loops that a hint
+    asks for are taken as they are. Scores that any other operation reads are left alone.
+
+    ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
 
     Before, level *device-ops*:
         %m = max(%s); %e = exp(%s - %m); %l = sum(%e); %p = %e / %l; %o = %p @ %v
@@ -53,22 +78,43 @@ class OnlineSoftmax(Pass):
     """
 
     name: ClassVar[str] = "online-softmax"
+    sencores: int = from_environment("SENCORES", device().cores)
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:
+        trials = Trials(self.sencores, self.lx_frac_avail)
+        room = usable_lx_bytes(self.lx_frac_avail)
         for func in functions(module):
             number = 0
             for op in [each.operation for each in func.regions[0].blocks[0].operations]:
                 found = attention_of(op)
-                if found is not None:
-                    self._rewrite(found, str(number))
+                if found is not None and self._visit(found, str(number), trials, room):
                     number += 1
 
-    def _rewrite(self, found: Attention, name: str) -> None:
+    def _visit(self, found: Attention, name: str, trials: Trials, room: int) -> bool:
+        """Rewrites attention that hints tile along keys, or whose scores are too large for LX."""
+        hinted = [op for op in found.ops if TILING in op.attributes]
+        if hinted:
+            keys = found.maximum.reduced[0]
+            online = any(loop.dim == keys for loop in tiling_of(found.maximum.op))
+            if online:
+                self._rewrite(found, name)
+            return online
+        scores = stick_bytes(shape_of(found.exp.result), element_of(found.exp.result))
+        if scores // self.sencores <= room // 2:
+            return False
+        ops = self._rewrite(found, name)
+        self._tile(ops, name, trials, room)
+        return True
+
+    def _rewrite(self, found: Attention, name: str) -> list[ir.Operation]:
+        """Puts the division last; the ops of the attention in order."""
         op, mark = found.matmul.op, ir.StringAttr.get(name, found.matmul.op.context)
         with ir.InsertionPoint(op), op.location:
-            weights = found.exp.result
+            weights, masked = found.exp.result, []
             if found.masked is not None:
                 weights = _again(found.masked, found.div.result, weights)
+                masked = [maker_of(weights)]
             made = _again(found.matmul, found.matmul.inputs[0], weights)
             dims = tuple(range(len(shape_of(made))))
             rows = tuple(found.matmul.maps[-1].index(dim) for dim in _row_dims(found))
@@ -81,6 +127,9 @@ class OnlineSoftmax(Pass):
                 location=op.location,
             )
         sdsc.record(maker_of(result), "rewrite", self.name, "the division by the sum comes after the matmul")
+        if TILING in op.attributes:
+            maker_of(made).attributes[TILING] = op.attributes[TILING]
+            maker_of(result).attributes[TILING] = _without_keys(found)
         op.results[0].replace_all_uses_with(result)
         found.maximum.op.attributes[RUNNING] = mark
         for each in (found.sum.op, maker_of(made)):
@@ -88,7 +137,93 @@ class OnlineSoftmax(Pass):
         for each in (found.matmul, found.masked, found.div):
             if each is not None:
                 each.op.erase()
-        self.remark(maker_of(made), "rewrite", "attention can run over tiles of keys")
+        own = [each.op for each in (found.maximum, found.sub, found.exp, found.sum)]
+        return [*found.scores, *own, *masked, maker_of(made), maker_of(result)]
+
+    def _tile(self, ops: list[ir.Operation], name: str, trials: Trials, room: int) -> None:
+        """Gives the ops the loops with the least time; none where that is best."""
+        group = [Tiled(op, _known(structured(op))) for op in ops]
+        maximum = next(each for each in group if each.running is not None)
+        matmul = next(each for each in reversed(group) if sdsc.opcode_of(each.op) == "batchmatmul")
+        classes = dim_classes(group)
+        rank = len(maximum.generic.extents)
+        loops = [
+            next(each for each in classes if dim in each.dims.get(maximum, ()))
+            for dim in (*((0,) if rank > 2 else ()), rank - 2, rank - 1)
+        ]
+        best, least = {}, trials.price(ops, {})
+        tried = [f"untiled: {least}"]
+        for tiles in _choices(loops, maximum, shape_of(matmul.result)[-1], self.sencores, room):
+            tiling = _tiling(group, loops, tiles, name)
+            price = trials.price(ops, tiling)
+            tried.append(f"{' x '.join(map(str, tiles))}: {price or 'not possible'}")
+            if price is not None and (least is None or price.nanoseconds < least.nanoseconds):
+                best, least = tiling, price
+        for op in ops:
+            if best.get(op.results[0]):
+                op.attributes[TILING] = tiling_attr(best[op.results[0]])
+        text = "tiles of heads, rows and keys" if rank > 2 else "tiles of rows and keys"
+        self.remark(matmul.op, "tiling", f"attention in {text}; {'; '.join(tried)}")
+
+
+def _choices(
+    loops: Sequence[DimClass], maximum: Tiled, columns: int, cores: int, room: int
+) -> Iterator[tuple[int, ...]]:
+    """Numbers of tiles of heads, rows and keys: for each number of head groups the fewest that may fit.
+
+    Per core, scores of one tile take at most a quarter of the room, rows of the operands and statistics (one
+    element per stick) half of it.
+    """
+    *outer, keys = loops
+    rows = outer[-1]
+    sizes = shape_of(maximum.generic.inputs[0])
+    heads = sizes[0] if len(outer) > 1 else 1
+    row_bytes = 3 * stick_bytes((1, columns), "f16") + 5 * device().stick_bytes
+    for groups in divisors(heads, heads) if len(outer) > 1 else (1,):
+        if len(outer) > 1 and not outer[0].allows(groups):
+            continue
+        together = math.prod(sizes[:-1]) // groups
+        parts = _fewest(rows, sizes[-2], together * row_bytes // cores, room // 2)
+        if parts is None:
+            continue
+        scores = together // parts * stick_bytes((1, sizes[-1]), "f16") // cores
+        tiles = _fewest(keys, sizes[-1], scores, room // 4)
+        if tiles is not None and max(groups, parts, tiles) > 1:
+            yield (groups, parts, tiles) if len(outer) > 1 else (parts, tiles)
+
+
+def _fewest(along: DimClass, size: int, needed: int, room: int) -> int | None:
+    """The fewest legal tiles of a dim with which ``needed`` bytes become at most ``room``."""
+    return next(
+        (tiles for tiles in divisors(size, size) if needed // tiles <= room and along.allows(tiles)), None
+    )
+
+
+def _tiling(
+    group: Sequence[Tiled], loops: Sequence[DimClass], tiles: Sequence[int], name: str
+) -> dict[ir.Value, list[TiledLoop]]:
+    """The loops of each operation, those over keys inside."""
+    labels = ("heads", "rows", "keys")[3 - len(loops) :]
+    return {
+        each.result: [
+            TiledLoop(f"attention{name}.{label}", along.dims[each][0], count)
+            for along, count, label in zip(loops, tiles, labels, strict=True)
+            if count > 1 and each in along.dims
+        ]
+        for each in group
+    }
+
+
+def _without_keys(found: Attention) -> ir.Attribute:
+    """The loops of the division after the matmul: those of the matmul over its rows and columns."""
+    dims = found.matmul.maps[-1]
+    loops = [loop for loop in tiling_of(found.matmul.op) if loop.dim in dims]
+    return tiling_attr([replace(loop, dim=dims.index(loop.dim)) for loop in loops])
+
+
+def _known(generic: Structured | None) -> Structured:
+    assert generic is not None
+    return generic
 
 
 def _again(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value:
@@ -135,8 +270,35 @@ def attention_of(op: ir.Operation) -> Attention | None:
     maximum = None if sub is None else _made_by(sub.inputs[1], _MAXIMA)
     if sub is None or maximum is None or maximum.inputs[0] != sub.inputs[0]:
         return None
-    found = Attention(maximum, sub, exp, total, div, masked, matmul)
+    scores = _scores(sub.inputs[0], [maximum.op, sub.op])
+    if scores is None:
+        return None
+    found = Attention(scores, maximum, sub, exp, total, div, masked, matmul)
     return found if _is_softmax(found) else None
+
+
+def _scores(value: ir.Value, readers: list[ir.Operation]) -> tuple[ir.Operation, ...] | None:
+    """The matmul behind a value and the pointwise operations after it, which nobody else reads."""
+    ops: list[ir.Operation] = []
+    while True:
+        op = defining_op(value)
+        if op is None or sdsc.OP not in op.attributes:
+            return None
+        if any(use.owner.operation not in readers for use in value.uses):
+            return None
+        ops.append(op)
+        readers = [op]
+        if sdsc.opcode_of(op) == "batchmatmul":
+            return tuple(reversed(ops))
+        whole = [each for each in op.operands if shape_of(each) == shape_of(value) and _is_compute(each)]
+        if DEVICE_OPS[sdsc.opcode_of(op) or ""].kind is not Kind.POINTWISE or len(whole) != 1:
+            return None
+        value = whole[0]
+
+
+def _is_compute(value: ir.Value) -> bool:
+    op = defining_op(value)
+    return op is not None and sdsc.OP in op.attributes
 
 
 def _is_softmax(found: Attention) -> bool:
@@ -184,3 +346,8 @@ def _is_zero(value: ir.Value) -> bool:
         return False
     attr = op.attributes["value"]
     return attr.is_splat and ir.FloatAttr(attr.get_splat_value()).value == 0
+
+
+def stick_bytes(shape: Sequence[int], dtype: str) -> int:
+    """Bytes of a tensor in its default layout."""
+    return StickLayout.for_tensor(tuple(shape), dtype).bytes

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from spyre_mlir.division import Matmul, cheapest_split, work_distribution
+from spyre_mlir.division import work_distribution
+from spyre_mlir.division.matmul import cheapest_split
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._dividing import (
@@ -29,10 +30,9 @@ class WorkDistribution(Pass):
     The second pass of work division (work-division.txt): what ``span-reduction`` committed is a lower bound;
     output dims come first, the largest first; then at most one reduction dim, whose partial results the
     cores combine over the ring (``sdsc.combine``), the last slice's core having the finished value.
-    ``matmul=cost`` takes the cheapest split of a matmul instead (``division/matmul.py``), ``specified`` the
-    same rule as for all. ``uneven`` lets slices differ: all but the last are equal. What a plan file pins
-    (``apply-plan``) is taken as it is. ``sencores`` is the number
-    of cores, 1 to 32.
+    ``matmul=cost`` takes the cheapest split of a matmul by the cost model instead (``division/matmul.py``),
+    ``specified`` the same rule as for all. ``uneven`` lets slices differ: all but the last are equal. What a
+    plan file pins (``apply-plan``) is taken as it is. ``sencores`` is the number of cores, 1 to 32.
 
         sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0 mod 16)>>
     """
@@ -74,5 +74,5 @@ class WorkDistribution(Pass):
     def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
         committed, blocked = committed_splits(op), blocked_dims(op)
         if self.matmul == "cost" and DEVICE_OPS[opcode].kind is Kind.MATMUL and not self.uneven:
-            return cheapest_split(Matmul.of(space), cores, committed, blocked)
+            return cheapest_split(opcode, space, cores, committed, blocked)
         return work_distribution(space.units, space.reduced, cores, committed, blocked, self.uneven)

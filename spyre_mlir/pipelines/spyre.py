@@ -49,6 +49,7 @@ class SpyrePipeline(Options):
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False
+    tile_attention: bool = True
     from_level: str = ""
     use_plan: str | None = None
     save_plan: str | None = None
@@ -86,6 +87,7 @@ class SpyrePipeline(Options):
                 (
                     "propagate-named-dims",
                     "lower-hints",
+                    *self._tiling(),
                     "coarse-tiling",
                     *self._checks("verify-device-ops"),
                     *self._plan("tiled"),
@@ -131,6 +133,12 @@ class SpyrePipeline(Options):
     def _distribution(self) -> str:
         uneven = " uneven=true" if self.uneven_splits else ""
         return f"sencores={self.sencores}{uneven}"
+
+    def _tiling(self) -> tuple[str, ...]:
+        """The passes that tile by themselves; what is tiled for LX needs planning of LX."""
+        options = {"sencores": self.sencores, "lx_frac_avail": self.lx_frac_avail}
+        wanted = self.tile_attention and self.lx_planning
+        return (_text("online-softmax", **options),) if wanted else ()
 
     def _choose_layouts(self) -> str:
         return "choose-layouts{stick-outermost=true}" if self.stick_outermost else "choose-layouts"

@@ -27,7 +27,7 @@ def execute_lines(bundle: Bundle) -> list[ExecuteLines]:
     """The lines of each execute, in program order."""
     found = list[ExecuteLines]()
     first = 1
-    for number, line in enumerate(print_program(bundle.parameters, bundle.statements).splitlines(), 1):
+    for number, line in enumerate(print_program(bundle.parameters, bundle.statements).split("\n"), 1):
         text = line.strip()
         if text.startswith("sdscbundle.sdsc_execute"):
             found.append(ExecuteLines(first, number, _beginning(text)))

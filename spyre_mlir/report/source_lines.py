@@ -23,7 +23,8 @@ def _texts(file: Path, wanted: set[int], around: int) -> dict[int, str]:
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST:
             return {}
-        texts = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        # Not splitlines, for which a form feed ends a line too.
+        texts = file.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return {}
     near = {at for line in wanted for at in range(line - around, line + around + 1)}

@@ -12,28 +12,21 @@ from importlib import resources
 
 
 @dataclass(frozen=True)
-class MatmulRates:
-    """What the split of a matmul is judged by; ``spyre_mlir.division.matmul`` has the formula."""
-
-    multiply_adds_per_ns: float
-    full_rows: int
-    least_rows: int
-    fill_exponent: float
-    split_sum_slowdown: float
-    bytes_per_ns: float
-    uncontended_cores: int
-    contention_exponent: float
-    shared_partial_sum_ns: float
-    batched_partial_sum_ns: float
-
-
-@dataclass(frozen=True)
 class ArrayRates:
     """The array of multiply-adds of a core; ``spyre_mlir.cost.model`` has the formula."""
 
     multiply_adds_per_ns: float
     full_rows: int
     fill_exponent: float
+    split_sum_slowdown: float
+
+
+@dataclass(frozen=True)
+class SharingRates:
+    """How long loads take that many cores share; ``spyre_mlir.cost.model`` has the formula."""
+
+    uncontended_cores: int
+    contention_exponent: float
 
 
 @dataclass(frozen=True)
@@ -74,7 +67,7 @@ class Device:
     vector_sticks_per_ns: float
     partial_sum_ns: float
     array: ArrayRates
-    matmul: MatmulRates
+    sharing: SharingRates
     loop_iterations: int
     operand_layouts: int
 
@@ -120,7 +113,7 @@ def device() -> Device:
         vector_sticks_per_ns=data["vector"]["sticks_per_ns"],
         partial_sum_ns=data["ring"]["partial_sum_ns"],
         array=ArrayRates(**data["array"]),
-        matmul=MatmulRates(**data["matmul"]),
+        sharing=SharingRates(**data["sharing"]),
         loop_iterations=data["program"]["loop_iterations"],
         operand_layouts=data["program"]["operand_layouts"],
     )

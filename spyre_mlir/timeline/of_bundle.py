@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from spyre_mlir.bundle.context import Context, Step, Tree
 from spyre_mlir.bundle.model import Buffer
-from spyre_mlir.cost.model import compute_ns, memory_ns, ring_ns, stream_bytes_per_ns, stream_ns
+from spyre_mlir.cost.model import compute_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.reuse import with_reuse
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.device import device
@@ -137,7 +137,7 @@ def _stream(work: OperationWork, operand: OperandWork) -> int:
     """How long an operand streams if nothing else does."""
     if operand.in_lx or operand.reused:
         return 0
-    return picoseconds(stream_ns(operand, work.cores, stream_bytes_per_ns(work)))
+    return picoseconds(stream_ns(work, operand))
 
 
 def _fetched_bytes(operand: OperandWork) -> int:

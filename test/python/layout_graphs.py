@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.layout.candidates import Candidate, candidate_of, conversion_price, image
+from spyre_mlir.layout.candidates import Candidate, candidate_of, conversion_cost, copying_cost, image
 from spyre_mlir.layout.choice import Plan, Problem
 from spyre_mlir.layout.graph import (
     Assembled,
@@ -27,6 +27,7 @@ from spyre_mlir.layout.operations import transfer_cost, ways
 from spyre_mlir.layout.states import Own
 from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
 from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.target.device import device
 
 SIZES = (64, 96, 128, 192)
 DTYPE = "f16"
@@ -238,7 +239,7 @@ def _made_there(graph: Graph, readers: list, node: Node, position: int, made: Ca
 
 
 def _written(node: Node, own: Own) -> float:
-    """Effective bytes that an operation writes."""
+    """Picoseconds that an operation writes."""
     if own.way is None:
         return 0
     cost = transfer_cost(own.way, -1, own.held)
@@ -247,7 +248,7 @@ def _written(node: Node, own: Own) -> float:
 
 
 def _read(node: Node, position: int, held: Candidate, own: Own) -> float:
-    """Effective bytes to read input ``position`` as ``held``; infinite if the node cannot."""
+    """Picoseconds to read input ``position`` as ``held``; infinite if the node cannot."""
     if isinstance(node, Compute):
         assert own.way is not None
         cost = transfer_cost(own.way, position, held)
@@ -255,17 +256,17 @@ def _read(node: Node, position: int, held: Candidate, own: Own) -> float:
     if isinstance(node, Carried | Result):
         return 0 if held is own.held else math.inf
     if not isinstance(node, Assembled):
-        return node.times * conversion_price(held, own.held)
+        return node.times * copying_cost(held, own.held)
     target = image(node.parts[position].place, own.held)
     if target is None:
         return math.inf
     at_once = held.lane == target.lane or target is own.held  # else converted first, then put there
-    return node.times * conversion_price(held, target) * (1 if at_once else 2)
+    return node.times * copying_cost(held, target) * (1 if at_once else 2)
 
 
 def _memory(layouts: Sequence[Candidate]) -> int:
-    """What the layouts of a weight count: the 1024th part of their bytes."""
-    return round(sum(held.bytes for held in layouts) / 1024)
+    """What the layouts of a weight count: the 1024th part of the time to move them, in whole bursts."""
+    return round(sum(round(1000 * held.bytes / device().one_way_bytes_per_ns) for held in layouts) / 1024)
 
 
 def _is_same(node: Node, position: int) -> bool:
@@ -281,7 +282,7 @@ def price(graph: Graph, plan: Plan) -> float:
         assert all(each.source in (*state.base, *state.held) for each in decision.conversions)
         assert {each.target for each in decision.conversions} == set(state.converted)
         assert len(set(state.converted)) == len(state.converted)
-        total += sum(node.times * conversion_price(c.source, c.target) for c in decision.conversions)
+        total += sum(node.times * conversion_cost(c.source, c.target) for c in decision.conversions)
         if isinstance(node, View):
             for base, read in zip(state.base, decision.reads, strict=True):
                 assert read in held[0] and image(node.step, read) is base
@@ -332,7 +333,7 @@ class Exhaustive:
         self.rest = [*itertools.accumulate(reversed(least), initial=0.0)][::-1]
 
     def cost(self) -> float:
-        """Effective bytes of the cheapest plan; infinite if none costs at most ``limit``."""
+        """Picoseconds of the cheapest plan; infinite if none costs at most ``limit``."""
         plans: dict[_There, float] = {(_NOTHING,) * len(self.nodes): 0.0}
         for index in range(len(self.nodes)):
             following: dict[_There, float] = {}
@@ -436,7 +437,7 @@ class Exhaustive:
                 more = _memory([*existing, held]) - _memory([*existing])
                 yield _with(there, tensor, held), more
         elif held in self.problem.wanted[tensor]:
-            cost = node.times * conversion_price(_own(there, tensor).held, held)
+            cost = node.times * conversion_cost(_own(there, tensor).held, held)
             if cost <= budget:
                 yield _with(there, tensor, held), cost
 
@@ -447,7 +448,7 @@ class Exhaustive:
         pins = [each for each in self.candidates[tensor] if _is_pinned(node, each)]
         if pins and held not in pins:
             for pin in pins:
-                cost = node.times * conversion_price(pin, held)
+                cost = node.times * conversion_cost(pin, held)
                 for later, more in self._obtained(tensor, pin, there, budget - cost):
                     yield _with(later, tensor, held), cost + more
             return
@@ -455,7 +456,7 @@ class Exhaustive:
             base = image(node.step, source)
             if base is None or (base is not held and held not in (*self.problem.wanted[tensor], *pins)):
                 continue
-            cost = 0.0 if base is held else node.times * conversion_price(base, held)
+            cost = 0.0 if base is held else node.times * conversion_cost(base, held)
             if cost <= budget:
                 for later, more in self._obtained(node.source, source, there, budget - cost):
                     yield _with(later, tensor, held), cost + more
@@ -492,7 +493,7 @@ class EdgeByEdge:
         self.owns: list[Own | None] = [None] * len(self.nodes)
 
     def cost(self) -> float:
-        """Effective bytes of the plan; what a loop carries is read when all is made."""
+        """Picoseconds of the plan; what a loop carries is read when all is made."""
         total = sum(self._made(index, node) for index, node in enumerate(self.nodes))
         for index, node in enumerate(self.nodes):
             if isinstance(node, Carried):
@@ -540,7 +541,7 @@ class EdgeByEdge:
 
     def _converted(self, tensor: int, target: Candidate) -> float:
         times = self.nodes[tensor].times
-        return times * min(conversion_price(held, target) for held in self.held[tensor])
+        return times * min(conversion_cost(held, target) for held in self.held[tensor])
 
     def _input(self, index: int, position: int, own: Own) -> tuple[float, float]:
         """What it costs to convert an input, and to read it then."""

@@ -125,11 +125,11 @@ def test_module_and_remarks(linear):
 
 
 def test_summary_tells_the_facts(linear):
-    """One page; the traffic is known after a run."""
+    """One page; after a run it has the simulated traffic too."""
     linear(half(3, 64))
     summary = linear.summary()
     assert "1 batchmatmul" in summary
-    assert f"{linear.traffic().read_bytes:,} bytes" in summary
+    assert f"{linear.traffic().read_bytes:,} bytes read, " in summary
     assert len(summary.splitlines()) < 40
 
 

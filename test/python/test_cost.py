@@ -1,11 +1,11 @@
-"""The price of moving bytes, against the sentences and numbers that it is fitted to."""
+"""The prices of whole tensors, by which layouts are chosen, against the sentences and numbers they are made of."""
 
 from __future__ import annotations
 
 import pytest
 
-from spyre_mlir.cost import effective_bytes
-from spyre_mlir.layout.candidates import candidate_of, conversion_cost
+from spyre_mlir.cost.of_tensor import pass_cost, wait_cost
+from spyre_mlir.layout.candidates import candidate_of, conversion_cost, copying_cost
 from spyre_mlir.layout.graph import signature
 from spyre_mlir.layout.operations import transfer_cost, ways
 from spyre_mlir.layout.orders import from_order
@@ -16,43 +16,53 @@ MEBIBYTE = 1 << 20
 
 
 def test_whole_bursts_cost_their_bytes():
-    """A run of a burst or more costs what it moves."""
+    """150 bytes per ns in runs of a burst or more, in picoseconds."""
     burst = device().burst_bytes
-    assert [effective_bytes(MEBIBYTE, burst * times) for times in (1, 2, 100)] == [MEBIBYTE] * 3
+    assert [pass_cost(MEBIBYTE, burst * times) for times in (1, 2, 100)] == [round(MEBIBYTE / 0.150)] * 3
 
 
 def test_shorter_runs_cost_more():
     """The price never falls as runs get shorter, down to single sticks and below."""
     runs = [1 << bit for bit in range(20)]
-    prices = [effective_bytes(MEBIBYTE, run) for run in runs]
+    prices = [pass_cost(MEBIBYTE, run) for run in runs]
     assert prices == sorted(prices, reverse=True) and prices[7] > prices[12]
 
 
 def test_the_price_is_a_fixed_cost_for_each_run():
     """n runs of r bytes cost n (r + overhead), in the unit in which a burst costs its own bytes."""
     memory = device()
-    unit = memory.burst_bytes / (memory.burst_bytes + memory.burst_overhead_bytes)
+    unit = memory.burst_bytes / (memory.burst_bytes + memory.burst_overhead_bytes) / 0.150
     for run in (128, 512, 2048):
         runs = MEBIBYTE // run
-        assert effective_bytes(MEBIBYTE, run) == round(runs * (run + memory.burst_overhead_bytes) * unit)
+        assert pass_cost(MEBIBYTE, run) == pytest.approx(runs * (run + memory.burst_overhead_bytes) * unit)
 
 
 def test_rows_apart_cost_more_than_their_bytes_say():
     """A batched product whose rows lie apart is up to 8.3 times slower at the same bytes (hardware.md)."""
-    ratio = effective_bytes(MEBIBYTE, device().stick_bytes) / MEBIBYTE
+    ratio = pass_cost(MEBIBYTE, device().stick_bytes) / pass_cost(MEBIBYTE, device().burst_bytes)
     assert 4 < ratio <= 8.4
 
 
 def test_nothing_costs_nothing():
-    assert effective_bytes(0, 0) == 0
+    assert pass_cost(0, 0) == 0
 
 
 @pytest.mark.parametrize("shape", [(128, 256), (64, 64), (96, 640)])
 def test_a_conversion_reads_and_writes_all(shape):
-    """At least the bytes of both layouts, and slower where the stick changes."""
+    """At least the bytes of both layouts and two waits; another stick makes two operations more wait."""
     rows, turned = (candidate_of(StickLayout.for_tensor(shape, "f16", order)) for order in ((0, 1), (1, 0)))
-    assert conversion_cost(rows, turned) >= rows.bytes + turned.bytes
-    assert conversion_cost(rows, turned) > conversion_cost(rows, rows) >= 2 * rows.bytes
+    moved = pass_cost(rows.bytes, 4096) + pass_cost(turned.bytes, 4096)
+    assert conversion_cost(rows, turned) >= moved + 4 * wait_cost()
+    assert conversion_cost(rows, rows) >= 2 * pass_cost(rows.bytes, 4096) + 2 * wait_cost()
+
+
+def test_converting_a_few_sticks_costs_what_the_waits_do():
+    """That is why padding of small tensors is no reason for a conversion: 64 KB take less than one wait."""
+    rows, turned = (
+        candidate_of(StickLayout.for_tensor((64, 64), "f16", order)) for order in ((0, 1), (1, 0))
+    )
+    assert 4 * wait_cost() < conversion_cost(rows, turned) < 5 * wait_cost()
+    assert pass_cost(65536, 4096) < wait_cost()
 
 
 def test_a_conversion_of_two_tensors_costs_more_than_one_of_both():
@@ -64,6 +74,15 @@ def test_a_conversion_of_two_tensors_costs_more_than_one_of_both():
     assert 2 * conversion_cost(half, turned_half) > conversion_cost(whole, turned)
 
 
+def test_a_copy_of_the_program_waits_only_if_the_stick_changes():
+    """With one stick it is an operation like others, whose operands may stay in LX."""
+    rows, turned = (
+        candidate_of(StickLayout.for_tensor((128, 128), "f16", order)) for order in ((0, 1), (1, 0))
+    )
+    assert copying_cost(rows, turned) == conversion_cost(rows, turned)
+    assert copying_cost(rows, rows) == conversion_cost(rows, rows) - 2 * wait_cost()
+
+
 def test_an_operand_whose_rows_lie_apart_is_slower_to_move():
     """A batched product takes one matrix at a time: with the batch innermost each run is one stick."""
     shapes = ((64, 128, 64), (64, 64, 64), (64, 128, 64))
@@ -71,5 +90,5 @@ def test_an_operand_whose_rows_lie_apart_is_slower_to_move():
     default = candidate_of(StickLayout.for_tensor(shapes[-1], "f16"))
     rows_together = candidate_of(from_order(shapes[-1], "f16", 2, (0, 1)))
     costs = [transfer_cost(ways(made)[0], -1, held) for held in (default, rows_together)]
-    assert default.bytes == rows_together.bytes == costs[1]
-    assert costs[0] == effective_bytes(default.bytes, device().stick_bytes)
+    assert default.bytes == rows_together.bytes and costs[1] == round(default.bytes / 0.150)
+    assert costs[0] == pass_cost(default.bytes, device().stick_bytes)

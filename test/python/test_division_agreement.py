@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from division_spaces import Operand, space_of
 
-from spyre_mlir.cost.model import access_ns, compute_ns, ring_ns, stream_bytes_per_ns
+from spyre_mlir.cost.model import access_ns, compute_ns, ring_ns, transfer_ns
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.division import Division
 from spyre_mlir.division.agreement import Shared, Variant, Work, _variants, agree
@@ -68,7 +68,7 @@ def cost(works, buffers, chosen) -> float:
         total += compute_ns(done) + ring_ns(done)
         for operand, access in enumerate(done.operands):
             if (at, operand) not in touched:
-                total += access_ns(access, done.cores, stream_bytes_per_ns(done))
+                total += access_ns(done, access)
     return total + sum(_buffer_cost(works, buffer, chosen) for buffer in buffers)
 
 
@@ -80,7 +80,7 @@ def _buffer_cost(works, buffer, chosen) -> float:
         fits = local_bytes(works[at].space, operand, division) <= LX
         views[at, operand] = view.regions if view and not view.partial and fits else None
         done = operation_work(works[at].opcode, works[at].space, division)
-        moved[at, operand] = access_ns(done.operands[operand], done.cores, stream_bytes_per_ns(done))
+        moved[at, operand] = access_ns(done, done.operands[operand])
     spilled = sum(moved.values())
     at, operand = buffer.accesses[0]
     first = operation_work(works[at].opcode, works[at].space, works[at].division).operands[operand]
@@ -91,9 +91,14 @@ def _buffer_cost(works, buffer, chosen) -> float:
             continue
         rest = sum(moved[access] for access, each in views.items() if each != view)
         copied = buffer.given or buffer.result or rest > 0
-        copy = replace(first, core_bytes=first.bytes // len(view), fan_out=1)
-        choices.append(rest + (access_ns(copy, len(view)) if copied else 0))
+        copy = replace(first, core_bytes=first.bytes // len(view))
+        choices.append(rest + (_copy_ns(copy, len(view)) if copied else 0))
     return min(choices)
+
+
+def _copy_ns(operand, cores: int) -> float:
+    """A copy waits once, and shares its loads with nobody."""
+    return device().hbm_access_ns + transfer_ns(operand, cores, device().one_way_bytes_per_ns)
 
 
 @pytest.mark.parametrize("seed", range(60))

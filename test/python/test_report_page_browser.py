@@ -379,6 +379,12 @@ def test_a_link_shows_all_about_an_operation(shown, name):
     assert opened.evaluate("document.querySelectorAll('#pane table')[1].rows.length") > 1
 
 
+def test_an_operation_tells_why_its_operands_are_not_in_lx(shown):
+    opened, facts = shown("llama_block", f"#op-{made('llama_block')[0].map.spilled[0].writer}")
+    spilled = facts.map.spilled[0]
+    assert f"{spilled.name} is not in LX: {', '.join(spilled.reasons)}." in text(opened, "#pane")
+
+
 @pytest.mark.parametrize(
     "selector", ["#graph .row", "#roofline .point", "#remarks-table a", "#placed-table a"]
 )

@@ -56,6 +56,13 @@ def test_lines_around_a_place_are_those_of_the_source(tmp_path):
     }
 
 
+def test_lines_end_where_an_editor_ends_them(tmp_path):
+    """Not at a form feed, and at the two characters of Windows once; what is no text is told as far as it is."""
+    (tmp_path / "a.py").write_bytes(b"one\x0c\r\ntwo \xff\r\nthree\n")
+    (found,) = source_lines([(str(tmp_path / "a.py"), 2)]).values()
+    assert found == {1: "one\x0c", 2: "two \N{REPLACEMENT CHARACTER}", 3: "three", 4: ""}
+
+
 @pytest.mark.parametrize("file", ["-", "no such file", "."])
 def test_a_source_that_cannot_be_read_has_no_lines(file):
     assert source_lines([(file, 1)]) == {file: {}}
@@ -135,6 +142,24 @@ def test_bars_are_those_of_the_events(name):
     )
     told = [(begin, length, operation) for begin, (_, length, operation) in zip(begins, found, strict=True)]
     assert told == [each for each in events if each[1]]
+
+
+def test_a_core_has_tracks_of_what_it_runs_only():
+    """The first operation is on four cores, the second on two. The memory is that of all: it reads for the first and
+    writes for the second, for the backend still has what is between them."""
+    program = Program()
+    program.tensor("x", {"mb": 128, "out": 256}, kind="input")
+    program.tensor("y", {"mb": 128, "out": 256})
+    program.tensor("z", {"mb": 128, "out": 256}, kind="result")
+    program.op("exp", "x", "y", splits={"mb": 4})
+    program.op("neg", "y", "z", splits={"mb": 2})
+    bundle = program.bundle()
+    data = page_data(program_facts(bundle), bundle)["timeline"]
+    assert data["groups"] == ((0, 1), (2, 3))
+    for tracks, own in zip(data["tracks"], ([0, 1], [0]), strict=True):
+        on = {name: [bar[2] for bar in bars] for name, bars in tracks}
+        assert on["load"] == on["compute"] == on["store"] == own
+        assert (on["memory read"], on["memory write"]) == ([0], [1])
 
 
 @pytest.mark.parametrize("name", ["softmax", "llama_block"])

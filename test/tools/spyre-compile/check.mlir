@@ -8,7 +8,9 @@
 // CHECK: Execution time report
 // CHECK: operations {{ *}}2: {{.*}}batchmatmul
 // CHECK: cores {{ *}}{{[1-3]}}
-// CHECK: HBM read
+// CHECK: HBM read {{.*}} planned
+// CHECK: simulated {{.*}} bytes written, as planned
+// CHECK: predicted time
 // CHECK: check against the CPU (seed {{[0-9]+}}: floats normal(0, 1)
 // CHECK: PASS  result0: largest error {{[0-9.e+-]+}}, allowed
 

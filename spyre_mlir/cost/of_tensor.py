@@ -1,0 +1,42 @@
+"""What whole tensors cost to move and to convert, before it is decided how operations are divided.
+
+Prices are whole picoseconds by ``model.py``.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from spyre_mlir.cost.model import operation_cost, transfer_ns
+from spyre_mlir.cost.of_space import even_work
+from spyre_mlir.cost.units import picoseconds
+from spyre_mlir.cost.work import OperandWork
+from spyre_mlir.division.distribute import work_distribution
+from spyre_mlir.layout.space import Space
+from spyre_mlir.target.device import device
+
+
+@functools.cache
+def pass_cost(moved_bytes: int, run_bytes: int) -> int:
+    """To move an operand of an operation once: its bytes in its runs, all cores at work in one direction.
+
+    Not the wait for its first byte: that does not depend on the layout, and what stays in LX waits for none.
+    """
+    memory = device()
+    operand = OperandWork(False, moved_bytes, -(-moved_bytes // memory.cores), 1, run_bytes)
+    return picoseconds(transfer_ns(operand, memory.cores, memory.one_way_bytes_per_ns))
+
+
+@functools.cache
+def wait_cost() -> int:
+    """To wait for the first byte of an operand in device memory."""
+    return picoseconds(device().hbm_access_ns)
+
+
+def copy_cost(opcode: str, space: Space) -> int:
+    """An operation that reads one layout of a tensor and writes another, divided as ``work-distribution`` does.
+
+    Both are in device memory, so it waits for the first byte of each: few bytes less are no reason for a copy.
+    """
+    splits = work_distribution(space.units, space.reduced, device().cores)
+    return picoseconds(operation_cost(even_work(opcode, space, splits)).total_ns)
