@@ -39,9 +39,8 @@ def cheapest_split(
     splits = _combinations(options, cores)
     if not splits.size:
         raise ValueError(f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores.")
-    loaded = sum(
-        each.core_bytes for each in even_work(opcode, space, tuple(splits)).operands if not each.writes
-    )
+    reads = (each for each in even_work(opcode, space, tuple(splits)).operands if not each.writes)
+    loaded = np.array([each.core_bytes for each in reads]).sum(axis=0)
     best = np.lexsort((loaded, split_cost(opcode, space, splits)))[0]
     return tuple(splits[:, best].tolist())
 

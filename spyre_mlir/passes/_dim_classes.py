@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.layout.stick_layout import elements_per_stick
-from spyre_mlir.dialects.structured import element_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._tile_nests import Tiled, trace
 from spyre_mlir.target.ops import DEVICE_OPS, Kind

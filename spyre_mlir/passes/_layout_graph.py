@@ -23,12 +23,10 @@ from spyre_mlir.layout.graph import (
 from spyre_mlir.layout.steps import Step
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._layout_types import DESTINATION
 from spyre_mlir.passes._carrying import is_read_from, names_place
 from spyre_mlir.passes._loops import (
     LOOP,
     CarriedValue,
-    ancestor_in,
     block_of,
     body_block,
     carried_values,

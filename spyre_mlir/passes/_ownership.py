@@ -11,10 +11,9 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._memory import Memory, is_compute, is_in_lx
 from spyre_mlir.passes._loops import executions, repeated_ops
+from spyre_mlir.passes._memory import Memory, is_compute, is_in_lx
 from spyre_mlir.passes._terms import fail
-
 
 #: Why nobody reads a part of LX that is another one in each iteration: the address is one number in the design.
 MOVING = "what is read moves with a loop, and an address in LX may not"

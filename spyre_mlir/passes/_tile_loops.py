@@ -253,7 +253,9 @@ class LoopWriter:
         dims, location = tuple(range(len(shape))), each.op.location
         if maximum.factor is None:
             element = element_of(maximum.now)
-            less = device_op("sub", [maximum.before, maximum.now], [dims, dims], shape, element, location=location)
+            less = device_op(
+                "sub", [maximum.before, maximum.now], [dims, dims], shape, element, location=location
+            )
             maximum.factor = device_op("exp", [less], [dims], shape, element, location=location)
         whole = shape_of(before)
         every = tuple(range(len(whole)))

@@ -15,7 +15,6 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import find
 from spyre_mlir.passes._memory import functions, is_in_lx
-from spyre_mlir.passes._tile_nests import Tiled
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.tiling.hints import TiledLoop
@@ -132,8 +131,12 @@ class _Outline:
                 attributes={
                     "sym_name": ir.StringAttr.get("group"),
                     "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, results)),
-                    "arg_attrs": ir.ArrayAttr.get([_host(f"arg{n}", value) for n, value in enumerate(self.outside)]),
-                    "res_attrs": ir.ArrayAttr.get([_host(f"result{n}", value, "result") for n, value in enumerate(self.left)]),
+                    "arg_attrs": ir.ArrayAttr.get(
+                        [_host(f"arg{n}", value) for n, value in enumerate(self.outside)]
+                    ),
+                    "res_attrs": ir.ArrayAttr.get(
+                        [_host(f"result{n}", value, "result") for n, value in enumerate(self.left)]
+                    ),
                 },
             )
         block = ir.Block.create_at_start(func.regions[0], types)

@@ -76,7 +76,6 @@ class Touched:
         return owner is None or owner.name == "arith.constant"
 
 
-
 class Usage:
     """The buffers of a function and its operations, one step of the program each."""
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 from spyre_mlir.division.agreement import Shared, Variant, Work, agree
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._dividing import Divider, blocked_dims
 from spyre_mlir.passes._clones import whole_of
+from spyre_mlir.passes._dividing import Divider, blocked_dims
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import Divided

@@ -12,8 +12,8 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import copy_division, has_known_padding, insert_clone, read_instead, whole_of
-from spyre_mlir.passes._lx_candidates import barred
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
+from spyre_mlir.passes._lx_candidates import barred
 from spyre_mlir.passes._memory import Memory, functions, usable_lx_bytes
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
@@ -69,9 +69,7 @@ class CloneInputs(Pass):
             if size > room:
                 self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {room}")
                 continue
-            clone = insert_clone(
-                whole, division, ir.InsertionPoint(point), first.location, self.name, what
-            )
+            clone = insert_clone(whole, division, ir.InsertionPoint(point), first.location, self.name, what)
             read_instead(clone, whole, readers)
             self.remark(first, "clone", f"{what} take a clone of {size} bytes per core")
 

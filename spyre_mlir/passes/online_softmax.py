@@ -159,6 +159,8 @@ class OnlineSoftmax(Pass):
             tried.append(f"{' x '.join(map(str, tiles))}: {price or 'not possible'}")
             if price is not None and (least is None or price.nanoseconds < least.nanoseconds):
                 best, least = tiling, price
+            elif best:
+                break  # smaller groups of heads share more and more of the reads, at the cost of smaller tiles
         for op in ops:
             if best.get(op.results[0]):
                 op.attributes[TILING] = tiling_attr(best[op.results[0]])
@@ -289,11 +291,25 @@ def _scores(value: ir.Value, readers: list[ir.Operation]) -> tuple[ir.Operation,
         ops.append(op)
         readers = [op]
         if sdsc.opcode_of(op) == "batchmatmul":
-            return tuple(reversed(ops))
+            return (*_operands(op), *reversed(ops))
         whole = [each for each in op.operands if shape_of(each) == shape_of(value) and _is_compute(each)]
         if DEVICE_OPS[sdsc.opcode_of(op) or ""].kind is not Kind.POINTWISE or len(whole) != 1:
             return None
         value = whole[0]
+
+
+def _operands(matmul: ir.Operation) -> Iterator[ir.Operation]:
+    """Pointwise operations on the operands of a matmul, as that which scales the queries, if nobody else reads them."""
+    for value in _known(structured(matmul)).inputs:
+        op = defining_op(value)
+        if (
+            op is None
+            or not _is_compute(value)
+            or DEVICE_OPS[sdsc.opcode_of(op) or ""].kind is not Kind.POINTWISE
+        ):
+            continue
+        if all(use.owner.operation == matmul for use in value.uses):
+            yield op
 
 
 def _is_compute(value: ir.Value) -> bool:

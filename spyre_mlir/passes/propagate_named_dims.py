@@ -74,9 +74,8 @@ class _Propagation:
         self.func = func
         self.names: dict[ir.Value, Names] = {}
         self.warned: set[tuple[str, NamedDim | UnnamedDim]] = set()
-        self.nameless: dict[
-            UnnamedDim, ir.Operation
-        ] = {}  # dims of arguments, and who iterates over them first
+        # dims of arguments that have no name, and the operation under hints that iterates over each first
+        self.nameless: dict[UnnamedDim, ir.Operation] = {}
         self.tiled: dict[ir.Attribute, dict[str, int]] = {}
         self.known: Known = {}
 
@@ -110,14 +109,14 @@ class _Propagation:
         if math.prod([part.size for part in parts]) != math.prod(array):
             return self._misfit(view, f"{shown}, of another number of elements")
         if any(isinstance(part.dim, UnnamedDim) for dim in split(parts, array) for part in dim):
-            self._warn(self.func, f"{shown}, which do not fall on those of its shape")
+            self.owner.warn(self.func, f"{shown}, which do not fall on those of its shape")
         return tuple(
             covered(parts, size, stride, view.offset)
             for size, stride in zip(view.shape, view.strides, strict=True)
         )
 
     def _misfit(self, view: HostView, reason: str) -> Names:
-        self._warn(self.func, reason)
+        self.owner.warn(self.func, reason)
         return tuple(unnamed(size) for size in view.shape)
 
     # -- operations -----------------------------------------------------------------------------------
@@ -179,6 +178,7 @@ class _Propagation:
         )
 
     def _assembled(self, op: ir.Operation, dim: int, buffer: Parts, part: Parts, fills: bool) -> Parts:
+        """The names of a dim after an insertion; ``fills``: the part takes all of it."""
         if fills:
             return self._agreed(op, f"dim {dim} of the result", [buffer, part])
         lost = [name for name in mentioned(part) if name not in mentioned(buffer)]
@@ -192,7 +192,7 @@ class _Propagation:
         chosen = best(candidates)
         other = next((parts for parts in candidates if contradict(chosen, parts)), None)
         if other is not None:
-            self._warn(op, f"{what} is {_shown(chosen)} for one operand and {_shown(other)} for another")
+            self.owner.warn(op, f"{what} is {_shown(chosen)} for one operand and {_shown(other)} for another")
         return chosen
 
     # -- warnings -------------------------------------------------------------------------------------
@@ -207,29 +207,25 @@ class _Propagation:
                 if name in tiled and self._is_new(name, part):
                     reason = f": {part.dim.reason}" if isinstance(part.dim, UnnamedDim) else ""
                     what = f"iteration dim {dim} does not begin with all of '{name}'{reason}"
-                    self._warn(op, f"{what}; hint {tiled[name]} does not tile it")
+                    self.owner.warn(op, f"{what}; hint {tiled[name]} does not tile it")
 
     def _warn_of_nameless(self) -> None:
         if self.nameless:
             first, *others = self.nameless
             more = f" and {len(others)} more" if others else ""
             reason = f"no hint can tile what has no name: {first.reason}{more}"
-            self._warn(self.nameless[first], reason)
+            self.owner.warn(self.nameless[first], reason)
 
     def _is_new(self, name: str, part: Part) -> bool:
         known = (name, part.dim) in self.warned
         self.warned.add((name, part.dim))
         return not known
 
-    def _warn(self, op: ir.Operation, reason: str) -> None:
-        self.owner.warn(op, reason)
-
 
 def _name_of(argument: ir.Value, attributes: dict[str, ir.Attribute]) -> str:
     host = attributes.get(sdsc.HOST)
-    return (
-        f"argument {argument.arg_number}" if host is None else f"argument '{ir.StringAttr(host.label).value}'"
-    )
+    label = argument.arg_number if host is None else f"'{ir.StringAttr(host.label).value}'"
+    return f"argument {label}"
 
 
 def _shown(parts: Parts) -> str:

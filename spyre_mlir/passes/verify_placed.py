@@ -8,9 +8,9 @@ from typing import ClassVar
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._carrying import is_read_from, why_not_in_place
 from spyre_mlir.passes._lives import Lives
 from spyre_mlir.passes._loops import LOOP, carried_values
-from spyre_mlir.passes._carrying import is_read_from, why_not_in_place
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import place_of

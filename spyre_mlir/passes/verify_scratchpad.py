@@ -10,8 +10,8 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._memory import Memory, argument_attributes, all_ops, functions, usable_lx_bytes
 from spyre_mlir.passes._lives import Lived, Lives
+from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import MOVING, Divided, divided_ops
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass

@@ -50,6 +50,8 @@ class SpyrePipeline(Options):
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False
     tile_attention: bool = True
+    tile_for_lx: bool = True
+    tile_for_span: bool = True
     from_level: str = ""
     use_plan: str | None = None
     save_plan: str | None = None
@@ -137,8 +139,12 @@ class SpyrePipeline(Options):
     def _tiling(self) -> tuple[str, ...]:
         """The passes that tile by themselves; what is tiled for LX needs planning of LX."""
         options = {"sencores": self.sencores, "lx_frac_avail": self.lx_frac_avail}
-        wanted = self.tile_attention and self.lx_planning
-        return (_text("online-softmax", **options),) if wanted else ()
+        spills = self.tile_for_lx and self.lx_planning
+        passes = (
+            (_text("online-softmax", **options), self.tile_attention and self.lx_planning),
+            (_text("auto-tiling", spans=self.tile_for_span, spills=spills, **options), spills or self.tile_for_span),
+        )
+        return tuple(text for text, wanted in passes if wanted)
 
     def _choose_layouts(self) -> str:
         return "choose-layouts{stick-outermost=true}" if self.stick_outermost else "choose-layouts"

@@ -128,7 +128,8 @@ def _check(hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: d
     if outer is not hint:
         before = dict(outer.tiles)[name]
         raise HintError(
-            f"{what} into {count} tiles, inside of hint {outer.id}, which cuts it into {before} already"
+            f"{what} of {sizes[name]} elements into {count} tiles, inside of hint {outer.id}, "
+            f"which cuts it into {before} already"
         )
     if sizes[name] % count:
         raise HintError(
@@ -145,10 +146,10 @@ def _dim(hint: Hint, name: str, count: int, iteration: NamedIteration) -> int | 
         return dims[0]
     inside = [dim for dim, names in enumerate(iteration.dims) if name in names]
     if inside and count > 1:
-        names = iteration.dims[inside[0]]
+        names, size = iteration.dims[inside[0]], iteration.sizes[inside[0]]
         raise HintError(
-            f"hint {hint.id} cuts '{name}' into {count} tiles, but it is inside of iteration dim {inside[0]}, "
-            f"{_listed(names)}, of which only '{names[0]}' can be tiled"
+            f"hint {hint.id} cuts '{name}' into {count} tiles, but it is inside of iteration dim {inside[0]} of "
+            f"{size} elements, which is {_listed(names)} and can be tiled at '{names[0]}' only"
         )
     return None
 

@@ -44,7 +44,7 @@ func.func @stick(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x1
 // A flattened dim is cut at its outermost name only.
 func.func @inside(%x: tensor<8192xf16> {sdsc.dims = ["M", "N"]}) -> tensor<8192xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
   %e = tensor.empty() : tensor<8192xf16>
-  // expected-error@below {{hint 3 cuts 'N' into 2 tiles, but it is inside of iteration dim 0, 'M', 'N', of which only 'M' can be tiled}}
+  // expected-error@below {{hint 3 cuts 'N' into 2 tiles, but it is inside of iteration dim 0 of 8192 elements, which is 'M', 'N' and can be tiled at 'M' only}}
   %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "N", count = 2 : i64}]}]} ins(%x : tensor<8192xf16>) outs(%e : tensor<8192xf16>) -> tensor<8192xf16>
   return %r : tensor<8192xf16>
 }
@@ -54,7 +54,7 @@ func.func @inside(%x: tensor<8192xf16> {sdsc.dims = ["M", "N"]}) -> tensor<8192x
 // An inner hint cuts a dim again.
 func.func @again(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
   %e = tensor.empty() : tensor<64x128xf16>
-  // expected-error@below {{hint 5 cuts 'M' into 2 tiles, inside of hint 3, which cuts it into 8 already}}
+  // expected-error@below {{hint 5 cuts 'M' of 64 elements into 2 tiles, inside of hint 3, which cuts it into 8 already}}
   %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}, {id = 5 : i64, tiles = [{dim = "M", count = 2 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
   return %r : tensor<64x128xf16>
 }

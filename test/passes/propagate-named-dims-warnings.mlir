@@ -84,3 +84,17 @@ func.func @apart(%x: tensor<64x96xf16> {sdsc.dims = ["A", "B"]}) -> tensor<64x96
   %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = []}]} ins(%x : tensor<64x96xf16>) outs(%e : tensor<64x96xf16>) -> tensor<64x96xf16>
   return %r : tensor<64x96xf16>
 }
+
+// -----
+
+// A dim that is put together of parts is no longer what its parts were.
+// CHECK-LABEL: func.func @concat
+// CHECK: sdsc.dims = {{\[}}[], ["N"]], {{.*}}<"exp", {}>
+func.func @concat(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}, %y: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<128x128xf16>
+    attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<128x128xf16>
+  %v = tensor.concat dim(0) %x, %y : (tensor<64x128xf16>, tensor<64x128xf16>) -> tensor<128x128xf16>
+  // expected-warning@below {{iteration dim 0 does not begin with all of 'M': its parts are put together; hint 3 does not tile it}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]} ins(%v : tensor<128x128xf16>) outs(%e : tensor<128x128xf16>) -> tensor<128x128xf16>
+  return %r : tensor<128x128xf16>
+}

@@ -102,11 +102,12 @@ def test_many_divisions_have_the_prices_of_each():
         MATMUL, cores=shared, parts=parts, rows_per_core=rows, operands=(replace(READ, fan_out=shared), WRITE)
     )
     cost = operation_cost(many)
+    total, serial = np.asarray(cost.total_ns), np.asarray(cost.serial_ns)
     for at in range(3):
         work = replace(MATMUL, cores=int(shared[at]), parts=int(parts[at]), rows_per_core=int(rows[at]))
         each = replace(work, operands=(replace(READ, fan_out=int(shared[at])), WRITE))
-        assert cost.total_ns[at] == pytest.approx(operation_cost(each).total_ns)
-        assert cost.serial_ns[at] == pytest.approx(operation_cost(each).serial_ns)
+        assert total[at] == pytest.approx(operation_cost(each).total_ns)
+        assert serial[at] == pytest.approx(operation_cost(each).serial_ns)
 
 
 def test_few_cores_do_not_saturate_the_memory():

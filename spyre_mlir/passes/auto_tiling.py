@@ -1,0 +1,221 @@
+"""Tiles by itself what does not fit otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.division.slices import divisors
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._dim_classes import DimClass, dim_classes
+from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._tile_nests import Nests, Tiled, makers
+from spyre_mlir.passes._trial import Price, Trials
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
+from spyre_mlir.tiling.hints import TiledLoop
+
+#: Operations of a run at most: one trial takes as long as compiling them.
+_LONGEST = 64
+
+
+@dataclass(frozen=True)
+class AutoTiling(Pass):
+    """Tile operations that cannot reach their operands otherwise, and runs whose intermediates do not fit the LX.
+
+    ``spans``: an operation with an operand so large that no division lets each core reach its part is tiled along
+    the dim and into the number of tiles with the least time. ``spills``: where the intermediates that are alive
+    at an operation need more than all scratchpads have, the run of operations around that shares a dim is tiled if
+    that takes less time. Prices are those of the cost model after the real division and planning of LX, on the run
+    alone (``_trial.py``). What hints tile is left as it is.
+
+    ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
+
+    Before, level *device-ops*, and after: some operations have ``sdsc.tiling``.
+    """
+
+    name: ClassVar[str] = "auto-tiling"
+    spans: bool = True
+    spills: bool = True
+    sencores: int = from_environment("SENCORES", device().cores)
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+
+    def run(self, module: ir.Operation) -> None:
+        trials = Trials(self.sencores, self.lx_frac_avail)
+        room = usable_lx_bytes(self.lx_frac_avail)
+        for func in functions(module):
+            ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
+            self._for_spans(ops, trials) if self.spans else None
+            self._for_lx(ops, trials, room) if self.spills else None
+
+    # -- spans ----------------------------------------------------------------------------------------
+
+    def _for_spans(self, ops: Sequence[Tiled], trials: Trials) -> None:
+        for each in ops:
+            if TILING in each.op.attributes or not _may_be_out_of_reach(each):
+                continue
+            if trials.price([each.op], {}) is None:
+                self._reach(each, trials)
+
+    def _reach(self, each: Tiled, trials: Trials) -> None:
+        """The cheapest of the coarsest tilings along each dim with which all cores reach their parts."""
+        tried: list[tuple[float, int, int, Price]] = []
+        for along in dim_classes([each]):
+            dim = along.dims[each][0]
+            found = next(
+                (
+                    (tiles, price)
+                    for tiles in _counts(along, each.generic.extents[dim])
+                    if (price := trials.price([each.op], _along(each, dim, tiles))) is not None
+                ),
+                None,
+            )
+            if found is not None:
+                tried.append((found[1].nanoseconds, dim, *found))
+        if not tried:
+            return  # span-reduction says what is wrong
+        _, dim, tiles, price = min(tried, key=lambda choice: choice[:3])
+        each.op.attributes[TILING] = tiling_attr(_along(each, dim, tiles)[each.result])
+        others = "; ".join(f"d{at} in {count}: {cost}" for _, at, count, cost in tried)
+        text = f"'{each.generic.opcode}' in {tiles} tiles of d{dim}, which no division brings into reach; {others}"
+        self.remark(each.op, "tiling", text, after=price.nanoseconds)
+
+    # -- spills ---------------------------------------------------------------------------------------
+
+    def _for_lx(self, ops: Sequence[Tiled], trials: Trials, room: int) -> None:
+        live, runs = _live_bytes(ops, self.sencores), _Runs(ops)
+        at = 0
+        while at < len(ops):
+            if live[at] <= room or TILING in ops[at].op.attributes:
+                at += 1
+                continue
+            at = max(self._best_run(runs, at, trials, live[at], room), at) + 1
+
+    def _best_run(self, runs: _Runs, at: int, trials: Trials, live: int, room: int) -> int:
+        """Tiles the run around an operation along the dim that saves most time; the last position of the run."""
+        best: tuple[float, Sequence[Tiled], DimClass, int] | None = None
+        tried: list[str] = []
+        ops = runs.ops
+        for first, last, along in runs.around(at):
+            run = ops[first : last + 1]
+            chosen = [each.op for each in run]
+            untiled = trials.price(chosen, {})
+            if untiled is None:
+                continue
+            for tiles in _enough(along, math.ceil(live / room)):
+                price = trials.price(chosen, _together(run, along, tiles, at))
+                tried.append(
+                    f"{len(run)} operations in {tiles} tiles: {price or 'not possible'}, untiled {untiled}"
+                )
+                saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
+                if saved > 0 and (best is None or saved > best[0]):
+                    best = saved, run, along, tiles
+        if best is None:
+            if tried:
+                self.remark(ops[at].op, "no tiling", "; ".join(tried))
+            return at
+        saved, run, along, tiles = best
+        for result, loops in _together(run, along, tiles, at).items():
+            next(each for each in run if each.result == result).op.attributes[TILING] = tiling_attr(loops)
+        text = f"{len(run)} operations in {tiles} tiles, whose intermediates then fit the scratchpads; {'; '.join(tried)}"
+        self.remark(run[0].op, "tiling", text, before=saved, after=0)
+        return ops.index(run[-1])
+
+
+def _along(each: Tiled, dim: int, tiles: int) -> dict[ir.Value, list[TiledLoop]]:
+    return {each.result: [TiledLoop("span", dim, tiles)]}
+
+
+def _together(
+    run: Sequence[Tiled], along: DimClass, tiles: int, number: int
+) -> dict[ir.Value, list[TiledLoop]]:
+    return {each.result: [TiledLoop(f"lx{number}", along.dims[each][0], tiles)] for each in run}
+
+
+def _counts(along: DimClass, extent: int) -> Iterator[int]:
+    """Legal numbers of tiles, the coarsest first."""
+    most = min(extent, device().loop_iterations)
+    return (tiles for tiles in divisors(extent, most) if tiles > 1 and along.allows(tiles))
+
+
+def _enough(along: DimClass, least: int) -> list[int]:
+    """A few numbers of tiles from the fewest that may be enough."""
+    extent = max(along.parts)
+    return [tiles for tiles in _counts(along, extent) if tiles >= least][:3]
+
+
+def _may_be_out_of_reach(each: Tiled) -> bool:
+    """Whether an operand is larger than what a core reaches: most operations need no trial."""
+    values = (*each.generic.inputs, each.result)
+    return any(_bytes(value) > device().span_bytes for value in values)
+
+
+def _bytes(value: ir.Value) -> int:
+    return StickLayout.for_tensor(shape_of(value), element_of(value)).bytes
+
+
+def _live_bytes(ops: Sequence[Tiled], cores: int) -> list[int]:
+    """For each operation the bytes per core of the intermediates that are alive, evenly spread, at the least.
+
+    Results of the program are not among them, nor what no later operation reads.
+    """
+    position = {each.result: at for at, each in enumerate(ops)}
+    tiled = {each.result: each for each in ops}
+    last: dict[ir.Value, int] = {}
+    for at, each in enumerate(ops):
+        for value in each.generic.inputs:
+            for maker in makers(value, tiled):
+                last[maker.result] = at
+    change = [0] * (len(ops) + 1)
+    for value, end in last.items():
+        size = _bytes(value) // cores
+        change[position[value]] += size
+        change[end] -= size
+    live, total = [], 0
+    for each in change[:-1]:
+        total += each
+        live.append(total)
+    return live
+
+
+class _Runs:
+    """The operations of a function and the classes of their dims."""
+
+    def __init__(self, ops: Sequence[Tiled]) -> None:
+        self.ops = ops
+        self.classes: dict[tuple[Tiled, int], int] = {}
+        self.present: list[dict[int, int]] = [{} for _ in ops]
+        position = {each: at for at, each in enumerate(ops)}
+        for number, along in enumerate(dim_classes(ops)):
+            for each, dims in along.dims.items():
+                self.classes.update({(each, dim): number for dim in dims})
+                if len(dims) == 1 and dims[0] not in each.generic.reduced:
+                    self.present[position[each]][number] = dims[0]
+
+    def around(self, at: int) -> Iterator[tuple[int, int, DimClass]]:
+        """The longest runs around an operation in which all operations have a dim that none reduces, each once."""
+        for number, dim in self.present[at].items():
+            first, last = self._reach(at, number, -1), self._reach(at, number, 1)
+            if first == last:
+                continue
+            run = self.ops[first : last + 1]
+            along = next(each for each in dim_classes(run) if dim in each.dims.get(self.ops[at], ()))
+            if all(each in along.dims for each in run):
+                yield first, last, along
+
+    def _reach(self, at: int, number: int, step: int) -> int:
+        """The last position in one direction up to which operations are not tiled and have a class of dims."""
+        for _ in range(_LONGEST // 2):
+            following = at + step
+            if not 0 <= following < len(self.ops):
+                break
+            if number not in self.present[following] or TILING in self.ops[following].op.attributes:
+                break
+            at = following
+        return at
