@@ -31,7 +31,14 @@ class Block:
     text: str
 
 
-PAGES = ("README.md", "docs/cost.md", "docs/hints.md", "docs/layouts.md", "docs/plans.md", "docs/scratchpad.md")
+PAGES = (
+    "README.md",
+    "docs/cost.md",
+    "docs/hints.md",
+    "docs/layouts.md",
+    "docs/plans.md",
+    "docs/scratchpad.md",
+)
 
 
 def blocks(page: str) -> list[Block]:
