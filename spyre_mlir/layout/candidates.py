@@ -97,14 +97,16 @@ def distinct(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def conversion_cost(source: Candidate, target: Candidate) -> int:
+def conversion_cost(source: Candidate, target: Candidate, from_host: bool = False) -> int:
     """Picoseconds of copying a tensor from one layout into another, once.
 
     That is an operation of its own between two buffers in device memory. Where the pieces of the source do not
     fall on the sticks of the target, it takes one more; each counts as one that keeps the layout. A restickify bars
-    both of its buffers from LX, so what makes the tensor and what reads it then have to wait, too.
+    both of its buffers from LX, so what makes the tensor and what reads it then have to wait, too; nobody makes a
+    tensor that comes ``from_host``.
     """
-    opcode, waits = ("identity", 0) if source.lane == target.lane else ("ReStickifyOpHBM", 2 * wait_cost())
+    barred = 1 if from_host else 2
+    opcode, waits = ("identity", 0) if source.lane == target.lane else ("ReStickifyOpHBM", barred * wait_cost())
     try:
         return copy_cost(opcode, refined([source.view, target.view])) + waits
     except ViewError:

@@ -73,6 +73,7 @@ from spyre_mlir.layout.states import (
     state_cost,
     view_states,
 )
+from spyre_mlir.target.ops import KINDS, Kind
 
 #: Tensors that are buffers without an operation that makes them.
 _BUFFERS = (Assembled, Carried, Result)
@@ -203,7 +204,7 @@ class Problem:
             node = self.nodes[index]
             lanes: dict[int | None, None] = {}
             for reader, position in self.readers[index]:
-                batched[index] |= batched[reader] if self._only_moves(reader) else self._batched(reader)
+                batched[index] |= batched[reader] if self._keeps_order(reader) else self._batched(reader)
                 lanes |= dict.fromkeys(self._wanted_lanes(node, reader, position))
             if sized(node.shape):
                 targets = self._targets(index, node, tuple(lanes), batched[index])
@@ -217,11 +218,11 @@ class Problem:
             return []
         return [candidate_of(node.pin) for node in loops if isinstance(node, Carried) and node.pin]
 
-    def _only_moves(self, reader: int) -> bool:
-        """Whether what a node makes is read as its input would be: a view, or a copy such as a repetition."""
+    def _keeps_order(self, reader: int) -> bool:
+        """Whether what a node makes is read as its input would be: a view, or an operation element by element."""
         node = self.nodes[reader]
         return isinstance(node, View | Copy) or (
-            isinstance(node, Compute) and node.signature.opcode == "identity"
+            isinstance(node, Compute) and KINDS[node.signature.opcode] is Kind.POINTWISE
         )
 
     def _batched(self, reader: int) -> bool:
@@ -263,7 +264,7 @@ class Problem:
             owns = self._pinned(index, node, owns)
         readers = min(self.uses[index], MOST_CONVERSIONS + 1)
         given = (node.free, node.layouts) if isinstance(node, Given) else ()
-        key = (type(node), owns, self.wanted[index], readers, node.times, node.pin, given)
+        key = (type(node), owns, self.wanted[index], readers, node.times, node.pin, node.from_host, given)
         if key not in self._domains:
             self._domains[key] = self._new_domain(node, owns, self.wanted[index], readers)
         return self._domains[key]
@@ -359,7 +360,7 @@ class Problem:
                 for own in owns
                 for extra in conversions((own.held,), wanted, readers)
             ]
-        return Domain(owns, states, [node.times * state_cost(state) for state in states])
+        return Domain(owns, states, [node.times * state_cost(state, node.from_host) for state in states])
 
     # -- the sum --------------------------------------------------------------------------------------
 
@@ -425,7 +426,8 @@ class Problem:
         made = []
         for target in state.converted:
             source = state.converted_from(target)
-            made.append(Conversion(source, target, node.times * conversion_cost(source, target)))
+            cost = node.times * conversion_cost(source, target, node.from_host)
+            made.append(Conversion(source, target, cost))
         reads: list[Candidate] = []
         in_place: list[bool] = []
         for position, source in enumerate(node.inputs):

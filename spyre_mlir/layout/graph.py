@@ -52,13 +52,17 @@ def signature(
 
 @dataclass
 class Node:
-    """A tensor. ``pin`` is the layout that the user asks for, ``name`` what messages call it."""
+    """A tensor. ``pin`` is the layout that the user asks for, ``name`` what messages call it.
+
+    ``from_host``, which ``Graph.add`` sets, says that it is an argument or constant, or a view of one.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     times: int = 1
     pin: StickLayout | None = None
     name: str = ""
+    from_host: bool = field(default=False, init=False)
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -173,6 +177,7 @@ class Graph:
 
     def add(self, node: Node) -> int:
         """Appends a node and gives the name of its tensor."""
+        node.from_host = isinstance(node, Given) or (isinstance(node, View) and self.nodes[node.source].from_host)
         self.nodes.append(node)
         return len(self.nodes) - 1
 

@@ -77,11 +77,12 @@ class Domain:
         self.costs = np.array(costs, dtype=np.float64)
 
 
-def state_cost(state: State) -> float:
+def state_cost(state: State, from_host: bool = False) -> float:
     """Picoseconds to write the result and to make its conversions."""
     written = 0 if state.own.way is None else transfer_cost(state.own.way, -1, state.own.held)
     assert written is not None
-    return written + sum(conversion_cost(state.converted_from(target), target) for target in state.converted)
+    made = ((state.converted_from(target), target) for target in state.converted)
+    return written + sum(conversion_cost(source, target, from_host) for source, target in made)
 
 
 def memory_cost(state: State) -> int:

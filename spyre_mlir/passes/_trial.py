@@ -65,7 +65,7 @@ class Trials:
         cores, room = {"sencores": self.sencores}, {"lx_frac_avail": self.lx_frac_avail}
         yield from (("coarse-tiling", {}), ("choose-layouts", {}), ("resolve-padding", {}))
         yield from (("span-reduction", cores), ("work-distribution", cores), ("verify-divided", {}))
-        yield from ((name, room) for name in ("align-divisions", "clone-outputs", "clone-inputs"))
+        yield from ((name, room) for name in ("align-divisions", "sink-restickify", "clone-outputs", "clone-inputs"))
         yield "scratchpad-planning", room
 
 

@@ -110,6 +110,7 @@ class SpyrePipeline(Options):
                     f"span-reduction{{sencores={self.sencores}}}",
                     f"work-distribution{{{self._distribution()}}}",
                     *self._alignment(),
+                    *self._sinking(),
                     "verify-divided",
                 ),
             ),
@@ -156,6 +157,9 @@ class SpyrePipeline(Options):
     def _alignment(self) -> tuple[str, ...]:
         wanted = self.lx_planning and self.co_optimizing_lx_planning
         return (_text("align-divisions", lx_frac_avail=self.lx_frac_avail),) if wanted else ()
+
+    def _sinking(self) -> tuple[str, ...]:
+        return (_text("sink-restickify", lx_frac_avail=self.lx_frac_avail),) if self.lx_planning else ()
 
     def _scratchpad(self) -> tuple[str, ...]:
         if not self.lx_planning:

@@ -282,7 +282,7 @@ def price(graph: Graph, plan: Plan) -> float:
         assert all(each.source in (*state.base, *state.held) for each in decision.conversions)
         assert {each.target for each in decision.conversions} == set(state.converted)
         assert len(set(state.converted)) == len(state.converted)
-        total += sum(node.times * conversion_cost(c.source, c.target) for c in decision.conversions)
+        total += sum(node.times * conversion_cost(c.source, c.target, node.from_host) for c in decision.conversions)
         if isinstance(node, View):
             for base, read in zip(state.base, decision.reads, strict=True):
                 assert read in held[0] and image(node.step, read) is base
@@ -437,7 +437,7 @@ class Exhaustive:
                 more = _memory([*existing, held]) - _memory([*existing])
                 yield _with(there, tensor, held), more
         elif held in self.problem.wanted[tensor]:
-            cost = node.times * conversion_cost(_own(there, tensor).held, held)
+            cost = node.times * conversion_cost(_own(there, tensor).held, held, node.from_host)
             if cost <= budget:
                 yield _with(there, tensor, held), cost
 
@@ -448,7 +448,7 @@ class Exhaustive:
         pins = [each for each in self.candidates[tensor] if _is_pinned(node, each)]
         if pins and held not in pins:
             for pin in pins:
-                cost = node.times * conversion_cost(pin, held)
+                cost = node.times * conversion_cost(pin, held, node.from_host)
                 for later, more in self._obtained(tensor, pin, there, budget - cost):
                     yield _with(later, tensor, held), cost + more
             return
@@ -456,7 +456,7 @@ class Exhaustive:
             base = image(node.step, source)
             if base is None or (base is not held and held not in (*self.problem.wanted[tensor], *pins)):
                 continue
-            cost = 0.0 if base is held else node.times * conversion_cost(base, held)
+            cost = 0.0 if base is held else node.times * conversion_cost(base, held, node.from_host)
             if cost <= budget:
                 for later, more in self._obtained(node.source, source, there, budget - cost):
                     yield _with(later, tensor, held), cost + more
@@ -540,8 +540,9 @@ class EdgeByEdge:
         return tuple(made for held in sources if (made := image(node.step, held)) is not None)
 
     def _converted(self, tensor: int, target: Candidate) -> float:
-        times = self.nodes[tensor].times
-        return times * min(conversion_cost(held, target) for held in self.held[tensor])
+        node = self.nodes[tensor]
+        costs = (conversion_cost(held, target, node.from_host) for held in self.held[tensor])
+        return node.times * min(costs)
 
     def _input(self, index: int, position: int, own: Own) -> tuple[float, float]:
         """What it costs to convert an input, and to read it then."""

@@ -228,7 +228,7 @@ def test_a_conversion_stands_outside_the_loop_of_its_readers(times):
     rows, turned = _given(graph), _given(graph, TURNED)
     _matmul(graph, rows, turned, times)
     (conversion,) = choose(graph).decisions[turned].conversions
-    assert conversion.cost == conversion_cost(conversion.source, conversion.target)
+    assert conversion.cost == conversion_cost(conversion.source, conversion.target, from_host=True)
 
 
 def test_a_conversion_runs_as_often_as_its_producer():

@@ -3,24 +3,125 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator, Sequence
 
-from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.hints import DIM_SIZES, DIMS, HINTS, TILING, hints_attr, tiling_attr
+from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
-from spyre_mlir.passes._tile_nests import Nests, Tiled
-from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.passes._tile_nests import Nests, Tiled, trace
+from spyre_mlir.tiling import Hint, TiledLoop
+
+Choice = tuple[DimClass, int]
 
 
 def tile_at_random(module: ir.Module, seed: int) -> int:
     """Gives operations of level device-ops up to three random loops; the number of loops in the attributes."""
-    rng, given = random.Random(seed), 0
-    for func in module.operation.regions[0].blocks[0].operations:
-        tiled = list(Nests(func.operation.regions[0].blocks[0]).tiled.values())
-        loops = [choice for choice in map(lambda each: (each, _tiles(each, rng)), dim_classes(tiled)) if choice[1]]
-        chosen = rng.sample(loops, min(len(loops), rng.choice((1, 1, 2, 2, 3))))
-        for each in tiled:
-            given += _give(each, chosen, rng.random() < 0.1)
+    rng = random.Random(seed)
+    return sum(_tile(func, rng) for func in _functions(module))
+
+
+def _tile(func: ir.Operation, rng: random.Random) -> int:
+    tiled = _tiled(func)
+    loops = _legal(tiled, rng)
+    chosen = rng.sample(loops, min(len(loops), rng.choice((1, 1, 2, 2, 3))))
+    given = 0
+    while chosen and not given:
+        given = sum(_give(each, chosen, rng.random() < 0.1) for each in tiled)
     return given
+
+
+def hint_at_random(module: ir.Module, device_ops: ir.Module, seed: int) -> bool:
+    """Names the dims of the arguments of a program and puts up to two random hints around some of its operations.
+
+    ``device_ops`` is the same program at that level, which tells what is one dim and which numbers of tiles are
+    legal. False if there are none.
+    """
+    rng = random.Random(seed)
+    (func,), (lowered,) = _functions(module), _functions(device_ops)
+    tiled = _tiled(lowered)
+    loops = _legal(tiled, rng)
+    names, sizes = _argument_names(lowered, tiled, [found for found, _ in loops])
+    counts = {f"d{number}": tiles for number, (_, tiles) in enumerate(loops) if f"d{number}" in sizes}
+    if not counts:
+        return False
+    func.attributes[DIM_SIZES] = to_attribute(sizes)
+    given = (
+        [ir.DictAttr(entry) for entry in func.attributes["arg_attrs"]]
+        if "arg_attrs" in func.attributes
+        else []
+    )
+    attributes = [{each.name: each.attr for each in entry} for entry in given] or [{} for _ in names]
+    func.attributes["arg_attrs"] = ir.ArrayAttr.get(
+        [
+            ir.DictAttr.get({**entry, DIMS: to_attribute(list(own))})
+            for entry, own in zip(attributes, names, strict=True)
+        ]
+    )
+    _hint(func, rng.sample(sorted(counts.items()), min(len(counts), rng.choice((1, 2, 2)))), rng)
+    return True
+
+
+def _hint(func: ir.Operation, tiles: Sequence[tuple[str, int]], rng: random.Random) -> None:
+    """One hint with all tiles around all, or an outer one and another around some of the operations in it."""
+    ops = [op.operation for op in func.regions[0].blocks[0].operations]
+    ops = [op for op in ops if op.name.startswith("linalg.")]
+    hints = (
+        [Hint(3, tuple(tiles))]
+        if rng.random() < 0.5
+        else [Hint(3 + n, (each,)) for n, each in enumerate(tiles)]
+    )
+    begin = rng.randrange(len(ops))
+    inner = ops[begin : rng.randint(begin + 1, len(ops))]
+    for op in ops:
+        op.attributes[HINTS] = hints_attr(hints if op in inner else hints[:1])
+
+
+def _argument_names(
+    func: ir.Operation, tiled: Sequence[Tiled], classes: Sequence[DimClass]
+) -> tuple[list[tuple[str, ...]], dict[str, int]]:
+    """The names of the dims of each argument, "d0" for those of the first class, and the sizes of all names."""
+    arguments = list(func.regions[0].blocks[0].arguments)
+    met = {(root, dim): number for root, dim, number in _met(tiled, classes)}
+    sizes: dict[int, set[int]] = {}
+    for (root, dim), number in met.items():
+        sizes.setdefault(number, set()).add(shape_of(root)[dim])
+    names, declared = [], {}
+    for at, argument in enumerate(arguments):
+        own: list[str] = []
+        for dim, size in enumerate(shape_of(argument)):
+            number = met.get((argument, dim))
+            name = f"d{number}" if number is not None and len(sizes[number]) == 1 else f"x{at}_{dim}"
+            own.append(f"x{at}_{dim}" if name in own else name)
+            declared[own[-1]] = size
+        names.append(tuple(own))
+    return names, declared
+
+
+def _met(tiled: Sequence[Tiled], classes: Sequence[DimClass]) -> Iterator[tuple[ir.Value, int, int]]:
+    """Dims of arguments with the number of the class that they are in."""
+    for each in tiled:
+        for operand, value in enumerate(each.generic.inputs):
+            traced = trace(value)
+            for at, dim in enumerate(each.generic.maps[operand]):
+                source = traced.dims[at]
+                number = next((n for n, found in enumerate(classes) if dim in found.dims.get(each, ())), None)
+                if isinstance(traced.root.owner, ir.Block) and source is not None and number is not None:
+                    yield traced.root, source, number
+
+
+def _functions(module: ir.Module) -> list[ir.Operation]:
+    return [op.operation for op in module.operation.regions[0].blocks[0].operations]
+
+
+def _tiled(func: ir.Operation) -> list[Tiled]:
+    return list(Nests(func.regions[0].blocks[0]).tiled.values())
+
+
+def _legal(tiled: Sequence[Tiled], rng: random.Random) -> list[Choice]:
+    """The classes of dims that can be cut, each with a random number of tiles."""
+    return [(found, tiles) for found in dim_classes(tiled) if (tiles := _tiles(found, rng))]
 
 
 def _tiles(found: DimClass, rng: random.Random) -> int:
@@ -28,7 +129,7 @@ def _tiles(found: DimClass, rng: random.Random) -> int:
     return rng.choice(options) if options else 0
 
 
-def _give(each: Tiled, chosen: list[tuple[DimClass, int]], untiled: bool) -> int:
+def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool) -> int:
     """The loops of an operation, those over reduced dims inside; some operations stay apart."""
     loops = [
         TiledLoop(f"1.{number}", found.dims[each][0], tiles)

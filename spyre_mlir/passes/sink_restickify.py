@@ -1,0 +1,143 @@
+"""Converts tiles in the loop that reads them instead of whole tensors before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.cost.model import access_ns
+from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import maker_of
+from spyre_mlir.division import same_owners
+from spyre_mlir.division.matching import Mapping, matching_division, view_of
+from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.layout import BufferView
+from spyre_mlir.layout.padding import UNDEFINED
+from spyre_mlir.layout.space import refined
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._dividing import core_map
+from spyre_mlir.passes._loops import executions
+from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._ownership import Divided
+from spyre_mlir.passes._usage import Access, Usage
+from spyre_mlir.passes._view_ops import view_of as viewed
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
+
+
+@dataclass(frozen=True)
+class SinkRestickify(Pass):
+    """Move a restickify into the loops that read tiles of its result, where the tiles can then stay in LX.
+
+    Before a loop the whole result goes through device memory once more. In the loop each tile is converted by the
+    cores that read it, into their scratchpads, if each core reads a part of its own. That is done where all readers
+    are such, the tiles take at most half of LX, and the bytes that are saved take longer than the further waits for
+    the first byte. ``lx_frac_avail`` is the part of LX that the backend keeps.
+
+    Before, level *divided*:
+        %r = restickify(%x); scf.for { %t = slice %r; %s = matmul(%t, ..) }
+    After:
+        scf.for { %y = slice %x; %t = restickify(%y); %s = matmul(%t, ..) }
+    """
+
+    name: ClassVar[str] = "sink-restickify"
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+
+    def run(self, module: ir.Operation) -> None:
+        room = usable_lx_bytes(self.lx_frac_avail) // 2
+        for func in functions(module):
+            usage = Usage(func)
+            for user in usage.ops:
+                if user.op.name == "stick.restickify" and user.executions == 1:
+                    self._sink(usage, user, room)
+
+    def _sink(self, usage: Usage, user: Divided, room: int) -> None:
+        slices = [use.owner.operation for use in user.op.results[0].uses]
+        if not slices or not all(_is_tile(usage, each) for each in slices) or _has_known_padding(user.op):
+            return
+        divisions = [_division(usage, each, room) for each in slices]
+        found = [each for each in divisions if each is not None]
+        if len(found) < len(slices) or not _pays(usage, user, slices):
+            return
+        for each, division in zip(slices, found, strict=True):
+            _convert(usage, user.op, each, division)
+        text = f"{len(slices)} tiles are converted in the loops that read them, into LX"
+        self.remark(user.op, "restickify", text)
+        user.op.erase()
+
+
+def _is_tile(usage: Usage, op: ir.Operation) -> bool:
+    """Whether an op is a slice in a loop."""
+    if op.name != "tensor.extract_slice":
+        return False
+    return executions(op) > 1 and bool(usage.memory.place(op.results[0]).moves)
+
+
+def _has_known_padding(op: ir.Operation) -> bool:
+    """Whether readers rely on numbers in the padding of the result."""
+    return any(state is not UNDEFINED for state in stick.padding_of(op.attributes).values())
+
+
+def _readers(usage: Usage, op: ir.Operation) -> list[Access]:
+    """The accesses to the buffer of a restickify through one slice of it."""
+    own = usage.memory.place(op.results[0])
+    pending, found = [op.results[0]], set()
+    while pending:
+        value = pending.pop()
+        found.add(value)
+        for use in value.uses:
+            user = use.owner.operation
+            if user.results and usage.memory.place(user.results[0]).buffer == own.buffer:
+                pending.append(user.results[0])
+    touched = usage.buffers[own.buffer]
+    return [access for access in touched.reads if access.user.values[access.operand] in found]
+
+
+def _division(usage: Usage, op: ir.Operation, room: int) -> Mapping | None:
+    """How a restickify of the slice is divided so that each core makes what it reads; None if there is no way."""
+    readers = _readers(usage, op)
+    views = [view_of(each.user.space, each.operand, each.user.division) for each in readers]
+    if not views or views[0] is None or any(view is None or not same_owners(views[0], view) for view in views):
+        return None
+    sizes = (local_bytes(each.user.space, each.operand, each.user.division) for each in readers)
+    if max(sizes) > room:
+        return None
+    source = usage.memory.place(maker_of(op.operands[0]).operands[0])
+    before = viewed(op, source.view)
+    return matching_division(refined([usage.memory.place(op.results[0]).view, before]), 0, views[0])
+
+
+def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
+    """Whether writing the whole and reading it back takes longer than the waits of all tiles."""
+    work = operation_work(user.opcode, user.space, user.division)
+    saved = access_ns(work, work.operands[-1])
+    for each in slices:
+        for access in _readers(usage, each):
+            read = operation_work(access.user.opcode, access.user.space, access.user.division)
+            saved += access.user.executions * access_ns(read, read.operands[access.operand])
+    return saved > device().hbm_access_ns * sum(map(executions, slices))
+
+
+def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, division: Mapping) -> None:
+    """A slice of what is converted, converted, instead of the slice of the result."""
+    source = restickify.operands[0]
+    layout = viewed(op, usage.memory.place(source).view).layout
+    tile = ir.RankedTensorType(op.results[0].type)
+    with ir.InsertionPoint(op), op.location:
+        slice_ = op.clone().operation
+        slice_.operands[0] = source
+        plain = ir.RankedTensorType.get(tile.shape, tile.element_type)
+        slice_.results[0].set_type(stick.with_layout(plain, layout))
+        made = ir.Operation.create(
+            "stick.restickify", results=[tile], operands=[slice_.results[0]], loc=restickify.location
+        )
+    sdsc.inherit(made, restickify)
+    made.attributes[sdsc.DIVISION] = sdsc.division_attr(division[0], core_map(*division))
+    if stick.PADDING in restickify.attributes:
+        made.attributes[stick.PADDING] = restickify.attributes[stick.PADDING]
+    sdsc.record(made, "remap", "sink-restickify", "the tile is converted where it is read")
+    op.results[0].replace_all_uses_with(made.results[0])
+    op.erase()

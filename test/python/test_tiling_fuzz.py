@@ -1,0 +1,86 @@
+"""Every program under random legal tilings: the numbers are those of PyTorch, and no check says anything."""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import pytest
+from programs import PROGRAMS, check_close
+from test_programs import imported
+from tilings import hint_at_random, tile_at_random
+
+import spyre_mlir
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.dialects import context
+from spyre_mlir.mlir import ir
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+
+
+@functools.cache
+def text_of(name: str) -> str:
+    """The linalg of a program, with its locations."""
+    return imported(name)[2].module.operation.get_asm(enable_debug_info=True)
+
+
+@functools.cache
+def device_ops(name: str) -> str:
+    """The program at level device-ops."""
+    module = ir.Module.parse(text_of(name), context())
+    run_pipeline(module, SpyrePipeline(sencores=32).pipeline("device-ops"))
+    return module.operation.get_asm(enable_debug_info=True)
+
+
+def tiled(name: str, seed: int) -> ir.Module | None:
+    module = ir.Module.parse(device_ops(name), context())
+    with module.context:
+        return module if tile_at_random(module, seed) else None
+
+
+def hinted(name: str, seed: int) -> ir.Module | None:
+    module, lowered = ir.Module.parse(text_of(name), context()), ir.Module.parse(device_ops(name), context())
+    with module.context:
+        return module if hint_at_random(module, lowered, seed) else None
+
+
+def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
+    """Compiles, validates and runs; the results are those of PyTorch, and what moves is what was planned."""
+    model, inputs, program = imported(name)
+    made = spyre_mlir.compile(module, **options)
+    assert not (findings := validate(made.bundle)), "\n".join(map(str, findings))
+    operands = list(zip(program.arguments, program.operands(*inputs), strict=True))
+    made.arrays.update({argument.name: array for argument, array in operands if argument.kind != "input"})
+    results = made(*(array for argument, array in operands if argument.kind == "input"))
+    check_close(name, program.unflatten(list(results) if isinstance(results, tuple) else [results]), model, inputs)
+    (plan,) = (each for each in made.remarks if (each.pass_name, each.kind) == ("scratchpad-planning", "plan"))
+    moved = made.traffic()
+    assert plan.after == moved.read_bytes + moved.written_bytes
+    return made
+
+
+def options_of(seed: int) -> dict[str, Any]:
+    rng = random.Random(seed)
+    return {
+        "sencores": rng.choice((32, 32, 32, 7, 4, 1)),
+        "lx_frac_avail": rng.choice((0.2, 0.2, 0.99, 0.999)),
+        "verify_each": rng.random() < 0.3,
+    }
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_random_tilings(name, seed):
+    module = tiled(name, seed)
+    if module is None:
+        pytest.skip("nothing to tile")
+    check(name, module, from_level="device-ops", **options_of(seed))
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_random_hints(name, seed):
+    module = hinted(name, seed)
+    if module is None:
+        pytest.skip("nothing to tile")
+    check(name, module, **options_of(seed))
