@@ -3,9 +3,9 @@
 Every base (parameter, allocation, LX of a core) has one array with the number of the buffer that last wrote
 each stick. What a core touches is a strided view of it, so reading is a comparison and writing a fill.
 
-Loops are walked iteration by iteration. A program of more than ``WALKED_EXECUTES`` executions takes the
-iterations of every loop at once, as one more dim of the view: that accepts a read of what only a later
-iteration writes, and the simulator, which runs everything, finds that case.
+Loops are walked iteration by iteration. A program of more than ``WALKED_EXECUTES`` executions walks the first
+iteration of every loop and then takes the others at once, as one more dim of the view: that accepts a read of what
+only a later one of these writes, and the simulator, which runs everything, finds that case.
 """
 
 from __future__ import annotations
@@ -102,11 +102,20 @@ def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[Step, 
             yield node, outer
             continue
         loop, body = node
-        if at_once:
-            yield from _walk(body, {**outer, loop.atom: loop}, at_once)
-            continue
+        for part in _parts(loop, at_once):
+            yield from _walk(body, {**outer, loop.atom: part}, at_once)
+
+
+def _parts(loop: Range, at_once: bool) -> Iterator[Range]:
+    """The iterations of a loop: each, or the first and then all others together."""
+    if not at_once:
         for value in range(loop.lower, loop.upper, loop.step):
-            yield from _walk(body, {**outer, loop.atom: Range(loop.atom, value, value + 1, 1)}, at_once)
+            yield Range(loop.atom, value, value + 1, 1)
+        return
+    second = loop.lower + loop.step
+    yield Range(loop.atom, loop.lower, second, loop.step)
+    if second < loop.upper:
+        yield Range(loop.atom, second, loop.upper, loop.step)
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ def symbol_values(context: Context) -> Iterator[Complaint]:
 
 
 def _by_bounds(value: Linear, loops: tuple[Range, ...]) -> tuple:
-    """A value with the bounds of its loops in place of their names: equal loops give equal values."""
-    bounds = {loop.atom: (loop.lower, loop.upper, loop.step) for loop in loops}
+    """A value with the bounds and depths of its loops in place of their names: equal nests give equal values."""
+    bounds = {loop.atom: (depth, loop.lower, loop.upper, loop.step) for depth, loop in enumerate(loops)}
     return value.offset, sorted((str(bounds.get(atom, atom)), factor) for atom, factor in value.terms)
 
 

@@ -196,7 +196,7 @@ def loop_bounds(context: Context) -> Iterator[Complaint]:
             yield f"%{unknown[0]} is not an arith.constant; expected constant bounds and step.", where
             continue
         lower, upper, step = (constants[each] for each in bounds)
-        trips = -(-(upper - lower) // step) if step > 0 else 0
+        trips = max(0, -(-(upper - lower) // step)) if step > 0 else 0
         if not 1 <= trips <= device().loop_iterations:
             yield f"It has {trips} iterations; expected 1 to {device().loop_iterations}.", where
 

@@ -219,11 +219,12 @@ class Problem:
         return [candidate_of(node.pin) for node in loops if isinstance(node, Carried) and node.pin]
 
     def _keeps_order(self, reader: int) -> bool:
-        """Whether what a node makes is read as its input would be: a view, or an operation element by element."""
+        """Whether what a node makes is read as its input would be: a view, a copy, an operation on one tensor."""
         node = self.nodes[reader]
-        return isinstance(node, View | Copy) or (
-            isinstance(node, Compute) and KINDS[node.signature.opcode] is Kind.POINTWISE
-        )
+        if not isinstance(node, Compute):
+            return isinstance(node, View | Copy)
+        tensors = sum(bool(sized(self.nodes[each].shape)) for each in node.operands)
+        return KINDS[node.signature.opcode] is Kind.POINTWISE and tensors == 1
 
     def _batched(self, reader: int) -> bool:
         node = self.nodes[reader]

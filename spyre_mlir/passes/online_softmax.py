@@ -25,11 +25,14 @@ from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Tiled
-from spyre_mlir.passes._trial import Trials
+from spyre_mlir.passes._trial import Price, Trials
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling.hints import TiledLoop
+
+#: Times and bytes that are taken to be equal. The cost model errs by more (docs/cost.md, anchors).
+_SAME_TIME, _SAME_BYTES = 1.05, 1.01
 
 _MAXIMA, _SUMS = ("max", "maxnonstick"), ("sum", "sumnonstick")
 
@@ -151,47 +154,71 @@ class OnlineSoftmax(Pass):
             next(each for each in classes if dim in each.dims.get(maximum, ()))
             for dim in (*((0,) if rank > 2 else ()), rank - 2, rank - 1)
         ]
-        best, least = {}, trials.price(ops, {})
-        tried = [f"untiled: {least}"]
-        for tiles in _choices(loops, maximum, shape_of(matmul.result)[-1], self.sencores, room):
-            tiling = _tiling(group, loops, tiles, name)
-            price = trials.price(ops, tiling)
-            tried.append(f"{' x '.join(map(str, tiles))}: {price or 'not possible'}")
-            if price is not None and (least is None or price.nanoseconds < least.nanoseconds):
-                best, least = tiling, price
-            elif best:
-                break  # smaller groups of heads share more and more of the reads, at the cost of smaller tiles
+        untiled = trials.price(ops, {})
+        tried = [("untiled", {}, untiled)]
+        least = math.inf if untiled is None else untiled.nanoseconds
+        for choices in _choices(loops, maximum, shape_of(matmul.result)[-1], self.sencores, room):
+            before = least
+            for tiles in choices:
+                tiling = _tiling(group, loops, tiles, name)
+                tried.append((" x ".join(map(str, tiles)), tiling, trials.price(ops, tiling)))
+                least = min([least, *(price.nanoseconds for *_, price in tried[-1:] if price is not None)])
+            if least == before < math.inf and len(tried) > 1 + len(choices):
+                break  # more heads at once share less and less of what they read
+        best = _best(tried)
         for op in ops:
             if best.get(op.results[0]):
                 op.attributes[TILING] = tiling_attr(best[op.results[0]])
         text = "tiles of heads, rows and keys" if rank > 2 else "tiles of rows and keys"
-        self.remark(matmul.op, "tiling", f"attention in {text}; {'; '.join(tried)}")
+        told = "; ".join(f"{what}: {price or 'not possible'}" for what, _, price in tried)
+        self.remark(matmul.op, "tiling", f"attention in {text}; {told}")
+
+
+def _best(tried: Sequence[tuple[str, dict[ir.Value, list[TiledLoop]], Price | None]]) -> dict:
+    """The tiling with the least time; of times that the model cannot tell apart, the one that moves least."""
+    possible = [(price, tiling) for _, tiling, price in tried if price is not None]
+    if not possible:
+        return {}
+    least = min(price.nanoseconds for price, _ in possible)
+    near = [each for each in possible if each[0].nanoseconds <= _SAME_TIME * least]
+    fewest = min(price.bytes for price, _ in near)
+    _, tiling = min(
+        (each for each in near if each[0].bytes <= _SAME_BYTES * fewest), key=lambda each: each[0].nanoseconds
+    )
+    return tiling
 
 
 def _choices(
     loops: Sequence[DimClass], maximum: Tiled, columns: int, cores: int, room: int
-) -> Iterator[tuple[int, ...]]:
-    """Numbers of tiles of heads, rows and keys: for each number of head groups the fewest that may fit.
+) -> Iterator[list[tuple[int, ...]]]:
+    """Numbers of tiles of heads, rows and keys: for each number of head groups, many first, the fewest that may fit.
 
-    Per core, scores of one tile take at most a quarter of the room, rows of the operands and statistics (one
-    element per stick) half of it.
+    Per core, rows of the operands and of the statistics take at most half of the room, scores of one tile a quarter;
+    or, where that makes fewer tiles of rows, three quarters without statistics (they are dense if rows lie in the
+    sticks), and a sixth.
     """
     *outer, keys = loops
-    rows = outer[-1]
-    sizes = shape_of(maximum.generic.inputs[0])
-    heads = sizes[0] if len(outer) > 1 else 1
-    row_bytes = 3 * stick_bytes((1, columns), "f16") + 5 * device().stick_bytes
-    for groups in divisors(heads, heads) if len(outer) > 1 else (1,):
-        if len(outer) > 1 and not outer[0].allows(groups):
+    rows, sizes = outer[-1], shape_of(maximum.generic.inputs[0])
+    grouped = len(outer) > 1
+    dense = 3 * stick_bytes((1, columns), "f16")
+    for groups in reversed(divisors(sizes[0], sizes[0])) if grouped else (1,):
+        if grouped and not outer[0].allows(groups):
             continue
         together = math.prod(sizes[:-1]) // groups
-        parts = _fewest(rows, sizes[-2], together * row_bytes // cores, room // 2)
-        if parts is None:
-            continue
-        scores = together // parts * stick_bytes((1, sizes[-1]), "f16") // cores
-        tiles = _fewest(keys, sizes[-1], scores, room // 4)
-        if tiles is not None and max(groups, parts, tiles) > 1:
-            yield (groups, parts, tiles) if len(outer) > 1 else (parts, tiles)
+        found: dict[int, tuple[int, ...]] = {}
+        for row_bytes, rows_room, scores_room in (
+            (dense + 5 * device().stick_bytes, room // 2, room // 4),
+            (dense, room * 3 // 4, room // 6),
+        ):
+            parts = _fewest(rows, sizes[-2], together * row_bytes // cores, rows_room)
+            if parts is None or parts in found:
+                continue
+            scores = together // parts * stick_bytes((1, sizes[-1]), "f16") // cores
+            tiles = _fewest(keys, sizes[-1], scores, scores_room)
+            if tiles is not None and max(groups, parts, tiles) > 1:
+                found[parts] = (groups, parts, tiles) if grouped else (parts, tiles)
+        if found:
+            yield list(found.values())
 
 
 def _fewest(along: DimClass, size: int, needed: int, room: int) -> int | None:

@@ -6,10 +6,13 @@ has in LX, and what has been fetched already.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.context import Context, Step, Tree
+from spyre_mlir.bundle.context import Context, Range, Step, Tree
 from spyre_mlir.bundle.model import Buffer
 from spyre_mlir.cost.model import compute_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.reuse import with_reuse
@@ -26,7 +29,7 @@ def picoseconds(nanoseconds: float) -> int:
     return round(1000 * nanoseconds)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Visit:
     """A step in one of the passes over a loop's body that differ: ``first`` of each loop around it, or all later."""
 
@@ -36,6 +39,55 @@ class Visit:
 
 #: The program with its loops taken apart: a visit, or how often the visits in it are repeated.
 Visits = list["Visit | tuple[int, Visits]"]
+
+
+class Touches:
+    """Names for what operands touch, equal ones where the backend may still have what was touched before.
+
+    A buffer that the program writes is one thing, and so is each part, told by where it begins, of one that is only
+    read so far. What a loop moves over is another part in each iteration: when it is read again after the loop, or in
+    the next iteration of a loop around it, all parts of a core have to fit its LX. ``leaving`` are the names of what
+    has to reach device memory: ``results``, and what does not fit when a loop has written it part by part.
+    """
+
+    def __init__(self, context: Context, results: Collection[str]) -> None:
+        self.context = context
+        self.results = results
+        self.leaving: set[Hashable] = set()
+        self.written: set[str] = set()
+        self.touched: dict[Hashable, list[tuple[Visit, Hashable]]] = defaultdict(list)
+
+    def names(self, visit: Visit, work: OperationWork) -> tuple[Hashable, ...]:
+        """The names of all operands of a visit."""
+        *inputs, output = self.context.uses(visit.step)
+        found = [self._thing(visit, number, buffer) for number, buffer in enumerate(inputs)]
+        names = [self._known(visit, number, thing, work) for number, thing in enumerate(found)]
+        for thing, name in zip(found, names, strict=True):
+            self.touched[thing].append((visit, name))
+        self.written.add(output)
+        self.touched[output].append((visit, (visit, len(inputs))))
+        size = work.operands[-1].core_bytes * math.prod(loop.count for loop in _moving(visit.step, len(inputs)))
+        if output in self.results or size > device().lx_bytes:
+            self.leaving.add((visit, len(inputs)))
+        return *names, (visit, len(inputs))
+
+    def _thing(self, visit: Visit, number: int, buffer: str) -> Hashable:
+        operand = visit.step.design.operands[number]
+        if buffer in self.written or operand.memory == "lx":
+            return buffer
+        passes = zip(visit.step.loops, visit.firsts, strict=True)
+        moving = _moving(visit.step, number)
+        return buffer, visit.step.values[operand.start[0]], *(first for loop, first in passes if loop in moving)
+
+    def _known(self, visit: Visit, number: int, thing: Hashable, work: OperationWork) -> Hashable:
+        """The name of the last touch of a thing that is still there, else a new one."""
+        most = device().lx_bytes // max(work.operands[number].core_bytes, 1)
+        moving = _moving(visit.step, number)
+        for before, name in reversed(self.touched[thing] if most else ()):
+            common = _common_loops(before, visit)
+            if math.prod(loop.count for loop in visit.step.loops[common:] if loop in moving) <= most:
+                return name
+        return visit, number
 
 
 class JobBuilder:
@@ -61,7 +113,9 @@ class JobBuilder:
         parameters = {each.parameter for each in manifest.arguments if each.kind == "result"}
         results = {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
         works = [self.works[visit.step.execute.filename].work for visit in visits]
-        return with_reuse(works, list(_touched(self.context, visits)), results)
+        touches = Touches(self.context, results)
+        names = [touches.names(visit, work) for visit, work in zip(visits, works, strict=True)]
+        return with_reuse(works, names, touches.leaving)
 
     def _job(self, visit: Visit, work: OperationWork, before: Visit | None) -> Job:
         names = self.context.uses(visit.step)
@@ -108,29 +162,20 @@ class JobBuilder:
         return any(each.base == "lx" and _share_bytes(each, result) for each in touched)
 
 
-def _touched(context: Context, visits: Iterable[Visit]) -> Iterator[tuple[Hashable, ...]]:
-    """What each operand touches: a buffer that the program writes, or a part of one that is only read so far.
-
-    Parts are told by where they begin; one whose address moves with a loop is another one in each iteration.
-    """
-    written: set[str] = set()
-    for visit in visits:
-        *inputs, output = context.uses(visit.step)
-        parts = ((buffer, *_part(visit, operand)) for operand, buffer in enumerate(inputs))
-        yield *(part[0] if part[0] in written else part for part in parts), output
-        written.add(output)
-
-
-def _part(visit: Visit, number: int) -> tuple[Hashable, ...]:
-    """Where an operand begins, and for each loop that moves it whether this is the first iteration."""
-    step = visit.step
+def _moving(step: Step, number: int) -> list[Range]:
+    """The loops that move an operand."""
     operand = step.design.operands[number]
     if operand.memory == "lx":
-        return ()
-    begin = step.values[operand.start[0]]
-    atoms = {atom for atom, _ in begin.terms}
-    passes = zip(step.loops, visit.firsts, strict=True)
-    return begin, *(first for loop, first in passes if loop.atom in atoms)
+        return []
+    atoms = {atom for atom, _ in step.values[operand.start[0]].terms}
+    return [loop for loop in step.loops if loop.atom in atoms]
+
+
+def _common_loops(one: Visit, other: Visit) -> int:
+    """How many loops around two visits are the same and in the same iteration."""
+    places = (zip(visit.step.loops, visit.firsts, strict=True) for visit in (one, other))
+    pairs = zip(*places, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _stream(work: OperationWork, operand: OperandWork) -> int:

@@ -88,6 +88,15 @@ def test_an_unchanged_plan_of_other_options(options: dict[str, Any], tmp_path: P
     assert files(again, tmp_path / "again") == files(program, tmp_path / "free")
 
 
+def test_an_unchanged_plan_of_a_tiled_program():
+    """Operations in loops, and several that were made of one, have names of their own and keep all they have."""
+    x = [torch.randn(1, 2, 2048, 64, generator=torch.Generator().manual_seed(9)).half() for _ in range(3)]
+    program = spyre_mlir.compile(torch.nn.functional.scaled_dot_product_attention, x, sencores=4)
+    plan = program.plan()
+    again = spyre_mlir.compile(torch.nn.functional.scaled_dot_product_attention, x, sencores=4, plan=plan)
+    assert (again.bundle, again.plan()) == (program.bundle, plan)
+
+
 def test_a_plan_without_entries_leaves_all_to_the_compiler(tmp_path: Path):
     """The version alone is a plan."""
     program, _ = planned()
