@@ -106,7 +106,9 @@ def conversion_cost(source: Candidate, target: Candidate, from_host: bool = Fals
     tensor that comes ``from_host``.
     """
     barred = 1 if from_host else 2
-    opcode, waits = ("identity", 0) if source.lane == target.lane else ("ReStickifyOpHBM", barred * wait_cost())
+    opcode, waits = (
+        ("identity", 0) if source.lane == target.lane else ("ReStickifyOpHBM", barred * wait_cost())
+    )
     try:
         return copy_cost(opcode, refined([source.view, target.view])) + waits
     except ViewError:

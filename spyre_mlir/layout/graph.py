@@ -177,7 +177,9 @@ class Graph:
 
     def add(self, node: Node) -> int:
         """Appends a node and gives the name of its tensor."""
-        node.from_host = isinstance(node, Given) or (isinstance(node, View) and self.nodes[node.source].from_host)
+        node.from_host = isinstance(node, Given) or (
+            isinstance(node, View) and self.nodes[node.source].from_host
+        )
         self.nodes.append(node)
         return len(self.nodes) - 1
 

@@ -65,7 +65,9 @@ class Trials:
         cores, room = {"sencores": self.sencores}, {"lx_frac_avail": self.lx_frac_avail}
         yield from (("coarse-tiling", {}), ("choose-layouts", {}), ("resolve-padding", {}))
         yield from (("span-reduction", cores), ("work-distribution", cores), ("verify-divided", {}))
-        yield from ((name, room) for name in ("align-divisions", "sink-restickify", "clone-outputs", "clone-inputs"))
+        yield from (
+            (name, room) for name in ("align-divisions", "sink-restickify", "clone-outputs", "clone-inputs")
+        )
         yield "scratchpad-planning", room
 
 
@@ -81,7 +83,7 @@ def _price(usage: Usage) -> Price:
 
 
 def _outlined(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
-    """A module with one function of the ops: what they read from outside are arguments, what is read outside results."""
+    """A module of one function: what the ops read from outside are arguments, what is read outside results."""
     with ops[0].context, ir.Location.unknown():
         return _Outline(ops, tiling).module()
 

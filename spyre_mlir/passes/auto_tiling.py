@@ -51,8 +51,10 @@ class AutoTiling(Pass):
         room = usable_lx_bytes(self.lx_frac_avail)
         for func in functions(module):
             ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
-            self._for_spans(ops, trials) if self.spans else None
-            self._for_lx(ops, trials, room) if self.spills else None
+            if self.spans:
+                self._for_spans(ops, trials)
+            if self.spills:
+                self._for_lx(ops, trials, room)
 
     # -- spans ----------------------------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ class AutoTiling(Pass):
 
     def _best_run(self, runs: _Runs, at: int, trials: Trials, live: int, room: int) -> int:
         """Tiles the run around an operation along the dim that saves most time; the last position of the run."""
-        best: tuple[float, Sequence[Tiled], DimClass, int] | None = None
+        best: tuple[float, float, Sequence[Tiled], DimClass, int] | None = None
         tried: list[str] = []
         ops = runs.ops
         for first, last, along in runs.around(at):
@@ -115,16 +117,17 @@ class AutoTiling(Pass):
                 )
                 saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
                 if saved > 0 and (best is None or saved > best[0]):
-                    best = saved, run, along, tiles
+                    best = saved, untiled.nanoseconds, run, along, tiles
         if best is None:
             if tried:
                 self.remark(ops[at].op, "no tiling", "; ".join(tried))
             return at
-        saved, run, along, tiles = best
+        saved, untiled_ns, run, along, tiles = best
         for result, loops in _together(run, along, tiles, at).items():
             next(each for each in run if each.result == result).op.attributes[TILING] = tiling_attr(loops)
-        text = f"{len(run)} operations in {tiles} tiles, whose intermediates then fit the scratchpads; {'; '.join(tried)}"
-        self.remark(run[0].op, "tiling", text, before=saved, after=0)
+        what = f"{len(run)} operations in {tiles} tiles, whose intermediates then fit the scratchpads"
+        text = f"{what}; {'; '.join(dict.fromkeys(tried))}"
+        self.remark(run[0].op, "tiling", text, before=round(untiled_ns), after=round(untiled_ns - saved))
         return ops.index(run[-1])
 
 

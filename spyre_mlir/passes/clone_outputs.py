@@ -11,7 +11,8 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._clones import copy_division, insert_clone, read_instead, replace_operand
+from spyre_mlir.passes._clones import copy_division, insert_clone, read_instead, replace_operand, whole_of
+from spyre_mlir.passes._loops import LOOP
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
@@ -23,8 +24,9 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 class CloneOutputs(Pass):
     """Let a buffer stay in LX for the readers that agree with its writer, and give the others a clone.
 
-    Those are readers whose cores want other parts, and the host. ``scratchpad-planning`` removes the clone again
-    if it does not place the buffer. ``lx_frac_avail`` is the part of LX that the backend keeps.
+    Those are readers whose cores want other parts, and the host; of a tile in a loop, the buffer that it is put into.
+    ``scratchpad-planning`` removes the clone again if it does not place the buffer. ``lx_frac_avail`` is the part of LX
+    that the backend keeps.
 
     Before, level *divided*:
         %0 = exp(%x); %1 = add(%0, %x); return %0, %1
@@ -40,35 +42,53 @@ class CloneOutputs(Pass):
         for func in functions(module):
             usage = Usage(func)
             for touched in list(usage.buffers.values()):
-                if _made_at_once(touched) and _bytes(touched.writes[0]) <= room:
-                    self._clone(usage, touched)
+                for writer in touched.writes:
+                    if _bytes(writer) <= room:
+                        self._clone(usage, touched, writer)
 
-    def _clone(self, usage: Usage, touched: Touched) -> None:
-        (writer,) = touched.writes
-        here = [access for access in touched.reads if _stays(writer, access)]
-        there = [access for access in touched.reads if access not in here]
-        if not here or not (there or touched.root in usage.results):
+    def _clone(self, usage: Usage, touched: Touched, writer: Access) -> None:
+        made = writer.user.values[-1]
+        part = _insertion_of(made)
+        if part is None and not (made == touched.root and len(touched.writes) == 1):
+            return
+        readers = [each for each in touched.reads if _source(usage, each) == made]
+        here = [access for access in readers if _stays(writer, access)]
+        there = [access for access in readers if access not in here]
+        returned = part is None and touched.root in usage.results
+        if not here or not (there or returned or part is not None):
             return
         view = view_of(writer.user.space, writer.operand, writer.user.division)
-        division = None if view is None else copy_division(usage.memory, touched.root, view)
+        division = None if view is None else copy_division(usage.memory, made, view)
         if division is None:
             return
-        host = " and the host" if touched.root in usage.results else ""
-        what = f"{len(there)} of {len(touched.reads)} readers{host}"
-        point = ir.InsertionPoint.after(maker_of(touched.root))
+        others = [f"{len(there)} of {len(readers)} readers"] if there or part is None else []
+        others += ["the host"] if returned else []
+        others += ["the buffer that it is a part of"] if part is not None else []
+        what = " and ".join(others)
+        point = ir.InsertionPoint.after(maker_of(made))
         reason = f"{what} need it in device memory"
-        clone = insert_clone(touched.root, division, point, writer.user.op.location, self.name, reason)
-        read_instead(clone, touched.root, there)
-        end = usage.end
-        for value in list(end.operands):
+        clone = insert_clone(made, division, point, writer.user.op.location, self.name, reason)
+        read_instead(clone, made, there)
+        if part is not None:
+            part.operands[0] = clone
+        for value in list(usage.end.operands) if returned else ():
             if usage.root(value) == touched.root:
-                replace_operand(clone, touched.root, end, value)
+                replace_operand(clone, made, usage.end, value)
         self.remark(writer.user.op, "clone", f"{what} take a clone in device memory")
 
 
-def _made_at_once(touched: Touched) -> bool:
-    """Whether one operation makes the buffer, as its own result."""
-    return len(touched.writes) == 1 and touched.writes[0].user.values[-1] == touched.root
+def _source(usage: Usage, access: Access) -> ir.Value:
+    """The value of which an operand is a view, in the same iteration."""
+    return whole_of(usage.memory, access.user.values[access.operand])
+
+
+def _insertion_of(value: ir.Value) -> ir.Operation | None:
+    """The insertion in a loop that puts a tile into a buffer."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name == "tensor.insert_slice" and use.operand_number == 0:
+            return user if user.parent.operation.name == LOOP else None
+    return None
 
 
 def _stays(writer: Access, reader: Access) -> bool:

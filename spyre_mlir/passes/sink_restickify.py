@@ -13,7 +13,7 @@ from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division import same_owners
 from spyre_mlir.division.matching import Mapping, matching_division, view_of
 from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.layout import BufferView
+from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.padding import UNDEFINED
 from spyre_mlir.layout.space import refined
 from spyre_mlir.mlir import ir
@@ -22,6 +22,7 @@ from spyre_mlir.passes._dividing import core_map
 from spyre_mlir.passes._loops import executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import Divided
+from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._usage import Access, Usage
 from spyre_mlir.passes._view_ops import view_of as viewed
 from spyre_mlir.passes.base import Pass
@@ -56,14 +57,16 @@ class SinkRestickify(Pass):
 
     def _sink(self, usage: Usage, user: Divided, room: int) -> None:
         slices = [use.owner.operation for use in user.op.results[0].uses]
-        if not slices or not all(_is_tile(usage, each) for each in slices) or _has_known_padding(user.op):
+        if not slices or not all(_is_tile(usage, each) for each in slices):
+            return
+        if _has_known_padding(user.op) or pins_of(user.op).slices is not None:
             return
         divisions = [_division(usage, each, room) for each in slices]
         found = [each for each in divisions if each is not None]
         if len(found) < len(slices) or not _pays(usage, user, slices):
             return
-        for each, division in zip(slices, found, strict=True):
-            _convert(usage, user.op, each, division)
+        for number, (each, division) in enumerate(zip(slices, found, strict=True)):
+            _name(_convert(usage, user.op, each, division), number)
         text = f"{len(slices)} tiles are converted in the loops that read them, into LX"
         self.remark(user.op, "restickify", text)
         user.op.erase()
@@ -100,13 +103,20 @@ def _division(usage: Usage, op: ir.Operation, room: int) -> Mapping | None:
     """How a restickify of the slice is divided so that each core makes what it reads; None if there is no way."""
     readers = _readers(usage, op)
     views = [view_of(each.user.space, each.operand, each.user.division) for each in readers]
-    if not views or views[0] is None or any(view is None or not same_owners(views[0], view) for view in views):
+    if (
+        not views
+        or views[0] is None
+        or any(view is None or not same_owners(views[0], view) for view in views)
+    ):
         return None
     sizes = (local_bytes(each.user.space, each.operand, each.user.division) for each in readers)
     if max(sizes) > room:
         return None
     source = usage.memory.place(maker_of(op.operands[0]).operands[0])
-    before = viewed(op, source.view)
+    try:
+        before = viewed(op, source.view)
+    except ViewError:
+        return None  # the tile cuts the sticks of what is converted
     return matching_division(refined([usage.memory.place(op.results[0]).view, before]), 0, views[0])
 
 
@@ -121,7 +131,14 @@ def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
     return saved > device().hbm_access_ns * sum(map(executions, slices))
 
 
-def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, division: Mapping) -> None:
+def _name(op: ir.Operation, number: int) -> None:
+    """A plan names the conversion of a tile apart from that of the whole."""
+    name = sdsc.name_of(op)
+    if name is not None:
+        op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/tile.{number}", op.context)
+
+
+def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, division: Mapping) -> ir.Operation:
     """A slice of what is converted, converted, instead of the slice of the result."""
     source = restickify.operands[0]
     layout = viewed(op, usage.memory.place(source).view).layout
@@ -141,3 +158,4 @@ def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, division:
     sdsc.record(made, "remap", "sink-restickify", "the tile is converted where it is read")
     op.results[0].replace_all_uses_with(made.results[0])
     op.erase()
+    return made

@@ -23,11 +23,11 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 class VerifyScratchpad(Pass):
     """Every buffer in LX is where it can be, and nothing else is there while it lives.
 
-    Recomputed from the final IR, apart from planning: operations write the whole buffer, which is no
-    argument, constant or result, and none touches a part that moves with a loop; its address is aligned and its bytes per core end inside the usable LX; no
-    restickify across cores reads it; and buffers that are alive at one operation are disjoint, except where a
-    pointwise operation writes its result over an operand: at the same address, no larger, element for
-    element, and nobody reads the operand later.
+    Recomputed from the final IR, apart from planning: operations write the whole buffer, which is no argument,
+    constant or result, and none touches a part that moves with a loop; its address is aligned and its bytes per core
+    end inside the usable LX; no restickify across cores reads it; and buffers that are alive at one operation are
+    disjoint, except where a pointwise operation writes its result over an operand: at the same address, no larger,
+    element for element, and nobody reads the operand later.
 
     That readers own what they read is checked by ``verify-ownership``, which also tells mismatches in device
     memory; after both passes each core finds in its LX what it reads.

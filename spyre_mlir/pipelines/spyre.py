@@ -143,7 +143,10 @@ class SpyrePipeline(Options):
         spills = self.tile_for_lx and self.lx_planning
         passes = (
             (_text("online-softmax", **options), self.tile_attention and self.lx_planning),
-            (_text("auto-tiling", spans=self.tile_for_span, spills=spills, **options), spills or self.tile_for_span),
+            (
+                _text("auto-tiling", spans=self.tile_for_span, spills=spills, **options),
+                spills or self.tile_for_span,
+            ),
         )
         return tuple(text for text, wanted in passes if wanted)
 

@@ -44,48 +44,43 @@ Visits = list["Visit | tuple[int, Visits]"]
 class Touches:
     """Names for what operands touch, equal ones where the backend may still have what was touched before.
 
-    A buffer that the program writes is one thing, and so is each part, told by where it begins, of one that is only
-    read so far. What a loop moves over is another part in each iteration: when it is read again after the loop, or in
-    the next iteration of a loop around it, all parts of a core have to fit its LX. ``leaving`` are the names of what
-    has to reach device memory: ``results``, and what does not fit when a loop has written it part by part.
+    That is a part of a buffer, told by where it begins, that was read, or the buffer that it is of if the program
+    has written that. What a loop moves over is another part in each iteration: of what was touched before the loop,
+    or in another iteration of a loop around it, all parts of a core have to fit its LX. ``leaving`` are the names of
+    what has to reach device memory: ``results``, and what does not fit when a loop has written it part by part.
     """
 
     def __init__(self, context: Context, results: Collection[str]) -> None:
         self.context = context
         self.results = results
         self.leaving: set[Hashable] = set()
-        self.written: set[str] = set()
         self.touched: dict[Hashable, list[tuple[Visit, Hashable]]] = defaultdict(list)
 
     def names(self, visit: Visit, work: OperationWork) -> tuple[Hashable, ...]:
         """The names of all operands of a visit."""
         *inputs, output = self.context.uses(visit.step)
-        found = [self._thing(visit, number, buffer) for number, buffer in enumerate(inputs)]
-        names = [self._known(visit, number, thing, work) for number, thing in enumerate(found)]
-        for thing, name in zip(found, names, strict=True):
-            self.touched[thing].append((visit, name))
-        self.written.add(output)
-        self.touched[output].append((visit, (visit, len(inputs))))
-        size = work.operands[-1].core_bytes * math.prod(loop.count for loop in _moving(visit.step, len(inputs)))
+        parts = [_part(visit, number, buffer) for number, buffer in enumerate(inputs)]
+        reads = [
+            self._known(visit, number, (part, buffer), work)
+            for number, (part, buffer) in enumerate(zip(parts, inputs, strict=True))
+        ]
+        written = visit, len(inputs)
+        for part, name in (*zip(parts, reads, strict=True), (output, written)):
+            self.touched[part].append((visit, name))
+        size = work.operands[-1].core_bytes * _iterations(_moving(*written))
         if output in self.results or size > device().lx_bytes:
-            self.leaving.add((visit, len(inputs)))
-        return *names, (visit, len(inputs))
+            self.leaving.add(written)
+        return *reads, written
 
-    def _thing(self, visit: Visit, number: int, buffer: str) -> Hashable:
-        operand = visit.step.design.operands[number]
-        if buffer in self.written or operand.memory == "lx":
-            return buffer
-        passes = zip(visit.step.loops, visit.firsts, strict=True)
-        moving = _moving(visit.step, number)
-        return buffer, visit.step.values[operand.start[0]], *(first for loop, first in passes if loop in moving)
-
-    def _known(self, visit: Visit, number: int, thing: Hashable, work: OperationWork) -> Hashable:
-        """The name of the last touch of a thing that is still there, else a new one."""
+    def _known(self, visit: Visit, number: int, things: Iterable[Hashable], work: OperationWork) -> Hashable:
+        """The name of the last touch of one of some things that is still there, else a new one."""
         most = device().lx_bytes // max(work.operands[number].core_bytes, 1)
-        moving = _moving(visit.step, number)
-        for before, name in reversed(self.touched[thing] if most else ()):
+        if not most:
+            return visit, number
+        moving = _moving(visit, number)
+        for before, name in (touch for thing in things for touch in reversed(self.touched[thing])):
             common = _common_loops(before, visit)
-            if math.prod(loop.count for loop in visit.step.loops[common:] if loop in moving) <= most:
+            if _iterations(loop for loop in visit.step.loops[common:] if loop in moving) <= most:
                 return name
         return visit, number
 
@@ -162,13 +157,26 @@ class JobBuilder:
         return any(each.base == "lx" and _share_bytes(each, result) for each in touched)
 
 
-def _moving(step: Step, number: int) -> list[Range]:
+def _part(visit: Visit, number: int, buffer: str) -> Hashable:
+    """Where an operand begins, and for each loop that moves it whether this is the first iteration."""
+    operand = visit.step.design.operands[number]
+    begin = operand.start[0] if operand.memory == "lx" else visit.step.values[operand.start[0]]
+    passes = zip(visit.step.loops, visit.firsts, strict=True)
+    moving = _moving(visit, number)
+    return buffer, begin, *(first for loop, first in passes if loop in moving)
+
+
+def _moving(visit: Visit, number: int) -> list[Range]:
     """The loops that move an operand."""
-    operand = step.design.operands[number]
+    operand = visit.step.design.operands[number]
     if operand.memory == "lx":
         return []
-    atoms = {atom for atom, _ in step.values[operand.start[0]].terms}
-    return [loop for loop in step.loops if loop.atom in atoms]
+    atoms = {atom for atom, _ in visit.step.values[operand.start[0]].terms}
+    return [loop for loop in visit.step.loops if loop.atom in atoms]
+
+
+def _iterations(loops: Iterable[Range]) -> int:
+    return math.prod(loop.count for loop in loops)
 
 
 def _common_loops(one: Visit, other: Visit) -> int:

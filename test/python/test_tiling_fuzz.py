@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import zlib
 from typing import Any
 
 import pytest
@@ -16,6 +17,16 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+
+SEEDS = 4
+
+#: A matmul with a vector has a result whose stick holds one element; hints take its rows to be in the stick.
+NOT_BY_HINTS = ("matmul_vector",)
+
+
+def hash_of(name: str, seed: int) -> int:
+    """A seed of options that differs from program to program."""
+    return zlib.crc32(f"{name} {seed}".encode())
 
 
 @functools.cache
@@ -33,18 +44,20 @@ def device_ops(name: str) -> str:
 
 
 def tiled(name: str, seed: int) -> ir.Module | None:
+    """A program of level device-ops with random tilings; None if there is no legal one."""
     module = ir.Module.parse(device_ops(name), context())
     with module.context:
         return module if tile_at_random(module, seed) else None
 
 
 def hinted(name: str, seed: int) -> ir.Module | None:
+    """A program of linalg with random hints; None if there is no legal one."""
     module, lowered = ir.Module.parse(text_of(name), context()), ir.Module.parse(device_ops(name), context())
     with module.context:
         return module if hint_at_random(module, lowered, seed) else None
 
 
-def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
+def check(name: str, module: ir.Module, **options: Any) -> None:
     """Compiles, validates and runs; the results are those of PyTorch, and what moves is what was planned."""
     model, inputs, program = imported(name)
     made = spyre_mlir.compile(module, **options)
@@ -52,14 +65,18 @@ def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
     operands = list(zip(program.arguments, program.operands(*inputs), strict=True))
     made.arrays.update({argument.name: array for argument, array in operands if argument.kind != "input"})
     results = made(*(array for argument, array in operands if argument.kind == "input"))
-    check_close(name, program.unflatten(list(results) if isinstance(results, tuple) else [results]), model, inputs)
-    (plan,) = (each for each in made.remarks if (each.pass_name, each.kind) == ("scratchpad-planning", "plan"))
+    check_close(
+        name, program.unflatten(list(results) if isinstance(results, tuple) else [results]), model, inputs
+    )
+    (plan,) = (
+        each for each in made.remarks if (each.pass_name, each.kind) == ("scratchpad-planning", "plan")
+    )
     moved = made.traffic()
     assert plan.after == moved.read_bytes + moved.written_bytes
-    return made
 
 
 def options_of(seed: int) -> dict[str, Any]:
+    """On all cores or few, with room in LX for all, some or hardly any of it."""
     rng = random.Random(seed)
     return {
         "sencores": rng.choice((32, 32, 32, 7, 4, 1)),
@@ -68,19 +85,28 @@ def options_of(seed: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_random_tilings(name, seed):
+    """Up to three loops, over reduced dims too, around all operations or most of them."""
     module = tiled(name, seed)
     if module is None:
-        pytest.skip("nothing to tile")
-    check(name, module, from_level="device-ops", **options_of(seed))
+        pytest.skip("no dim can be cut into equal tiles of whole sticks")
+    check(name, module, from_level="device-ops", **options_of(hash_of(name, seed)))
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in NOT_BY_HINTS])
 def test_random_hints(name, seed):
+    """The whole way, from names of the dims of arguments and hints around operations of linalg."""
     module = hinted(name, seed)
     if module is None:
-        pytest.skip("nothing to tile")
-    check(name, module, **options_of(seed))
+        pytest.skip("no dim of an argument can be cut into equal tiles of whole sticks")
+    check(name, module, **options_of(hash_of(name, seed)))
+
+
+def test_there_are_enough_cases():
+    """Few programs have nothing to tile."""
+    assert SEEDS * sum(tiled(name, 0) is not None for name in PROGRAMS) >= 450
+    assert 2 * sum(hinted(name, 0) is not None for name in PROGRAMS) >= 200

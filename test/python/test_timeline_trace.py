@@ -14,6 +14,7 @@ from typing import Any
 
 import bundles
 import pytest
+from looped import LOOPED, looped
 from test_programs import compiled, on_all_cores
 
 from spyre_mlir.bundle.model import Bundle
@@ -49,9 +50,11 @@ def traced(bundle: Bundle) -> list[Json]:
 
 
 def bundle_of(name: str) -> Bundle:
-    """A program on all cores; one with uneven slices; or a loop."""
+    """A program on all cores; one with uneven slices; a loop by hand or by the compiler."""
     if name == "loop":
         return bundles.loop_bundle(100)
+    if name in LOOPED:
+        return looped(name).program.bundle
     if name == "uneven":
         return compiled("gelu_mlp", sencores=7, uneven_splits=True).bundle
     return on_all_cores(name).bundle
@@ -89,7 +92,7 @@ def nanoseconds(microseconds: float) -> int:
     return round(1000 * microseconds)
 
 
-CASES = pytest.mark.parametrize("name", [*NAMES, "loop", "uneven"])
+CASES = pytest.mark.parametrize("name", [*NAMES, "loop", "uneven", *LOOPED])
 
 
 @CASES

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import bundles
 import numpy as np
 import pytest
+from looped import LOOPED, looped
 from programs import PROGRAMS
 from test_programs import MOST, imported, on_all_cores, ran
 from test_report_page import numbers, parsed, rows
@@ -69,6 +70,14 @@ def _two_ops(name: str) -> Case:
     return Case(made.bundle, made.statistics, lambda: placed(name, MOST, True), made.remarks)
 
 
+def _looped(name: str) -> Case:
+    """One with loops."""
+    found = looped(name)
+    program = found.program
+    assert program.last_run is not None
+    return Case(program.bundle, program.last_run.statistics, found.placed, tuple(program.remarks))
+
+
 def _by_hand(make: Callable[[], Bundle]) -> Case:
     """One that no compiler made; there is one with a loop."""
     bundle = make()
@@ -80,6 +89,7 @@ def _by_hand(make: Callable[[], Bundle]) -> Case:
 CASES: dict[str, Callable[[], Case]] = {
     **{name: functools.partial(_program, name) for name in PROGRAMS},
     **{f"{name}, then others": functools.partial(_two_ops, name) for name in NAMES},
+    **{f"{name}, looped": functools.partial(_looped, name) for name in LOOPED},
     **{f"{name} by hand": functools.partial(_by_hand, make) for name, make in bundles.GOOD.items()},
 }
 
