@@ -227,7 +227,7 @@ class LoopWriter:
         sdsc.inherit(maker_of(value), each.op)
         if each in self.sums:
             before = self.sums[each]
-            if each.rescaled is not None:
+            if each.rescaled in self.maxima:
                 before = self._rescaled(each, before)
             value = self._combined(each, before, value)
             if each.running is not None:

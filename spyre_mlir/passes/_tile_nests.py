@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import tiling_of
 from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape_of, structured
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop
 
 #: On a maximum: its name. On a sum of exponentials less that maximum: the same name (``online-softmax``).
@@ -82,10 +85,19 @@ class Nests:
             if sdsc.OP in op.attributes:
                 generic = structured(op, known)
                 assert generic is not None
-                self._add(Tiled(op, generic), tiling_of(op))
+                loops = tiling_of(op)
+                _check(generic, loops)
+                self._add(Tiled(op, generic), loops)
 
     def _add(self, tiled: Tiled, loops: Sequence[TiledLoop]) -> None:
-        """Puts an operation into the open nests as deep as it can share them, and opens others for the rest."""
+        """Puts an operation into the open nests as deep as it can share them, and opens others for the rest.
+
+        One that is not tiled and reads nothing that the open nests make comes before them.
+        """
+        self.tiled[tiled.result] = tiled
+        if not loops and self._open and not self._reads_open(tiled):
+            self.items.insert(len(self.items) - 1, tiled)
+            return
         shared = 0
         for nest, loop in zip(self._open, loops, strict=False):
             if (nest.loop, nest.tiles) != (loop.loop, loop.tiles):
@@ -101,7 +113,6 @@ class Nests:
             self._open.append(nest)
             tiled.nests[nest] = loop.dim
         self._inside().append(tiled)
-        self.tiled[tiled.result] = tiled
 
     def _inside(self) -> list[Tiled | Nest]:
         return self._open[-1].items if self._open else self.items
@@ -117,6 +128,11 @@ class Nests:
             elif any(self._is_open(each) for each in makers(value, self.tiled)):
                 return 0
         return shared
+
+    def _reads_open(self, tiled: Tiled) -> bool:
+        return any(
+            self._is_open(each) for value in tiled.generic.inputs for each in makers(value, self.tiled)
+        )
 
     def _is_open(self, maker: Tiled) -> bool:
         return bool(self._open) and self._open[0] in maker.nests
@@ -136,6 +152,44 @@ class Nests:
             if traced.dims[dim] != maker.result_dim(nest) or traced.parts[dim] % nest.tiles:
                 return at
         return shared
+
+
+def _check(generic: Structured, loops: Sequence[TiledLoop]) -> None:
+    """``CompileError`` for loops that are not around equal tiles of an operation, each dim cut once.
+
+    Whether tiles are whole sticks is up to the layouts, which are chosen later.
+    """
+    cut: dict[int, TiledLoop] = {}
+    for loop in loops:
+        what = f"loop {loop.loop} cuts dim {loop.dim}"
+        if loop.dim >= len(generic.extents):
+            raise fail(
+                generic.op, f"{what}, but the iteration dims of this operation are {_numbers(generic)}"
+            )
+        size = generic.extents[loop.dim]
+        if size % loop.tiles:
+            reason = f"{what} of {size} elements into {loop.tiles} tiles, but {loop.tiles} does not divide it"
+            raise fail(generic.op, reason)
+        if (outer := cut.setdefault(loop.dim, loop)) is not loop:
+            raise fail(generic.op, f"{what}, which loop {outer.loop} around it cuts already")
+        if loop.dim not in generic.reduced and (outer := _reducing(generic, cut.values())) is not None:
+            reason = f"{what} inside of loop {outer.loop}, which cuts the reduced dim {outer.dim}"
+            raise fail(generic.op, f"{reason}; loops over reduced dims are inside of the others")
+    iterations, most = math.prod(loop.tiles for loop in loops), device().loop_iterations
+    if iterations > most:
+        nest = " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
+        raise fail(
+            generic.op, f"the loops {nest} have {iterations} iterations; a loop nest has at most {most}"
+        )
+
+
+def _reducing(generic: Structured, loops: Iterable[TiledLoop]) -> TiledLoop | None:
+    """A loop over a reduced dim."""
+    return next((loop for loop in loops if loop.dim in generic.reduced), None)
+
+
+def _numbers(generic: Structured) -> str:
+    return ", ".join(f"{dim} of {size}" for dim, size in enumerate(generic.extents)) or "none"
 
 
 @dataclass(frozen=True)
@@ -192,3 +246,42 @@ def makers(value: ir.Value, tiled: dict[ir.Value, Tiled]) -> Iterator[Tiled]:
             yield tiled[each]
         elif (op := defining_op(each)) is not None:
             pending += op.operands
+
+
+def check_running(nests: Nests) -> None:
+    """``CompileError`` where loops would make online softmax wrong.
+
+    In the loop that reduces to a running maximum its readers, and theirs, are relative to the maximum so far. They
+    are right in that iteration alone, and a sum of them over the loop is if it is rescaled.
+    """
+    running = {each.running: each for each in nests.tiled.values() if each.running is not None}
+    relative: dict[ir.Value, set[Nest]] = {}
+    for each in nests.tiled.values():
+        own = relative[each.result] = set()
+        for maker in (maker for value in each.generic.inputs for maker in makers(value, nests.tiled)):
+            own |= _reduced(maker) & each.nests.keys() if maker.running is not None else set()
+            if relative[maker.result] - each.nests.keys():
+                raise fail(each.op, _text(each, "reads it outside of that loop"))
+            own |= relative[maker.result]
+        if each.rescaled is not None:
+            maximum = running.get(each.rescaled)
+            if maximum is None or _reduced(maximum) not in (_reduced(each), set()):
+                raise fail(each.op, _text(each, "is not in the loop of its maximum"))
+            own -= _reduced(each)
+        if own & _reduced(each):
+            raise fail(each.op, _text(each, "sums it up without the factors between maxima"))
+        if own and any(_is_no_operation(use.owner.operation) for use in each.result.uses):
+            raise fail(each.op, _text(each, "makes it, and it is read outside of that loop"))
+
+
+def _reduced(each: Tiled) -> set[Nest]:
+    return {nest for nest in each.nests if each.reduces(nest)}
+
+
+def _text(each: Tiled, what: str) -> str:
+    """One of the ways in which loops go wrong."""
+    return f"values of a loop are relative to the maximum so far, but '{each.generic.opcode}' {what}"
+
+
+def _is_no_operation(op: ir.Operation) -> bool:
+    return sdsc.OP not in op.attributes and op.name not in VIEWS

@@ -9,7 +9,7 @@ from spyre_mlir.dialects.hints import TILING
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._tile_loops import LoopWriter
-from spyre_mlir.passes._tile_nests import Nest, Nests
+from spyre_mlir.passes._tile_nests import Nest, Nests, check_running
 from spyre_mlir.passes.base import Pass
 
 
@@ -38,6 +38,7 @@ class CoarseTiling(Pass):
             if not any(TILING in op.operation.attributes for op in block.operations):
                 continue
             nests = Nests(block)
+            check_running(nests)
             for item in nests.items:
                 if isinstance(item, Nest):
                     self._tell(item)

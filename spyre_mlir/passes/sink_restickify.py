@@ -19,7 +19,7 @@ from spyre_mlir.layout.space import refined
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import core_map
-from spyre_mlir.passes._loops import executions
+from spyre_mlir.passes._loops import LOOP, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._pins import pins_of
@@ -50,6 +50,8 @@ class SinkRestickify(Pass):
     def run(self, module: ir.Operation) -> None:
         room = usable_lx_bytes(self.lx_frac_avail) // 2
         for func in functions(module):
+            if not any(op.operation.name == LOOP for op in func.regions[0].blocks[0].operations):
+                continue
             usage = Usage(func)
             for user in usage.ops:
                 if user.op.name == "stick.restickify" and user.executions == 1:

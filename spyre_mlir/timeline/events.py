@@ -118,12 +118,16 @@ class Event:
 
 @dataclass(frozen=True)
 class Skip:
-    """From ``begin`` to ``end`` the jobs at ``positions`` do ``times`` more what they did just before."""
+    """From ``begin`` to ``end`` the jobs at ``positions`` do ``times`` more what they did just before.
+
+    ``bytes`` are those that move meanwhile.
+    """
 
     begin: int
     end: int
     times: int
     positions: tuple[int, ...]
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -197,12 +201,16 @@ def counted(program: Program, times: int = 1) -> Iterator[tuple[Job, int]]:
 
 @dataclass
 class _Machine:
-    """When each engine is free: ``cores`` from now on, ``before`` them when the last job had not begun."""
+    """When each engine is free: ``cores`` from now on, ``before`` them when the last job had not begun.
+
+    ``moved`` are the bytes so far.
+    """
 
     memory: int = 0
     cores: int = 0
     before: int = 0
     store: int = 0
+    moved: int = 0
     visible: dict[Hashable, int] = field(default_factory=dict)
     made: Run = field(default_factory=Run)
 
@@ -248,6 +256,7 @@ class _Machine:
         )
         self._count(job, body, end, free, by_memory=memory > body + job.compute)
         self.before, self.cores, self.memory = self.cores, free, memory
+        self.moved += job.load_bytes + job.store_bytes
         if job.target is not None:
             self.store = self.visible[job.target] = visible
 
@@ -282,16 +291,17 @@ class _Machine:
     def _repeat(self, repeat: Repeat) -> None:
         """Run a body until the machine is in a state in which it was before an iteration, then skip ahead."""
         positions = tuple(dict.fromkeys(job.position for job, runs in counted(repeat.body) if runs))
-        seen: dict[Hashable, tuple[int, int, dict[int, Shares]]] = {}
+        seen: dict[Hashable, tuple[int, int, int, dict[int, Shares]]] = {}
         left = repeat.count
         while left:
             state = self._state()
             if state in seen:
-                at, begun, shares = seen.pop(state)
+                at, begun, moved, shares = seen.pop(state)
                 times, left = divmod(left, at - left)
-                self._skip(times, self.cores - begun, positions, shares)
+                self._skip(times, self.cores - begun, self.moved - moved, positions, shares)
                 continue
-            seen[state] = left, self.cores, {at: self.made.shares.get(at, Shares()) for at in positions}
+            shares = {at: self.made.shares.get(at, Shares()) for at in positions}
+            seen[state] = left, self.cores, self.moved, shares
             self.run(repeat.body)
             left -= 1
 
@@ -306,12 +316,18 @@ class _Machine:
             ),
         )
 
-    def _skip(self, times: int, period: int, positions: tuple[int, ...], since: dict[int, Shares]) -> None:
-        """Let as much time pass as ``times`` more periods take, ``since`` being the shares when the last began."""
+    def _skip(
+        self, times: int, period: int, moved: int, positions: tuple[int, ...], since: dict[int, Shares]
+    ) -> None:
+        """Let as much time pass as ``times`` more periods take, ``since`` being the shares when the last began.
+
+        ``moved`` are the bytes of a period.
+        """
         if not times:
             return
         shift = times * period
-        self.made.skips.append(Skip(self.cores, self.cores + shift, times, positions))
+        self.made.skips.append(Skip(self.cores, self.cores + shift, times, positions, times * moved))
+        self.moved += times * moved
         for at in positions:
             now = self.made.shares[at]
             self.made.shares[at] = now.plus(now.plus(since[at], -1), times)

@@ -158,12 +158,22 @@ class JobBuilder:
 
 
 def _part(visit: Visit, number: int, buffer: str) -> Hashable:
-    """Where an operand begins, and for each loop that moves it whether this is the first iteration."""
+    """Where an operand begins, and for each loop that moves it whether this is the first iteration.
+
+    Loops side by side that move in the same way go over the same parts.
+    """
     operand = visit.step.design.operands[number]
-    begin = operand.start[0] if operand.memory == "lx" else visit.step.values[operand.start[0]]
+    if operand.memory == "lx":
+        return buffer, operand.start[0]
+    begin = visit.step.values[operand.start[0]]
+    factors = dict(begin.terms)
     passes = zip(visit.step.loops, visit.firsts, strict=True)
-    moving = _moving(visit, number)
-    return buffer, begin, *(first for loop, first in passes if loop in moving)
+    moves = (
+        (factors[loop.atom], loop.lower, loop.upper, loop.step, first)
+        for loop, first in passes
+        if loop.atom in factors
+    )
+    return buffer, begin.offset, *moves
 
 
 def _moving(visit: Visit, number: int) -> list[Range]:

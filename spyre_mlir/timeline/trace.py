@@ -122,7 +122,7 @@ class _Writer:
 
     def loops(self) -> Iterator[Json]:
         for skip in self.timeline.run.skips:
-            told = {"operations": list(skip.positions)}
+            told = {"operations": list(skip.positions), "bytes": skip.bytes}
             yield from _bar(self.loop_process, 1, f"{skip.times} times more", skip.begin, skip.end, told)
 
     def flows(self) -> Iterator[Json]:

@@ -1,6 +1,8 @@
-"""Small good bundles for tests: an add on two cores, a reduction over the stick in LX, a loop of tiles."""
+"""Small good bundles for tests: an add on two cores, a reduction over the stick in LX, loops of tiles."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from spyre_mlir.bundle.model import (
     INPUT,
@@ -234,4 +236,45 @@ def loop_bundle(tiles: int = 8) -> Bundle:
     )
 
 
-GOOD = {"add": add_bundle, "reduction": reduction_bundle, "loop": loop_bundle}
+def accumulating_bundle(tiles: int = 8) -> Bundle:
+    """z = the sum over tiles of abs(x), x being (tiles * 128, 256) fp16: abs(x) of a tile and the sum so far lie in LX.
+
+    The first tile begins the sum, before the loop over the others.
+    """
+    rows = tiles * 128
+    tile_bytes, core_bytes = 128 * STICK_BYTES, 64 * 4 * STICK_BYTES
+    x_first, x_tile = (operand(INPUT, "mb out", start, gap={"mb": rows - 128}) for start in ((-1, -2), (-3, -4)))
+    a, total = operand(OUTPUT, "mb out", (0, 0)), operand(OUTPUT, "mb out", (core_bytes, core_bytes))
+    designs = [
+        two_core_design(0, "abs", (x_first, total)),
+        two_core_design(1, "abs", (x_tile, a)),
+        two_core_design(2, "add", (replace(a, role=INPUT), replace(total, role=KERNEL), total)),
+        two_core_design(3, "identity", (replace(total, role=INPUT), operand(OUTPUT, "mb out", (-5, -6)))),
+    ]
+    advance = [Apply(f"x_tile_{core}", ("i",), (f"x_{core}",), (tile_bytes, 1)) for core in range(2)]
+    body = (
+        *advance,
+        Execute("sdsc_1.json", _names("x_tile"), (-3, -4)),
+        Execute("sdsc_2.json", (), ()),
+    )
+    statements = [
+        *per_core_addresses("x", "arg0", tile_bytes // 2),
+        *per_core_addresses("z", "arg1", tile_bytes // 2),
+        IndexConstant("one", 1),
+        IndexConstant("tiles", tiles),
+        Execute("sdsc_0.json", _names("x"), (-1, -2)),
+        Loop("i", "one", "tiles", "one", body),
+        Execute("sdsc_3.json", _names("z"), (-5, -6)),
+    ]
+    x, z = argument("x", "input", "arg0", rows, 256), argument("z", "result", "arg1", 128, 256)
+    buffers = (
+        Buffer("x", "arg0", 0, x.bytes),
+        Buffer("a", "lx", 0, core_bytes),
+        Buffer("total", "lx", core_bytes, core_bytes),
+        Buffer("z", "arg1", 0, z.bytes),
+    )
+    uses = (("x", "total"), ("x", "a"), ("a", "total", "total"), ("total", "z"))
+    return _bundle("arg0 arg1", statements, designs, Manifest((x, z), buffers, uses))
+
+
+GOOD = {"add": add_bundle, "reduction": reduction_bundle, "loop": loop_bundle, "accumulator": accumulating_bundle}

@@ -195,7 +195,7 @@ def test_lx_ends_where_the_backend_begins():
 def test_a_program_runs_in_the_lx_that_it_was_planned_for():
     """1,835,008 bytes fit LX only where the backend keeps nothing; the simulator is told so too."""
     x = torch.ones(512, 1792, dtype=torch.float16)
-    options = {"sencores": 1, "lx_planning": True, "verify_each": True}
+    options = {"sencores": 1, "lx_planning": True, "verify_each": True, "tile_for_lx": False}
     program = spyre_mlir.compile(lambda x: torch.exp(x).abs(), (x,), lx_frac_avail=0.0, **options)
     assert any(buffer.base == "lx" for buffer in program.bundle.manifest.buffers)
     program(x)
