@@ -175,6 +175,8 @@ def _kind(value: ir.Value) -> str:
     if not isinstance(value.owner, ir.Block):
         return "input"
     func = value.owner.owner.operation
+    if "arg_attrs" not in func.attributes:
+        return "input"
     named = ir.DictAttr(ir.ArrayAttr(func.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
     return ir.StringAttr(named[sdsc.HOST].kind).value if sdsc.HOST in named else "input"
 

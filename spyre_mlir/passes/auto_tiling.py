@@ -53,7 +53,7 @@ class AutoTiling(Pass):
             ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
             if self.spans:
                 self._for_spans(ops, trials)
-            if self.spills:
+            if self.spills and room:
                 self._for_lx(ops, trials, room)
 
     # -- spans ----------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from spyre_mlir.bundle.context import Context, Step
 from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, Operand
 from spyre_mlir.bundle.validate import sound_context
-from spyre_mlir.report.lx_map import LxMap, MapStep, lx_map_of
+from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
 from spyre_mlir.timeline import Timeline, timeline_of
 from spyre_mlir.timeline.of_design import works_of
 
@@ -113,6 +113,7 @@ class _Collector:
         for number, buffer in enumerate(buffers):
             facts |= self._operand(step, number, self.context.buffers[buffer])
         facts |= {
+            "iterations": iterations_text(shown.loops),
             "runs": shown.runs,
             READ: execution.read_bytes,
             WRITTEN: execution.written_bytes,
@@ -187,6 +188,7 @@ class _Collector:
         cores = [each.step.cores for each in operations]
         return {
             "operations": len(operations),
+            "loops": len(self.map.loops),
             "runs of operations": sum(each.step.runs for each in operations),
             "restickifies": sum(each.is_restickify for each in self.timeline.executions),
             "cores in the mean": sum(cores) / max(len(cores), 1),

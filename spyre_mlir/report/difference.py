@@ -28,6 +28,7 @@ from spyre_mlir.report.bundle_facts import (
 #: Facts that are not told where one of those behind them differs, which says more.
 _FOLLOWS = {
     "core map": (CORES, "slices"),
+    "runs": ("iterations",),
     "loops": ("device size", "host type"),
     "device strides": ("device size", "host type"),
     "bounds": ("device size", "host type"),

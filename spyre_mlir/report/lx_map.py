@@ -11,6 +11,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from spyre_mlir.bundle.context import Context, Range, Step, Tree
 from spyre_mlir.bundle.model import Buffer, Bundle
@@ -34,8 +35,9 @@ _COPY = "identity"
 
 @dataclass(frozen=True)
 class MapStep:
-    """One execute, which runs ``runs`` times on the cores 0 to ``cores`` - 1.
+    """One execute, which runs once per iteration of the ``loops`` around it on the cores 0 to ``cores`` - 1.
 
+    ``loops`` are their numbers of iterations, the outermost first.
     ``source`` is the line that its design comes from, empty where the bundle does not know. ``sharing`` steps
     have this design, which carries the line of the first of them.
     """
@@ -44,8 +46,12 @@ class MapStep:
     opcode: str
     source: str
     cores: int
-    runs: int
+    loops: tuple[int, ...]
     sharing: int
+
+    @property
+    def runs(self) -> int:
+        return prod(self.loops)
 
     @property
     def category(self) -> str:
@@ -151,6 +157,17 @@ class LxMap:
         """The buffers in LX by their first step."""
         return sorted((buffer for chain in self.chains for buffer in chain), key=lambda each: each.first)
 
+    def nests(self) -> list[tuple[int, ...]]:
+        """The iterations of each loop that has no other inside, those of the loops around it first."""
+        found: list[tuple[int, ...]] = []
+        around: list[int] = []
+        for number, loop in enumerate(self.loops):
+            around[loop.depth :] = [loop.count]
+            following = self.loops[number + 1].depth if number + 1 < len(self.loops) else 0
+            if following <= loop.depth:
+                found.append(tuple(around))
+        return found
+
     @property
     def spilled_traffic(self) -> int:
         return sum(buffer.traffic for buffer in self.spilled)
@@ -177,6 +194,11 @@ class LxMap:
                     shared = number > 0 and step == buffer.first
                     load[step] += 0 if shared else buffer.bytes
         return Occupancy(tuple(load), tuple(high_water))
+
+
+def iterations_text(loops: Iterable[int]) -> str:
+    """``8 x 3``: the iterations of loops in one another, outermost first."""
+    return " x ".join(f"{count:,}" for count in loops)
 
 
 def lx_map(bundle: Bundle, lx_backend_fraction: float | None = None) -> LxMap:
@@ -229,7 +251,7 @@ class _Builder:
                 opcode=step.design.opcode,
                 source=step.design.source,
                 cores=step.design.cores,
-                runs=step.runs,
+                loops=tuple(loop.count for loop in step.loops),
                 sharing=sharing[step.execute.filename],
             )
             for step in self.steps

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from spyre_mlir.report.lx_map import CATEGORIES, LxMap, MapStep, Occupancy, PlacedBuffer
+from spyre_mlir.report.lx_map import CATEGORIES, LxMap, MapStep, Occupancy, PlacedBuffer, iterations_text
 from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
 
 #: Pixels: a line of text, the labels of an axis, what fits a laptop's screen with the space around it.
@@ -273,9 +273,15 @@ def _upright(page: Page, kind: str, x: float, y: float, text: str, anchor: str) 
 
 def _step_text(step: MapStep) -> str:
     lines = [f"step {step.position}: {step.opcode} on {_count(step.cores, 'core')}"]
-    lines += [f"runs {step.runs:,} times"] if step.runs != 1 else []
+    lines += [runs_text(step)] if step.loops else []
     lines += [_source_text(step)] if step.source else []
     return "\n".join(lines)
+
+
+def runs_text(step: MapStep) -> str:
+    """How often a step in loops runs."""
+    nested = f", in {iterations_text(step.loops)} iterations" if len(step.loops) > 1 else ""
+    return f"runs {_count(step.runs, 'time')}{nested}"
 
 
 def _source_text(step: MapStep) -> str:

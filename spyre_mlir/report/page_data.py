@@ -32,7 +32,7 @@ _MOST_EVENTS, _FINEST = 10_000, 20_000
 _LOCATION = re.compile(r"(.*?):(\d+)(?::(\d+))?")
 
 _OPERATION = (
-    "$opcode", "$category", "cores", "$slices", "runs", "ps", "alonePs", "$bound", "read", "written", "spilled",
+    "$opcode", "$category", "cores", "$slices", "runs", "$iterations", "ps", "alonePs", "$bound", "read", "written", "spilled",
     "file", "line", "column", "sharing", "$design", "firstLine", "lastLine", "$text", "operands", "remarks",
 )  # fmt: skip
 _OPERAND = ("buffer", "$name", "$layout", "$format", "$place", "$owners", "bytes")
@@ -130,6 +130,7 @@ class _Writer:
             operation.cores,
             operation.slices,
             operation.runs,
+            operation.iterations,
             execution.shares.total,
             execution.alone_ps,
             execution.bound_by,

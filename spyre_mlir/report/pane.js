@@ -22,11 +22,11 @@ const tableOf = (heads, rows) => {
 };
 
 const told = (operation) => {
-  const {cores, slices, ps, alonePs, runs, bound, read, written, spilled} = operation;
+  const {cores, slices, ps, alonePs, runs, iterations, bound, read, written, spilled} = operation;
   const moved = `${digits(read)} bytes read, ${digits(written)} written`;
   return terms([
     ["cores", slices ? `${cores}: ${slices}` : String(cores)],
-    ["time", `${microseconds(ps)} in ${plural(runs, "run")}; alone it takes ${microseconds(alonePs)}`],
+    ["time", `${microseconds(ps)} in ${plural(runs, "run")}${iterations && `, ${iterations} iterations`}; alone it takes ${microseconds(alonePs)}`],
     ["bound by", bound],
     ["device memory", `${moved}, ${digits(spilled)} of them of spilled buffers`],
   ]);

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from spyre_mlir.bundle.model import Bundle, Design
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts, slices_text
-from spyre_mlir.report.lx_map import LxMap
+from spyre_mlir.report.lx_map import LxMap, iterations_text
 from spyre_mlir.timeline import Execution, Timeline
 from spyre_mlir.timeline.roofline import Roofline, of_program, rooflines
 
@@ -52,6 +52,11 @@ class Operation:
     @property
     def runs(self) -> int:
         return self.told.step.runs
+
+    @property
+    def iterations(self) -> str:
+        """``8 x 3``: those of the loops around it, outermost first; empty if there is none."""
+        return iterations_text(self.told.step.loops)
 
     @property
     def slices(self) -> str:

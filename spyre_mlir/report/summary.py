@@ -10,7 +10,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.report.lx_map import LxMap, SpilledBuffer
+from spyre_mlir.report.lx_map import LxMap, SpilledBuffer, iterations_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.simulator.statistics import Statistics
 from spyre_mlir.target.device import device
@@ -29,6 +29,7 @@ def summarize(facts: ProgramFacts, compile_seconds: float, statistics: Statistic
     """The summary as lines of text; ``statistics`` are those of the last run, which the plan is compared with."""
     rows = [
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
+        *_loops(facts.map),
         ("cores", _cores([each.cores for each in facts.operations])),
         *_traffic(facts),
         *(_simulated(facts, statistics) if statistics is not None else ()),
@@ -49,6 +50,17 @@ def table(rows: Sequence[Row]) -> str:
 
 
 # -- operations --------------------------------------------------------------------------------------------
+
+
+def _loops(map_: LxMap) -> Iterator[Row]:
+    """How many loops there are, and the iterations of those in one another."""
+    if not map_.loops:
+        return
+    nests = map_.nests()
+    words = list(map(iterations_text, nests[:MOST_NAMED]))
+    if len(nests) > MOST_NAMED:
+        words.append(f"{len(nests) - MOST_NAMED:,} more")
+    yield from _wrapped("loops", f"{len(map_.loops):,}: {', '.join(words)} iterations")
 
 
 def _cores(used: Sequence[int]) -> str:

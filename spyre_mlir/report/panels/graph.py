@@ -9,9 +9,9 @@ from html import escape
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, BufferFacts, operand_name
 from spyre_mlir.report.html import WIDTH, anchor, bytes_text, count, figure, fitting, legend, time_text
 from spyre_mlir.report.lanes import Lane, lanes
-from spyre_mlir.report.lx_picture import FILLS
+from spyre_mlir.report.lx_picture import FILLS, runs_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
-from spyre_mlir.report.svg import Page
+from spyre_mlir.report.svg import CHARACTER, Page
 
 #: More operations than these are a table only.
 LARGEST = 300
@@ -36,7 +36,7 @@ def panel(facts: ProgramFacts) -> str:
         )
     note = (
         "<p>Time goes down. A lane is a buffer, from the operation that writes it to the one that reads it last; a"
-        " circle is where an argument is read first. Hover for layouts, addresses and reasons, or use the arrow keys."
+        " circle is where an argument is read first; × 8 is an operation that loops run 8 times. Hover for layouts, addresses and reasons, or use the arrow keys."
         " A click on an operation shows all about it.</p>"
     )
     return f'{note}<div class="scroll" tabindex="-1">{figure(_Drawing(facts).draw(), "Program graph", walk=True)}</div>'
@@ -82,9 +82,11 @@ class _Drawing:
         page.rectangle("ground", self.left, top, WIDTH - self.left, _ROW)
         page.rectangle("node", self.left, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
         base = top + _ROW / 2 + 4
-        page.text(
-            self.left + 7, base, fitting(f"{operation.position}  {operation.opcode}", _OPCODE - 12), "inside"
-        )
+        times = f"× {operation.runs:,}" if operation.iterations else ""
+        room = _OPCODE - 12 - len(times) * CHARACTER
+        page.text(self.left + 7, base, fitting(f"{operation.position}  {operation.opcode}", room), "inside")
+        if times:
+            page.text(self.left + _OPCODE - 5, base, times, "inside", "end")
         split = f"{operation.cores}: {operation.slices}" if operation.slices else f"{operation.cores}"
         page.text(self.slices, base, fitting(split, self.names - self.slices - 8))
         *operands, result = operation.told.buffers
@@ -154,7 +156,7 @@ class _Drawing:
 def _operation_text(operation: Operation) -> str:
     split = f": {operation.slices}" if operation.slices else ""
     lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
-    lines += [f"runs {operation.runs:,} times"] if operation.runs != 1 else []
+    lines += [runs_text(operation.told.step)] if operation.iterations else []
     lines += [f"{time_text(operation.execution.total_ns)}, bound by {operation.execution.bound_by}"]
     lines += [f"reads {bytes_text(operation.read_bytes)}, writes {bytes_text(operation.written_bytes)}"]
     return "\n".join([*lines, *([operation.source] if operation.source else [])])

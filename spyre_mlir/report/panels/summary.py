@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from spyre_mlir.report.html import bytes_text, count, time_text
+from spyre_mlir.report.lx_map import iterations_text
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.timeline.events import PARTS
 
@@ -21,6 +22,8 @@ def panel(facts: ProgramFacts) -> str:
 
 def _cards(facts: ProgramFacts) -> Iterator[tuple[str, str, str]]:
     yield "operations", f"{len(facts.operations):,}", _opcodes(facts)
+    if facts.map.loops:
+        yield "loops", f"{len(facts.map.loops):,}", _loops(facts)
     yield "cores", *_cores(facts)
     yield "device memory traffic", bytes_text(facts.traffic), _traffic(facts)
     yield "lower bound", bytes_text(facts.argument_bytes), _lower_bound(facts)
@@ -41,6 +44,12 @@ def _opcodes(facts: ProgramFacts) -> str:
     first, more = facts.opcodes[:6], facts.opcodes[6:]
     names = [f"{number} {name}" for name, number in first]
     return ", ".join(names + ([f"{sum(number for _, number in more)} others"] if more else []))
+
+
+def _loops(facts: ProgramFacts) -> str:
+    nests = [f"{iterations_text(nest)} iterations" for nest in facts.map.nests()]
+    first, more = nests[:6], nests[6:]
+    return ", ".join(first + ([f"{len(more)} others"] if more else []))
 
 
 def _cores(facts: ProgramFacts) -> tuple[str, str]:
