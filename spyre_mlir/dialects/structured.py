@@ -178,6 +178,25 @@ def device_op(
     return made.result
 
 
+def rebuilt(
+    generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[int] | None = None
+) -> ir.Value:
+    """The same device operation on other inputs, of other iteration extents if given; it keeps its history."""
+    made = device_op(
+        generic.opcode,
+        inputs,
+        generic.maps[:-1],
+        generic.extents if extents is None else extents,
+        element_of(generic.result),
+        location=generic.op.location,
+        reduced=generic.reduced,
+        result_map=generic.maps[-1],
+        constants=sdsc.constants_of(generic.op),
+    )
+    sdsc.inherit(maker_of(made), generic.op)
+    return made
+
+
 def _iterators(rank: int, reduced: frozenset[int]) -> ir.Attribute:
     names = ["reduction" if dim in reduced else "parallel" for dim in range(rank)]
     return ir.Attribute.parse("[" + ", ".join(f"#linalg.iterator_type<{name}>" for name in names) + "]")

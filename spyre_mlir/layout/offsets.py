@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -49,3 +49,36 @@ class Offsets:
 def _between(first: int, last: int, step: int) -> Offsets:
     """From ``first`` to ``last``, which is a multiple of ``step`` away."""
     return Offsets(first, step, (last - first) // step + 1) if last > first else Offsets(first)
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index in loops: all that it can be, and how far it goes on per iteration of each loop.
+
+    ``moves`` is by loop, without zeros; None where the index does not go on in equal steps.
+    """
+
+    offsets: Offsets
+    moves: Mapping[Hashable, int] | None = field(default_factory=dict)
+
+    def __add__(self, other: Index) -> Index:
+        if self.moves is None or other.moves is None:
+            return Index(self.offsets + other.offsets, None)
+        total = dict(self.moves)
+        for loop, step in other.moves.items():
+            total[loop] = total.get(loop, 0) + step
+        return Index(self.offsets + other.offsets, _without_zeros(total))
+
+    def __mul__(self, factor: int) -> Index:
+        moves = None if self.moves is None else _without_zeros({k: v * factor for k, v in self.moves.items()})
+        return Index(self.offsets * factor, moves)
+
+    def __floordiv__(self, divisor: int) -> Index:
+        return Index(self.offsets // divisor, None if self.moves else self.moves)
+
+    def __mod__(self, modulus: int) -> Index:
+        return Index(self.offsets % modulus, None if self.moves else self.moves)
+
+
+def _without_zeros(moves: dict[Hashable, int]) -> dict[Hashable, int]:
+    return {loop: step for loop, step in moves.items() if step}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from spyre_mlir.layout.offsets import Offsets
+from spyre_mlir.layout.offsets import Index, Offsets
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
 
@@ -124,88 +124,33 @@ def induction(loop: ir.Operation) -> Offsets:
     return variable
 
 
-def linear_of(value: ir.Value) -> dict[ir.Value, int] | None:
-    """How far an index moves per step of each loop's variable; None where it is no linear function of them.
-
-    Constants move by nothing, so what is left out is the number at the first iterations (``offsets_of``).
-    """
-    owner = value.owner
-    if isinstance(owner, ir.Block):
-        return {value: 1} if owner.owner.operation.name == LOOP else None
-    op = owner.operation
-    if op.name == "arith.constant":
-        return {}
-    operands = [linear_of(operand) for operand in op.operands]
-    if any(each is None for each in operands):
-        return None
-    known = [each for each in operands if each is not None]
-    if op.name == "affine.apply":
-        map_ = ir.AffineMapAttr(op.attributes["map"]).value
-        return _linear_expression(map_.results[0], known, map_.n_dims)
-    if op.name in ("arith.addi", "arith.subi"):
-        return _sum(known[0], known[1], 1 if op.name == "arith.addi" else -1)
-    if op.name == "arith.muli":
-        factors = [_constant(operand) for operand in op.operands]
-        return _scaled_by(known, factors)
-    return None
-
-
-def _linear_expression(
-    expression: ir.AffineExpr, operands: list[dict[ir.Value, int]], dims: int
-) -> dict[ir.Value, int] | None:
-    if isinstance(expression, ir.AffineConstantExpr):
-        return {}
-    if isinstance(expression, ir.AffineDimExpr):
-        return operands[expression.position]
-    if isinstance(expression, ir.AffineSymbolExpr):
-        return operands[dims + expression.position]
-    left, right = (_linear_expression(side, operands, dims) for side in (expression.lhs, expression.rhs))
-    if left is None or right is None:
-        return None
-    if isinstance(expression, ir.AffineAddExpr):
-        return _sum(left, right, 1)
-    if isinstance(expression, ir.AffineMulExpr):
-        factors = [
-            side.value if isinstance(side, ir.AffineConstantExpr) else None
-            for side in (expression.lhs, expression.rhs)
-        ]
-        return _scaled_by([left, right], factors)
-    return {} if not left and not right else None
-
-
-def _sum(left: dict[ir.Value, int], right: dict[ir.Value, int], sign: int) -> dict[ir.Value, int]:
-    total = dict(left)
-    for variable, factor in right.items():
-        total[variable] = total.get(variable, 0) + sign * factor
-    return {variable: factor for variable, factor in total.items() if factor}
-
-
-def _scaled_by(sides: list[dict[ir.Value, int]], constants: list[int | None]) -> dict[ir.Value, int] | None:
-    """The product of two sides; one of them has to be a constant."""
-    for side, factor in ((sides[0], constants[1]), (sides[1], constants[0])):
-        if factor is not None:
-            return {variable: own * factor for variable, own in side.items() if own * factor}
-    return None
-
-
-def _constant(value: ir.Value) -> int | None:
-    known = offsets_of(value)
-    return known.first if known is not None and known.count == 1 else None
-
-
 def offsets_of(value: ir.Value) -> Offsets | None:
     """All that an index can be, from the bounds of loops; None where that is not known."""
+    index = index_of(value)
+    return None if index is None else index.offsets
+
+
+def index_of(value: ir.Value) -> Index | None:
+    """An index in terms of the variables of loops; None where it depends on something else."""
     owner = value.owner
     if isinstance(owner, ir.Block):
         loop = owner.owner.operation
-        return _induction(loop) if loop.name == LOOP and ir.BlockArgument(value).arg_number == 0 else None
+        return _variable(loop) if loop.name == LOOP and ir.BlockArgument(value).arg_number == 0 else None
     op = owner.operation
     if op.name == "arith.constant":
-        return Offsets(ir.IntegerAttr(op.attributes["value"]).value)
-    operands = [offsets_of(operand) for operand in op.operands]
+        return Index(Offsets(ir.IntegerAttr(op.attributes["value"]).value))
+    operands = [index_of(operand) for operand in op.operands]
     if op.name == "affine.apply":
-        return _affine(ir.AffineMapAttr(op.attributes["map"]).value, operands)
+        map_ = ir.AffineMapAttr(op.attributes["map"]).value
+        return _evaluate(map_.results[0], operands, map_.n_dims)
     return _arithmetic(op.name, operands)
+
+
+def _variable(loop: ir.Operation) -> Index | None:
+    numbers = _induction(loop)
+    if numbers is None:
+        return None
+    return Index(numbers, {body_block(loop).arguments[0]: numbers.step} if numbers.count > 1 else {})
 
 
 def _induction(loop: ir.Operation) -> Offsets | None:
@@ -217,7 +162,7 @@ def _induction(loop: ir.Operation) -> Offsets | None:
     return Offsets(numbers.start, numbers.step, len(numbers))
 
 
-def _arithmetic(name: str, operands: list[Offsets | None]) -> Offsets | None:
+def _arithmetic(name: str, operands: list[Index | None]) -> Index | None:
     if len(operands) != 2:
         return None
     left, right = operands
@@ -232,20 +177,16 @@ def _arithmetic(name: str, operands: list[Offsets | None]) -> Offsets | None:
     return None
 
 
-def _product(left: Offsets, right: Offsets) -> Offsets | None:
-    if right.count == 1:
-        return left * right.first
-    return right * left.first if left.count == 1 else None
+def _product(left: Index, right: Index) -> Index | None:
+    if right.offsets.count == 1:
+        return left * right.offsets.first
+    return right * left.offsets.first if left.offsets.count == 1 else None
 
 
-def _affine(map_: ir.AffineMap, operands: list[Offsets | None]) -> Offsets | None:
-    return _evaluate(map_.results[0], operands, map_.n_dims)
-
-
-def _evaluate(expression: ir.AffineExpr, operands: list[Offsets | None], dims: int) -> Offsets | None:
-    """The numbers of an affine expression; its symbols come after the ``dims``."""
+def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int) -> Index | None:
+    """The value of an affine expression; its symbols come after the ``dims``."""
     if isinstance(expression, ir.AffineConstantExpr):
-        return Offsets(expression.value)
+        return Index(Offsets(expression.value))
     if isinstance(expression, ir.AffineDimExpr):
         return operands[expression.position]
     if isinstance(expression, ir.AffineSymbolExpr):
@@ -257,8 +198,9 @@ def _evaluate(expression: ir.AffineExpr, operands: list[Offsets | None], dims: i
         return left + right
     if isinstance(expression, ir.AffineMulExpr):
         return _product(left, right)
-    if right.count != 1 or right.first <= 0:
+    divisor = right.offsets
+    if divisor.count != 1 or divisor.first <= 0:
         return None
     if isinstance(expression, ir.AffineModExpr):
-        return left % right.first
-    return left // right.first if isinstance(expression, ir.AffineFloorDivExpr) else None
+        return left % divisor.first
+    return left // divisor.first if isinstance(expression, ir.AffineFloorDivExpr) else None

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, shape_of
+from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, rebuilt, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import LOOP
 from spyre_mlir.passes._tile_nests import VIEWS, Nest, Nests, Tiled, makers, source_dims
@@ -213,18 +213,7 @@ class LoopWriter:
         extents = list(generic.extents)
         for nest, dim in each.nests.items():
             extents[dim] //= nest.tiles
-        value = device_op(
-            generic.opcode,
-            inputs,
-            generic.maps[:-1],
-            extents,
-            element_of(each.result),
-            location=each.op.location,
-            reduced=generic.reduced,
-            result_map=generic.maps[-1],
-            constants=sdsc.constants_of(each.op),
-        )
-        sdsc.inherit(maker_of(value), each.op)
+        value = rebuilt(generic, inputs, extents)
         if each in self.sums:
             before = self.sums[each]
             if each.rescaled in self.maxima:

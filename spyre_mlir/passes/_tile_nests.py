@@ -228,7 +228,8 @@ def source_dims(op: ir.Operation) -> list[int | None]:
     if op.name == "tensor.collapse_shape":
         source = shape_of(op.operands[0])
         return [next((dim for dim in group if source[dim] > 1), group[0]) for group in groups]
-    result, where = shape_of(op.results[0]), [None] * rank
+    result = shape_of(op.results[0])
+    where: list[int | None] = [None] * rank
     for source_dim, group in enumerate(groups):
         where[next((dim for dim in group if result[dim] > 1), group[0])] = source_dim
     return where

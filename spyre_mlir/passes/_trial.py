@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from spyre_mlir.cost.model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
@@ -12,6 +13,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import find
 from spyre_mlir.passes._memory import functions, is_in_lx
@@ -61,7 +63,7 @@ class Trials:
             return None
         return _price(Usage(functions(module)[0]))
 
-    def _passes(self) -> Iterator[tuple[str, dict[str, object]]]:
+    def _passes(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         cores, room = {"sencores": self.sencores}, {"lx_frac_avail": self.lx_frac_avail}
         yield from (("coarse-tiling", {}), ("choose-layouts", {}), ("resolve-padding", {}))
         yield from (("span-reduction", cores), ("work-distribution", cores), ("verify-divided", {}))
@@ -69,6 +71,11 @@ class Trials:
             (name, room) for name in ("align-divisions", "sink-restickify", "clone-outputs", "clone-inputs")
         )
         yield "scratchpad-planning", room
+
+
+def default_bytes(shape: Sequence[int], dtype: str) -> int:
+    """Bytes of a tensor in its default layout: what there is to go by before layouts are chosen."""
+    return StickLayout.for_tensor(tuple(shape), dtype).bytes
 
 
 def _price(usage: Usage) -> Price:

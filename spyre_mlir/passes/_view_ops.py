@@ -9,7 +9,7 @@ from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.offsets import Offsets
 from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose, applied
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._loops import induction, initial_of, linear_of, offsets_of
+from spyre_mlir.passes._loops import index_of, initial_of, offsets_of
 from spyre_mlir.passes._terms import fail
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose")
@@ -50,12 +50,11 @@ def moves_of(op: ir.Operation, whole: BufferView) -> dict[ir.Value, int]:
     moves: dict[ir.Value, int] = {}
     operands = list(op.operands)[len(op.operands) - len(slice_.moves) :]
     for operand, advance in zip(operands, slice_.advances(whole).values(), strict=True):
-        linear = linear_of(operand)
-        if linear is None or any(factor < 0 for factor in linear.values()):
+        index = index_of(operand)
+        if index is None or index.moves is None or any(step < 0 for step in index.moves.values()):
             raise fail(op, f"the offset of this '{op.name}' does not rise by equal steps per iteration")
-        for variable, factor in linear.items():
-            step = induction(variable.owner.owner.operation).step
-            moves[variable] = moves.get(variable, 0) + int(factor * step * advance)
+        for variable, step in index.moves.items():
+            moves[variable] = moves.get(variable, 0) + int(step * advance)
     return {variable: elements for variable, elements in moves.items() if elements}
 
 

@@ -10,13 +10,12 @@ from typing import ClassVar
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.division.slices import divisors
-from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._tile_nests import Nests, Tiled, makers
-from spyre_mlir.passes._trial import Price, Trials
+from spyre_mlir.passes._trial import Price, Trials, default_bytes
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop
@@ -160,7 +159,7 @@ def _may_be_out_of_reach(each: Tiled) -> bool:
 
 
 def _bytes(value: ir.Value) -> int:
-    return StickLayout.for_tensor(shape_of(value), element_of(value)).bytes
+    return default_bytes(shape_of(value), element_of(value))
 
 
 def _live_bytes(ops: Sequence[Tiled], cores: int) -> list[int]:

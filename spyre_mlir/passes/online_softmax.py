@@ -15,17 +15,17 @@ from spyre_mlir.dialects.structured import (
     device_op,
     element_of,
     maker_of,
+    rebuilt,
     shape_of,
     structured,
 )
 from spyre_mlir.division.slices import divisors
-from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Tiled
-from spyre_mlir.passes._trial import Price, Trials
+from spyre_mlir.passes._trial import Price, Trials, default_bytes
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -103,7 +103,7 @@ class OnlineSoftmax(Pass):
             if online:
                 self._rewrite(found, name)
             return online
-        scores = stick_bytes(shape_of(found.exp.result), element_of(found.exp.result))
+        scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result))
         if scores // self.sencores <= room // 2:
             return False
         ops = self._rewrite(found, name)
@@ -200,7 +200,7 @@ def _choices(
     *outer, keys = loops
     rows, sizes = outer[-1], shape_of(maximum.generic.inputs[0])
     grouped = len(outer) > 1
-    dense = 3 * stick_bytes((1, columns), "f16")
+    dense = 3 * default_bytes((1, columns), "f16")
     for groups in reversed(divisors(sizes[0], sizes[0])) if grouped else (1,):
         if grouped and not outer[0].allows(groups):
             continue
@@ -213,7 +213,7 @@ def _choices(
             parts = _fewest(rows, sizes[-2], together * row_bytes // cores, rows_room)
             if parts is None or parts in found:
                 continue
-            scores = together // parts * stick_bytes((1, sizes[-1]), "f16") // cores
+            scores = together // parts * default_bytes((1, sizes[-1]), "f16") // cores
             tiles = _fewest(keys, sizes[-1], scores, scores_room)
             if tiles is not None and max(groups, parts, tiles) > 1:
                 found[parts] = (groups, parts, tiles) if grouped else (parts, tiles)
@@ -257,19 +257,7 @@ def _known(generic: Structured | None) -> Structured:
 
 def _again(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value:
     """The same operation with another operand."""
-    made = device_op(
-        generic.opcode,
-        [new if value == old else value for value in generic.inputs],
-        generic.maps[:-1],
-        generic.extents,
-        element_of(generic.result),
-        location=generic.op.location,
-        reduced=generic.reduced,
-        result_map=generic.maps[-1],
-        constants=sdsc.constants_of(generic.op),
-    )
-    sdsc.inherit(maker_of(made), generic.op)
-    return made
+    return rebuilt(generic, [new if value == old else value for value in generic.inputs])
 
 
 def _row_dims(found: Attention) -> tuple[int, ...]:
@@ -389,8 +377,3 @@ def _is_zero(value: ir.Value) -> bool:
         return False
     attr = op.attributes["value"]
     return attr.is_splat and ir.FloatAttr(attr.get_splat_value()).value == 0
-
-
-def stick_bytes(shape: Sequence[int], dtype: str) -> int:
-    """Bytes of a tensor in its default layout."""
-    return StickLayout.for_tensor(tuple(shape), dtype).bytes

@@ -23,7 +23,7 @@ Fact = int | float | str
 Facts = Mapping[str, Fact]
 
 #: Names of facts that are told of what only one of two bundles has.
-CORES, READ, WRITTEN, TIME = "cores", "bytes read", "bytes written", "time (us)"
+CORES, ITERATIONS, READ, WRITTEN, TIME = "cores", "iterations", "bytes read", "bytes written", "time (us)"
 MEMORY, ADDRESS, BYTES = "memory", "address", "bytes"
 
 
@@ -113,7 +113,7 @@ class _Collector:
         for number, buffer in enumerate(buffers):
             facts |= self._operand(step, number, self.context.buffers[buffer])
         facts |= {
-            "iterations": iterations_text(shown.loops),
+            ITERATIONS: iterations_text(shown.loops),
             "runs": shown.runs,
             READ: execution.read_bytes,
             WRITTEN: execution.written_bytes,

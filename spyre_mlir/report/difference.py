@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.report.bundle_facts import (
     CORES,
+    ITERATIONS,
     BufferFacts,
     BundleFacts,
     Fact,
@@ -28,7 +29,7 @@ from spyre_mlir.report.bundle_facts import (
 #: Facts that are not told where one of those behind them differs, which says more.
 _FOLLOWS = {
     "core map": (CORES, "slices"),
-    "runs": ("iterations",),
+    "runs": (ITERATIONS,),
     "loops": ("device size", "host type"),
     "device strides": ("device size", "host type"),
     "bounds": ("device size", "host type"),

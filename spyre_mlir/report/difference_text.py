@@ -9,6 +9,7 @@ from spyre_mlir.report.bundle_facts import (
     ADDRESS,
     BYTES,
     CORES,
+    ITERATIONS,
     MEMORY,
     READ,
     TIME,
@@ -32,7 +33,7 @@ NOTES = (
 DifferingPair = Pair[OperationFacts] | Pair[BufferFacts]
 
 #: What is told of an operation or buffer that only one bundle has.
-TOLD_OF_OPERATION, TOLD_OF_BUFFER = (CORES, READ, WRITTEN, TIME), (MEMORY, ADDRESS, BYTES)
+TOLD_OF_OPERATION, TOLD_OF_BUFFER = (CORES, ITERATIONS, READ, WRITTEN, TIME), (MEMORY, ADDRESS, BYTES)
 _STATUSES = ("same", "changed", "only in A", "only in B")
 
 
@@ -79,10 +80,11 @@ def _buffers(found: Difference) -> list[str]:
 
 
 def _told(pair: DifferingPair, of_one: Sequence[str]) -> str:
-    """What changed; of what only one bundle has, the facts of these names."""
+    """What changed; of what only one bundle has, the facts of these names that are not empty."""
     if pair.status == "changed":
         return "; ".join(f"{each.what} {fact(each.before)} -> {fact(each.after)}" for each in pair.changes)
-    return "; ".join(f"{what} {fact(pair.one.facts[what])}" for what in of_one)
+    told = ((what, pair.one.facts[what]) for what in of_one)
+    return "; ".join(f"{what} {fact(value)}" for what, value in told if value != "")
 
 
 # -- words, for the page too -------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ _MOST_EVENTS, _FINEST = 10_000, 20_000
 _LOCATION = re.compile(r"(.*?):(\d+)(?::(\d+))?")
 
 _OPERATION = (
-    "$opcode", "$category", "cores", "$slices", "runs", "$iterations", "ps", "alonePs", "$bound", "read", "written", "spilled",
-    "file", "line", "column", "sharing", "$design", "firstLine", "lastLine", "$text", "operands", "remarks",
+    "$opcode", "$category", "cores", "$slices", "runs", "$iterations", "ps", "alonePs", "$bound", "read", "written",
+    "spilled", "file", "line", "column", "sharing", "$design", "firstLine", "lastLine", "$text", "operands", "remarks",
 )  # fmt: skip
 _OPERAND = ("buffer", "$name", "$layout", "$format", "$place", "$owners", "bytes")
 _BUFFER = ("$name", "$memory", "address", "bytes", "read", "written", "$reasons")

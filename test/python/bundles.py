@@ -243,7 +243,9 @@ def accumulating_bundle(tiles: int = 8) -> Bundle:
     """
     rows = tiles * 128
     tile_bytes, core_bytes = 128 * STICK_BYTES, 64 * 4 * STICK_BYTES
-    x_first, x_tile = (operand(INPUT, "mb out", start, gap={"mb": rows - 128}) for start in ((-1, -2), (-3, -4)))
+    x_first, x_tile = (
+        operand(INPUT, "mb out", start, gap={"mb": rows - 128}) for start in ((-1, -2), (-3, -4))
+    )
     a, total = operand(OUTPUT, "mb out", (0, 0)), operand(OUTPUT, "mb out", (core_bytes, core_bytes))
     designs = [
         two_core_design(0, "abs", (x_first, total)),
@@ -277,4 +279,9 @@ def accumulating_bundle(tiles: int = 8) -> Bundle:
     return _bundle("arg0 arg1", statements, designs, Manifest((x, z), buffers, uses))
 
 
-GOOD = {"add": add_bundle, "reduction": reduction_bundle, "loop": loop_bundle, "accumulator": accumulating_bundle}
+GOOD = {
+    "add": add_bundle,
+    "reduction": reduction_bundle,
+    "loop": loop_bundle,
+    "accumulator": accumulating_bundle,
+}

@@ -129,9 +129,7 @@ def test_the_first_iteration_does_not_read_what_the_second_writes(tiles):
         symbol_ids=(-3, -4, -7, -8, -5, -6),
     )
     bundle = replace(
-        program(
-            loop(good, body=(*body, *ahead, run)), "tiles", IndexConstant("tiles", tiles - 1)
-        ),
+        program(loop(good, body=(*body, *ahead, run)), "tiles", IndexConstant("tiles", tiles - 1)),
         designs={**good.designs, "sdsc_1.json": total},
     )
     bundle = manifest(bundle, uses=(("x", "a"), ("a", "z", "z")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 import torch
 from bundle_edits import design, manifest, program, tensor
+from looped import looped
 from programs import Apply
 from simulator_programs import Program
 
 import spyre_mlir
 from spyre_mlir.bundle.model import Add, Bundle, Constant, DebugHandle, Extract, IndexConstant
 from spyre_mlir.errors import CompileError
-from spyre_mlir.report.difference import Difference, Pair, difference
+from spyre_mlir.report.difference import Change, Difference, Pair, difference
 from spyre_mlir.report.difference_page import page
 from spyre_mlir.report.difference_text import text
 from spyre_mlir.simulator import run
@@ -104,6 +106,34 @@ def test_bytes_are_those_of_the_simulator_with_the_runs_of_a_loop():
         assert tuple(pair.one.facts[what] for what in ("bytes read", "bytes written", "runs")) == counted
     (tile,) = (pair.one.facts for pair in found.buffers if pair.one.name == "a")
     assert (tile["bytes written"], tile["bytes read"]) == (8 * MATRIX, 8 * MATRIX)
+
+
+def test_loops_are_told():
+    """All iterations of the loop of 8 tiles at once, beside it; and of 4 tiles."""
+    before, after = bundles.loop_bundle(8), bundles.loop_bundle(4)
+    found = difference(before, after)
+    assert [change for change in found.totals if change.what == "loops"] == [Change("loops", 1, 1)]
+    for pair in found.operations:
+        told = {change.what: (change.before, change.after) for change in pair.changes}
+        assert told["iterations"] == ("8", "4") and "runs" not in told
+    lines = text(difference(bundles.add_bundle(), after)).splitlines()
+    assert any(
+        line.startswith("only in B  -  0  abs") and "cores 2; iterations 4; bytes" in line for line in lines
+    )
+    assert re.search(r"^loops +0 +1$", "\n".join(lines), re.MULTILINE)
+
+
+def test_an_untiled_program_is_matched_with_its_tiles():
+    """(a + b) * c in 4 tiles: both operations are pairs, the sum is in LX."""
+    program = looped("tiled for LX")
+    untiled = spyre_mlir.compile(program.copy(), **{**vars(program.options), "tile_for_lx": False})
+    found = difference(untiled.bundle, program.program.bundle)
+    assert [pair.status for pair in found.operations] == ["changed", "changed"]
+    for pair in found.operations:
+        told = {change.what: (change.before, change.after) for change in pair.changes}
+        assert told["iterations"] == ("", "4")
+    (buffer,) = (pair for pair in found.buffers if pair.status == "changed" and not pair.one.is_argument)
+    assert [change.after for change in buffer.changes if change.what == "memory"] == ["LX"]
 
 
 def test_times_of_operations_add_up_to_the_total():

@@ -26,7 +26,7 @@ from spyre_mlir.bundle.model import Buffer, Bundle, Execute, IndexConstant, Loop
 from spyre_mlir.bundle.rules_memory import lx_overlap
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.report.lx_map import LxMap, Occupancy, lx_map
+from spyre_mlir.report.lx_map import LxMap, MapLoop, Occupancy, lx_map
 from spyre_mlir.report.lx_page import page
 from spyre_mlir.report.lx_picture import FILLS, picture
 from spyre_mlir.simulator import run
@@ -131,6 +131,12 @@ def test_what_a_loop_reads_lives_to_its_end():
     assert [(each.first, each.last, each.count, each.depth) for each in found.loops] == [(1, 2, 4, 0)]
     assert [step.runs for step in found.steps] == [1, 4, 4]
     assert "4 times" in texts(drawn(found))
+
+
+def test_nests_are_told_by_their_innermost_loops():
+    """Two loops in one that also has steps of its own, and a loop behind it."""
+    loops = (MapLoop(0, 5, 8, 0), MapLoop(1, 2, 3, 1), MapLoop(3, 4, 2, 1), MapLoop(6, 6, 5, 0))
+    assert replace(lx_map(bundles.add_bundle()), loops=loops).nests() == [(8, 3), (8, 2), (5,)]
 
 
 def test_spilled_buffers_have_bytes_traffic_and_reasons():

@@ -18,6 +18,7 @@ import numpy as np
 import programs
 import pytest
 import torch
+from looped import LOOPED, looped
 from programs import Apply
 from simulator_programs import Program
 from test_lx_map import SVG, extents
@@ -78,6 +79,7 @@ PROGRAMS: dict[str, Callable[[], tuple[ProgramFacts, Bundle]]] = {
     "softmax": lambda: facts_of(softmax()),
     "llama_block": lambda: facts_of(llama_block()),
     **{name: lambda make=make: facts_alone(make()) for name, make in bundles.GOOD.items()},
+    **{name: lambda name=name: facts_of(looped(name).program) for name in LOOPED},
     "chain of 400": lambda: facts_alone(chain(400)),
     "no operation": lambda: facts_alone(Bundle((), (), {}, Manifest((), (), ()))),
 }
@@ -152,6 +154,28 @@ def test_traffic_and_spills_are_those_of_the_plan(name):
     assert sum(numbers(table, 9)) == facts.map.argument_traffic + facts.map.spilled_traffic
     assert sum(numbers(table, 10)) == facts.map.spilled_traffic
     assert f"which move {facts.map.spilled_traffic:,} bytes" in "".join(section(root, "summary").itertext())
+
+
+def test_loops_are_on_the_page():
+    """Brackets over the LX map, how often each operation runs in the table, the graph and what opens on a click."""
+    _, text = made("hints")
+    root = parsed(text)
+    runs = [8, 24, 24, 8]
+    assert numbers(rows(root, "operations-table"), 4) == runs
+    shown = "".join(section(root, "graph").itertext())
+    assert all(f"x {count}" in shown for count in runs)
+    assert "runs 24 times, in 8 x 3 iterations" in shown
+    assert "8 x 3 iterations" in "".join(section(root, "summary").itertext())
+    data = data_of(root)
+    field = data["fields"]["operation"].index("$iterations")
+    assert [data["texts"][row[field]] for row in data["operations"]] == ["8", "8 x 3", "8 x 3", "8"]
+    assert data["lx"]["loops"] == [[0, 3, 8, 0], [1, 2, 3, 1]]
+
+
+def test_a_loop_of_thousands_of_iterations_is_a_small_page():
+    """What repeats is told once: 65,000 iterations need no more than 100 but for longer numbers."""
+    short, long = (page(*facts_alone(bundles.loop_bundle(tiles))) for tiles in (100, 65_000))
+    assert len(long) < len(short) + 1000
 
 
 def test_the_time_of_the_operations_is_that_of_the_timeline():
@@ -234,7 +258,8 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
     identifiers = [each.get("id") for each in root.iter() if each.get("id")]
     assert len(identifiers) == len(set(identifiers))
     shown = [each for each in root.iter("section")]
-    wanted = [each for each, *_ in PANELS if each != "passes" or name in ("softmax", "llama_block")]
+    measured = name in ("softmax", "llama_block", *LOOPED)
+    wanted = [each for each, *_ in PANELS if each != "passes" or measured]
     assert [each.get("id") for each in shown] == wanted
     assert all(len("".join(each.itertext())) > len(each.findtext("h2", "")) + 20 for each in shown)
 

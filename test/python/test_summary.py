@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import bundles
 import pytest
+from looped import looped
 from simulator_programs import Program as BundleProgram
 from test_programs import compiled, on_all_cores, ran
 
@@ -89,6 +90,14 @@ def test_spills_are_told_by_their_first_reason(name):
     text = " ".join(" ".join(told[len(found) :]).split())
     assert text.startswith(f"the most: {largest.name} of step {largest.writer}, ")
     assert text.endswith(f"{largest.traffic:,} bytes: {largest.reasons[0]}")
+
+
+def test_loops_are_told_by_their_iterations():
+    """Of those in one another those of the outer one first."""
+    assert lines(looped("hints").program.summary(), "loops") == ["2: 8 x 3 iterations"]
+    several = lines(looped("softmax in tiles").program.summary(), "loops")
+    assert several == ["8: 2 x 3, 4 x 2, 2 x 3, 4 x 2 iterations"]
+    assert "\nloops " not in compiled("softmax_dim_0_512x1024").summary()
 
 
 def test_spills_without_a_reason():

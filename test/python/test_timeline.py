@@ -79,7 +79,9 @@ def unrolled(bundle: Bundle) -> Bundle:
 def _renamed(statement: Statement, names: dict[str, str], suffix: str) -> Statement:
     """A statement with the names of what it takes, and a new one for what it makes inside of a loop."""
     changes = {
-        field: tuple(names.get(name, name) for name in value) if isinstance(value, tuple) else names.get(value, value)
+        field: tuple(names.get(name, name) for name in value)
+        if isinstance(value, tuple)
+        else names.get(value, value)
         for field, value in vars(statement).items()
         if field in ("left", "right", "dims", "symbols")
     }

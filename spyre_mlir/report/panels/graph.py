@@ -36,8 +36,8 @@ def panel(facts: ProgramFacts) -> str:
         )
     note = (
         "<p>Time goes down. A lane is a buffer, from the operation that writes it to the one that reads it last; a"
-        " circle is where an argument is read first; × 8 is an operation that loops run 8 times. Hover for layouts, addresses and reasons, or use the arrow keys."
-        " A click on an operation shows all about it.</p>"
+        " circle is where an argument is read first, x 8 that loops run an operation 8 times. Hover for layouts,"
+        " addresses and reasons, or use the arrow keys. A click on an operation shows all about it.</p>"
     )
     return f'{note}<div class="scroll" tabindex="-1">{figure(_Drawing(facts).draw(), "Program graph", walk=True)}</div>'
 
@@ -82,7 +82,7 @@ class _Drawing:
         page.rectangle("ground", self.left, top, WIDTH - self.left, _ROW)
         page.rectangle("node", self.left, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
         base = top + _ROW / 2 + 4
-        times = f"× {operation.runs:,}" if operation.iterations else ""
+        times = f"x {operation.runs:,}" if operation.iterations else ""
         room = _OPCODE - 12 - len(times) * CHARACTER
         page.text(self.left + 7, base, fitting(f"{operation.position}  {operation.opcode}", room), "inside")
         if times:

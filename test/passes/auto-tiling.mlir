@@ -1,0 +1,80 @@
+// RUN: spyre-opt %s --split-input-file --auto-tiling="sencores=1 lx-frac-avail=0.2" --verify-device-ops --remarks=%t | filecheck %s
+// RUN: filecheck %s --check-prefix=REMARK --input-file=%t
+// RUN: spyre-opt %s --split-input-file --auto-tiling="sencores=1 lx-frac-avail=0.2 spans=false" | filecheck %s --check-prefix=SPILLS
+// RUN: spyre-opt %s --split-input-file --auto-tiling="sencores=1 lx-frac-avail=0.2 spills=false" | filecheck %s --check-prefix=SPANS
+
+// 512 MiB are more than a core reaches. Only columns can be cut: sticks of them are outermost in memory.
+// CHECK-LABEL: func.func @out_of_reach(
+// CHECK: "exp", {}>, sdsc.tiling = [{dim = {{[01]}} : i64, loop = "span", tiles = 4 : i64}]
+// REMARK: "kind": "tiling", "reason": "'exp' in 4 tiles of d1, which no division brings into reach; d1 in 4: {{.*}} bytes
+// SPILLS-LABEL: func.func @out_of_reach(
+// SPILLS-NOT: sdsc.tiling
+// SPANS-LABEL: func.func @out_of_reach(
+// SPANS: loop = "span"
+#out_of_reach_a = affine_map<(d0, d1) -> (d0, d1)>
+func.func @out_of_reach(%a: tensor<16384x16384xf16>) -> tensor<16384x16384xf16> {
+  %e0 = tensor.empty() : tensor<16384x16384xf16>
+  %0 = linalg.generic {indexing_maps = [#out_of_reach_a, #out_of_reach_a], iterator_types = ["parallel", "parallel"]} ins(%a : tensor<16384x16384xf16>) outs(%e0 : tensor<16384x16384xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.exp %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<16384x16384xf16>
+  return %0 : tensor<16384x16384xf16>
+}
+
+// -----
+
+// The intermediate of 4 MiB does not fit the scratchpad of 2 MiB: in tiles it does.
+// CHECK-LABEL: func.func @spilled(
+// CHECK: "add", {}>, sdsc.tiling = [{dim = [[DIM:[01]]] : i64, loop = "[[LOOP:lx[0-9]+]]", tiles = [[TILES:[0-9]+]] : i64}]
+// CHECK: "mul", {}>, sdsc.tiling = [{dim = [[DIM]] : i64, loop = "[[LOOP]]", tiles = [[TILES]] : i64}]
+// REMARK: "kind": "tiling", "reason": "2 operations in {{[0-9]+}} tiles, whose intermediates then fit the scratchpads; 2 operations in {{.*}}, untiled {{.*}} bytes
+// SPILLS-LABEL: func.func @spilled(
+// SPILLS-COUNT-2: sdsc.tiling
+// SPANS-LABEL: func.func @spilled(
+// SPANS-NOT: sdsc.tiling
+#a = affine_map<(d0, d1) -> (d0, d1)>
+func.func @spilled(%a: tensor<2048x1024xf16>, %b: tensor<2048x1024xf16>, %c: tensor<2048x1024xf16>) -> tensor<2048x1024xf16> {
+  %e0 = tensor.empty() : tensor<2048x1024xf16>
+  %0 = linalg.generic {indexing_maps = [#a, #a, #a], iterator_types = ["parallel", "parallel"]} ins(%a, %b : tensor<2048x1024xf16>, tensor<2048x1024xf16>) outs(%e0 : tensor<2048x1024xf16>)
+      attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %r = arith.addf %a0, %a1 : f16
+    linalg.yield %r : f16
+  } -> tensor<2048x1024xf16>
+  %1 = linalg.generic {indexing_maps = [#a, #a, #a], iterator_types = ["parallel", "parallel"]} ins(%0, %c : tensor<2048x1024xf16>, tensor<2048x1024xf16>) outs(%e0 : tensor<2048x1024xf16>)
+      attrs = {sdsc.op = #sdsc.op<"mul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %r = arith.mulf %a0, %a1 : f16
+    linalg.yield %r : f16
+  } -> tensor<2048x1024xf16>
+  return %1 : tensor<2048x1024xf16>
+}
+
+// -----
+
+// What fits is left alone.
+// CHECK-LABEL: func.func @fits(
+// CHECK-NOT: sdsc.tiling
+// SPILLS-LABEL: func.func @fits(
+// SPILLS-NOT: sdsc.tiling
+// SPANS-LABEL: func.func @fits(
+// SPANS-NOT: sdsc.tiling
+#a = affine_map<(d0, d1) -> (d0, d1)>
+func.func @fits(%a: tensor<512x1024xf16>, %b: tensor<512x1024xf16>, %c: tensor<512x1024xf16>) -> tensor<512x1024xf16> {
+  %e0 = tensor.empty() : tensor<512x1024xf16>
+  %0 = linalg.generic {indexing_maps = [#a, #a, #a], iterator_types = ["parallel", "parallel"]} ins(%a, %b : tensor<512x1024xf16>, tensor<512x1024xf16>) outs(%e0 : tensor<512x1024xf16>)
+      attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %r = arith.addf %a0, %a1 : f16
+    linalg.yield %r : f16
+  } -> tensor<512x1024xf16>
+  %1 = linalg.generic {indexing_maps = [#a, #a, #a], iterator_types = ["parallel", "parallel"]} ins(%0, %c : tensor<512x1024xf16>, tensor<512x1024xf16>) outs(%e0 : tensor<512x1024xf16>)
+      attrs = {sdsc.op = #sdsc.op<"mul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %r = arith.mulf %a0, %a1 : f16
+    linalg.yield %r : f16
+  } -> tensor<512x1024xf16>
+  return %1 : tensor<512x1024xf16>
+}

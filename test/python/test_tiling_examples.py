@@ -1,0 +1,146 @@
+"""The examples of the specification of working-set reduction, from PyTorch to numbers, and what tiling saves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hinted import TOLERANCE, kernel, kernel_in_one, kernel_inputs, kernel_of_view
+
+import spyre_mlir
+from spyre_mlir import clear_tensor_dims, spyre_hint
+from spyre_mlir.bundle.validate import validate
+
+#: Example 1: its source, and with one hint; Example 2, whose x is flat.
+EXAMPLES = {
+    "nested": (kernel, False),
+    "in one": (kernel_in_one, False),
+    "of a view": (kernel_of_view, True),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_dims() -> Iterator[None]:
+    clear_tensor_dims()
+    yield
+    clear_tensor_dims()
+
+
+def compiled(name: str) -> tuple[spyre_mlir.Program, tuple[torch.Tensor, ...]]:
+    function, is_flat = EXAMPLES[name]
+    inputs = kernel_inputs(is_flat=is_flat)
+    return spyre_mlir.compile(function, inputs, verify_each=True), inputs
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_runs(name):
+    """From PyTorch to the numbers of PyTorch, and no rule of a bundle is broken."""
+    program, inputs = compiled(name)
+    assert not validate(program.bundle)
+    expected = EXAMPLES[name][0](*(each.double() for each in inputs))
+    torch.testing.assert_close(program(*inputs).double(), expected, rtol=TOLERANCE, atol=0)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_example_has_its_loops(name, tmp_path):
+    """One over M, in it the first matmul, one over the rest of K with a matmul and its sum, and the addition of z."""
+    compiled(name)[0].save(tmp_path / "bundle")
+    *before, m, first, k, matmul, combined, added = shape_of_loops(tmp_path / "bundle")
+    assert len(before) == (name == "of a view")  # there x is laid out anew
+    assert m == (0, "for 8") and k == (1, "for 3")
+    assert [depth for depth, _ in (first, matmul, combined, added)] == [1, 2, 2, 1]
+
+
+def shape_of_loops(folder: Path) -> list[tuple[int, str]]:
+    """Loops, by their number of iterations, and executes of a bundle in order, each with the loops around it."""
+    found, constants, depth = [], {}, 0
+    for line in (folder / "bundle.mlir").read_text().splitlines():
+        if constant := re.search(r"(%\w+) = arith.constant (\d+)", line):
+            constants[constant[1]] = int(constant[2])
+        elif bounds := re.search(r"scf.for %\w+ = (%\w+) to (%\w+)", line):
+            found.append((depth, f"for {constants[bounds[2]] - constants[bounds[1]]}"))
+            depth += 1
+        elif execute := re.search(r'sdsc_filename="(.*?)"', line):
+            found.append((depth, execute[1]))
+        elif line.strip() == "}":
+            depth -= 1
+    return found
+
+
+#: Example 1 and the same with one hint, operations on the same lines: designs name their line.
+SOURCES = (
+    """
+def kernel(x, y, z):
+    with spyre_hint(tiles={"M": 8}):
+        with spyre_hint(tiles={"K": 4}):
+            p = x @ y
+        return p + z
+""",
+    """
+def kernel(x, y, z):
+    with spyre_hint(tiles={"M": 8, "K": 4}):
+        # one line
+        p = x @ y
+        return p + z
+""",
+)
+
+
+def test_one_hint_is_the_same_program(tmp_path):
+    """{"M": 8, "K": 4} around all is M around all and K around the matmul, byte for byte, and one loop nest."""
+    folders = []
+    for at, source in enumerate(SOURCES):
+        names = {"spyre_hint": spyre_hint}
+        exec(compile(source, "kernel.py", "exec"), names)
+        clear_tensor_dims()
+        spyre_mlir.compile(names["kernel"], kernel_inputs()).save(tmp_path / str(at))
+        files = sorted((tmp_path / str(at)).iterdir())
+        folders.append({path.name: path.read_bytes() for path in files if path.name != "remarks.jsonl"})
+    assert folders[0] == folders[1] and "bundle.mlir" in folders[0]
+
+
+def add_and_multiply(a, b, c):
+    y = a + b
+    return y * c
+
+
+def three(*shape: int) -> list[torch.Tensor]:
+    return [torch.empty(shape, dtype=torch.float16) for _ in range(3)]
+
+
+def test_an_intermediate_in_tiles_is_never_in_device_memory():
+    """y = a + b; z = y * c of 64 MB each moves a, b, c and z, once each."""
+    shape = (8192, 4096)
+    program = spyre_mlir.compile(add_and_multiply, three(*shape))
+    total = sum(each.read_bytes + each.written_bytes for each in program.timeline().executions)
+    assert total == 4 * 2 * 8192 * 4096
+    assert [each.kind for each in program.bundle.manifest.arguments] == ["input"] * 3 + ["result"]
+
+
+def test_a_smaller_one_with_a_smaller_scratchpad_runs():
+    """With 20 KiB of LX per core 1 MiB is as far too much: numbers, and the bytes that the simulator counts."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(1024, 512).half() for _ in range(3)]
+    program = spyre_mlir.compile(add_and_multiply, inputs, lx_frac_avail=0.99)
+    torch.testing.assert_close(program(*inputs), add_and_multiply(*inputs), rtol=2**-9, atol=1e-3)
+    moved = program.traffic()
+    assert (moved.read_bytes, moved.written_bytes) == (3 * 2**20, 2**20)
+
+
+def test_without_tiling_it_moves_more():
+    """The same program with the option off writes y to device memory and reads it back."""
+    inputs = three(1024, 512)
+    program = spyre_mlir.compile(add_and_multiply, inputs, lx_frac_avail=0.99, tile_for_lx=False)
+    assert sum(each.read_bytes + each.written_bytes for each in program.timeline().executions) == 6 * 2**20
+
+
+def test_what_pays_is_told():
+    """The remark has the price of each alternative, the untiled one included."""
+    inputs = three(1024, 512)
+    program = spyre_mlir.compile(add_and_multiply, inputs, lx_frac_avail=0.99)
+    (remark,) = (each for each in program.remarks if each.pass_name == "auto-tiling")
+    assert remark.kind == "tiling" and remark.after < remark.before
+    assert "untiled" in remark.reason and "6,291,456 bytes" in remark.reason
