@@ -21,6 +21,9 @@ from spyre_mlir.tiling import Hint, TiledLoop
 
 HINTS, DIMS, DIM_SIZES, TILING = "sdsc.hints", "sdsc.dims", "sdsc.dim_sizes", "sdsc.tiling"
 
+#: The loops that ``coarse-tiling`` has made around a named operation, for plan files.
+TILED = sdsc.TILED
+
 _HINTS_FORM = 'a list like [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}], outermost hint first'
 _DIMS_FORM = 'a list of lists of names like [["M"], ["K"], []], one per iteration dim'
 _SIZES_FORM = "a dictionary of positive sizes like {M = 64 : i64}"
@@ -115,20 +118,23 @@ def tiling_attr(loops: Sequence[TiledLoop]) -> ir.ArrayAttr:
     return to_attribute([{"loop": each.loop, "dim": each.dim, "tiles": each.tiles} for each in loops])
 
 
-def tiling_of(op: ir.Operation) -> tuple[TiledLoop, ...]:
-    """The loops that are decided for an operation, outermost first; () if there are none."""
-    if TILING not in op.attributes:
+def tiling_of(op: ir.Operation, name: str = TILING) -> tuple[TiledLoop, ...]:
+    """The loops that are decided for an operation, outermost first; () if there are none.
+
+    ``name`` is the attribute that says so.
+    """
+    if name not in op.attributes:
         return ()
     return tuple(
-        _loop(entry, op) for entry in _list(op.attributes[TILING], TILING, _TILING_FORM, op.location)
+        _loop(entry, name, op) for entry in _list(op.attributes[name], name, _TILING_FORM, op.location)
     )
 
 
-def _loop(entry: Any, op: ir.Operation) -> TiledLoop:
+def _loop(entry: Any, name: str, op: ir.Operation) -> TiledLoop:
     match entry:
         case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles)} if dim >= 0 and tiles > 0:
             return TiledLoop(loop, dim, tiles)
-    raise _malformed(TILING, _TILING_FORM, op.location)
+    raise _malformed(name, _TILING_FORM, op.location)
 
 
 def _list(attr: ir.Attribute, name: str, form: str, location: ir.Location) -> list[Any]:

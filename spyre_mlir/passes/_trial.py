@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from spyre_mlir.cost.model import operation_cost
@@ -17,6 +17,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import find
 from spyre_mlir.passes._memory import functions, is_in_lx
+from spyre_mlir.passes._tile_nests import RESCALED, RUNNING
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.tiling.hints import TiledLoop
@@ -99,16 +100,13 @@ class _Outline:
     def __init__(self, ops: Sequence[ir.Operation], tiling: Tiling) -> None:
         self.ops = ops
         self.tiling = tiling
-        self.made = {op.results[0] for op in ops}
+        self.names: dict[str, int] = {}
         self.inside = list(self._inside())
         own = {op.results[0] for op in self.inside}
         self.outside = list(
             dict.fromkeys(value for op in self.inside for value in op.operands if value not in own)
         )
-        self.left = [value for value in self.made_in_order() if self._is_read_outside(value, own)]
-
-    def made_in_order(self) -> Iterator[ir.Value]:
-        return (op.results[0] for op in self.ops)
+        self.left = [value for value in (op.results[0] for op in ops) if self._is_read_outside(value, own)]
 
     def _inside(self) -> Iterator[ir.Operation]:
         """The ops and, before each, the views, constants and empty tensors that it needs."""
@@ -158,6 +156,7 @@ class _Outline:
 
     def _copy(self, op: ir.Operation, values: dict[ir.Value, ir.Value]) -> None:
         made = op.clone().operation
+        self._rename(made)
         for number, operand in enumerate(op.operands):
             made.operands[number] = values[operand]
         for inner in _inner(made):
@@ -166,10 +165,24 @@ class _Outline:
                     inner.operands[number] = values[operand]
         if TILING in made.attributes:
             del made.attributes[TILING]
-        loops = self.tiling.get(op.results[0], ())
+        loops = [replace(loop, loop=self._known_as(loop.loop)) for loop in self.tiling.get(op.results[0], ())]
         if loops:
             made.attributes[TILING] = tiling_attr(loops)
         values[op.results[0]] = made.results[0]
+
+    def _rename(self, op: ir.Operation) -> None:
+        """Leaves no names on an op that tell groups apart which are the same."""
+        for name in (sdsc.NAME, sdsc.HISTORY):
+            if name in op.attributes:
+                del op.attributes[name]
+        for name in (RUNNING, RESCALED):
+            if name in op.attributes:
+                op.attributes[name] = ir.StringAttr.get(
+                    self._known_as(ir.StringAttr(op.attributes[name]).value)
+                )
+
+    def _known_as(self, name: str) -> str:
+        return str(self.names.setdefault(name, len(self.names)))
 
 
 def _host(label: str, value: ir.Value, kind: str = "") -> ir.DictAttr:

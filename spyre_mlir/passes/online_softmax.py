@@ -20,11 +20,12 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.division.slices import divisors
+from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
-from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Tiled
+from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running
 from spyre_mlir.passes._trial import Price, Trials, default_bytes
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -101,7 +102,7 @@ class OnlineSoftmax(Pass):
             keys = found.maximum.reduced[0]
             online = any(loop.dim == keys for loop in tiling_of(found.maximum.op))
             if online:
-                self._rewrite(found, name)
+                self._keep_if_right(self._rewrite(found, name))
             return online
         scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result))
         if scores // self.sencores <= room // 2:
@@ -109,6 +110,17 @@ class OnlineSoftmax(Pass):
         ops = self._rewrite(found, name)
         self._tile(ops, name, trials, room)
         return True
+
+    def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
+        """Lets the maximum be complete before it is read, in a loop of its own, if not all ops share the loops."""
+        try:
+            check_running(Nests(ops[0].block))
+        except CompileError as error:
+            for op in ops:
+                for name in (RUNNING, RESCALED):
+                    if name in op.attributes:
+                        del op.attributes[name]
+            self.remark(ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}")
 
     def _rewrite(self, found: Attention, name: str) -> list[ir.Operation]:
         """Puts the division last; the ops of the attention in order."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from spyre_mlir.tiling import TiledLoop
+
 VERSION = 1
 
 #: Columns up to which a value stands on one line.
@@ -53,6 +55,7 @@ class PlannedOperation:
     """A device operation and its result; None is what the file leaves to the compiler.
 
     ``slices`` per iteration dim; ``core_order`` the dims in several slices, that of neighbouring cores first.
+    ``tiling`` are the loops around an operation of level *device ops*, outermost first.
     ``source`` names what an operation that the compiler inserted copies. ``layout`` is the plain value of the
     file; ``path`` is where the entry stands there. ``opcode``, ``location``, ``source`` and ``spilled`` only tell.
     """
@@ -64,6 +67,7 @@ class PlannedOperation:
     slices: tuple[int, ...] | None = None
     core_order: tuple[int, ...] | None = None
     cores: int | None = None
+    tiling: tuple[TiledLoop, ...] | None = None
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     layout: Any = None
@@ -123,7 +127,7 @@ def _operation(operation: PlannedOperation) -> dict[str, Any]:
     return _given(
         {
             **{name: getattr(operation, name) for name in fields},
-            "tiling": [],
+            "tiling": None if operation.tiling is None else [vars(loop) for loop in operation.tiling],
             "result": _given(result),
         }
     )

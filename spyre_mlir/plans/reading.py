@@ -9,12 +9,14 @@ from typing import Any
 from spyre_mlir.bundle.json_fields import Field, shorten
 from spyre_mlir.errors import CompileError
 from spyre_mlir.plans.model import VERSION, Placement, Plan, PlannedArgument, PlannedOperation
+from spyre_mlir.tiling import TiledLoop
 
 _PLAN = ("version", "arguments", "operations")
 _ARGUMENT = ("name", "kind", "source", "shape", "dtype", "layout")
 _OPERATION = (
     "name", "opcode", "location", "source", "slices", "core_order", "cores", "tiling", "result",
 )  # fmt: skip
+_LOOP = ("loop", "dim", "tiles")
 _RESULT = ("shape", "dtype", "layout", "placement", "spilled")
 
 
@@ -88,7 +90,6 @@ def _argument(entry: Field) -> PlannedArgument:
 
 def _operation(entry: Field) -> PlannedOperation:
     _check_members(entry, _OPERATION)
-    _check_tiling(entry)
     result = entry["result"] if "result" in entry else Field({}, entry.filename, f"{entry.path}.result")
     _check_members(result, _RESULT)
     slices, core_order = _integers(entry, "slices"), _integers(entry, "core_order")
@@ -102,6 +103,7 @@ def _operation(entry: Field) -> PlannedOperation:
         slices=slices,
         core_order=core_order,
         cores=_integer(entry["cores"]) if "cores" in entry else None,
+        tiling=tuple(map(_loop, entry["tiling"].items())) if "tiling" in entry else None,
         shape=_integers(result, "shape"),
         dtype=_text(result, "dtype"),
         layout=_layout(result),
@@ -111,9 +113,14 @@ def _operation(entry: Field) -> PlannedOperation:
     )
 
 
-def _check_tiling(entry: Field) -> None:
-    if "tiling" in entry and entry["tiling"].items():
-        entry["tiling"].fail("must be empty: tiles cannot be pinned yet")
+def _loop(entry: Field) -> TiledLoop:
+    _check_members(entry, _LOOP)
+    loop = TiledLoop(entry["loop"].text(), _integer(entry["dim"]), _integer(entry["tiles"]))
+    if loop.dim < 0:
+        entry["dim"].fail(f"must not be negative but is {loop.dim}")
+    if loop.tiles < 1:
+        entry["tiles"].fail(f"must be 1 or more but is {loop.tiles}")
+    return loop
 
 
 def _text(entry: Field, name: str) -> str | None:

@@ -7,6 +7,7 @@ from spyre_mlir.tiling.hints import (
     NamedIteration,
     TiledLoop,
     check_dims,
+    check_loops,
     tiled_loops,
 )
 from spyre_mlir.tiling.names import NamedDim, Names, Part, Parts, UnnamedDim
@@ -23,5 +24,6 @@ __all__ = [
     "TiledLoop",
     "UnnamedDim",
     "check_dims",
+    "check_loops",
     "tiled_loops",
 ]

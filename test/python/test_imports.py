@@ -34,7 +34,7 @@ ALLOWED = {
     "bundle": {"target"},
     "reference": BINDINGS,
     "export": {*IR, "bundle"},
-    "plans": {"bundle"},
+    "plans": {"bundle", "tiling"},
     "passes": {*IR, "bundle", "reference", "export", "plans"},
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},

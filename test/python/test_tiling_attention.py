@@ -3,23 +3,131 @@
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from programs import check_close
-from test_programs import MOST
-from tilings import classes_of, tile
+from tilings import tile_keys_at_random
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._tile_nests import Tiled
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
+#: Of the largest value: in fp16 each tile of keys rounds the sums so far once more.
+FLOOR = 3e-3
+
+#: Cores, and parts of LX that the backend keeps with which the scores of all cases do not fit.
+ROOMS = ((1, 0.9), (4, 0.97), (32, 0.995))
+
+
+class Attention(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
+        return scaled_dot_product_attention(q, k, v, attn_mask=mask, **self.options)
+
+
+def _heads(*shapes: tuple[int, int, int]) -> list[Tensor]:
+    return [torch.randn(1, *shape).half() for shape in shapes]
+
+
+def _seen(rows: int, keys: int) -> Tensor:
+    """A random mask: row 3 sees nothing, row 5 no key of the first half, row 7 none of the second."""
+    mask = torch.rand(rows, keys) > 0.4
+    mask[3] = mask[5, : keys // 2] = mask[7, keys // 2 :] = False
+    return mask
+
+
+SAME = ((2, 256, 64),) * 3
+CASES: dict[str, tuple[Attention, Callable[[], list[Tensor]]]] = {
+    "plain": (Attention(), lambda: _heads((2, 256, 64), (2, 512, 64), (2, 512, 64))),
+    "causal": (Attention(is_causal=True), lambda: _heads(*SAME)),
+    "mask": (Attention(), lambda: [*_heads(*SAME), _seen(256, 256)]),
+    "float mask": (Attention(), lambda: [*_heads(*SAME), torch.randn(256, 256).half()]),
+    "grouped": (Attention(enable_gqa=True), lambda: _heads((4, 256, 64), (2, 256, 64), (2, 256, 64))),
+    "wide": (Attention(scale=0.1), lambda: _heads((3, 128, 128), (3, 384, 128), (3, 384, 128))),
+}
+
+
+@functools.cache
+def imported(name: str) -> tuple[Attention, tuple[Tensor, ...], Imported]:
+    torch.manual_seed(0)
+    model, inputs = CASES[name][0], tuple(CASES[name][1]())
+    return model, inputs, import_torch(model, inputs, context=context())
+
+
+def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
+    """Compiles and runs: the numbers are those of PyTorch, and no check says anything."""
+    model, inputs, program = imported(name)
+    made = spyre_mlir.compile(module, **options)
+    assert not (findings := validate(made.bundle)), "\n".join(map(str, findings))
+    operands = list(zip(program.arguments, program.operands(*inputs), strict=True))
+    made.arrays.update({argument.name: array for argument, array in operands if argument.kind != "input"})
+    results = made(*(array for argument, array in operands if argument.kind == "input"))
+    check_close(name, program.unflatten([results]), model, inputs, FLOOR)
+    return made
+
+
+def runs(program: spyre_mlir.Program, opcode: str) -> int:
+    """How many designs of a bundle do an operation."""
+    return sum(design.opcode == opcode for design in program.bundle.designs.values())
+
+
+@pytest.mark.parametrize(("sencores", "lx_frac_avail"), ROOMS)
+@pytest.mark.parametrize("name", CASES)
+def test_scores_that_do_not_fit(name, sencores, lx_frac_avail):
+    """The compiler chooses the tiles."""
+    options = {"sencores": sencores, "lx_frac_avail": lx_frac_avail, "verify_each": True}
+    made = check(name, imported(name)[2].module, **options)
+    (remark,) = (each for each in made.remarks if each.pass_name == "online-softmax")
+    assert remark.kind == "tiling" and "untiled" in remark.reason
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("name", CASES)
+def test_random_tiles_of_keys(name, seed):
+    """The running maximum and the sums that follow it, in loops of any kind: a second exp corrects them."""
+    module = ir.Module.parse(imported(name)[2].module.operation.get_asm(enable_debug_info=True), context())
+    run_pipeline(module, SpyrePipeline().pipeline("device-ops"))
+    with module.context:
+        assert tile_keys_at_random(module, seed) > 1
+    options = {"sencores": (32, 4, 1)[seed % 3], "lx_frac_avail": (0.2, 0.97)[seed % 2]}
+    made = check(name, module, from_level="device-ops", **options)
+    assert runs(made, "exp") > 1
+
+
+def test_the_same_without():
+    """The option turns it off: one exp, of the whole matrix of scores."""
+    made = check(
+        "plain", imported("plain")[2].module, lx_frac_avail=0.995, tile_attention=False, tile_for_lx=False
+    )
+    assert runs(made, "exp") == 1
+    assert not [each for each in made.remarks if each.pass_name == "online-softmax"]
+
+
+@functools.cache
+def large(keys: int, **options: Any) -> spyre_mlir.Program:
+    """32 heads of 128 on 32 cores; compiled only."""
+    inputs = tuple(torch.empty(1, 32, keys, 128, dtype=torch.float16) for _ in range(3))
+    return spyre_mlir.compile(Attention(), inputs, **options)
+
+
+def moved(program: spyre_mlir.Program) -> int:
+    return sum(each.read_bytes + each.written_bytes for each in program.timeline().executions)
+
+
+#: Keys, and at most how many times q, k, v and the result are moved.
+@pytest.mark.parametrize(("keys", "most"), [(512, 1.0), (4096, 1.6), (32768, 40)])
+def test_what_large_attention_moves(keys, most):
+    """The matrix of scores, of keys / 128 times the size of an operand, does not go through device memory."""
+    print(keys, moved(large(keys)) / (4 * 32 * keys * 128 * 2))
+    assert moved(large(keys)) <= most * 4 * 32 * keys * 128 * 2

@@ -141,3 +141,22 @@ def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool) -> int:
         return 0
     each.op.attributes[TILING] = tiling_attr(loops)
     return len(loops)
+
+
+def tile_keys_at_random(module: ir.Module, seed: int) -> int:
+    """Gives attention of level device-ops a random loop over keys, inside of up to two others; its number of tiles.
+
+    Keys are the dim over which the first maximum is taken.
+    """
+    rng = random.Random(seed)
+    (func,) = _functions(module)
+    tiled = _tiled(func)
+    maximum = next(each for each in tiled if each.generic.opcode in ("max", "maxnonstick"))
+    loops = _legal(tiled, rng)
+    keys = [choice for choice in loops if maximum.generic.reduced[0] in choice[0].dims.get(maximum, ())]
+    around = [choice for choice in loops if maximum in choice[0].dims and choice not in keys]
+    chosen = rng.sample(around, rng.randint(0, len(around)))
+    for each in tiled:
+        if any(each in found.dims for found, _ in keys):
+            _give(each, [*chosen, *keys], untiled=False)
+    return keys[0][1]
