@@ -29,7 +29,7 @@ check-lit: $(READY)
 	$(VENV)/bin/lit -sv -j$(JOBS) test
 
 check-python: $(READY)
-	$(PY) -m pytest -q test/python
+	$(PY) -m pytest -q -n $(JOBS) --dist loadfile test/python
 
 bench: $(READY) ## all benchmarks, written to docs/benchmarks.md
 	$(PY) -m benchmarks --all --markdown docs/benchmarks.md

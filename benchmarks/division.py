@@ -78,7 +78,7 @@ def _notes(name: str, pairs: list[tuple[OpDivision, OpDivision]]) -> Iterator[st
 
 def _ops(name: str, uneven: bool) -> Iterator[OpDivision]:
     """The operations of a program, divided."""
-    from spyre_mlir.passes._memory import Memory, body_of, functions, is_compute
+    from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
     from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
     module = parsed(_imported(name))
@@ -87,7 +87,7 @@ def _ops(name: str, uneven: bool) -> Iterator[OpDivision]:
     )
     for func in functions(module.operation):
         memory = Memory(func)
-        yield from (_divided(memory, op) for op in body_of(func) if is_compute(op))
+        yield from (_divided(memory, op) for op in all_ops(func) if is_compute(op))
 
 
 def _divided(memory: Any, op: Any) -> OpDivision:

@@ -32,7 +32,7 @@ def layouts() -> Metrics:
     The growth of a stack is that from one layer. Each pass counts with its shortest of three runs.
     """
     chains = {length: seconds_of_passes(lambda length=length: parsed(text(length))) for length in CHAINS}
-    stacks = {layers: seconds_of_passes(_stack(layers)) for layers in (1, LAYERS)}
+    stacks = {layers: seconds_of_passes(stack(layers)) for layers in (1, LAYERS)}
     metrics = {}
     for name, times in ((f"{length}_ops", chains[length]) for length in CHAINS):
         metrics |= _metrics(name, times)
@@ -79,7 +79,7 @@ def parsed(program: str) -> Any:
     return ir.Module.parse(program, dialects.context())
 
 
-def _stack(layers: int) -> Callable[[], Any]:
+def stack(layers: int) -> Callable[[], Any]:
     """Parses a stack of the blocks of the end-to-end tests, imported once."""
     from torch import nn
 

@@ -21,9 +21,6 @@ from spyre_mlir.tiling import Hint, TiledLoop
 
 HINTS, DIMS, DIM_SIZES, TILING = "sdsc.hints", "sdsc.dims", "sdsc.dim_sizes", "sdsc.tiling"
 
-#: The loops that ``coarse-tiling`` has made around a named operation, for plan files.
-TILED = sdsc.TILED
-
 _HINTS_FORM = 'a list like [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}], outermost hint first'
 _DIMS_FORM = 'a list of lists of names like [["M"], ["K"], []], one per iteration dim'
 _SIZES_FORM = "a dictionary of positive sizes like {M = 64 : i64}"

@@ -34,6 +34,7 @@ the order of ``scratchpad/eligibility.py``.
 ``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
 argument is what the plan says of choices that are still to be made; passes obey it (``passes/_pins.py``).
+``sdsc.tiled`` on an operation with a name is the ``sdsc.tiling`` that it had.
 
 Working-set reduction (``dialects/hints.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over these
 dims, outermost first, and ``sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64}`` of the function declares them.
@@ -59,7 +60,7 @@ OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "s
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 OPTIONAL, SPILLED = "sdsc.optional", "sdsc.spilled"
-NAME, PLAN, PINS = "sdsc.name", "sdsc.plan", "sdsc.pins"
+NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -199,8 +200,8 @@ def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
 
 
 def inherit(op: ir.Operation, source: ir.Operation) -> None:
-    """Gives an op that takes the place of ``source`` its history, its name and its pins."""
-    for kept in (HISTORY, NAME, PINS):
+    """Gives an op that takes the place of ``source`` its history and all that plan files tell of it."""
+    for kept in (HISTORY, NAME, PINS, TILED):
         if kept in source.attributes:
             op.attributes[kept] = source.attributes[kept]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.hints import tiling_of
 from spyre_mlir.dialects.structured import defining_op, element_of, shape_of
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
@@ -91,6 +92,7 @@ def _operation(memory: Memory, op: ir.Operation) -> PlannedOperation:
         slices=None if division is None else division.splits,
         core_order=None if division is None else _core_order(op, division),
         cores=None if division is None else division.cores,
+        tiling=tiling_of(op, sdsc.TILED) if sdsc.TILED in op.attributes and "/" not in name else None,
         shape=shape_of(result),
         dtype=element_of(result),
         layout=None if layout is None else layout_value(layout),

@@ -85,8 +85,8 @@ class Nests:
             if sdsc.OP in op.attributes:
                 generic = structured(op, known)
                 assert generic is not None
-                loops = tiling_of(op)
-                _check(generic, loops)
+                loops = [loop for loop in tiling_of(op) if loop.tiles > 1]
+                check_loops(generic, loops)
                 self._add(Tiled(op, generic), loops)
 
     def _add(self, tiled: Tiled, loops: Sequence[TiledLoop]) -> None:
@@ -154,7 +154,7 @@ class Nests:
         return shared
 
 
-def _check(generic: Structured, loops: Sequence[TiledLoop]) -> None:
+def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
     """``CompileError`` for loops that are not around equal tiles of an operation, each dim cut once.
 
     Whether tiles are whole sticks is up to the layouts, which are chosen later.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.dialects.structured import Known, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
 from spyre_mlir.layout import StickLayout
@@ -19,23 +20,25 @@ from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, is_c
 from spyre_mlir.passes._pins import Pins, refused, set_pins
 from spyre_mlir.passes._plan_facts import current_plan, planned_function
 from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._tile_nests import check_loops
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.name_operations import NAMELESS
 from spyre_mlir.plans import Placement, Plan, PlannedArgument, PlannedOperation, read_plan
-
-#: What the first part of the name of an inserted operation may be besides an operation or an argument.
-_NAMELESS = ("constant", "buffer", "loop")
+from spyre_mlir.plans.model import json_text
+from spyre_mlir.tiling import TiledLoop
 
 
 @dataclass(frozen=True)
 class ApplyPlan(Pass):
     """Pin what a plan file says of the choices that come after ``level``, and check those before.
 
-    ``file`` is the plan file; without it the module carries the plan as ``sdsc.plan``. After *tiled*, names,
-    shapes and types are compared with the program, and layouts are pinned for ``choose-layouts``; after *laid-out*,
-    slices for ``work-distribution`` and ``align-divisions``; after *divided*, when clones are there, placements for
-    ``scratchpad-planning`` and ``place-in-hbm``. After *placed* no pin is left, and everything that the plan says
-    holds. What cannot hold is an error that names operation, pin and reason. ``sencores`` is the number of cores,
-    ``uneven`` lets pinned slices differ.
+    ``file`` is the plan file; without it the module carries the plan as ``sdsc.plan``. After *device-ops*, when hints
+    are lowered, operations get the loops of the plan as ``sdsc.tiling``; an empty list also keeps the passes that tile
+    by themselves away. After *tiled*, names, shapes and types are compared with the program, and layouts are pinned
+    for ``choose-layouts``; after *laid-out*, slices for ``work-distribution`` and ``align-divisions``; after
+    *divided*, when clones are there, placements for ``scratchpad-planning`` and ``place-in-hbm``. After *placed* no
+    pin is left, and everything that the plan says holds. What cannot hold is an error that names operation, pin and
+    reason. ``sencores`` is the number of cores, ``uneven`` lets pinned slices differ.
 
     Before: ``name-operations``.
 
@@ -43,7 +46,7 @@ class ApplyPlan(Pass):
     """
 
     name: ClassVar[str] = "apply-plan"
-    level: Literal["tiled", "laid-out", "divided", "placed"] = "tiled"
+    level: Literal["device-ops", "tiled", "laid-out", "divided", "placed"] = "tiled"
     file: str = ""
     sencores: int = 32
     uneven: bool = False
@@ -52,7 +55,9 @@ class ApplyPlan(Pass):
         func = planned_function(module)
         applied = _Applied(func, self._read(module), checked_cores(self.sencores), self.uneven)
         with module.context, func.location:
-            if self.level == "tiled":
+            if self.level == "device-ops":
+                applied.tile()
+            elif self.level == "tiled":
                 applied.start()
             elif self.level == "laid-out":
                 applied.after_layouts()
@@ -82,6 +87,29 @@ class _Applied:
         self.arguments = list(func.regions[0].blocks[0].arguments)
         hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
         self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
+
+    def tile(self) -> None:
+        """The loops around operations are those of the plan."""
+        known: Known = {}
+        for entry in self.plan.operations:
+            op = self.ops.get(entry.name)
+            if op is None:
+                self._check_source(entry)
+                if entry.tiling:
+                    self._fail(
+                        f"{entry.path}.tiling", f"is of '{entry.name}', which is made after loops are chosen"
+                    )
+            elif entry.tiling is not None:
+                self._tile(op, known, entry.tiling)
+
+    def _tile(self, op: ir.Operation, known: Known, loops: Sequence[TiledLoop]) -> None:
+        generic = structured(op, known)
+        assert generic is not None, "an operation with a name is a device operation"
+        try:
+            check_loops(generic, loops)
+        except CompileError as error:
+            raise refused(op, f"the tiling {_tiling_text(loops)}", error.message) from None
+        op.attributes[TILING] = tiling_attr(loops)
 
     def start(self) -> None:
         """Is it a plan of this program? Then layouts are pinned."""
@@ -171,7 +199,7 @@ class _Applied:
     def _check_source(self, entry: PlannedOperation) -> None:
         """A name that is not there yet must be that of an operation which the compiler may insert."""
         source, _, inserted = entry.name.partition("/")
-        known = source in self.ops or source.partition("@")[0] in self.labels or source in _NAMELESS
+        known = source in self.ops or source.partition("@")[0] in self.labels or source in NAMELESS
         if not inserted or not known:
             path = f"{entry.path}.name"
             self._fail(path, f"is '{entry.name}', which is no operation of this program")
@@ -255,6 +283,9 @@ class _Applied:
             wanted, got = getattr(entry, what), getattr(found, what)
             if wanted is not None and wanted != got:
                 raise refused(op, f"{what} {_shown(wanted)}", f"it is divided with {what} {_shown(got)}")
+        if entry.tiling is not None and _loops(entry.tiling) != _loops(found.tiling):
+            text = f"it has the tiling {_tiling_text(found.tiling)}"
+            raise refused(op, f"the tiling {_tiling_text(entry.tiling)}", text)
         if entry.placement is not None and not _is_placed(entry.placement, found.placement):
             raise refused(op, f"the placement {entry.placement}", f"its buffer is at {found.placement}")
 
@@ -277,6 +308,15 @@ def _named(func: ir.Operation) -> dict[str, ir.Operation]:
 
 def _shown(value: Any) -> str:
     return str(list(value) if isinstance(value, tuple) else value)
+
+
+def _tiling_text(loops: Sequence[TiledLoop] | None) -> str:
+    return json_text([vars(loop) for loop in loops or ()])
+
+
+def _loops(loops: Sequence[TiledLoop] | None) -> list[TiledLoop]:
+    """The loops that are there: one of one tile is none."""
+    return [loop for loop in loops or () if loop.tiles > 1]
 
 
 def _is_placed(wanted: Placement, found: Placement | None) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.dialects.hints import TILING
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._tile_loops import LoopWriter
-from spyre_mlir.passes._tile_nests import Nest, Nests, check_running
+from spyre_mlir.passes._tile_nests import Nest, Nests, Tiled, check_running
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.tiling import TiledLoop
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,17 @@ class CoarseTiling(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             block = func.regions[0].blocks[0]
-            if not any(TILING in op.operation.attributes for op in block.operations):
+            if not any(
+                TILING in op.operation.attributes or sdsc.NAME in op.operation.attributes
+                for op in block.operations
+            ):
                 continue
             nests = Nests(block)
             check_running(nests)
+            for each in nests.tiled.values():
+                _take_note(each)
+            if not any(isinstance(item, Nest) for item in nests.items):
+                continue
             for item in nests.items:
                 if isinstance(item, Nest):
                     self._tell(item)
@@ -52,3 +61,20 @@ class CoarseTiling(Pass):
             self.remark(each.op, "tiling", text)
         for each in inner:
             self._tell(each)
+
+
+def _take_note(each: Tiled) -> None:
+    """Takes ``sdsc.tiling`` away; an operation with a name keeps it for plan files as ``sdsc.tiled``.
+
+    A maximum that readers take as it is so far always has a loop over what it reduces there, if only of one tile: so a
+    plan tells that ``online-softmax`` was at work.
+    """
+    op, loops = each.op, list(tiling_of(each.op))
+    if TILING in op.attributes:
+        del op.attributes[TILING]
+    if sdsc.NAME not in op.attributes:
+        return
+    reduced = each.generic.reduced
+    if each.running is not None and not any(loop.dim in reduced for loop in loops):
+        loops.append(TiledLoop(f"attention{each.running}.keys", min(reduced), 1))
+    op.attributes[sdsc.TILED] = tiling_attr(loops)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,13 +17,17 @@ from spyre_mlir.dialects.hints import (
     tiling_attr,
     without_hints,
 )
-from spyre_mlir.dialects.structured import Known, Structured, structured
+from spyre_mlir.dialects.structured import Known, Structured, element_of, shape_of, structured
+from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import all_ops, functions
+from spyre_mlir.passes._memory import COPIES, all_ops, functions
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._tile_sticks import Sticks
+from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling import Hint, HintError, HintTree, NamedIteration, TiledLoop, check_dims, tiled_loops
+
+_SAME_STICK = (*VIEWS, *COPIES, "stick.pin")
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,8 @@ class LowerHints(Pass):
 
     The loops are in the order of the hints and their tiles, but those over reduced dims are inside of the others
     (``tiling.tiled_loops``). A hint that cannot be followed is an error, a hint without an operation to tile a warning.
-    ``_tile_sticks.py`` says which dims lie in sticks.
+    As a rule of thumb the last dim of a tensor lies in its sticks, except where it is the result of a reduction over
+    the stick, or is computed from such results alone: these have one element per stick.
 
     Before: ``propagate-named-dims``. After: no hints or names on operations, and plain locations.
     """
@@ -62,7 +67,7 @@ class _Lowering:
         self.sizes = dim_sizes_of(func)
         self.hints: dict[ir.Attribute, tuple[Hint, ...]] = {}
         self.tree = HintTree()
-        self.sticks = Sticks()
+        self.sparse: set[ir.Value] = set()
         self.first: dict[tuple[int, str], ir.Operation] = {}  # where each hint cuts each dim first
         self.met: set[tuple[int, str]] = set()
         self.doubtful: set[tuple[int, str]] = set()
@@ -78,9 +83,13 @@ class _Lowering:
 
     def _visit(self, op: ir.Operation) -> None:
         generic = structured(op, self.known)
-        self.sticks.visit(op, generic)
-        if generic is not None and generic.opcode and HINTS in op.attributes:
-            self._lower(generic)
+        if generic is not None and generic.opcode:
+            if _is_sparse(generic, self.sparse):
+                self.sparse.add(generic.result)
+            if HINTS in op.attributes:
+                self._lower(generic)
+        elif op.name in _SAME_STICK and op.operands[0] in self.sparse:
+            self.sparse.add(op.results[0])
 
     def _lower(self, generic: Structured) -> None:
         op = generic.op
@@ -109,7 +118,7 @@ class _Lowering:
         dims, sizes = dims_of(generic.op), generic.extents
         if len(dims) != len(sizes):
             raise fail(generic.op, f"{DIMS} names {len(dims)} iteration dims, but there are {len(sizes)}")
-        return NamedIteration(dims, sizes, frozenset(generic.reduced), self.sticks.of(generic))
+        return NamedIteration(dims, sizes, frozenset(generic.reduced), _sticks(generic, self.sparse))
 
     def _note(self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration) -> None:
         """What of the hints an operation follows, for warnings."""
@@ -125,6 +134,25 @@ class _Lowering:
                     self.owner.warn(op, reason)
                 if dims:
                     self.met.add((hint.id, name))
+
+
+def _is_sparse(generic: Structured, sparse: set[ir.Value]) -> bool:
+    """Whether a result has one element per stick."""
+    kind = DEVICE_OPS[generic.opcode].kind if generic.opcode in DEVICE_OPS else None
+    tensors = [value for value in generic.inputs if shape_of(value)]
+    if kind is Kind.MATMUL:
+        return False
+    return kind is Kind.REDUCE_STICK or (bool(tensors) and sparse.issuperset(tensors))
+
+
+def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
+    """The iteration dims that lie in sticks of operands, and the elements of the longest of these."""
+    found: dict[int, int] = {}
+    for value, dims in zip((*generic.inputs, generic.result), generic.maps, strict=True):
+        sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
+        if sized and value not in sparse:
+            found[sized[-1]] = max(found.get(sized[-1], 1), elements_per_stick(element_of(value)))
+    return found
 
 
 def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:

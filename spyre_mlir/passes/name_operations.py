@@ -12,6 +12,9 @@ from spyre_mlir.passes._memory import COPIES, all_ops, argument_attributes, func
 from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
 
+#: What stands in names for what has no name of its own.
+NAMELESS = ("constant", "buffer", "loop")
+
 
 @dataclass(frozen=True)
 class NameOperations(Pass):
@@ -22,7 +25,8 @@ class NameOperations(Pass):
     what it copies (an operation or an argument), what it is, and its number among those of that kind:
     ``exp.0/restickify.0``, ``x/clone.0``. So no name depends on what is inserted elsewhere. ``constant``, ``buffer``
     (put together from parts) and ``loop`` stand for what has no name of its own. Where a pass makes several
-    operations of one, the first keeps the name and the others are its parts: ``add.0/part.0``.
+    operations of one, the first keeps the name and the others are its parts: of a sum over tiles ``sum.0`` is that of
+    the first tile, ``sum.0/part.0`` that of another, and ``sum.0/part.0/add.0`` adds it to those before.
 
     ``inserted`` says that the operations without a name were inserted.
 
@@ -52,7 +56,7 @@ class NameOperations(Pass):
         whole = sdsc.name_of(op)
         if whole is not None:
             return f"{whole}/part"
-        return f"{_origin(op.operands[0], labels)}/{_kind(op)}" if self.inserted else _kind(op)
+        return f"{_source(op, labels)}/{_kind(op)}" if self.inserted else _kind(op)
 
 
 class _Numbers:
@@ -92,6 +96,12 @@ def _labels(func: ir.Operation) -> dict[ir.Value, str]:
         for value, attributes in zip(arguments, argument_attributes(func), strict=True)
         if sdsc.HOST in attributes
     }
+
+
+def _source(op: ir.Operation, labels: dict[ir.Value, str]) -> str:
+    """The name of the first operand that has one, else what stands for the first."""
+    origins = [_origin(value, labels) for value in op.operands]
+    return next((origin for origin in origins if origin not in NAMELESS), origins[0])
 
 
 def _origin(value: ir.Value, labels: dict[ir.Value, str]) -> str:

@@ -141,10 +141,10 @@ class OnlineSoftmax(Pass):
                 element_of(made),
                 location=op.location,
             )
+        sdsc.inherit(maker_of(result), found.div.op)
         sdsc.record(maker_of(result), "rewrite", self.name, "the division by the sum comes after the matmul")
-        if TILING in op.attributes:
-            maker_of(made).attributes[TILING] = op.attributes[TILING]
-            maker_of(result).attributes[TILING] = _without_keys(found)
+        if loops := _without_keys(found):
+            maker_of(result).attributes[TILING] = tiling_attr(loops)
         op.results[0].replace_all_uses_with(result)
         found.maximum.op.attributes[RUNNING] = mark
         for each in (found.sum.op, maker_of(made)):
@@ -255,11 +255,11 @@ def _tiling(
     }
 
 
-def _without_keys(found: Attention) -> ir.Attribute:
+def _without_keys(found: Attention) -> list[TiledLoop]:
     """The loops of the division after the matmul: those of the matmul over its rows and columns."""
     dims = found.matmul.maps[-1]
     loops = [loop for loop in tiling_of(found.matmul.op) if loop.dim in dims]
-    return tiling_attr([replace(loop, dim=dims.index(loop.dim)) for loop in loops])
+    return [replace(loop, dim=dims.index(loop.dim)) for loop in loops]
 
 
 def _known(generic: Structured | None) -> Structured:
@@ -268,8 +268,11 @@ def _known(generic: Structured | None) -> Structured:
 
 
 def _again(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value:
-    """The same operation with another operand."""
-    return rebuilt(generic, [new if value == old else value for value in generic.inputs])
+    """The same operation with another operand, in the same loops."""
+    made = rebuilt(generic, [new if value == old else value for value in generic.inputs])
+    if TILING in generic.op.attributes:
+        maker_of(made).attributes[TILING] = generic.op.attributes[TILING]
+    return made
 
 
 def _row_dims(found: Attention) -> tuple[int, ...]:

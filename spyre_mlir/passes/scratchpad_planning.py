@@ -132,7 +132,8 @@ class ScratchpadPlanning(Pass):
         for user in usage.ops:
             if sdsc.OPTIONAL not in user.op.attributes:
                 continue
-            source, clone = user.values
+            # Not its first value, which may be that of a clone that is gone by now.
+            source, clone = user.op.operands[0], user.values[-1]
             if not is_in_lx(usage.root(source)) and not is_in_lx(clone):
                 clone.replace_all_uses_with(source)
                 user.op.erase()

@@ -81,7 +81,6 @@ class SpyrePipeline(Options):
                     "fuse-device-ops",
                     "hoist-weight-views",
                     "verify-device-ops",
-                    *self._plan("device-ops"),
                 ),
             ),
             (
@@ -89,6 +88,7 @@ class SpyrePipeline(Options):
                 (
                     "propagate-named-dims",
                     "lower-hints",
+                    *self._plan("device-ops"),
                     *self._tiling(),
                     "coarse-tiling",
                     *self._checks("verify-device-ops"),
@@ -184,7 +184,7 @@ class SpyrePipeline(Options):
         if self.use_plan is None and self.save_plan is None:
             return ()
         steps = [] if level == "placed" else [_text("name-operations", inserted=level != "device-ops")]
-        if self.use_plan is not None and level != "device-ops":
+        if self.use_plan is not None:
             options = {"sencores": self.sencores, "uneven": self.uneven_splits}
             steps.append(_text("apply-plan", level=level, file=self.use_plan, **options))
         if self.save_plan is not None and level == "placed":

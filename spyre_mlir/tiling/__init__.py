@@ -7,7 +7,6 @@ from spyre_mlir.tiling.hints import (
     NamedIteration,
     TiledLoop,
     check_dims,
-    check_loops,
     tiled_loops,
 )
 from spyre_mlir.tiling.names import NamedDim, Names, Part, Parts, UnnamedDim
@@ -24,6 +23,5 @@ __all__ = [
     "TiledLoop",
     "UnnamedDim",
     "check_dims",
-    "check_loops",
     "tiled_loops",
 ]

@@ -9,7 +9,6 @@ Source: working-set reduction, "Working set reduction hints" and "Intermediate r
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,34 +117,6 @@ def tiled_loops(
                 loops.append(TiledLoop(f"{hint.id}.{name}", dim, count))
     _check_nest(loops)
     return tuple(sorted(loops, key=lambda loop: loop.dim in iteration.reduced))
-
-
-def check_loops(loops: Sequence[TiledLoop], iteration: NamedIteration) -> None:
-    """``HintError`` for loops that an operation cannot have, whoever asks for them; no names are needed.
-
-    Besides what ``tiled_loops`` checks, a dim that the operation does not have or that two loops cut, and a loop over a
-    reduced dim outside of one over another.
-    """
-    cut: dict[int, TiledLoop] = {}
-    for loop in loops:
-        what = f"loop {loop.loop} cuts dim {loop.dim}"
-        if loop.dim >= len(iteration.sizes):
-            raise HintError(f"{what}, but the operation has {len(iteration.sizes)} dims")
-        if loop.dim in cut:
-            raise HintError(f"{what}, which loop {cut[loop.dim].loop} cuts already")
-        cut[loop.dim] = loop
-        size, stick = iteration.sizes[loop.dim], iteration.sticks.get(loop.dim, 1)
-        what = f"{what} of {size} elements into {loop.tiles} tiles"
-        if size % loop.tiles:
-            raise HintError(f"{what}, but {loop.tiles} does not divide it")
-        if loop.tiles > 1 and size // loop.tiles % stick:
-            raise HintError(f"{what}; tiles must be whole sticks of {stick} elements")
-    for outer, inner in itertools.pairwise(loops):
-        if outer.dim in iteration.reduced and inner.dim not in iteration.reduced:
-            raise HintError(
-                f"loop {outer.loop} is over a reduced dim, so that it must be inside of loop {inner.loop}"
-            )
-    _check_nest(loops)
 
 
 def _check(hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: dict[str, Hint]) -> None:

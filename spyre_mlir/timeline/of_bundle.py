@@ -31,7 +31,10 @@ def picoseconds(nanoseconds: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A step in one of the passes over a loop's body that differ: ``first`` of each loop around it, or all later."""
+    """A step in one of the passes over a loop's body that differ: ``first`` of each loop around it, or all later.
+
+    No two visits are equal.
+    """
 
     step: Step
     firsts: tuple[bool, ...]

@@ -179,6 +179,31 @@ func.func @magnitudes(%x: tensor<64x128xf16>) -> tensor<128xf16> {
 
 // -----
 
+// A mean of 64 numbers is the sum of a 64th of each: the parts keep the factor and are added.
+// CHECK-LABEL: func.func @means(
+// CHECK: %[[FIRST:.*]] = linalg.generic {{.*}}"meannonstick", {scaling_factor = 1.562500e-02 : f64}
+// CHECK: scf.for {{.*}} iter_args(%[[SO_FAR:.*]] = %[[FIRST]]) -> (tensor<128xf16>)
+// CHECK: %[[PART:.*]] = linalg.generic {{.*}}"meannonstick", {scaling_factor = 1.562500e-02 : f64}
+// CHECK: linalg.generic {{.*}} ins(%[[SO_FAR]], %[[PART]] : {{.*}}"add"
+#a = affine_map<(d0, d1) -> (d0, d1)>
+#b = affine_map<(d0, d1) -> (d1)>
+func.func @means(%x: tensor<64x128xf16>) -> tensor<128xf16> {
+  %e0 = tensor.empty() : tensor<128xf16>
+  %c1 = arith.constant 0.0 : f16
+  %f1 = linalg.fill ins(%c1 : f16) outs(%e0 : tensor<128xf16>) -> tensor<128xf16>
+  %0 = linalg.generic {indexing_maps = [#a, #b], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<64x128xf16>) outs(%f1 : tensor<128xf16>)
+      attrs = {sdsc.op = #sdsc.op<"meannonstick", {scaling_factor = 1.5625e-02 : f64}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 8 : i64}]} {
+  ^bb0(%a0: f16, %o: f16):
+    %s = arith.constant 0.015625 : f16
+    %m = arith.mulf %a0, %s : f16
+    %r = arith.addf %m, %o : f16
+    linalg.yield %r : f16
+  } -> tensor<128xf16>
+  return %0 : tensor<128xf16>
+}
+
+// -----
+
 // Views in a loop are views of tiles: the tile of 8 rows is the first of the 8 pieces that a row becomes.
 // CHECK-LABEL: func.func @views(
 // CHECK: scf.for
@@ -343,4 +368,39 @@ func.func @table(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
     linalg.yield %r : f16
   } -> tensor<64x128xf16>
   return %0 : tensor<64x128xf16>
+}
+
+// -----
+
+// An operation that is not tiled, and reads nothing that the loop makes, does not end it: it comes before.
+// CHECK-LABEL: func.func @before(
+// CHECK: %[[Y:.*]] = linalg.generic {{.*}} ins(%arg1 : tensor<64x128xf16>)
+// CHECK: scf.for
+// CHECK: "exp"
+// CHECK: tensor.extract_slice %[[Y]][
+// CHECK: "mul"
+// CHECK-NOT: scf.for
+// CHECK: return
+#a = affine_map<(d0, d1) -> (d0, d1)>
+func.func @before(%x: tensor<64x128xf16>, %y: tensor<64x128xf16>) -> tensor<64x128xf16> {
+  %e0 = tensor.empty() : tensor<64x128xf16>
+  %0 = linalg.generic {indexing_maps = [#a, #a], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<64x128xf16>) outs(%e0 : tensor<64x128xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 8 : i64}]} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.exp %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<64x128xf16>
+  %1 = linalg.generic {indexing_maps = [#a, #a], iterator_types = ["parallel", "parallel"]} ins(%y : tensor<64x128xf16>) outs(%e0 : tensor<64x128xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.exp %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<64x128xf16>
+  %2 = linalg.generic {indexing_maps = [#a, #a, #a], iterator_types = ["parallel", "parallel"]} ins(%0, %1 : tensor<64x128xf16>, tensor<64x128xf16>) outs(%e0 : tensor<64x128xf16>)
+      attrs = {sdsc.op = #sdsc.op<"mul", {}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 8 : i64}]} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %r = arith.mulf %a0, %a1 : f16
+    linalg.yield %r : f16
+  } -> tensor<64x128xf16>
+  return %2 : tensor<64x128xf16>
 }

@@ -9,7 +9,7 @@
 // CHECK: %[[E:.*]] = linalg.generic {{.*}} ins(%[[D]] :
 // CHECK: %[[L:.*]] = linalg.generic {{.*}} ins(%[[E]] : {{.*}}"sum", {}>, sdsc.rescaled = "0", sdsc.tiling
 // CHECK: %[[O:.*]] = linalg.generic {{.*}} ins(%[[E]], %arg2 : {{.*}}"batchmatmul", {}>, sdsc.rescaled = "0", sdsc.tiling
-// CHECK: %[[R:.*]] = linalg.generic {{.*}} ins(%[[O]], %[[L]] : {{.*}}"realdiv"
+// CHECK: %[[R:.*]] = linalg.generic {{.*}} ins(%[[O]], %[[L]] : {{.*}}"realdiv", {}>} {
 // CHECK: return %[[R]]
 #a = affine_map<(d0, d1, d2) -> (d0, d2)>
 #b = affine_map<(d0, d1, d2) -> (d1, d2)>

@@ -1,16 +1,15 @@
 // RUN: spyre-opt %s --name-operations --save-plan="file=%t.json" -o /dev/null && filecheck %s < %t.json
-// RUN: spyre-opt %s --name-operations --choose-layouts --work-distribution --scratchpad-planning --place-in-hbm --save-plan="file=-" -o /dev/null | filecheck %s --check-prefix=PLACED
+// RUN: spyre-opt %s --name-operations --coarse-tiling --choose-layouts --work-distribution --scratchpad-planning --place-in-hbm --save-plan="file=-" -o /dev/null | filecheck %s --check-prefix=PLACED
 // RUN: spyre-opt %s --name-operations --save-plan | filecheck %s --check-prefix=MODULE
 // RUN: not spyre-opt %s --save-plan 2>&1 | filecheck %s --check-prefix=NAME
 // RUN: not spyre-opt %s --name-operations --save-plan="file=%t.missing/plan.json" 2>&1 | filecheck %s --check-prefix=FILE
 
 // What is not decided yet is not there.
 // CHECK: "version": 1,
-// CHECK-NOT: layout
+// CHECK-NOT: {{layout|tiling}}
 // CHECK: "name": "exp.0",
 // CHECK: "opcode": "exp",
 // CHECK: save-plan.mlir:{{[0-9]+}}:8",
-// CHECK: "tiling": [],
 // CHECK: "result": {"shape": [128, 256], "dtype": "f16"}
 
 // At level placed it is all there, one entry after the other in program order.
@@ -20,6 +19,7 @@
 // PLACED: "slices": [32, 1],
 // PLACED: "core_order": [0],
 // PLACED: "cores": 32,
+// PLACED: "tiling": [],
 // PLACED: "layout": {"dim_order": [0, 1]},
 // PLACED: "placement": {"lx": 0}
 // PLACED: "name": "abs.0",

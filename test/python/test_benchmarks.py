@@ -27,11 +27,13 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "layouts",
         "packing",
         "pages",
+        "plan-quality",
         "planning",
         "restickify",
         "simulate",
         "solvers",
         "startup",
+        "tiling",
         "timeline",
         "two-ops",
     ]

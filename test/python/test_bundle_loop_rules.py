@@ -7,7 +7,9 @@ from dataclasses import replace
 import bundles
 import pytest
 from bundle_edits import buffer, loop, manifest, program
+from looped import LOOPED, looped
 
+from spyre_mlir.bundle import rules_access
 from spyre_mlir.bundle.model import Apply, Buffer, Bundle, Execute, IndexConstant, Loop, Statement
 from spyre_mlir.bundle.rules_access import WALKED_EXECUTES
 from spyre_mlir.bundle.validate import validate
@@ -53,6 +55,15 @@ def test_a_symbol_has_one_value_in_a_nest_of_equal_loops():
     text = "has another value than in execute 0; expected one value per symbol id."
     expected = [("symbol-values", f"The symbol {symbol} {text}") for symbol in (-1, -2)]
     assert findings(nested((TILE, 2 * TILE))) == expected
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_compiled_loops_are_valid(name, monkeypatch):
+    """Walked, and at once."""
+    bundle = looped(name).program.bundle
+    assert validate(bundle) == []
+    monkeypatch.setattr(rules_access, "WALKED_EXECUTES", 0)
+    assert validate(bundle) == []
 
 
 @WALKS

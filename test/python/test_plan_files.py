@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from looped import LOOPED, looped
 from programs import PROGRAMS, check_close
 
 import spyre_mlir
@@ -58,6 +59,10 @@ def entry(plan: dict[str, Any], name: str) -> dict[str, Any]:
 def pinned(name: str, *, result: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     """A plan that says something of one operation only."""
     return {"version": 1, "operations": [{"name": name, **fields, **({"result": result} if result else {})}]}
+
+
+def loop(*, dim: int = 0, tiles: int = 4) -> dict[str, Any]:
+    return {"loop": "mine", "dim": dim, "tiles": tiles}
 
 
 def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
@@ -118,6 +123,17 @@ def test_a_plan_file_is_the_same_as_its_value(tmp_path: Path):
     assert spyre_mlir.compile(*PROGRAMS[SOFTMAX](), plan=path).plan() == program.plan()
 
 
+@pytest.mark.parametrize("name", LOOPED)
+def test_an_unchanged_plan_gives_the_same_loops(name: str):
+    """Whoever asked for them: hints, the compiler, or the module; with a plan it needs no pass that tiles."""
+    given = looped(name)
+    options = {**vars(given.options), "tile_for_lx": False, "tile_for_span": False}
+    plan = given.program.plan()
+    assert any(each.get("tiling") for each in plan["operations"])
+    again = spyre_mlir.compile(given.copy(), plan=plan, **options)
+    assert (again.bundle, again.plan()) == (given.program.bundle, plan)
+
+
 # -- what it says --------------------------------------------------------------------------------------------
 
 
@@ -163,6 +179,8 @@ def holds(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
     [
         pinned("exp.0", slices=[4, 2]),
         pinned("exp.0", slices=[4, 2], core_order=[1, 0], cores=8),
+        pinned("exp.0", tiling=[loop(), {**loop(dim=1, tiles=2), "loop": "yours"}]),
+        pinned("max.0", tiling=[loop()]),
         pinned("sum.0", slices=[8, 1]),
         pinned("exp.0", result={"layout": {"dim_order": [1, 0]}}),
         pinned("exp.0", result={"layout": "(d0, d1) -> (d0, d1 floordiv 64, d1 mod 64)"}),
@@ -184,6 +202,32 @@ def test_a_pin_holds_and_the_numbers_are_right(plan: dict[str, Any]):
     assert holds(wanted, found)
     model, inputs = PROGRAMS[SOFTMAX]()
     check_close(SOFTMAX, program(*inputs), model, inputs)
+
+
+def test_the_first_part_of_a_sum_keeps_the_name():
+    """The maximum over the first of 4 tiles, that over the others in a loop, and the maximum of both."""
+    plan = compiled(pinned("max.0", tiling=[loop()])).plan()
+    made = {each["name"]: each for each in plan["operations"] if each["name"].startswith("max.0")}
+    assert list(made) == ["max.0", "max.0/part.0", "max.0/part.0/maximum.0"]
+    assert [each.get("tiling") for each in made.values()] == [[loop()], None, None]
+
+
+def test_an_empty_list_keeps_an_operation_untiled():
+    """The compiler tiles both operations for LX; where one must not be, there is no run left."""
+    given = looped("tiled for LX")
+    options = vars(given.options)
+    free = spyre_mlir.compile(given.copy(), **options).plan()
+    assert all(each["tiling"] for each in free["operations"] if "source" not in each)
+    held = spyre_mlir.compile(given.copy(), plan=pinned("add.0", tiling=[]), **options).plan()
+    assert [each["tiling"] for each in held["operations"] if "source" not in each] == [[], []]
+
+
+def test_a_pin_goes_before_a_hint():
+    """The example asks for 8 tiles of M around both operations, and 4 of K; here the sum stays whole."""
+    given = looped("hints")
+    held = spyre_mlir.compile(given.copy(), plan=pinned("add.0", tiling=[]), **vars(given.options))
+    assert entry(held.plan(), "add.0")["tiling"] == []
+    assert [each["tiles"] for each in entry(held.plan(), "batchmatmul.0")["tiling"]] == [8, 4]
 
 
 def test_the_layout_of_an_argument():
@@ -275,6 +319,9 @@ def test_random_pins_hold_or_are_errors(seed: int):
 @pytest.mark.parametrize(
     ("plan", "reason"),
     [
+        (pinned("exp.0", tiling=[loop(tiles=3)]), "cuts dim 0 of 512 elements into 3 tiles, but 3 does not divide it"),
+        (pinned("exp.0", tiling=[loop(dim=2)]), "cuts dim 2, but the iteration dims of this operation are 0 of 512"),
+        (pinned("max.0", tiling=[loop(), loop(dim=1)]), "loops over reduced dims are inside of the others"),
         (pinned("exp.0", slices=[3, 1]), "3 slices do not divide the 512 rows or sticks of dim 0"),
         (pinned("exp.0", slices=[16, 4]), "it needs 64 cores, there are 32"),
         (pinned("exp.0", slices=[16]), "the operation has 2 dims"),
@@ -367,7 +414,11 @@ def _changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         (lambda p: p["operations"][1].update(sclices=[1]), r"operations\[1\].sclices is unknown"),
         (lambda p: p["operations"][1].update(slices="1"), r"operations\[1\].slices must be a list"),
         (lambda p: p["operations"][1].update(slices=[True, 1]), r"operations\[1\].slices\[0\] must be an integer"),
-        (lambda p: p["operations"][1].update(tiling=[{"dim": 0, "tiles": 2}]), r"operations\[1\].tiling must be empty"),
+        (lambda p: p["operations"][1].update(tiling=[{"dim": 0, "tiles": 2}]), r"\[1\].tiling\[0\] has no member 'l"),
+        (lambda p: p["operations"][1].update(tiling=[loop(tiles=0)]), r"tiling\[0\].tiles must be 1 or more but is 0"),
+        (lambda p: p["operations"][1].update(tiling=[loop(dim=-1)]), r"tiling\[0\].dim must not be negative but is -1"),
+        (lambda p: p["operations"][1].update(tiling=[{**loop(), "id": 3}]), r"tiling\[0\].id is unknown"),
+        (lambda p: p["operations"][0].update(tiling=[loop()]), r"operations\[0\].tiling is of 'inputs_0/clone.0'"),
         (lambda p: p["operations"][1].pop("name"), r"operations\[1\] has no member 'name'"),
         (lambda p: p["operations"].append(p["operations"][0]), "as that of operations.0. is"),
         (lambda p: p["operations"][0].update(name="exp.7"), "is 'exp.7', which is no operation of this program"),

@@ -38,6 +38,7 @@ PAGES = (
     "docs/layouts.md",
     "docs/plans.md",
     "docs/scratchpad.md",
+    "docs/tiling.md",
 )
 
 

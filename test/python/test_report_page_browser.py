@@ -487,7 +487,9 @@ def test_arrow_keys_go_from_point_to_point(shown):
     assert is_hidden(opened, "details")
 
 
-@pytest.mark.parametrize("name", ["loop", "no operation", "reduction"])
+@pytest.mark.parametrize(
+    "name", ["loop", "no operation", "reduction", "hints", "attention over tiles of keys"]
+)
 def test_other_programs_have_a_page_too(shown, name):
     assert name in PROGRAMS
     opened, _ = shown(name)

@@ -106,6 +106,14 @@ def test_random_hints(name, seed):
     check(name, module, **options_of(hash_of(name, seed)))
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_clone_of_a_clone():
+    """Both may be dropped; found by more seeds than these tests have."""
+    module = hinted("llama_block_small", 200)
+    assert module is not None
+    check("llama_block_small", module, sencores=32, lx_frac_avail=0.999)
+
+
 def test_there_are_enough_cases():
     """Few programs have nothing to tile."""
     assert SEEDS * sum(tiled(name, 0) is not None for name in PROGRAMS) >= 450

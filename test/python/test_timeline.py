@@ -174,6 +174,15 @@ def test_a_compiled_loop_takes_the_time_of_its_iterations(name):
         assert found == flat
 
 
+@pytest.mark.parametrize("name", LOOPED)
+def test_the_roofline_counts_the_iterations(name):
+    bundle = looped(name).program.bundle
+    found, flat = (of_program(timeline(each)) for each in (bundle, unrolled(bundle)))
+    assert found.operations == flat.operations
+    assert found.peak_per_ns == pytest.approx(flat.peak_per_ns)
+    assert (found.bytes == flat.bytes) == (name not in AGAIN_IN_OTHER_TILES)
+
+
 def _times(bundle: Bundle) -> tuple[float, float, float]:
     found = timeline(bundle)
     return found.total_ns, found.lower_ns, found.upper_ns

@@ -11,6 +11,7 @@ from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._tile_nests import Nests, Tiled, trace
+from spyre_mlir.passes.online_softmax import attention_of
 from spyre_mlir.tiling import Hint, TiledLoop
 
 Choice = tuple[DimClass, int]
@@ -47,31 +48,25 @@ def hint_at_random(module: ir.Module, device_ops: ir.Module, seed: int) -> bool:
     if not counts:
         return False
     func.attributes[DIM_SIZES] = to_attribute(sizes)
-    given = (
-        [ir.DictAttr(entry) for entry in func.attributes["arg_attrs"]]
-        if "arg_attrs" in func.attributes
-        else []
-    )
-    attributes = [{each.name: each.attr for each in entry} for entry in given] or [{} for _ in names]
+    given = [ir.DictAttr(entry) for entry in func.attributes["arg_attrs"]]
     func.attributes["arg_attrs"] = ir.ArrayAttr.get(
-        [
-            ir.DictAttr.get({**entry, DIMS: to_attribute(list(own))})
-            for entry, own in zip(attributes, names, strict=True)
-        ]
+        [_named(entry, own) for entry, own in zip(given, names, strict=True)]
     )
     _hint(func, rng.sample(sorted(counts.items()), min(len(counts), rng.choice((1, 2, 2)))), rng)
     return True
+
+
+def _named(attributes: ir.DictAttr, names: Sequence[str]) -> ir.DictAttr:
+    return ir.DictAttr.get({**{each.name: each.attr for each in attributes}, DIMS: to_attribute(list(names))})
 
 
 def _hint(func: ir.Operation, tiles: Sequence[tuple[str, int]], rng: random.Random) -> None:
     """One hint with all tiles around all, or an outer one and another around some of the operations in it."""
     ops = [op.operation for op in func.regions[0].blocks[0].operations]
     ops = [op for op in ops if op.name.startswith("linalg.")]
-    hints = (
-        [Hint(3, tuple(tiles))]
-        if rng.random() < 0.5
-        else [Hint(3 + n, (each,)) for n, each in enumerate(tiles)]
-    )
+    hints = [Hint(3 + number, (each,)) for number, each in enumerate(tiles)]
+    if rng.random() < 0.5:
+        hints = [Hint(3, tuple(tiles))]
     begin = rng.randrange(len(ops))
     inner = ops[begin : rng.randint(begin + 1, len(ops))]
     for op in ops:
@@ -143,20 +138,22 @@ def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool) -> int:
     return len(loops)
 
 
-def tile_keys_at_random(module: ir.Module, seed: int) -> int:
-    """Gives attention of level device-ops a random loop over keys, inside of up to two others; its number of tiles.
+def tile_keys_at_random(module: ir.Module, seed: int, *, apart: bool = False) -> None:
+    """Gives attention of level device-ops a random loop over keys, inside of up to two others.
 
-    Keys are the dim over which the first maximum is taken.
+    With ``apart`` its neighbours, as what repeats the values, get these loops, too, so that not all
+    of it can share them.
     """
     rng = random.Random(seed)
     (func,) = _functions(module)
     tiled = _tiled(func)
-    maximum = next(each for each in tiled if each.generic.opcode in ("max", "maxnonstick"))
-    loops = _legal(tiled, rng)
-    keys = [choice for choice in loops if maximum.generic.reduced[0] in choice[0].dims.get(maximum, ())]
-    around = [choice for choice in loops if maximum in choice[0].dims and choice not in keys]
-    chosen = rng.sample(around, rng.randint(0, len(around)))
+    (found,) = (each for each in map(attention_of, (each.op for each in tiled)) if each is not None)
+    maximum = next(each for each in tiled if each.op == found.maximum.op)
+    loops = [choice for choice in _legal(tiled, rng) if maximum in choice[0].dims]
+    keys = [choice for choice in loops if found.maximum.reduced[0] in choice[0].dims[maximum]]
+    assert keys, "the keys can be cut into equal tiles of whole sticks"
+    around = [choice for choice in loops if choice not in keys]
+    chosen = around if apart else rng.sample(around, rng.randint(0, len(around)))
     for each in tiled:
-        if any(each in found.dims for found, _ in keys):
+        if apart or each.op in found.ops:
             _give(each, [*chosen, *keys], untiled=False)
-    return keys[0][1]
