@@ -45,7 +45,9 @@ def plan_quality() -> Metrics:
             metrics[f"{name}.{way}.predicted_us"] = predicted.total_ns / 1000
             metrics[f"{name}.{way}.time_over_bound"] = predicted.total_ns / _bound_ns(facts)
             metrics[f"{name}.{way}.pipeline_seconds"] = program.compile_seconds
-            notes.append(f"{name}, {way}: {len(facts.operations)} operations, {seconds:.1f} s with the import")
+            notes.append(
+                f"{name}, {way}: {len(facts.operations)} operations, {seconds:.1f} s with the import"
+            )
     for way, found in ratios.items():
         metrics[f"{way}.traffic_over_bound_geomean"] = math.exp(math.fsum(map(math.log, found)) / len(found))
     return Noted(metrics, notes)

@@ -282,7 +282,9 @@ def price(graph: Graph, plan: Plan) -> float:
         assert all(each.source in (*state.base, *state.held) for each in decision.conversions)
         assert {each.target for each in decision.conversions} == set(state.converted)
         assert len(set(state.converted)) == len(state.converted)
-        total += sum(node.times * conversion_cost(c.source, c.target, node.from_host) for c in decision.conversions)
+        total += sum(
+            node.times * conversion_cost(c.source, c.target, node.from_host) for c in decision.conversions
+        )
         if isinstance(node, View):
             for base, read in zip(state.base, decision.reads, strict=True):
                 assert read in held[0] and image(node.step, read) is base
