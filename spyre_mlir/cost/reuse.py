@@ -21,7 +21,7 @@ def with_reuse(
 
     ``buffers`` names what each operand of each work touches, ``results`` what the host reads in the end. Bytes
     have to move for the first read of what the program did not write and for writes of results; all else is
-    reused if the part of a core fits its LX.
+    reused if the part of a core fits its LX, less what no tensor can be in.
     """
     touched: set[Hashable] = set()
     made = []
@@ -38,6 +38,6 @@ def with_reuse(
 def _is_reused(
     operand: OperandWork, name: Hashable, touched: Collection[Hashable], results: Collection[Hashable]
 ) -> bool:
-    if operand.in_lx or operand.core_bytes > device().lx_bytes:
+    if operand.in_lx or operand.core_bytes > device().usable_lx_bytes(0):
         return False
     return name not in results if operand.writes else name in touched
