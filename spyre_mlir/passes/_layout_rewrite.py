@@ -127,20 +127,29 @@ class LayoutRewrite:
             _, node, decision = self._decision(each.argument)
             assert isinstance(node, Carried)
             end.operands[each.operand - 3] = self._value(node.following, decision.reads[1], end)
+        arguments = list(body_block(op).arguments)
+        for each in carried_values(op):
+            if each.following in arguments and each.following != each.argument:
+                self._copy_on(op, each, "what another place of the loop carries goes on here")
+        for each in carried:
             self._carry_on(op, each.operand)
+            _, _, decision = self._decision(each.argument)
             self._hold(each.result, decision.state.own.held, self.layouts[each.argument])
 
     def _carry_on(self, op: ir.Operation, operand: int) -> None:
         """A copy of the next value that cannot be written over the one before."""
         each = next(each for each in carried_values(op) if each.operand == operand)
         why = why_not_in_place(op, each)
-        if why is None:
-            return
+        if why is not None:
+            self._copy_on(op, each, why)
+
+    def _copy_on(self, op: ir.Operation, each: CarriedValue, why: str) -> None:
+        """Lets a loop go on with a copy, made at the end of the iteration."""
         end, layout = terminator(body_block(op)), self.layouts[each.argument]
         with ir.InsertionPoint(end):
             made = sdsc.clone(each.following, op.location)
         self.layouts[made] = layout
-        end.operands[operand - 3] = made
+        end.operands[each.operand - 3] = made
         self.owner.remark(maker_of(made), "copy", why, before=0, after=2 * layout.bytes)
 
     def _enter(self, op: ir.Operation, each: CarriedValue) -> None:
