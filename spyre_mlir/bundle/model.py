@@ -23,11 +23,24 @@ INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
 
 
 @dataclass(frozen=True)
+class Held:
+    """What the LX of each core holds of an operand, where that is not what the slices of the design say.
+
+    ``slices`` of every dim that the operand varies along; ``core_slices[c][dim]`` is the slice that core ``c`` holds,
+    None where it holds nothing.
+    """
+
+    slices: dict[str, int]
+    core_slices: tuple[dict[str, int] | None, ...]
+
+
+@dataclass(frozen=True)
 class Operand:
     """One tensor of a design: where each core finds it and how it is laid out.
 
     ``start`` has one entry per core in use: a symbol id (negative) for HBM, a byte address for LX.
-    ``stick_elements`` is the number of elements in a stick of ``data_format``.
+    ``stick_elements`` is the number of elements in a stick of ``data_format``. ``held`` is the distribution of the
+    source of a ``shuffle``.
     """
 
     role: str
@@ -39,6 +52,7 @@ class Operand:
     scale: dict[str, int]
     start: tuple[int, ...]
     gap: dict[str, int] = field(default_factory=dict)
+    held: Held | None = None
 
 
 @dataclass(frozen=True)

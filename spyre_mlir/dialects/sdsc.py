@@ -28,6 +28,10 @@ bundle's debug handle carries it on.
 ``sdsc.clone`` copies a tensor into a buffer of its own. One with ``sdsc.optional`` only saves traffic: without it
 its readers take the source.
 
+``sdsc.shuffle`` is a clone from LX to LX whose cores want other parts than the source's cores left: the ring carries
+them. ``sdsc.copies = 8 : i64`` on either: so many cores get each part (multicast, all-gather); the copies are the last
+dim of its iteration space, and its division gives each a core.
+
 ``sdsc.spilled = ["core division mismatch: .."]`` on the maker of a buffer in device memory: why it is not in LX, in
 the order of ``scratchpad/eligibility.py``.
 
@@ -60,6 +64,7 @@ OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "s
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 OPTIONAL, SPILLED = "sdsc.optional", "sdsc.spilled"
+COPIES = "sdsc.copies"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 
 
@@ -117,6 +122,32 @@ class CloneOp(Sdsc.Operation, name="clone"):
             return True
         self.location.emit_error("clone keeps shape and element type of its source")
         return False
+
+
+class ShuffleOp(Sdsc.Operation, name="shuffle"):
+    """Copies a tensor in LX to where other cores want it, over the ring.
+
+    ``%1 = "sdsc.shuffle"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
+    """
+
+    source: ext.Operand[ir.RankedTensorType]
+    result: ext.Result[ir.RankedTensorType]
+
+    def verify_invariants(self) -> bool:
+        if self.operands[0].type == self.results[0].type:
+            return True
+        self.location.emit_error("shuffle keeps the type of its source")
+        return False
+
+
+def shuffle(source: ir.Value, location: ir.Location) -> ir.Value:
+    """Builds a relayout of ``source``, with its layout, at the current insertion point."""
+    return ir.Operation.create("sdsc.shuffle", results=[source.type], operands=[source], loc=location).result
+
+
+def copies_of(op: ir.Operation) -> int:
+    """How many cores get each part that a clone or a shuffle makes."""
+    return ir.IntegerAttr(op.attributes[COPIES]).value if COPIES in op.attributes else 1
 
 
 def clone(source: ir.Value, location: ir.Location) -> ir.Value:

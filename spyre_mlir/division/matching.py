@@ -37,17 +37,20 @@ def matching_division(space: Space, operand: int, wanted: CoreView) -> Mapping |
 
 def _begins(view: BufferView, rank: int, regions: tuple[Region | None, ...]) -> list[tuple[int, ...]] | None:
     """Where the region of each core begins along each dim, in elements."""
-    axes = sorted(view.axes, key=lambda axis: -axis.stride)
-    found = []
-    for region in regions:
-        if region is None or region.start < view.offset:
-            return None
-        begin, rest = [0] * rank, region.start - view.offset
-        for axis in axes:
-            position, rest = divmod(rest, axis.stride)
-            begin[axis.dim] += position * axis.divisor
-        found.append(tuple(begin))
-    return found
+    found = [begin_of(view, rank, region) for region in regions]
+    begins = [begin for begin in found if begin is not None]
+    return begins if len(begins) == len(found) else None
+
+
+def begin_of(view: BufferView, rank: int, region: Region | None) -> tuple[int, ...] | None:
+    """Where a region begins along each of ``rank`` dims, in elements; None where there is none."""
+    if region is None or region.start < view.offset:
+        return None
+    begin, rest = [0] * rank, region.start - view.offset
+    for axis in sorted(view.axes, key=lambda axis: -axis.stride):
+        position, rest = divmod(rest, axis.stride)
+        begin[axis.dim] += position * axis.divisor
+    return tuple(begin)
 
 
 def _step(begins: list[tuple[int, ...]], dim: int) -> int:

@@ -24,7 +24,7 @@ from spyre_mlir.scratchpad.liveness import Loop, Step
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
-COPIES = ("sdsc.clone", "stick.restickify")
+COPIES = ("sdsc.clone", "sdsc.shuffle", "stick.restickify")
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,7 @@ class Memory:
         values = self.operands(op)
         if op.name in COPIES:
             views = [self.place(value).view for value in values]
-            opcode = "identity" if views[0].lane == views[1].lane else "ReStickifyOpHBM"
-            return opcode, _copy_space(*views), values
+            return _copy_opcode(op, *views), _copy_space(*views, sdsc.copies_of(op)), values
         generic = structured(op, self._known)
         assert generic is not None
         views = tuple(self.place(value).view for value in values)
@@ -142,8 +141,20 @@ def _space(
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _copy_space(source: BufferView, target: BufferView) -> Space:
-    return refined([source, target])
+def _copy_space(source: BufferView, target: BufferView, copies: int) -> Space:
+    """The space of a copy; several copies are its last dim, which no operand has."""
+    space = refined([source, target])
+    if copies == 1:
+        return space
+    rank, sizes = len(space.sizes), (*space.sizes, copies)
+    views = tuple(view.rename(range(rank), rank + 1, sizes) for view in space.views)
+    return replace(space, sizes=sizes, views=views)
+
+
+def _copy_opcode(op: ir.Operation, source: BufferView, target: BufferView) -> str:
+    if op.name == "sdsc.shuffle":
+        return "shuffle"
+    return "identity" if source.lane == target.lane else "ReStickifyOpHBM"
 
 
 def _with_unit_sticks(

@@ -24,6 +24,7 @@ class Kind(enum.Enum):
     POOLING = "pooling"
     TOP_K = "top-k"
     RESTICKIFY = "restickify"
+    RELAYOUT = "relayout over the ring"
 
 
 DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
@@ -82,6 +83,8 @@ DEVICE_OPS: dict[str, DeviceOp] = _table(
     DeviceOp("exx2_zeromean", Kind.REDUCE_STICK, constants=("exx2scale",)),
     DeviceOp("batchmatmul", Kind.MATMUL, 2, (DL16,), unit="pt"),
     DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=(DL16, FP32, INT32)),
+    # From one distribution over the LX of the cores to another, bits as they are.
+    DeviceOp("shuffle", Kind.RELAYOUT, formats=(DL16, FP32, INT32)),
 )
 
 #: The kind of every operation of the interface that the stick rules know, those without a lowering included.

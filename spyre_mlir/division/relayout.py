@@ -1,0 +1,126 @@
+"""A buffer in LX that other cores want than have it: what each core holds before and after. No IR.
+
+The ring carries it from one *distribution* to another (superdsc-bundle.md, LX relayout): all-to-all where each core
+ends up with a part of its own, all-gather where cores of a group end up with the same part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.division.cores import Division
+from spyre_mlir.division.matching import begin_of
+from spyre_mlir.division.ownership import CoreView, core_view
+from spyre_mlir.division.slices import shares_of
+from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view import BufferView, ViewError
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Slices per dim of a buffer, and for each core the slice of each dim that its LX holds; None: it holds nothing.
+
+    Several cores may hold the same slices.
+    """
+
+    splits: tuple[int, ...]
+    owners: tuple[tuple[int, ...] | None, ...]
+
+
+@dataclass(frozen=True)
+class Relayout:
+    """A buffer of ``units`` sticks along each dim goes from one distribution to another.
+
+    A position of the dims is one stick, a dim without sticks has one. Slice ``s`` of a dim covers the units ``[s *
+    share, min((s + 1) * share, units))`` with ``share = ceil(units / splits)``. In the LX of a core the sticks of its
+    slices lie one behind the other, the dims in ``order``, the innermost first, with whole shares.
+    """
+
+    units: tuple[int, ...]
+    order: tuple[int, ...]
+    source: Distribution
+    target: Distribution
+
+    def __post_init__(self) -> None:
+        missing = next((dim for dim in range(len(self.units)) if dim not in self.order), None)
+        if missing is not None:
+            raise ValueError(f"dim {missing} of the buffer has no place in the order of LX")
+
+
+def relayout(space: Space, written: CoreView, division: Division) -> Relayout | None:
+    """How a copy takes a buffer from where it was ``written`` in LX to where its own cores want it.
+
+    ``space`` is that of the copy, source and target two views of one buffer's layout; dims that neither has are
+    copies. None if the cores hold no slices of the copy's dims, if some stick is held by no core, or if cores that
+    the copy does not run on hold some.
+    """
+    source = distribution_of(space, 0, written)
+    if source is None or len(source.owners) > division.cores:
+        return None
+    source = Distribution(source.splits, source.owners + (None,) * (division.cores - len(source.owners)))
+    dims = sorted(space.present[1])
+    owners = tuple(tuple(own[dim] for dim in dims) for own in division.owners)
+    target = Distribution(tuple(division.splits[dim] for dim in dims), owners)
+    return Relayout(tuple(space.units[dim] for dim in dims), _order(space.views[1], dims), source, target)
+
+
+def distribution_of(space: Space, operand: int, view: CoreView) -> Distribution | None:
+    """What the cores hold of the buffer of an operand, in slices of the dims that the operand has.
+
+    None if their regions are no such slices, or if they are not the whole buffer together.
+    """
+    dims = sorted(space.present[operand])
+    begins = [begin_of(space.views[operand], len(space.sizes), region) for region in view.regions]
+    held = [begin for begin in begins if begin is not None]
+    if view.partial or not held:
+        return None
+    found = {dim: sorted({begin[dim] for begin in held}) for dim in dims}
+    splits = tuple(len(found[dim]) if dim in found else 1 for dim in range(len(space.sizes)))
+    if any(split > units for split, units in zip(splits, space.units, strict=True)):
+        return None
+    owners = tuple(
+        tuple(found[dim].index(own[dim]) if dim in found else 0 for dim in range(len(splits)))
+        for own in (begin or held[0] for begin in begins)
+    )
+    try:
+        again = core_view(space, operand, Division(splits, owners))
+    except ViewError:
+        return None
+    pairs = zip(view.regions, again.regions, strict=True)
+    if any(region is not None and region != other for region, other in pairs) or again.image != view.image:
+        return None
+    kept = tuple(
+        None if begin is None else tuple(own[dim] for dim in dims)
+        for begin, own in zip(begins, owners, strict=True)
+    )
+    made = Distribution(tuple(splits[dim] for dim in dims), kept)
+    return made if _is_all(made, [space.units[dim] for dim in dims]) else None
+
+
+def held_view(space: Space, operand: int, division: Division) -> CoreView:
+    """What each core has in its LX when an operation is done: of a split reduction the finishing cores alone.
+
+    ``ViewError`` if slices do not fall on the pieces of a dim that lies in several.
+    """
+    view = core_view(space, operand, division)
+    if not view.partial:
+        return view
+    finishers = frozenset(division.finishers)
+    regions = tuple(region if core in finishers else None for core, region in enumerate(view.regions))
+    return CoreView(regions, False, view.slices, view.image)
+
+
+def _order(view: BufferView, dims: Sequence[int]) -> tuple[int, ...]:
+    """The dims of a buffer by rising stride, as numbers of ``dims``; one that has no stride is outermost."""
+    by_stride = [axis.dim for axis in sorted(view.axes, key=lambda axis: axis.stride)]
+    order = dict.fromkeys([*by_stride, *dims])
+    return tuple(list(dims).index(dim) for dim in order)
+
+
+def _is_all(held: Distribution, units: Sequence[int]) -> bool:
+    """Whether the slices that cores hold are all that there are."""
+    filled = 1
+    for count, share in zip(units, shares_of(units, held.splits), strict=True):
+        filled *= -(-count // share)
+    return len({own for own in held.owners if own is not None}) == filled
