@@ -12,7 +12,7 @@ stream    of one operand:  max(bytes / (rate * saturation(cores)), core_bytes / 
           operand (work-division.md), bursts = (1 + overhead / run) / (1 + overhead / burst)
 memory    the streams of all operands, and the turnaround of the bus per byte of min(read, written); a restickify
           has its own rate, and is no faster than a copy
-ring      (parts - 1) * outputs per core * price of a hop
+ring      (parts - 1) * outputs per core * price of a hop; of a shuffle that of its relayout (``ring.py``)
 overhead  a wait for the first byte of each access to device memory
 """
 
@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from spyre_mlir.cost.ring import relayout_ns
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
@@ -115,8 +116,10 @@ def compute_ns(work: OperationWork) -> float:
 
 
 def ring_ns(work: OperationWork) -> float:
-    """Time to add up the partial results of a split reduction, one hop after the other."""
-    return (work.parts - 1) * work.outputs_per_core * device().partial_sum_ns
+    """Time of a shuffle, or to add up the partial results of a split reduction, one hop after the other."""
+    if work.relayout is not None:
+        return relayout_ns(work.relayout)
+    return (work.parts - 1) * work.outputs_per_core * device().ring.partial_sum_ns
 
 
 def memory_ns(work: OperationWork) -> float:

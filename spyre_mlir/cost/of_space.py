@@ -13,6 +13,7 @@ import numpy as np
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.ownership import share_bytes
+from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout.space import Space
@@ -22,19 +23,28 @@ from spyre_mlir.target.ops import KINDS, Kind
 
 @functools.lru_cache(maxsize=1 << 13)
 def operation_work(
-    opcode: str, space: Space, division: Division, in_lx: frozenset[int] = frozenset()
+    opcode: str,
+    space: Space,
+    division: Division,
+    in_lx: frozenset[int] = frozenset(),
+    relayout: Relayout | None = None,
 ) -> OperationWork:
     """What one execution does; ``in_lx`` are the numbers of the operands in LX, the output is the last.
 
-    ``KeyError`` for an opcode that the interface does not have.
+    A shuffle, whose operands are always there, has a ``relayout``. ``KeyError`` for an opcode that the interface
+    does not have, ``ValueError`` for a shuffle without a relayout or for another operation with one.
     """
+    if (KINDS[opcode] is Kind.RELAYOUT) != (relayout is not None):
+        raise ValueError(f"{opcode} has {'no' if relayout is None else 'a'} relayout.")
+    if relayout is not None:
+        in_lx = frozenset(range(len(space.views)))
     tile = _tile(KINDS[opcode], space, _elements_of_shares(space, division.splits))
     operands = (
         _operand(space, division.splits, number, hbm_bytes(space, number, division)[0], view.run_bytes(tile))
         for number, view in enumerate(space.views)
     )
     placed = (replace(each, in_lx=True) if at in in_lx else each for at, each in enumerate(operands))
-    return _work(opcode, space, division.splits, tuple(placed))
+    return replace(_work(opcode, space, division.splits, tuple(placed)), relayout=relayout)
 
 
 def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:
@@ -66,10 +76,11 @@ def _work(
     shares = _elements_of_shares(space, splits)
     elements = math.prod(shares)
     arithmetic = kind in (Kind.MATMUL, Kind.CONVOLUTION)
+    on_vector_unit = not arithmetic and kind is not Kind.RELAYOUT
     return OperationWork(
         opcode,
         math.prod(splits),
-        sticks_per_core=0 if arithmetic else -(-elements // _lanes(space)),
+        sticks_per_core=-(-elements // _lanes(space)) if on_vector_unit else 0,
         multiply_adds_per_core=elements if arithmetic else 0,
         rows_per_core=_product(shares, space.present[0] - space.present[1]) if arithmetic else 0,
         parts=_product(splits, space.reduced),

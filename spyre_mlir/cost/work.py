@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.target.ops import KINDS, Kind
 
 
@@ -43,6 +44,7 @@ class OperationWork:
     matrix) are those of a matmul, else 0. ``parts`` are the slices of the reduced dims, whose partial results
     are added over the ring, ``outputs_per_core`` the elements of the result, ``results`` those of all cores.
     ``broadcast`` says that an operand is repeated along a dim of the result. The output is the last operand.
+    ``relayout`` is what a shuffle does, and all that it does: both its operands are in LX.
     """
 
     opcode: str
@@ -55,6 +57,7 @@ class OperationWork:
     results: int
     broadcast: bool
     operands: tuple[OperandWork, ...]
+    relayout: Relayout | None = None
 
     @property
     def kind(self) -> Kind:

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import Division
+from spyre_mlir.division.agreement import Work
 from spyre_mlir.division.cores import core_order, core_steps
 from spyre_mlir.division.pinned import why_not_divided, why_not_ordered
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._pins import pins_of, refused
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE
@@ -46,6 +48,13 @@ def pinned_division(
         raise refused(op, f"core_order {list(pins.core_order)}", reason)
     whole = (dim for dim, count in enumerate(pins.slices) if count == 1)
     return pins.slices, (*pins.core_order, *whole)
+
+
+def work_of(user: Divided) -> Work:
+    """A divided op as those see it that change divisions: what a plan file pins stays."""
+    pins = pins_of(user.op)
+    kept = blocked_dims(user.op) if pins.slices is None else frozenset(range(len(user.space.units)))
+    return Work(user.opcode, user.space, user.division, kept, user.executions, pins.core_order is not None)
 
 
 def committed_splits(op: ir.Operation) -> tuple[int, ...] | None:

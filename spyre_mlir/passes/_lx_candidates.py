@@ -10,11 +10,11 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._ownership import Divided
+from spyre_mlir.passes._ownership import Divided, Left, left_by, takes_over
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
-from spyre_mlir.scratchpad.liveness import Life, lifetimes
+from spyre_mlir.scratchpad.liveness import Life
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -38,7 +38,7 @@ class Candidate:
 
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
     """All buffers but those that the host fills, in the order in which they are first touched."""
-    lives = lifetimes(usage.memory.steps())
+    lives = usage.memory.lives
     made = {root: touched for root, touched in usage.buffers.items() if not touched.given}
     names = {root: f"{number}" for number, root in enumerate(made)}
     sizes = {root: _local_bytes(touched) for root, touched in made.items()}
@@ -109,15 +109,15 @@ def _ownership(touched: Touched) -> Iterator[Reason]:
     """Each reader's cores have to find what they read where the writers' cores left it."""
     for writer in touched.writes:
         try:
-            written = writer.core_view
+            left = left_by(writer.user.space, writer.operand, writer.user.division)
         except ViewError as error:
             yield Reason(Barrier.PARTIAL, str(error))
             return
         for access in touched.reads:
-            yield from _handover(writer, written, access)
+            yield from _handover(writer, left, access)
 
 
-def _handover(writer: Access, written: CoreView, access: Access) -> Iterator[Reason]:
+def _handover(writer: Access, left: Left, access: Access) -> Iterator[Reason]:
     name = access.user.opcode
     if access.moving:
         yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")
@@ -125,10 +125,7 @@ def _handover(writer: Access, written: CoreView, access: Access) -> Iterator[Rea
     if mismatch(_whole(writer), _whole(access)) is not None:
         yield Reason(Barrier.PARTIAL, f"'{name}' reads another part than is written")
         return
-    try:
-        problem = mismatch(written, access.core_view)
-    except ViewError as error:
-        problem = str(error)
+    problem = takes_over(left, access.user, access.operand)
     if problem is not None:
         detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
         yield Reason(Barrier.MISMATCH, f"'{name}' reads it: {detail}")

@@ -7,7 +7,7 @@ result of an insertion is that buffer. What a loop carries is one buffer, before
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spyre_mlir.dialects import sdsc, stick
@@ -20,7 +20,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import LOOP, body_block, carried_by, initial_of, nested_ops
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, moves_of, place_of, view_of
-from spyre_mlir.scratchpad.liveness import Loop, Step
+from spyre_mlir.scratchpad.liveness import Life, Loop, Step, lifetimes
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
@@ -85,6 +85,11 @@ class Memory:
         generic = structured(op, self._known)
         assert generic is not None
         return (*generic.inputs, generic.result)
+
+    @functools.cached_property
+    def lives(self) -> dict[Hashable, Life]:
+        """The life of each buffer, in positions of compute ops; of the program as it is at the first call."""
+        return lifetimes(self.steps())
 
     def steps(self) -> list[Step | Loop]:
         """The program as liveness takes it: each compute op a step on buffers."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
+from spyre_mlir.division.relayout import held_view, relayout
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
@@ -14,6 +15,8 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._loops import executions, repeated_ops
 from spyre_mlir.passes._memory import Memory, is_compute, is_in_lx
 from spyre_mlir.passes._terms import fail
+
+SHUFFLE = "shuffle"
 
 #: Why nobody reads a part of LX that is another one in each iteration: the address is one number in the design.
 MOVING = "what is read moves with a loop, and an address in LX may not"
@@ -49,6 +52,14 @@ class Handover:
 
 
 @dataclass(frozen=True)
+class Left:
+    """What a writer leaves on the cores: what each ``written`` part is, and which of it is the finished value."""
+
+    written: CoreView
+    held: CoreView
+
+
+@dataclass(frozen=True)
 class Divided:
     """A divided op: what it does, its iteration space, its operands (the output last) and its division.
 
@@ -77,19 +88,19 @@ def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
 
 def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
     """Every read of a buffer that an op wrote, once, as they run; arguments and constants have no writer."""
-    written: dict[ir.Value, dict[ir.Operation, CoreView]] = {}
+    written: dict[ir.Value, dict[ir.Operation, Left]] = {}
     known: set[tuple[ir.Operation, ir.Operation, int]] = set()
     for each in _as_they_run(memory, ops):
         op, space, values, division = each.op, each.space, each.values, each.division
         places = [memory.place(value) for value in values]
         for operand, place in enumerate(places[:-1]):
-            for writer, owned in written.get(place.buffer, {}).items():
+            for writer, left in written.get(place.buffer, {}).items():
                 if (writer, op, operand) in known:
                     continue
                 known.add((writer, op, operand))
-                problem = MOVING if operand in each.moving else _problem(owned, space, operand, division)
+                problem = MOVING if operand in each.moving else takes_over(left, each, operand)
                 yield Handover(place.buffer, writer, op, operand, problem)
-        made = _view(op, space, len(values) - 1, division)
+        made = _left(op, space, len(values) - 1, division)
         before = {} if memory.is_whole(values[-1]) else written.get(places[-1].buffer, {})
         written[places[-1].buffer] = {**before, op: made}
 
@@ -110,16 +121,30 @@ def division_of(op: ir.Operation) -> Division:
     return sdsc.division_of(op)
 
 
-def _problem(owned: CoreView, space: Space, operand: int, division: Division) -> str | None:
+def takes_over(left: Left, reader: Divided, operand: int) -> str | None:
+    """Why a reader cannot take a buffer from where its writer left it; None if it can.
+
+    A shuffle takes it from all cores that hold parts of it.
+    """
+    if reader.opcode == SHUFFLE:
+        if relayout(reader.space, left.held, reader.division) is not None:
+            return None
+        return "core division mismatch: the cores hold no slices that the ring could carry"
     try:
-        return mismatch(owned, core_view(space, operand, division))
+        return mismatch(left.written, core_view(reader.space, operand, reader.division))
     except ViewError as error:
         return f"core division mismatch: what a core reads is no region of the buffer: {error}"
 
 
-def _view(op: ir.Operation, space: Space, operand: int, division: Division) -> CoreView:
+def left_by(space: Space, operand: int, division: Division) -> Left:
+    """What an operation leaves of its result; ``ViewError`` if that is no region of the buffer."""
+    division = replace(division, reduced=space.reduced)
+    return Left(core_view(space, operand, division), held_view(space, operand, division))
+
+
+def _left(op: ir.Operation, space: Space, operand: int, division: Division) -> Left:
     try:
-        return core_view(space, operand, division)
+        return left_by(space, operand, division)
     except ViewError as error:
         raise fail(op, f"a core's part of the result is no region of its buffer: {error}") from error
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
-from spyre_mlir.division import CoreView, core_view
+from spyre_mlir.division import CoreView, Division, core_view
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
 from spyre_mlir.mlir import ir
@@ -22,6 +24,10 @@ class Access:
     position: int
     user: Divided
     operand: int
+
+    def of(self, user: Divided) -> Access:
+        """The same access by an operation that is divided otherwise."""
+        return Access(self.position, user, self.operand)
 
     @property
     def writes(self) -> bool:
@@ -94,6 +100,18 @@ class Usage:
                 touched.accesses.append(Access(position, user, operand))
                 if touched.accesses[-1].writes and not self.memory.is_whole(value):
                     touched.whole = False
+
+    def divided_as(self, divisions: Sequence[Division]) -> Usage:
+        """The same program with other divisions; the IR is neither changed nor walked again."""
+        made = copy.copy(self)
+        made.ops = [
+            replace(user, division=division) for user, division in zip(self.ops, divisions, strict=True)
+        ]
+        made.buffers = {
+            root: replace(touched, accesses=[each.of(made.ops[each.position]) for each in touched.accesses])
+            for root, touched in self.buffers.items()
+        }
+        return made
 
     def root(self, value: ir.Value) -> ir.Value:
         """The buffer that a value lies in."""

@@ -6,15 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.division.agreement import Shared, Variant, Work, agree
+from spyre_mlir.division.agreement import Shared, Variant, agree
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import whole_of
-from spyre_mlir.passes._dividing import Divider, blocked_dims
+from spyre_mlir.passes._dividing import Divider, work_of
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
-from spyre_mlir.passes._ownership import Divided
-from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -46,17 +44,7 @@ class AlignDivisions(Pass):
             self._align(Usage(func), capacity, divider)
 
     def _align(self, usage: Usage, capacity: int, divider: Divider) -> None:
-        works = [
-            Work(
-                each.opcode,
-                each.space,
-                each.division,
-                _kept_dims(each),
-                each.executions,
-                fixed=pins_of(each.op).core_order is not None,
-            )
-            for each in usage.ops
-        ]
+        works = [work_of(each) for each in usage.ops]
         buffers = [shared for each in usage.buffers.values() for shared in _shared(each, usage)]
         found = agree(works, buffers, capacity, self.variants)
         for each, variant in zip(usage.ops, found.variants, strict=True):
@@ -68,12 +56,6 @@ class AlignDivisions(Pass):
         if found.after < found.before:
             text = "nanoseconds of compute and memory, not overlapped"
             self.remark(usage.func, "divisions", text, before=round(found.before), after=round(found.after))
-
-
-def _kept_dims(each: Divided) -> frozenset[int]:
-    """The dims that keep their slices: all of them where a plan file pins the slices."""
-    pinned = pins_of(each.op).slices is not None
-    return frozenset(range(len(each.space.units))) if pinned else blocked_dims(each.op)
 
 
 def _record(divider: Divider, each, variant: Variant) -> None:

@@ -10,18 +10,21 @@ from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.division import CoreView, Division
 from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.division.relayout import Distribution, relayout
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
+from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._debug import debug_handle
 from spyre_mlir.passes._design import FORMATS, DesignBuilder
 from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, trip_count
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
-from spyre_mlir.passes._ownership import divided_ops, handovers
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute, is_in_lx
+from spyre_mlir.passes._ownership import SHUFFLE, divided_ops, handovers, left_by
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.place_in_hbm import POOL_BYTES
@@ -85,6 +88,7 @@ class _Lowering:
         self.addresses: dict[_Address, ir.Value] = {}
         self.symbols: dict[_Address, int] = {}
         self.bases: dict[str, ir.Value] = {}
+        self.held: dict[ir.Value, CoreView] = {}  # what the cores have of a buffer in LX
         self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
 
     def run(self) -> None:
@@ -113,9 +117,14 @@ class _Lowering:
         """No reader of LX may find another core's part: in a bundle nobody could see that any more."""
         if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in self.ops):
             return
-        for handover in handovers(self.memory, divided_ops(self.memory, self.ops)):
+        divided = divided_ops(self.memory, self.ops)
+        for handover in handovers(self.memory, divided):
             if handover.lost:
                 raise handover.error()
+        for each in divided:
+            root = self.memory.place(each.values[-1]).buffer
+            if is_in_lx(root):
+                self.held[root] = left_by(each.space, len(each.values) - 1, each.division).held
 
     # -- arguments and buffers ------------------------------------------------------------------------
 
@@ -280,11 +289,22 @@ class _Lowering:
             bound[symbol] = value
             return symbol
 
-        builder = DesignBuilder(opcode, space, division, constants, sdsc.masks_of(op), in_lx)
+        held = {0: self._source(op, space, division)} if opcode == SHUFFLE else {}
+        builder = DesignBuilder(
+            opcode, space, division, constants, sdsc.masks_of(op), in_lx, **({"held": held} if held else {})
+        )
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         self.uses.append(tuple(buffer.name for buffer in buffers))
+
+    def _source(self, op: ir.Operation, space: Space, division: Division) -> Distribution:
+        """From which cores a shuffle takes what."""
+        root = self.memory.place(op.operands[0]).buffer
+        found = relayout(space, self.held[root], division) if root in self.held else None
+        if found is None:
+            raise fail(op, "a shuffle takes slices that are in LX, but its source is not there")
+        return found.source
 
     def _address(self, address: _Address) -> tuple[int, ir.Value]:
         """The symbol and the value of an address; one of each per distinct address."""

@@ -15,7 +15,6 @@ from spyre_mlir.passes._placement_pins import PinnedBuffer, placement_pins, plan
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, solver
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.liveness import lifetimes
 from spyre_mlir.target.device import device
 
 POOL_BYTES = "sdsc.pool_bytes"
@@ -93,7 +92,7 @@ def lives_of(memory: Memory) -> dict[ir.Value, tuple[int, int]]:
     Views and insertions touch nothing by themselves. In a loop the life is as long as another iteration needs it.
     """
     lives = {}
-    for root, life in lifetimes(memory.steps()).items():
+    for root, life in memory.lives.items():
         owner = defining_op(root)
         if owner is not None and owner.name != "arith.constant":
             lives[root] = (life.uses[0], life.uses[-1])

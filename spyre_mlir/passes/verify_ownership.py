@@ -58,6 +58,13 @@ def _problem(space: Space, division: Division) -> str | None:
     # The buffer may have more room than the operation has positions.
     steps = (min(axis.size, -(-space.padded[axis.dim] // axis.divisor)) for axis in space.views[-1].axes)
     total = math.prod(steps)
-    if sticks != total or len(set(owned)) != len(owned):
-        return f"the cores finish {sticks} sticks of the result, which has {total}"
+    copies = _copies(space)
+    if sticks != copies * total or copies * len(set(owned)) != len(owned):
+        return f"the cores finish {sticks} sticks of the result, which has {copies * total}"
     return None
+
+
+def _copies(space: Space) -> int:
+    """How many cores get each part of the result of a copy: the dims that no operand has."""
+    held = frozenset[int]().union(*space.present)
+    return math.prod(size for dim, size in enumerate(space.sizes) if dim not in held)

@@ -11,7 +11,14 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._lives import Lived, Lives
-from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, functions, usable_lx_bytes
+from spyre_mlir.passes._memory import (
+    Memory,
+    all_ops,
+    argument_attributes,
+    functions,
+    is_in_lx,
+    usable_lx_bytes,
+)
 from spyre_mlir.passes._ownership import MOVING, Divided, divided_ops
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
@@ -25,7 +32,8 @@ class VerifyScratchpad(Pass):
 
     Recomputed from the final IR, apart from planning: operations write the whole buffer, which is no argument,
     constant or result, and none touches a part that moves with a loop; its address is aligned and its bytes per core
-    end inside the usable LX; no restickify across cores reads it; and buffers that are alive at one operation are
+    end inside the usable LX; no restickify across cores reads it; a shuffle goes from LX to LX, and copies of one part
+    are in LX; and buffers that are alive at one operation are
     disjoint, except where a pointwise operation writes its result over an operand: at the same address, no larger,
     element for element, and nobody reads the operand later.
 
@@ -72,6 +80,8 @@ class _Check:
                 raise fail(
                     self.func, f"argument {number} is in device memory, where the host puts it, not in LX"
                 )
+        for op in self.body:
+            _check_relayout(self.memory, op)
         placed = [op for op in self.body if isinstance(sdsc.placement_of(op), sdsc.LxAttr)]
         if not placed:
             return
@@ -174,6 +184,14 @@ class _Check:
         read = [operand for operand, value in enumerate(user.values[:-1]) if self._root(value) == parent.root]
         if any(_order(user, operand) != own for operand in read):
             yield f"'{user.opcode}' does not read it element for element where it writes"
+
+
+def _check_relayout(memory: Memory, op: ir.Operation) -> None:
+    """A shuffle knows no device memory, where a part has one place, too."""
+    if op.name == "sdsc.shuffle" and not is_in_lx(memory.place(op.operands[0]).buffer):
+        raise fail(op, "a shuffle takes what it copies from LX, but its source is in device memory")
+    if (op.name == "sdsc.shuffle" or sdsc.copies_of(op) > 1) and not is_in_lx(op.results[0]):
+        raise fail(op, "what is copied to other cores is in LX, but this copy is in device memory")
 
 
 def _order(user: Divided, operand: int) -> tuple:

@@ -42,6 +42,7 @@ class SpyrePipeline(Options):
     host_padding: Literal["undefined", "zero"] = "undefined"
     lx_planning: bool = from_environment("LX_PLANNING", True)
     co_optimizing_lx_planning: bool = from_environment("CO_OPTIMIZING_LX_PLANNING", True)
+    co_optimizer: Literal["joint", "strategy-b"] = "joint"
     layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
     clone_inputs: bool = True
@@ -158,8 +159,11 @@ class SpyrePipeline(Options):
         return "resolve-padding{host-padding=zero}" if zero else "resolve-padding"
 
     def _alignment(self) -> tuple[str, ...]:
-        wanted = self.lx_planning and self.co_optimizing_lx_planning
-        return (_text("align-divisions", lx_frac_avail=self.lx_frac_avail),) if wanted else ()
+        if not (self.lx_planning and self.co_optimizing_lx_planning):
+            return ()
+        if self.co_optimizer == "strategy-b":
+            return (_text("co-optimize-strategy-b", **self._planning()),)
+        return (_text("align-divisions", lx_frac_avail=self.lx_frac_avail),)
 
     def _sinking(self) -> tuple[str, ...]:
         return (_text("sink-restickify", lx_frac_avail=self.lx_frac_avail),) if self.lx_planning else ()

@@ -39,6 +39,18 @@ class RowReductionRates:
 
 
 @dataclass(frozen=True)
+class RingRates:
+    """The ring: a hop of a partial sum, a link in one direction, and the fit of ``spyre_mlir.cost.ring``."""
+
+    partial_sum_ns: float
+    link_bytes_per_ns: float
+    relayout_run_ns: float
+    relayout_run_split_ns: float
+    relayout_bytes_per_ns: float
+    relayout_splits: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Device:
     """Sizes in bytes, counts in units; the comments in ``spyre.toml`` name the sources."""
 
@@ -65,7 +77,7 @@ class Device:
     saturation_cores: tuple[int, ...]
     saturation: tuple[float, ...]
     vector_sticks_per_ns: float
-    partial_sum_ns: float
+    ring: RingRates
     array: ArrayRates
     sharing: SharingRates
     loop_iterations: int
@@ -111,7 +123,7 @@ def device() -> Device:
         saturation_cores=tuple(data["hbm"]["saturation_cores"]),
         saturation=tuple(data["hbm"]["saturation"]),
         vector_sticks_per_ns=data["vector"]["sticks_per_ns"],
-        partial_sum_ns=data["ring"]["partial_sum_ns"],
+        ring=RingRates(**{**data["ring"], "relayout_splits": tuple(data["ring"]["relayout_splits"])}),
         array=ArrayRates(**data["array"]),
         sharing=SharingRates(**data["sharing"]),
         loop_iterations=data["program"]["loop_iterations"],

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.geometry import memory_strides, positions, slice_sizes
 from spyre_mlir.bundle.model import Bundle, Design, Operand
 from spyre_mlir.cost.work import OperandWork, OperationWork
+from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import KINDS, Kind
 
@@ -39,6 +40,7 @@ class DesignWork:
             results=math.prod(self._valid(label) for label in self._dims[-1]),
             broadcast=self._kind is Kind.POINTWISE and self._is_broadcast(),
             operands=tuple(map(self._operand, range(len(design.operands)))),
+            relayout=self._relayout,
         )
 
     def work_of_core(self, core: int) -> OperationWork:
@@ -122,10 +124,24 @@ class DesignWork:
         """What the array or the vector unit of a core with slices of these sizes does."""
         elements = _product(sizes, self._all_dims)
         if not self.is_arithmetic:
-            sticks = -(-elements // self.lanes)
+            sticks = 0 if self._kind is Kind.RELAYOUT else -(-elements // self.lanes)
             return {"sticks_per_core": sticks, "multiply_adds_per_core": 0, "rows_per_core": 0}
         rows = _product(sizes, self._dims[0] - self._dims[1])
         return {"sticks_per_core": 0, "multiply_adds_per_core": elements, "rows_per_core": rows}
+
+    @property
+    def _relayout(self) -> Relayout | None:
+        """What a shuffle moves, its dims being those of its result, innermost first."""
+        design, (source, *_, target) = self.design, self.design.operands
+        if source.held is None:
+            return None
+        labels = [label for label in target.dim_order if label in self._dims[-1]]
+        return Relayout(
+            tuple(positions(target, label, design.sizes[label]) for label in labels),
+            tuple(range(len(labels))),
+            _distribution(labels, source.held.slices, source.held.core_slices),
+            _distribution(labels, design.slices, design.core_slices),
+        )
 
     # -- operands --------------------------------------------------------------------------------------
 
@@ -186,6 +202,13 @@ def core_groups(works: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:
         done = tuple(work.sizes_of_cores[core] if core < work.design.cores else () for work in works)
         groups.setdefault(done, []).append(core)
     return tuple(map(tuple, groups.values()))
+
+
+def _distribution(labels: Sequence[str], slices: Sizes, owners: Sequence[Sizes | None]) -> Distribution:
+    return Distribution(
+        tuple(slices[label] for label in labels),
+        tuple(None if own is None else tuple(own[label] for label in labels) for own in owners),
+    )
 
 
 def _bytes_of_cores(design: Design, operand: Operand) -> int:

@@ -38,7 +38,7 @@ ALLOWED = {
     "passes": {*IR, "bundle", "reference", "export", "plans"},
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
-    "timeline": {"target", "bundle", "cost"},
+    "timeline": {"target", "bundle", "cost", "division"},
     "device_tensor": {"target", *MATHEMATICS, "bundle"},
     "argument_layouts": {*IR, "device_tensor"},
     "frontend": {*COMPILER, "device_tensor"},

@@ -1,0 +1,98 @@
+"""Chooses divisions by the bytes that planning the scratchpads leaves: the specification's strategy B."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._dividing import Divider, work_of
+from spyre_mlir.passes._lx_candidates import Rules, candidates
+from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._usage import Usage
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.scratchpad import MemorySpace, PlanError
+from spyre_mlir.scratchpad.strategy_b import (
+    CoOptimized,
+    Divisions,
+    Leaf,
+    StrategyBCoOptimizingAllocator,
+)
+from spyre_mlir.target.device import device
+
+
+@dataclass(frozen=True)
+class CoOptimizeStrategyB(Pass):
+    """Move splits to other dims where fewer bytes then go through device memory (scratchpad-lx.txt).
+
+    The published way to choose divisions and scratchpads together, kept to compare with: an operation with a single
+    split of an output dim may have that split on another output dim; all combinations are planned, and the one that
+    leaves the fewest bytes in device memory is taken, the divisions as they came if none is better. The time of
+    the operations is not looked at, and clones that later passes insert are not there yet. What a plan file pins
+    stays.
+
+    ``variant_cap`` is the largest number of divisions per operation, its own included. ``leaves`` bounds the
+    combinations, of which there are exponentially many: where there are more, the choice is the best of the first
+    ones, in which the last operations differ most, and the remark on the function says so. ``layout_solver``,
+    ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are as for ``scratchpad-planning``.
+
+    Before, and after, level *divided*:
+        %0 = max .. division<[1, 16]>    ->  %0 = max .. division<[1, 16]>
+        %1 = sub .. division<[16, 1]>    ->  %1 = sub .. division<[1, 16]>
+    """
+
+    name: ClassVar[str] = "co-optimize-strategy-b"
+    variant_cap: int = StrategyBCoOptimizingAllocator.variant_cap
+    leaves: int = StrategyBCoOptimizingAllocator.leaves
+    layout_solver: str = from_environment("LAYOUT_SOLVER", StrategyBCoOptimizingAllocator.layout_solver)
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    in_place: bool = True
+    lx_ops: tuple[str, ...] = ()
+
+    def run(self, module: ir.Operation) -> None:
+        rules = Rules(usable_lx_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
+        divider = Divider()
+        for func in functions(module):
+            usage = Usage(func)
+            found = self._search(usage, rules)
+            self._commit(usage, found, divider)
+            self._tell(func, found)
+
+    def _search(self, usage: Usage, rules: Rules) -> CoOptimized:
+        allocator = StrategyBCoOptimizingAllocator(self.layout_solver, self.variant_cap, self.leaves)
+        space = MemorySpace(rules.capacity, device().lx_alignment_bytes)
+        try:
+            return allocator.allocate(
+                [work_of(each) for each in usage.ops],
+                lambda divisions: leaf_of(usage, divisions, rules),
+                space,
+            )
+        except PlanError as error:
+            raise fail(usage.func, f"the scratchpads cannot be planned: {error}") from error
+
+    def _commit(self, usage: Usage, found: CoOptimized, divider: Divider) -> None:
+        for each, division in zip(usage.ops, found.divisions, strict=True):
+            if division.splits != each.division.splits:
+                divider.divide(each.op, each.opcode, each.space, division.splits)
+                text = f"slices {list(each.division.splits)} become {list(division.splits)}"
+                self.remark(each.op, "division", text)
+
+    def _tell(self, func: ir.Operation, found: CoOptimized) -> None:
+        if found.leaves == 1:
+            return
+        text = f"bytes of traffic, the fewest of all {found.leaves} combinations of divisions"
+        if found.scored < found.leaves:
+            text = (
+                f"bytes of traffic, the fewest of the first {found.scored} of {found.leaves} combinations of divisions:"
+                " the option leaves bounds the search, so a better one may be unseen"
+            )
+        self.remark(func, "divisions", text, before=found.before, after=found.after)
+
+
+def leaf_of(usage: Usage, divisions: Divisions, rules: Rules) -> Leaf:
+    """The buffers of a program with other divisions that may be in LX, and what it moves beside them."""
+    divided = usage.divided_as(divisions)
+    able = tuple(each.buffer for each in candidates(divided, rules) if not each.reasons)
+    return Leaf(able, divided.hbm_bytes() - sum(buffer.traffic_if_spilled for buffer in able))

@@ -1,0 +1,130 @@
+"""The suite: layers that models are made of, at full and at reduced size, for benchmarks and tests.
+
+``program`` makes one: an fp16 module in eval mode and its inputs. Names and comments tell the full size; reduced
+programs have the same structure. Weights and inputs are random and seeded by the name, or take no memory, for plans.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from programs import Apply, LlamaBlock, Program, SwiGlu, rotary_tables
+from torch import Tensor, nn
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a program of the suite is made of, in elements; ``length`` is that of a long sequence and of a cache."""
+
+    rows: int
+    few_rows: int
+    length: int
+    hidden: int
+    heads: int
+    key_heads: int
+    head: int
+    inner: int
+    experts: int
+    expert_inner: int
+    layers: int
+
+
+FULL = Sizes(512, 64, 4096, 4096, 32, 8, 128, 12800, 8, 1408, 12)
+REDUCED = Sizes(64, 16, 256, 512, 8, 2, 64, 1024, 8, 128, 12)
+
+
+class MixtureOfExperts(nn.Module):
+    """A SwiGLU per expert; each token gates all of them, so that no token is sent anywhere."""
+
+    def __init__(self, hidden: int, inner: int, experts: int) -> None:
+        super().__init__()
+        self.router = nn.Linear(hidden, experts, bias=False)
+        self.experts = nn.ModuleList(SwiGlu(hidden, inner) for _ in range(experts))
+
+    def forward(self, x: Tensor) -> Tensor:
+        gates = torch.softmax(self.router(x), -1)
+        return sum(expert(x) * gates[:, at : at + 1] for at, expert in enumerate(self.experts))
+
+
+def program(name: str, sizes: Sizes, *, weights: bool = True) -> Program:
+    """A program of the suite; without weights it can be compiled, but all numbers are zero and share their memory."""
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    with torch.device("meta"):
+        made, *shapes = SUITE[name](sizes)
+        model = made if isinstance(made, nn.Module) else Apply(made)
+    fill = _Random(generator) if weights else _zeros
+    for module in model.modules():
+        _fill(module, fill)
+    inputs = tuple(fill(torch.empty(shape, device="meta"), 1.0) for shape in shapes)
+    return model.eval(), inputs
+
+
+#: A tensor of numbers that stands for one without, and the standard deviation that it shall have.
+Fill = Callable[[Tensor, float], Tensor]
+
+
+@dataclass(frozen=True)
+class _Random:
+    generator: torch.Generator
+
+    def __call__(self, tensor: Tensor, deviation: float) -> Tensor:
+        return (torch.randn(tensor.shape, generator=self.generator) * deviation).half()
+
+
+def _zeros(tensor: Tensor, _: float) -> Tensor:
+    return torch.zeros(1, dtype=torch.float16).expand(tensor.shape)
+
+
+def _fill(module: nn.Module, fill: Fill) -> None:
+    """Numbers for what a module itself holds: results stay near the size of inputs, vectors are positive."""
+    held = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    for name, tensor in held:
+        fan_in = tensor[0].numel() if tensor.dim() > 1 else 0
+        numbers = fill(tensor, fan_in**-0.5) if fan_in else 1 + fill(tensor, 0.1)
+        setattr(module, name, nn.Parameter(numbers, False) if isinstance(tensor, nn.Parameter) else numbers)
+    if isinstance(module, LlamaBlock):
+        sequence, dim = module.cos.shape
+        module.cos, module.sin = (table.half() for table in rotary_tables(sequence, dim))
+
+
+def _attention(sizes: Sizes, rows: int, keys: int, key_heads: int) -> tuple[Callable, Shape, Shape, Shape]:
+    """Queries of all heads against some keys; fewer heads of keys are each of a group of queries."""
+    grouped = key_heads != sizes.heads
+    cache = (1, key_heads, keys, sizes.head)
+    return (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=grouped),
+        (1, sizes.heads, rows, sizes.head),
+        cache,
+        cache,
+    )
+
+
+def _layers(sizes: Sizes, rows: int, count: int) -> tuple[nn.Module, Shape]:
+    """Granite-like layers: their numbers of heads and widths, rotary embedding, causal attention, SwiGLU."""
+    arguments = (sizes.hidden, rows, sizes.heads, sizes.key_heads, sizes.inner)
+    layers = [LlamaBlock(*arguments) for _ in range(count)]
+    return (layers[0] if count == 1 else nn.Sequential(*layers)), (1, rows, sizes.hidden)
+
+
+#: Makes a module or a function, and the shapes of its inputs.
+SUITE: Mapping[str, Callable[[Sizes], tuple]] = {
+    "softmax": lambda s: (lambda x: torch.softmax(x, -1), (s.rows, s.hidden)),
+    "rms_norm": lambda s: (nn.RMSNorm(s.hidden, eps=1e-5), (s.rows, s.hidden)),
+    "layer_norm": lambda s: (nn.LayerNorm(s.hidden), (s.rows, s.hidden)),
+    "mlp": lambda s: (SwiGlu(s.hidden, s.inner), (s.rows, s.hidden)),
+    "attention_512": lambda s: _attention(s, s.rows, s.rows, s.heads),
+    "attention_4096": lambda s: _attention(s, s.length, s.length, s.heads),
+    "decode_4096": lambda s: _attention(s, 1, s.length, s.key_heads),
+    "moe_mlp": lambda s: (
+        MixtureOfExperts(s.hidden, s.expert_inner, s.experts), (s.few_rows, s.hidden)
+    ),
+    "layer_64": lambda s: _layers(s, s.few_rows, 1),
+    "layer_512": lambda s: _layers(s, s.rows, 1),
+    "layers_12": lambda s: _layers(s, s.rows, s.layers),
+}  # fmt: skip
