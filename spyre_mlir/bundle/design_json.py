@@ -8,11 +8,13 @@ exactly what writing that design gives, so a file with a contradiction in it is 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
+from spyre_mlir.bundle.geometry import holders, operand_shares, operand_splits
 from spyre_mlir.bundle.json_fields import Field, require_same
-from spyre_mlir.bundle.model import Constant, DebugHandle, Design, Operand
+from spyre_mlir.bundle.model import Constant, DebugHandle, Design, Held, Operand
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import find_format
@@ -133,7 +135,16 @@ def _allocation(design: Design, index: int) -> Json:
         node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
     coordinates = {dim: _coordinate(design, operand, dim) for dim in operand.dim_order}
     node["coordinates_"] = {"coordInfo": coordinates}
+    if any(each.held for each in design.operands):
+        node["coordinates_"]["coreIdToWkSlice_"] = {
+            str(core): {dim: own[dim] for dim in _varying(operand)}
+            for core, own in holders(design, operand).items()
+        }
     return node
+
+
+def _varying(operand: Operand) -> list[str]:
+    return [dim for dim in operand.dim_order if operand.scale[dim] == 1]
 
 
 def _per_core(functions: list[str], cores: int, data: Json) -> Json:
@@ -147,8 +158,9 @@ def _per_core(functions: list[str], cores: int, data: Json) -> Json:
 def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
     """How a core's coordinates of one dim unfold: the core's slice, then sticks, then elements."""
     present, stick = operand.scale[dim] == 1, dim == operand.stick_dim
-    share, lanes = design.shares[dim], operand.stick_elements
-    folds = [("core_fold", design.slices[dim] if present else 1, share if present else 0)]
+    share, lanes = operand_shares(design, operand)[dim], operand.stick_elements
+    splits = operand_splits(design, operand)[dim]
+    folds = [("core_fold", splits if present else 1, share if present else 0)]
     folds += [("corelet_fold", 1, 0), ("row_fold", 1, 0)]
     if stick:
         folds.append(("elem_arr_1", -(-share // lanes) if present else 1, lanes))
@@ -299,7 +311,30 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     layouts = dsc["primaryDsInfo_"]
     for _, layout in layouts.members():
         _require_declared(layout["layoutDimOrder_"].texts(), sizes, layout["layoutDimOrder_"])
-    return tuple(_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True))
+    operands = [_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True)]
+    # The output has the slices of the design; those of an input are its own.
+    inputs = zip(operands[:-1], nodes, strict=False)
+    return (*(replace(operand, held=_read_held(node, operand)) for operand, node in inputs), *operands[-1:])
+
+
+def _read_held(node: Field, operand: Operand) -> Held | None:
+    coordinates = node["coordinates_"]
+    if "coreIdToWkSlice_" not in coordinates:
+        return None
+    slices = {dim: _read_core_fold(coordinates["coordInfo"][dim]) for dim in _varying(operand)}
+    by_core = {core: own.integers_by_key() for core, own in coordinates["coreIdToWkSlice_"].members()}
+    return Held(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
+
+
+def _read_core_fold(coordinate: Field) -> int:
+    """The slices of a dim."""
+    folds = coordinate["folds"]["dim_prop_attr"]
+    if not folds.items():
+        folds.fail("must begin with the fold over the cores")
+    factor = folds.items()[0]["factor_"]
+    if factor.integer() < 1:
+        factor.fail("must be at least 1")
+    return factor.integer()
 
 
 def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:

@@ -6,6 +6,7 @@ except along the stick dim, where it is one stick.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -32,8 +33,64 @@ class Region:
 
 def slice_sizes(design: Design, core: int) -> dict[str, int]:
     """Elements of each dim that the core works on; the last slice may be shorter than the others."""
-    slices, shares = design.core_slices[core], design.shares
+    return _slice_sizes(design, design.core_slices[core], design.shares)
+
+
+def _slice_sizes(design: Design, slices: Mapping[str, int], shares: Mapping[str, int]) -> dict[str, int]:
     return {dim: min(shares[dim], size - slices[dim] * shares[dim]) for dim, size in design.sizes.items()}
+
+
+def operand_splits(design: Design, operand: Operand) -> dict[str, int]:
+    """Slices of each dim of an operand over the cores: those of the design, or of what the cores hold."""
+    if operand.held is None:
+        return design.slices
+    return {**dict.fromkeys(design.sizes, 1), **operand.held.slices}
+
+
+def operand_shares(design: Design, operand: Operand) -> dict[str, int]:
+    """Elements of the largest slice of each dim of an operand, whole sticks along its stick."""
+    if operand.held is None:
+        return design.shares
+    return {
+        dim: _share(operand, dim, design.sizes[dim], slices)
+        for dim, slices in operand_splits(design, operand).items()
+    }
+
+
+def _share(operand: Operand, dim: str, size: int, slices: int) -> int:
+    sticks = operand.scale.get(dim) == 1 and dim == operand.stick_dim
+    unit = operand.stick_elements if sticks else 1
+    return -(-size // (unit * slices)) * unit
+
+
+def operand_slices(design: Design, operand: Operand, core: int) -> dict[str, int] | None:
+    """The slice of each dim that a core has of an operand; None if it holds nothing of it."""
+    if operand.held is None:
+        return design.core_slices[core]
+    own = operand.held.core_slices[core]
+    return None if own is None else {**dict.fromkeys(design.sizes, 0), **own}
+
+
+def holders(design: Design, operand: Operand) -> dict[int, dict[str, int]]:
+    """The cores that have a part of an operand, and the slice of each dim that they have."""
+    slices = ((core, operand_slices(design, operand, core)) for core in range(design.cores))
+    return {core: own for core, own in slices if own is not None}
+
+
+def reduced_dims(design: Design) -> frozenset[str]:
+    """The dims that an input has and the output does not."""
+    *inputs, output = ({dim for dim, scale in each.scale.items() if scale == 1} for each in design.operands)
+    return frozenset().union(*inputs) - output
+
+
+def finishing_cores(design: Design) -> frozenset[int]:
+    """The cores that have a finished result: of a split reduction those of its last slice, otherwise all."""
+    reduced = reduced_dims(design)
+    return frozenset(
+        core
+        for core, own in enumerate(design.core_slices)
+        if all(own[dim] == design.slices[dim] - 1 for dim in reduced)
+    )
 
 
 def positions(operand: Operand, dim: str, size: int) -> int:
@@ -45,7 +102,7 @@ def positions(operand: Operand, dim: str, size: int) -> int:
 
 def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
     """Positions per dim of the memory that the operand is a part of: the whole tensor, in LX one share."""
-    sizes = design.sizes if operand.memory == "hbm" else design.shares
+    sizes = design.sizes if operand.memory == "hbm" else operand_shares(design, operand)
     return tuple(positions(operand, dim, sizes[dim] + operand.gap.get(dim, 0)) for dim in operand.dim_order)
 
 
@@ -55,20 +112,19 @@ def memory_strides(design: Design, operand: Operand) -> tuple[int, ...]:
     return tuple(prod(counts[:k]) for k in range(len(counts)))
 
 
-def valid_sizes(design: Design, core: int) -> dict[str, int]:
-    """Elements of each dim that the core works on and that are no padding; 0 for a slice of padding alone."""
-    padded = slice_sizes(design, core)
+def _valid_sizes(design: Design, slices: Mapping[str, int], shares: Mapping[str, int]) -> dict[str, int]:
+    """Elements of each dim of a slice that are no padding; 0 for a slice of padding alone."""
+    padded = _slice_sizes(design, slices, shares)
     ends = {dim: size - design.padding.get(dim, 0) for dim, size in design.sizes.items()}
-    slices = design.core_slices[core]
-    return {
-        dim: max(0, min(size, ends[dim] - slices[dim] * design.shares[dim])) for dim, size in padded.items()
-    }
+    return {dim: max(0, min(size, ends[dim] - slices[dim] * shares[dim])) for dim, size in padded.items()}
 
 
 def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> Region:
-    """The sticks that a core reads or writes, relative to its start address; with ``valid`` those that
-    hold more than padding."""
-    sizes = valid_sizes(design, core) if valid else slice_sizes(design, core)
+    """The sticks that a core reads, writes or holds, relative to its start address; with ``valid`` those that
+    hold more than padding. The core is one of ``holders``."""
+    slices, shares = operand_slices(design, operand, core), operand_shares(design, operand)
+    assert slices is not None
+    sizes = (_valid_sizes if valid else _slice_sizes)(design, slices, shares)
     counts = tuple(positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
     return Region(counts, memory_strides(design, operand))
 

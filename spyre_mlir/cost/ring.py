@@ -1,12 +1,12 @@
 """What goes over the ring, link by link, and how long a relayout takes. No IR.
 
-Core ``c`` is node ``c`` of a ring of all cores of the device. Link ``l`` joins the nodes ``l`` and ``l + 1``; it carries
-bytes clockwise, to ``l + 1``, and counter-clockwise, to ``l``, each at a rate of its own.
+Core ``c`` is node ``c`` of a ring of all cores of the device. Link ``l`` joins the nodes ``l`` and ``l + 1``; it
+carries bytes clockwise, to ``l + 1``, and counter-clockwise, to ``l``, at the same time.
 
-A *piece* is what a slice of the source's distribution and one of the target's have in common. It goes to all cores that
-want it, to each from the nearest core that holds it; equally near ones: from the lower core id. From there it takes the
-shorter way round, clockwise if both are equal, and what goes to several cores in one direction crosses each link once. A
-core that holds a piece takes it from itself.
+A *piece* is what a part of the source's distribution and one of the target's have in common. It goes to all cores that
+want it, to each from the nearest core that holds it; of equally near ones from the lower core id. From there it takes
+the shorter way round, clockwise if both are equal, and what goes to several cores in one direction crosses each link
+once. A core that holds a piece takes it from itself.
 """
 
 from __future__ import annotations
@@ -65,9 +65,10 @@ def relayout_ns(relayout: Relayout) -> float:
     """How long a relayout takes: the fit to measured ones, or its busiest link if that takes longer.
 
     The fit (hardware.md): ``runs_per_core * (-1.14 + 3.92 log2(split)) + bytes_per_core * split / 547 bytes per ns``,
-    split clamped to 2 .. 8. It does not say whose bytes a core's are. They are those of the source part here: K [1,
-    4, 4096, 128] from 8 slices of keys to 4 heads then takes 128 KiB * 8 / 547 = 1.9 us, less than its busiest link (4.8
-    us); with the 1 MiB of the target part it would take 15 us, of which no link of 192 bytes per ns is busy a third.
+    split clamped to 2 .. 8. It does not say whether a core's bytes are those of its source or of its target part. Here
+    they are those of the source: K [1, 4, 4096, 128] that 8 neighbours gather then takes 128 KiB * 8 / 547 = 1.9 us,
+    and the 4.8 us of its busiest link decide. With the 1 MiB of the target it would be 15 us, with all links idle
+    most of the time.
     """
     rates, traffic = device().ring, relayout_traffic(relayout)
     least, most = rates.relayout_splits

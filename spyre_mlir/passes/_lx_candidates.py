@@ -10,7 +10,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._ownership import Divided, Left, left_by, takes_over
+from spyre_mlir.passes._ownership import SHUFFLE, Divided, Left, left_by, takes_over
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
@@ -58,7 +58,7 @@ def _buffer(
 ) -> LifetimeBoundBuffer:
     """The planner's view. Without the buffer in LX, optional clones from it and to it are not there."""
     spilled = sum(access.hbm_bytes for access in touched.accesses if not access.optional)
-    copies = (access.user for access in touched.accesses if access.optional)
+    copies = (access.user for access in touched.accesses if access.optional and access.user.opcode != SHUFFLE)
     placed = sum(_other_side(copy, touched) for copy in copies)
     return LifetimeBoundBuffer(
         name, size, life.uses, life.first_use_is_read, parents, spilled_traffic=spilled, placed_traffic=placed

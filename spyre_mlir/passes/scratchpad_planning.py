@@ -13,6 +13,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
 from spyre_mlir.passes._memory import functions, is_in_lx, usable_lx_bytes
+from spyre_mlir.passes._ownership import SHUFFLE
 from spyre_mlir.passes._placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._usage import Usage
@@ -59,14 +60,11 @@ class ScratchpadPlanning(Pass):
 
     def _plan(self, func: ir.Operation, rules: Rules) -> None:
         usage = Usage(func)
-        found = candidates(usage, rules)
+        found, plan = self._decided(usage, rules)
+        while self._drop_relayouts(usage, found, plan):
+            usage = Usage(func)
+            found, plan = self._decided(usage, rules)
         able = [candidate for candidate in found if not candidate.reasons]
-        plan = self._solved(func, able, rules.capacity)
-        pins = placement_pins(usage.memory, (each.op for each in usage.ops))
-        if not _hold(pins, found, plan):
-            found = [_pinned(each, pins.get(each.root)) for each in found]
-            able = [candidate for candidate in found if not candidate.reasons]
-            plan = self._around(func, pins, able, rules.capacity)
         before = usage.hbm_bytes()
         self._push(able, plan)
         self._tell(found, plan)
@@ -78,6 +76,35 @@ class ScratchpadPlanning(Pass):
             f" {before - saved - plan.gap} at least for these operations; peak {plan.peak} of {rules.capacity}"
         )
         self.remark(func, "plan", text, before=before, after=before - saved)
+
+    def _decided(self, usage: Usage, rules: Rules) -> tuple[list[Candidate], MemoryPlan]:
+        """The candidates and the plan of those that are able."""
+        found = candidates(usage, rules)
+        able = [candidate for candidate in found if not candidate.reasons]
+        plan = self._solved(usage.func, able, rules.capacity)
+        pins = placement_pins(usage.memory, (each.op for each in usage.ops))
+        if _hold(pins, found, plan):
+            return found, plan
+        found = [_pinned(each, pins.get(each.root)) for each in found]
+        able = [candidate for candidate in found if not candidate.reasons]
+        return found, self._around(usage.func, pins, able, rules.capacity)
+
+    def _drop_relayouts(self, usage: Usage, found: Sequence[Candidate], plan: MemoryPlan) -> bool:
+        """Whether shuffles went away because their source or their result got no place: they are from LX to LX.
+
+        What they copied goes through device memory then.
+        """
+        placed = {each.root for each in found if each.buffer.name in plan.addresses}
+        dropped = [
+            each
+            for each in usage.ops
+            if each.opcode == SHUFFLE and not placed.issuperset(map(usage.root, each.values))
+        ]
+        for each in dropped:
+            self.remark(each.op, "no relayout", "LX has no room for its source and its result")
+            each.op.results[0].replace_all_uses_with(each.op.operands[0])
+            each.op.erase()
+        return bool(dropped)
 
     def _solved(self, func: ir.Operation, able: Sequence[Candidate], capacity: int) -> MemoryPlan:
         name = "largest-first" if self.order_by_size else self.layout_solver

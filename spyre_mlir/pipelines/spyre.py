@@ -25,7 +25,7 @@ class SpyrePipeline(Options):
     arguments.
 
     ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
-    for that where it pays; ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of
+    for that where it pays, by ``co_optimizer``, the specification's ``strategy-b`` or better; ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of
     ``scratchpad-planning``; ``clone_inputs`` and ``clone_outputs`` add those passes. ``order_by_size`` plans all
     memories with the largest buffers first. ``from_level`` is the level of the input, if it is one of ours already:
     the passes that make it are left out.
@@ -162,7 +162,9 @@ class SpyrePipeline(Options):
         if not (self.lx_planning and self.co_optimizing_lx_planning):
             return ()
         if self.co_optimizer == "strategy-b":
-            return (_text("co-optimize-strategy-b", **self._planning()),)
+            solver = "largest-first" if self.order_by_size else self.layout_solver
+            options = {"lx_frac_avail": self.lx_frac_avail, "in_place": self.in_place, "lx_ops": self.lx_ops}
+            return (_text("co-optimize-strategy-b", layout_solver=solver, **options),)
         return (_text("align-divisions", lx_frac_avail=self.lx_frac_avail),)
 
     def _sinking(self) -> tuple[str, ...]:

@@ -132,7 +132,7 @@ class DesignWork:
     @property
     def _relayout(self) -> Relayout | None:
         """What a shuffle moves, its dims being those of its result, innermost first."""
-        design, (source, *_, target) = self.design, self.design.operands
+        design, source, target = self.design, self.design.operands[0], self.design.operands[-1]
         if source.held is None:
             return None
         labels = [label for label in target.dim_order if label in self._dims[-1]]
