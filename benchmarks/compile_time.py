@@ -1,32 +1,100 @@
-"""Where the time between a PyTorch model and a bundle on disk goes."""
+"""How long the pipeline takes, and what memory, for the sizes that users have; and where the rest of the time goes."""
 
 from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
+from typing import Any
 
-from benchmarks.measure import seconds
-from benchmarks.programs import CHOSEN, programs
-from benchmarks.registry import Metrics, benchmark
+from benchmarks.chain import text
+from benchmarks.measure import apart, peak_bytes, seconds
+from benchmarks.programs import CHOSEN, programs, suite
+from benchmarks.registry import Metrics, Noted, benchmark
+
+LENGTHS = (64, 256, 1024, 4096)
+
+#: Of the suite, by the names that their metrics have.
+LAYERS = {"granite_layer": "layer_512", "layers_12": "layers_12"}
+
+#: How often each is measured; the shortest counts, and of the first one lazy imports are a part.
+TIMES = 2
+
+COLUMNS = ("import_seconds", "pipeline_seconds", "write_seconds")
 
 
-@benchmark()
+@benchmark(
+    **{
+        "granite_layer_s": 4,
+        "layers_12_s": 8,
+        "chain_1024_s": 8,
+        "chain_growth_per_op": 1.25,
+        "peak_gb": 1.5,
+    }
+)
 def compile_time() -> Metrics:
-    """Seconds of import (torch.export, torch-mlir), pipeline and writing, of programs of the tests."""
+    """Seconds of the pipeline: a Granite-like layer, 12 of them, chains of up to 4096 ops; and of the steps around it.
+
+    The layers of the suite are compiled at full size on 32 cores, in a process each, best of 2; ``peak_gb`` (10^9
+    bytes) is the most that one of the processes took with all it imports, PyTorch included. The growth is that of the
+    time per op from 64 or more ops to 4096, the larger one. The table is of programs of the tests: import is
+    torch.export and torch-mlir.
+    """
+    metrics: dict[str, float] = {}
+    peaks = []
+    for name, member in LAYERS.items():
+        pipeline, imported, peak = apart(_layers, member)
+        metrics |= {f"{name}_s": pipeline, f"{name}_import_s": imported, f"{name}_peak_gb": peak / 1e9}
+        peaks.append(peak)
+    chains = {length: apart(_chain, length) for length in LENGTHS}
+    for length, (pipeline, peak) in chains.items():
+        metrics |= {f"chain_{length}_s": pipeline, f"chain_{length}_peak_gb": peak / 1e9}
+        peaks.append(peak)
+    last = LENGTHS[-1]
+    per_op = {length: pipeline / length for length, (pipeline, _) in chains.items()}
+    metrics["chain_growth_per_op"] = max(per_op[last] / per_op[length] for length in LENGTHS[:-1])
+    metrics["peak_gb"] = max(peaks) / 1e9
+    return Noted({**metrics, **apart(_steps)}, [], COLUMNS)
+
+
+def _layers(name: str) -> tuple[float, float, int]:
+    """Seconds of the pipeline and of the import, and the largest memory, of a program of the suite."""
+    model, inputs = suite().program(name, suite().FULL, weights=False)
+    pipelines, imports = zip(*(_seconds(model, inputs) for _ in range(TIMES)), strict=True)
+    return min(pipelines), min(imports), peak_bytes()
+
+
+def _chain(length: int) -> tuple[float, int]:
+    """Seconds of the pipeline and the largest memory of so many ops in a row."""
+    _compiled(text(2), ())  # imports are not what is measured
+    return min(_seconds(text(length), ())[0] for _ in range(TIMES)), peak_bytes()
+
+
+def _seconds(model: Any, inputs: Sequence[Any]) -> tuple[float, float]:
+    """Seconds of the pipeline and of the import."""
+    program, imported = _compiled(model, inputs)
+    return program.compile_seconds, imported
+
+
+def _compiled(model: Any, inputs: Sequence[Any]) -> tuple[Any, float]:
+    """A program and the seconds of its import."""
     import spyre_mlir
 
+    begun = time.perf_counter()
+    program = spyre_mlir.compile(model, inputs)
+    return program, time.perf_counter() - begun - program.compile_seconds
+
+
+def _steps() -> dict[str, float]:
+    """Seconds of import, pipeline and writing of programs of the tests."""
     factories = programs()
-    warm, inputs = factories["add_1d_64"]()
-    spyre_mlir.compile(warm, inputs)
+    _compiled(*factories["add_1d_64"]())
     metrics = {}
     for name in CHOSEN:
-        model, inputs = factories[name]()
-        begun = time.perf_counter()
-        program = spyre_mlir.compile(model, inputs)
-        whole = time.perf_counter() - begun
+        program, imported = _compiled(*factories[name]())
         with tempfile.TemporaryDirectory() as folder:
             write = seconds(lambda program=program, folder=folder: program.save(f"{folder}/bundle"))
-        metrics[f"{name}.import_seconds"] = whole - program.compile_seconds
+        metrics[f"{name}.import_seconds"] = imported
         metrics[f"{name}.pipeline_seconds"] = program.compile_seconds
         metrics[f"{name}.write_seconds"] = write
     return metrics

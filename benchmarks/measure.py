@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,8 +38,27 @@ def tool(name: str, *arguments: str | Path) -> Run:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)
-    kibibytes = usage.ru_maxrss if sys.platform != "darwin" else usage.ru_maxrss // 1024
-    return Run(seconds, usage.ru_utime + usage.ru_stime, kibibytes * 1024)
+    return Run(seconds, usage.ru_utime + usage.ru_stime, _bytes(usage))
+
+
+def apart(function: Callable[..., T], *arguments: object) -> T:
+    """What a function returns in a process of its own, whose memory is given back."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
+
+
+def peak_bytes() -> int:
+    """The largest memory that this process had."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return _bytes(resource.getrusage(resource.RUSAGE_SELF))
+    # What getrusage tells on Linux includes that of the process that started this one.
+    (line,) = (line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def _bytes(usage: resource.struct_rusage) -> int:
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
+from types import ModuleType
 
 from benchmarks.measure import ROOT
 
@@ -16,9 +18,19 @@ CHOSEN = (
 
 def programs() -> dict[str, Callable]:
     """All programs by name: factories of (module, inputs). Imports torch."""
-    folder = str(ROOT / "test" / "python")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    _see_tests()
     from programs import PROGRAMS
 
     return PROGRAMS
+
+
+def suite() -> ModuleType:
+    """The module of the suite, ``test/python/suite.py``. Imports torch."""
+    _see_tests()
+    return importlib.import_module("suite")
+
+
+def _see_tests() -> None:
+    folder = str(ROOT / "test" / "python")
+    if folder not in sys.path:
+        sys.path.insert(0, folder)

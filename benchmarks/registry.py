@@ -14,11 +14,15 @@ Metrics = Mapping[str, float]
 
 
 class Noted(dict[str, float]):
-    """Metrics with ``notes``: what numbers cannot say, a line each, shown under the table."""
+    """Metrics with ``notes``: what numbers cannot say, a line each, shown under the table.
 
-    def __init__(self, metrics: Metrics, notes: Sequence[str]) -> None:
+    Those named ``<row>.<column>`` with one of the ``columns`` are shown as a table of their own.
+    """
+
+    def __init__(self, metrics: Metrics, notes: Sequence[str], columns: Sequence[str] = ()) -> None:
         super().__init__(metrics)
         self.notes = tuple(notes)
+        self.columns = tuple(columns)
 
 
 _FOUND: dict[str, Benchmark] = {}

@@ -20,8 +20,28 @@ def machine() -> str:
 
 
 def table(benchmark: Benchmark, metrics: Metrics) -> str:
-    """One row per metric, as a table of Markdown that also reads well in a terminal."""
-    rows = [_HEADER, *(_row(name, value, benchmark.targets.get(name)) for name, value in metrics.items())]
+    """One row per metric, as a table of Markdown that also reads well in a terminal; before it that of the columns."""
+    columns = metrics.columns if isinstance(metrics, Noted) else ()
+    cells: dict[str, dict[str, float]] = {}
+    rows: list[Sequence[str]] = [_HEADER]
+    for name, value in metrics.items():
+        row, _, column = name.rpartition(".")
+        if column in columns:
+            cells.setdefault(row, {})[column] = value
+        else:
+            rows.append(_row(name, value, benchmark.targets.get(name)))
+    tables = [_aligned(rows)] if len(rows) > 1 else []
+    if cells:
+        shown = ((row, *_cells(values, columns)) for row, values in cells.items())
+        tables.insert(0, _aligned([("", *columns), *shown]))
+    return "\n\n".join(tables)
+
+
+def _cells(values: Metrics, columns: Sequence[str]) -> list[str]:
+    return [_shown(column, values[column]) if column in values else "" for column in columns]
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [_line(row, widths) for row in rows]
     lines.insert(1, f"| {'-' * widths[0]} | " + " | ".join(f"{'-' * (w - 1)}:" for w in widths[1:]) + " |")

@@ -20,6 +20,7 @@ __all__ = [
     "announce_dialect",
     "execution_engine",
     "ext",
+    "indexing_maps",
     "ir",
     "location_of",
     "memref_descriptor",
@@ -41,6 +42,15 @@ def execution_engine(module: ir.Module) -> Any:
     from torch_mlir.execution_engine import ExecutionEngine
 
     return ExecutionEngine(module, opt_level=0)
+
+
+def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
+    """The maps of a structured op; those of a named one, which does not have them as an attribute, on use."""
+    if "indexing_maps" in op.attributes:
+        return [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
+    from torch_mlir.dialects import linalg
+
+    return [ir.AffineMapAttr(attr).value for attr in linalg.get_indexing_maps(op)]
 
 
 def register_torch_passes() -> None:

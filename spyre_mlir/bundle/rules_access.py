@@ -2,6 +2,7 @@
 
 Every base (parameter, allocation, LX of a core) has one array with the number of the buffer that last wrote
 each stick. What a core touches is a strided view of it, so reading is a comparison and writing a fill.
+Of a split reduction into LX only the finishing cores have the result; what the others have is a part of a sum.
 
 Loops are walked iteration by iteration. A program of more than ``WALKED_EXECUTES`` executions walks the first
 iteration of every loop and then takes the others at once, as one more dim of the view: that accepts a read of what
@@ -19,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, Tree
-from spyre_mlir.bundle.geometry import Region, core_region
+from spyre_mlir.bundle.geometry import Region, core_region, finishing_cores, holders, reduced_dims
 from spyre_mlir.bundle.model import Argument, Operand
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS
 
 WALKED_EXECUTES = 4096
 
-NOBODY, HOST, FIRST_BUFFER = 0, 1, 2
+NOBODY, HOST, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3
 
 # The ranges that the induction variables run through: one value each where a loop is walked.
 Iterations = dict[str, Range]
@@ -36,7 +37,7 @@ def write_conflicts(context: Context) -> Iterator[Complaint]:
     """Different cores write different sticks, except for partial sums of one result.
 
     Cores that differ only in their slice of a reduced dim write parts of one sum to one address: that is how
-    a division declares partial sums.
+    a division declares partial sums. Those that differ in a dim of no operand write copies, which is a conflict.
     """
     for step in context.steps:
         output = step.design.operands[-1]
@@ -51,9 +52,10 @@ def write_conflicts(context: Context) -> Iterator[Complaint]:
 
 def _conflicting_core(step: Step, output: Operand, iterations: Iterations) -> int | None:
     parts: dict[tuple, tuple[int, int, Region]] = {}
+    reduced = reduced_dims(step.design)
     for core, symbol in enumerate(output.start):
         start = _sticks(step.values[symbol], iterations)
-        kept = [step.design.core_slices[core][dim] for dim in output.dim_order if output.scale[dim] == 1]
+        kept = [index for dim, index in step.design.core_slices[core].items() if dim not in reduced]
         parts.setdefault((start, *kept), (core, start, core_region(step.design, output, core)))
     lowest = min(start for _, start, _ in parts.values())
     end = max(start + region.span_sticks for _, start, region in parts.values())
@@ -120,11 +122,15 @@ def _parts(loop: Range, at_once: bool) -> Iterator[Range]:
 
 @dataclass(frozen=True)
 class _Touch:
-    """One rectangle of an operand, and the first core that touches it; in LX each core has its own."""
+    """One rectangle of an operand, and the first core that touches it; in LX each core has its own.
+
+    ``finished`` says whether it holds a result when the operation is done, or only parts of sums.
+    """
 
     core: int
     address: Linear
     region: Region
+    finished: bool = True
 
 
 class _Memory:
@@ -160,7 +166,7 @@ class _Memory:
             for touch in self.touches(step.position, index):
                 start, view = self._locate(step, index, touch, iterations)
                 if index == last:
-                    view[...] = self.numbers[buffer]
+                    view[...] = self.numbers[buffer] if touch.finished else PARTIAL
                     continue
                 missing = self._first_missing(view, self.numbers[buffer])
                 if missing is not None:
@@ -171,12 +177,14 @@ class _Memory:
         step = self.context.steps[position]
         operand = step.design.operands[index]
         reads = index < len(step.design.operands) - 1
+        finishing = finishing_cores(step.design)
         touches: dict[tuple, _Touch] = {}
-        for core, start in enumerate(operand.start):
+        for core in holders(step.design, operand):
+            start = operand.start[core]
             # What lies in padding need not have been written: no valid result depends on it.
             region = core_region(step.design, operand, core, valid=reads)
             if operand.memory == "lx":
-                touches[core,] = _Touch(core, Linear(start), region)
+                touches[core,] = _Touch(core, Linear(start), region, reads or core in finishing)
             else:
                 touches.setdefault((start, region), _Touch(core, step.values[start], region))
         return list(touches.values())
@@ -211,9 +219,10 @@ class _Memory:
         stick = start + sum(i * stride for i, stride in zip(missing, strides, strict=True))
         base = self.context.buffers[buffer].base
         writer = int(view[missing])
-        last = "nothing wrote" if writer == NOBODY else f"{self.names[writer]} overwrote"
+        what = {NOBODY: "which nothing wrote before", PARTIAL: "where a split reduction left parts of sums"}
+        found = what.get(writer) or f"which {self.names[writer]} overwrote before"
         address = f"byte {stick * device().stick_bytes} of {base}"
-        return f"Core {touch.core} reads Tensor{index} (buffer {buffer}) at {address}, which {last} before."
+        return f"Core {touch.core} reads Tensor{index} (buffer {buffer}) at {address}, {found}."
 
     def is_written(self, argument: Argument) -> bool:
         """Whether something wrote every stick that the host reads of a result."""

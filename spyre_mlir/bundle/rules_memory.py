@@ -8,6 +8,7 @@ from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, n
 from spyre_mlir.bundle.geometry import (
     core_offset_bytes,
     core_region,
+    holders,
     lx_bytes,
     memory_counts,
     memory_strides,
@@ -20,8 +21,10 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 def span(design: Design) -> Iterator[str]:
     limit = device().span_bytes
     for i, operand in enumerate(design.operands):
+        if operand.memory != "hbm":
+            continue
         spans = [core_region(design, operand, core).span_bytes for core in range(design.cores)]
-        if operand.memory == "hbm" and max(spans) > limit:
+        if max(spans) > limit:
             core = spans.index(max(spans))
             text = f"Core {core} addresses {max(spans)} bytes of Tensor{i}"
             yield f"{text}; expected a span of at most {limit}."
@@ -147,8 +150,8 @@ def _outside(step: Step, index: int, buffer: Buffer) -> str | None:
     operand = step.design.operands[index]
     if (operand.memory == "lx") != (buffer.base == "lx"):
         return f"Tensor{index} is in {operand.memory}; expected the memory"
-    for core, start in enumerate(operand.start):
-        bytes_ = core_region(step.design, operand, core).span_bytes
+    for core in holders(step.design, operand):
+        start, bytes_ = operand.start[core], core_region(step.design, operand, core).span_bytes
         if operand.memory == "lx":
             first = last = start
         else:

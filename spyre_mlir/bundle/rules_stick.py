@@ -19,6 +19,12 @@ def _scale(operand: Operand, dim: str) -> int:
     return operand.scale.get(dim, -1)
 
 
+def _dims_of_any(design: Design) -> list[str]:
+    """The dims of several elements that some operand has; one that none has counts copies of the result."""
+    had = {dim for operand in design.operands for dim, scale in operand.scale.items() if scale == 1}
+    return [dim for dim, size in design.sizes.items() if size > 1 and dim in had]
+
+
 def _pointwise(design: Design) -> Iterator[str]:
     output = design.operands[-1]
     stick = output.stick_dim
@@ -29,8 +35,8 @@ def _pointwise(design: Design) -> Iterator[str]:
             yield f"Tensor{i} has {stick} outside of its stick; expected {stick} as its stick"
         if _scale(operand, stick) == 1 and _scale(output, stick) != 1:
             yield f"Tensor{i} has {stick} but the output does not; a pointwise operation keeps all dims"
-    for dim, size in design.sizes.items():
-        if dim != stick and size > 1 and _scale(output, dim) != 1:
+    for dim in _dims_of_any(design):
+        if dim != stick and _scale(output, dim) != 1:
             yield f"The output does not have the dim {dim}; a pointwise operation keeps all dims"
 
 
@@ -76,9 +82,19 @@ def _restickify(design: Design) -> Iterator[str]:
         yield f"Input and output both stick on {source.stick_dim}; expected two different sticks"
     for i, operand in enumerate(design.operands):
         sparse = {each.stick_dim for each in design.operands if each.scale[each.stick_dim] == -2}
-        for dim, size in design.sizes.items():
-            if size > 1 and _scale(operand, dim) != 1 and dim not in sparse:
+        for dim in _dims_of_any(design):
+            if _scale(operand, dim) != 1 and dim not in sparse:
                 yield f"Tensor{i} does not have the dim {dim}; a restickify moves the whole tensor"
+
+
+def _relayout(design: Design) -> Iterator[str]:
+    source, output = design.operands
+    sticks = [(operand.stick_dim, operand.scale[operand.stick_dim]) for operand in (source, output)]
+    if sticks[0] != sticks[1]:
+        yield f"The output does not keep the stick {source.stick_dim} of the input; a relayout moves whole sticks"
+    for dim in _dims_of_any(design):
+        if _scale(source, dim) != _scale(output, dim):
+            yield f"Only one operand has the dim {dim}; a relayout moves the whole tensor"
 
 
 _RULES: dict[Kind, Callable[[Design], Iterator[str]]] = {
@@ -88,4 +104,5 @@ _RULES: dict[Kind, Callable[[Design], Iterator[str]]] = {
     Kind.REDUCE_OTHER: _reduce_other,
     Kind.MATMUL: _matmul,
     Kind.RESTICKIFY: _restickify,
+    Kind.RELAYOUT: _relayout,
 }

@@ -14,6 +14,7 @@ from spyre_mlir.bundle import (
     rules_design,
     rules_manifest,
     rules_memory,
+    rules_relayout,
     rules_stick,
     rules_structure,
 )
@@ -32,6 +33,7 @@ STRUCTURE: dict[str, Rule] = {
     "cores": each_design(rules_structure.core_mapping),
     "start-addresses": each_design(rules_structure.start_addresses),
     "roles": each_design(rules_structure.roles),
+    "held": each_design(rules_relayout.held),
     "files": rules_structure.files_match,
     "values": rules_structure.values_defined,
     "loop-bounds": rules_structure.loop_bounds,
@@ -49,6 +51,7 @@ DESIGN: dict[str, Rule] = {
     "coverage": each_design(rules_design.coverage),
     "whole-sticks": each_design(rules_design.whole_sticks),
     "stick": each_design(rules_stick.stick_rules),
+    "relayout": each_design(rules_relayout.relayout),
     "arguments": rules_manifest.arguments,
     "sources": rules_manifest.sources,
 }
@@ -57,6 +60,7 @@ PLACES: dict[str, Rule] = {
     "span": each_design(rules_memory.span),
     "lx-address": rules_memory.lx_addresses,
     "lx-overlap": rules_memory.lx_overlap,
+    "relayout-overlap": each_design(rules_relayout.apart),
     "symbol-values": rules_memory.symbol_values,
     "hbm-address": rules_memory.hbm_addresses,
     "pool-limit": rules_memory.pool_limit,

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -147,6 +147,30 @@ def access_ns(work: OperationWork, operand: OperandWork) -> float:
 def stream_ns(work: OperationWork, operand: OperandWork) -> float:
     """Time to move an operand at the rate of its operation, in runs and with contention."""
     return transfer_ns(operand, work.cores, stream_bytes_per_ns(work), _contention(work, operand))
+
+
+def least_stream_ns(work: OperationWork, number: int, certain: Collection[int]) -> float:
+    """What an operand adds to the streams of an operation at least, whatever else is in LX.
+
+    ``certain`` are the numbers of the operands that are in device memory in any case. One of them streams with the
+    contention among them; another one streams with its own, and slows those of a matmul that are fewer to share.
+    The sum over the operands that are in device memory is at most the sum of their ``stream_ns``.
+    """
+    operands = work.operands
+    among = [operands[at] for at in certain]
+    if number in certain:
+        return _stream_among(work, operands[number], among)
+    slowed = sum(
+        _stream_among(work, each, [*among, operands[number]]) - _stream_among(work, each, among)
+        for each in among
+    )
+    return _stream_among(work, operands[number], [operands[number]]) + slowed
+
+
+def _stream_among(work: OperationWork, operand: OperandWork, others: Sequence[OperandWork]) -> float:
+    """The stream of an operand if only these are in device memory."""
+    contention = _contention(replace(work, operands=tuple(others)), operand)
+    return transfer_ns(operand, work.cores, stream_bytes_per_ns(work), contention)
 
 
 def transfer_ns(operand: OperandWork, cores: int, bytes_per_ns: float, contention: float = 1.0) -> float:

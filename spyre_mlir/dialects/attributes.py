@@ -1,4 +1,4 @@
-"""Plain Python data as builtin attributes and back: dicts, lists, strings, integers, floats, booleans."""
+"""Plain Python data as builtin attributes and back: dicts, lists, strings, integers, floats, booleans, None."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from spyre_mlir.mlir import ir
 
 def to_attribute(value: Any) -> ir.Attribute:
     """The attribute of a plain value. Needs a current context."""
+    if value is None:
+        return ir.UnitAttr.get()
     if isinstance(value, bool):
         return ir.BoolAttr.get(value)
     if isinstance(value, int):
@@ -37,6 +39,8 @@ def from_attribute(attr: ir.Attribute) -> Any:
         return [from_attribute(item) for item in attr]
     if isinstance(attr, ir.DenseI64ArrayAttr):
         return list(attr)
+    if isinstance(attr, ir.UnitAttr):
+        return None
     if isinstance(attr, ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr | ir.StringAttr):
         return attr.value
     raise TypeError(f"attribute {attr} has no plain form")

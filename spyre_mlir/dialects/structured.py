@@ -157,7 +157,7 @@ def device_op(
         "indexing_maps": ir.ArrayAttr.get(
             [ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in (*maps, kept)]
         ),
-        "iterator_types": _iterators(rank, frozenset(reduced)),
+        "iterator_types": iterators(rank, frozenset(reduced)),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
         sdsc.OP: sdsc.op_attr(opcode, constants),
     }
@@ -197,7 +197,8 @@ def rebuilt(
     return made
 
 
-def _iterators(rank: int, reduced: frozenset[int]) -> ir.Attribute:
+def iterators(rank: int, reduced: frozenset[int]) -> ir.Attribute:
+    """The iterator types of so many dims."""
     names = ["reduction" if dim in reduced else "parallel" for dim in range(rank)]
     return ir.Attribute.parse("[" + ", ".join(f"#linalg.iterator_type<{name}>" for name in names) + "]")
 
@@ -210,16 +211,20 @@ def _init(opcode: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.
         return empty
     with location:
         constant = Body(type_.element_type, {}).constant(neutral)
+        return filled(constant, empty)
+
+
+def filled(constant: ir.Value, empty: ir.Value) -> ir.Value:
+    """Builds a ``linalg.fill`` of a tensor with a scalar."""
     fill = ir.Operation.create(
         "linalg.fill",
-        results=[type_],
+        results=[empty.type],
         operands=[constant, empty],
         attributes={"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1])},
         regions=1,
-        loc=location,
     )
-    block = ir.Block.create_at_start(fill.regions[0], [constant.type, type_.element_type])
-    with ir.InsertionPoint(block), location:
+    block = ir.Block.create_at_start(fill.regions[0], [constant.type, constant.type])
+    with ir.InsertionPoint(block):
         ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
     return fill.result
 

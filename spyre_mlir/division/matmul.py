@@ -45,11 +45,27 @@ def cheapest_split(
     return tuple(splits[:, best].tolist())
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def cheapest_splits(
+    opcode: str, space: Space, cores: int, blocked: frozenset[int] = frozenset(), most: int = 4
+) -> tuple[tuple[int, ...], ...]:
+    """The ``most`` splits with the smallest ``split_cost``, the cheapest first.
+
+    Slices are divisors of the units, ``blocked`` dims stay whole. Of equal costs the first in lexicographic order.
+    """
+    options = tuple(
+        (1,) if dim in blocked else divisors(units, cores) for dim, units in enumerate(space.units)
+    )
+    splits = _combinations(options, cores)
+    best = np.argsort(split_cost(opcode, space, splits), kind="stable")[:most]
+    return tuple(tuple(splits[:, at].tolist()) for at in best)
+
+
 def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
     """Picoseconds per split if nothing overlaps, with all operands in device memory (``cost/model.py``).
 
     Not the time with all overlapped: where memory binds, that is the same for few and for many cores, and the
-    operations around, whose operands may be on chip, are divided by themselves. ``align-divisions`` adds up the
+    operations around, whose operands may be on chip, are divided by themselves. ``joint-planning`` adds up the
     same parts.
     """
     return np.rint(PICOSECONDS * operation_cost(even_work(opcode, space, tuple(splits))).serial_ns)

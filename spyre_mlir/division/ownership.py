@@ -52,6 +52,14 @@ class CoreView:
     slices: tuple[tuple[int, int], ...] = field(compare=False)
     image: Steps
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        """Views are keys of caches; regions make them long."""
+        return hash((self.regions, self.partial, self.image))
+
 
 @functools.lru_cache(maxsize=1 << 12)
 def core_view(space: Space, operand: int, division: Division) -> CoreView:

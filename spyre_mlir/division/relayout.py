@@ -7,7 +7,7 @@ ends up with a part of its own, all-gather where cores of a group end up with th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.matching import begin_of
@@ -106,7 +106,7 @@ def held_view(space: Space, operand: int, division: Division) -> CoreView:
     view = core_view(space, operand, division)
     if not view.partial:
         return view
-    finishers = frozenset(division.finishers)
+    finishers = frozenset(replace(division, reduced=space.reduced).finishers)
     regions = tuple(region if core in finishers else None for core, region in enumerate(view.regions))
     return CoreView(regions, False, view.slices, view.image)
 

@@ -48,6 +48,14 @@ class Space:
         """Extents in granules: what can be divided over cores."""
         return tuple(extent // self.granule(dim) for dim, extent in enumerate(self.padded))
 
+    def repeated(self, copies: int) -> Space:
+        """Done so many times: a last dim that no operand has. The space itself if that is once."""
+        if copies == 1:
+            return self
+        rank, sizes = len(self.sizes), (*self.sizes, copies)
+        views = tuple(view.rename(range(rank), rank + 1, sizes) for view in self.views)
+        return replace(self, sizes=sizes, views=views)
+
 
 def refined(views: Sequence[BufferView]) -> Space:
     """The space of a copy: logical dims that lie in pieces in any operand are split where the pieces meet.

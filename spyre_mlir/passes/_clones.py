@@ -7,21 +7,25 @@ from collections.abc import Sequence
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.division import CoreView
-from spyre_mlir.division.matching import Mapping, matching_division
+from spyre_mlir.division.copies import CopyDivision, copy_division
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.padding import UNDEFINED, uniform
-from spyre_mlir.layout.space import refined
+from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import core_map
+from spyre_mlir.passes._dividing import digits_map
 from spyre_mlir.passes._memory import Memory, argument_attributes
 from spyre_mlir.passes._usage import Access, Touched
 from spyre_mlir.passes._view_ops import VIEWS
 
 
-def copy_division(memory: Memory, whole: ir.Value, view: CoreView) -> Mapping | None:
-    """The slices and the core order of a copy whose cores own of a buffer what ``view`` says; None without any."""
-    source, copy = memory.place(whole).view, BufferView.of(memory.layout(whole))
-    return matching_division(refined([source, copy]), 0, view)
+def copy_space(memory: Memory, whole: ir.Value) -> Space:
+    """The space of a copy of a value into a buffer of its own."""
+    return refined([memory.place(whole).view, BufferView.of(memory.layout(whole))])
+
+
+def division_of_copy(memory: Memory, whole: ir.Value, view: CoreView) -> CopyDivision | None:
+    """How a copy is divided whose cores own of a buffer what ``view`` says; None if there is no way."""
+    return copy_division(copy_space(memory, whole), view)
 
 
 def whole_of(memory: Memory, value: ir.Value) -> ir.Value:
@@ -38,21 +42,26 @@ def whole_of(memory: Memory, value: ir.Value) -> ir.Value:
 
 def insert_clone(
     whole: ir.Value,
-    division: Mapping,
+    division: CopyDivision,
     point: ir.InsertionPoint,
     location: ir.Location,
     name: str,
     reason: str,
+    *,
+    over_the_ring: bool = False,
 ) -> ir.Value:
-    """An optional clone of a buffer at a point of the program; its history names the pass and the reason.
+    """An optional clone of a buffer at a point of the program, a shuffle if it goes from LX to LX over the ring.
 
-    Its padding is undefined, as that of all that operations write.
+    Its history names the pass and the reason. Its padding is undefined, as that of all that operations write.
     """
     with point:
-        made = sdsc.clone(whole, location)
+        made = (sdsc.shuffle if over_the_ring else sdsc.clone)(whole, location)
         made.set_type(whole.type)
         op = maker_of(made)
-        op.attributes[sdsc.DIVISION] = sdsc.division_attr(division[0], core_map(*division))
+        op.attributes[sdsc.DIVISION] = sdsc.division_attr(division.splits, digits_map(division.digits))
+        if division.copies > 1:
+            i64 = ir.IntegerType.get_signless(64)
+            op.attributes[sdsc.COPIES] = ir.IntegerAttr.get(i64, division.copies)
         op.attributes[sdsc.OPTIONAL] = ir.UnitAttr.get()
         layout = stick.layout_of(whole.type)
         assert layout is not None

@@ -270,7 +270,7 @@ class BodyDecomposer:
     def _with_init(self, node: Node, combine: str, element: str) -> Node:
         """Combines with the op's initial value, unless that is neutral."""
         init = self._node(self.generic.output, self.generic.maps[-1])
-        if init.value is None and _is_neutral(combine, init.constant, element):
+        if init.value is None and is_neutral(combine, init.constant, element):
             return node
         return self._emit(scalar.COMBINES[combine][2], [node, self._to(init, element, self.op)], element)
 
@@ -348,7 +348,8 @@ def _is_matmul(left: Node, right: Node, contracted: int) -> bool:
     return bool(rows or columns) and wide.dims[-1] != contracted
 
 
-def _is_neutral(combine: str, init: float | None, element: str) -> bool:
+def is_neutral(combine: str, init: float | None, element: str) -> bool:
+    """Whether a combination with the constant ``init`` changes nothing; None is no constant."""
     if init is None:
         return False
     if combine == "arith.addf":

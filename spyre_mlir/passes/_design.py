@@ -9,8 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from spyre_mlir.bundle.model import INPUT, KERNEL, KERNEL_IDX, OUTPUT, Constant, DebugHandle, Design, Operand
+from spyre_mlir.bundle.model import (
+    INPUT,
+    KERNEL,
+    KERNEL_IDX,
+    OUTPUT,
+    Constant,
+    DebugHandle,
+    Design,
+    Held,
+    Operand,
+)
 from spyre_mlir.division import Division
+from spyre_mlir.division.relayout import Distribution
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
@@ -46,6 +57,7 @@ class DesignBuilder:
         constants: Mapping[str, float],
         masks: Mapping[int, float],
         in_lx: Collection[int] = (),
+        held: Mapping[int, Distribution] | None = None,
     ) -> None:
         self.opcode = opcode
         self.op = DEVICE_OPS[opcode]
@@ -54,6 +66,7 @@ class DesignBuilder:
         self.constants = constants
         self.masks = masks  # by iteration dim: what its padding reads as
         self.in_lx = in_lx  # operands by number
+        self.held = held or {}  # by operand: what the cores hold of it, in slices of the dims that it has
         units = shares_of(space.units, division.splits)
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
         self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
@@ -82,6 +95,7 @@ class DesignBuilder:
                     starts(at, core, self._offset_bytes(at, cores[core])) for core in range(len(cores))
                 ),
                 gap=geometry.gap,
+                held=self._held(at),
             )
             for at, (view, geometry) in enumerate(zip(space.views, geometries, strict=True))
         )
@@ -232,6 +246,17 @@ class DesignBuilder:
     def _scales(self, geometry: Geometry) -> dict[str, int]:
         """A scale for each dim in the operand's order; labels that other operands added are not its dims."""
         return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
+
+    def _held(self, at: int) -> Held | None:
+        """What the cores hold of an operand, by label, where that is not what the division says."""
+        if at not in self.held:
+            return None
+        labels = [self.labels[dim] for dim in sorted(self.space.present[at])]
+        slices = dict(zip(labels, self.held[at].splits, strict=True))
+        owners = self.held[at].owners
+        return Held(
+            slices, tuple(None if own is None else dict(zip(labels, own, strict=True)) for own in owners)
+        )
 
     def _offset_bytes(self, at: int, slices: tuple[int, ...]) -> int:
         """Where a core's slice of an operand begins in the buffer; in LX there is nothing else."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import Division
-from spyre_mlir.division.agreement import Work
+from spyre_mlir.division.copies import Digit
 from spyre_mlir.division.cores import core_order, core_steps
 from spyre_mlir.division.pinned import why_not_divided, why_not_ordered
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.division.variants import Work
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
@@ -97,10 +98,22 @@ class Divider:
 
 def core_map(splits: Sequence[int], order: Sequence[int]) -> ir.AffineMap:
     """``(core) -> slices`` in mixed radix, the first dim of ``order`` fastest."""
-    core: ir.AffineExpr = ir.AffineDimExpr.get(0)
     steps = core_steps(splits, order)
-    results = []
-    for split, step in zip(splits, steps, strict=True):
-        scaled = ir.AffineExpr.get_floor_div(core, step)
-        results.append(ir.AffineExpr.get_mod(scaled, split) if split > 1 else ir.AffineConstantExpr.get(0))
-    return ir.AffineMap.get(1, 0, results)
+    return digits_map(
+        [((step, split),) if split > 1 else () for step, split in zip(steps, splits, strict=True)]
+    )
+
+
+def digits_map(dims: Sequence[Sequence[Digit]]) -> ir.AffineMap:
+    """``(core) -> slices``, each a number in mixed radix of digits of the core id, the first one fastest."""
+    return ir.AffineMap.get(1, 0, [_number(digits) for digits in dims])
+
+
+def _number(digits: Sequence[Digit]) -> ir.AffineExpr:
+    core: ir.AffineExpr = ir.AffineDimExpr.get(0)
+    total, weight = None, 1
+    for step, count in digits:
+        digit = ir.AffineExpr.get_mod(ir.AffineExpr.get_floor_div(core, step), count)
+        total = digit if total is None else total + digit * weight
+        weight *= count
+    return ir.AffineConstantExpr.get(0) if total is None else total

@@ -148,12 +148,7 @@ def _space(
 @functools.lru_cache(maxsize=1 << 12)
 def _copy_space(source: BufferView, target: BufferView, copies: int) -> Space:
     """The space of a copy; several copies are its last dim, which no operand has."""
-    space = refined([source, target])
-    if copies == 1:
-        return space
-    rank, sizes = len(space.sizes), (*space.sizes, copies)
-    views = tuple(view.rename(range(rank), rank + 1, sizes) for view in space.views)
-    return replace(space, sizes=sizes, views=views)
+    return refined([source, target]).repeated(copies)
 
 
 def _copy_opcode(op: ir.Operation, source: BufferView, target: BufferView) -> str:

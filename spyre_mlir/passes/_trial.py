@@ -69,7 +69,7 @@ class Trials:
         yield from (("coarse-tiling", {}), ("choose-layouts", {}), ("resolve-padding", {}))
         yield from (("span-reduction", cores), ("work-distribution", cores), ("verify-divided", {}))
         yield from (
-            (name, room) for name in ("align-divisions", "sink-restickify", "clone-outputs", "clone-inputs")
+            (name, room) for name in ("joint-planning", "sink-restickify", "clone-outputs", "clone-inputs")
         )
         yield "scratchpad-planning", room
 

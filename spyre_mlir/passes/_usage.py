@@ -25,9 +25,9 @@ class Access:
     user: Divided
     operand: int
 
-    def of(self, user: Divided) -> Access:
-        """The same access by an operation that is divided otherwise."""
-        return Access(self.position, user, self.operand)
+    def by(self, user: Divided) -> Access:
+        """The access of the same operation, divided otherwise."""
+        return self if user is self.user else Access(self.position, user, self.operand)
 
     @property
     def writes(self) -> bool:
@@ -105,10 +105,11 @@ class Usage:
         """The same program with other divisions; the IR is neither changed nor walked again."""
         made = copy.copy(self)
         made.ops = [
-            replace(user, division=division) for user, division in zip(self.ops, divisions, strict=True)
+            user if user.division == division else replace(user, division=division)
+            for user, division in zip(self.ops, divisions, strict=True)
         ]
         made.buffers = {
-            root: replace(touched, accesses=[each.of(made.ops[each.position]) for each in touched.accesses])
+            root: replace(touched, accesses=[each.by(made.ops[each.position]) for each in touched.accesses])
             for root, touched in self.buffers.items()
         }
         return made

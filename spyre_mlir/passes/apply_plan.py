@@ -35,7 +35,7 @@ class ApplyPlan(Pass):
     ``file`` is the plan file; without it the module carries the plan as ``sdsc.plan``. After *device-ops*, when hints
     are lowered, operations get the loops of the plan as ``sdsc.tiling``; an empty list also keeps the passes that tile
     by themselves away. After *tiled*, names, shapes and types are compared with the program, and layouts are pinned
-    for ``choose-layouts``; after *laid-out*, slices for ``work-distribution`` and ``align-divisions``; after
+    for ``choose-layouts``; after *laid-out*, slices for ``work-distribution`` and ``joint-planning``; after
     *divided*, when clones are there, placements for ``scratchpad-planning`` and ``place-in-hbm``. After *placed* no
     pin is left, and everything that the plan says holds. What cannot hold is an error that names operation, pin and
     reason. ``sencores`` is the number of cores, ``uneven`` lets pinned slices differ.

@@ -11,7 +11,13 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._clones import copy_division, has_known_padding, insert_clone, read_instead, whole_of
+from spyre_mlir.passes._clones import (
+    division_of_copy,
+    has_known_padding,
+    insert_clone,
+    read_instead,
+    whole_of,
+)
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._lx_candidates import barred
 from spyre_mlir.passes._memory import Memory, functions, usable_lx_bytes
@@ -61,7 +67,7 @@ class CloneInputs(Pass):
             if times < 2 * executions(point):
                 continue
             what = f"{len(readers)} of {len(touched.reads)} readers of one {'input' if touched.given else 'buffer'}"
-            division = copy_division(usage.memory, whole, view)
+            division = division_of_copy(usage.memory, whole, view)
             if division is None:
                 self.remark(first, "no clone", f"{what}: their cores share parts of it")
                 continue

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects.structured import maker_of
-from spyre_mlir.division import mismatch
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._clones import copy_division, insert_clone, read_instead, replace_operand, whole_of
+from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead, replace_operand, whole_of
 from spyre_mlir.passes._loops import LOOP
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._ownership import left_by, takes_over
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -58,7 +59,7 @@ class CloneOutputs(Pass):
         if not here or not (there or returned or part is not None):
             return
         view = view_of(writer.user.space, writer.operand, writer.user.division)
-        division = None if view is None else copy_division(usage.memory, made, view)
+        division = None if view is None else division_of_copy(usage.memory, made, view)
         if division is None:
             return
         others = [f"{len(there)} of {len(readers)} readers"] if there or part is None else []
@@ -95,9 +96,11 @@ def _stays(writer: Access, reader: Access) -> bool:
     """Whether a reader finds in LX what the writer left there."""
     if DEVICE_OPS[reader.user.opcode].kind is Kind.RESTICKIFY and reader.user.division.cores > 1:
         return False
-    views = [view_of(each.user.space, each.operand, each.user.division) for each in (writer, reader)]
-    written, read = views
-    return written is not None and read is not None and mismatch(written, read) is None
+    try:
+        left = left_by(writer.user.space, writer.operand, writer.user.division)
+    except ViewError:
+        return False
+    return takes_over(left, reader.user, reader.operand) is None
 
 
 def _bytes(access: Access) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -52,15 +53,16 @@ class CoOptimizeStrategyB(Pass):
     lx_ops: tuple[str, ...] = ()
 
     def run(self, module: ir.Operation) -> None:
-        rules = Rules(usable_lx_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
         divider = Divider()
         for func in functions(module):
             usage = Usage(func)
-            found = self._search(usage, rules)
+            found = self.search(usage)
             self._commit(usage, found, divider)
             self._tell(func, found)
 
-    def _search(self, usage: Usage, rules: Rules) -> CoOptimized:
+    def search(self, usage: Usage) -> CoOptimized:
+        """The divisions that leave the fewest bytes; the program is not changed."""
+        rules = Rules(usable_lx_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
         allocator = StrategyBCoOptimizingAllocator(self.layout_solver, self.variant_cap, self.leaves)
         space = MemorySpace(rules.capacity, device().lx_alignment_bytes)
         try:
@@ -85,10 +87,15 @@ class CoOptimizeStrategyB(Pass):
         text = f"bytes of traffic, the fewest of all {found.leaves} combinations of divisions"
         if found.scored < found.leaves:
             text = (
-                f"bytes of traffic, the fewest of the first {found.scored} of {found.leaves} combinations of divisions:"
-                " the option leaves bounds the search, so a better one may be unseen"
+                f"bytes of traffic, the fewest of the first {found.scored} of {_count(found.leaves)} combinations of"
+                " divisions: the option leaves bounds the search, so a better one may be unseen"
             )
         self.remark(func, "divisions", text, before=found.before, after=found.after)
+
+
+def _count(leaves: int) -> str:
+    """A number that can be as long as the program."""
+    return f"{leaves:,}" if leaves < 10**9 else f"10^{math.log10(leaves):.0f}"
 
 
 def leaf_of(usage: Usage, divisions: Divisions, rules: Rules) -> Leaf:

@@ -105,6 +105,8 @@ class _Function:
             self._view(op)
         elif op.name in _REQUESTS:
             self._layout_request(op)
+        elif op.name == "sdsc.clone":
+            self._clone(op)
         elif op.name == "tensor.cast":
             self._cast(op)
         elif op.name in _KEPT:
@@ -159,6 +161,11 @@ class _Function:
         """A copy for a second layout: fills with one number are one value after CSE, whoever made them."""
         layout = self.pinned.setdefault(op.operands[0], op.attributes[stick.TO])
         return source if layout == op.attributes[stick.TO] else self.terms.copied(source, op.location)
+
+    def _clone(self, op: ir.Operation) -> None:
+        """A copy of a pass before this one."""
+        source = self.terms.materialize(op.operands[0], op.location)
+        self.terms.bind(op.results[0], self.terms.copied(source, op.location), own=True)
 
     def _cast(self, op: ir.Operation) -> None:
         """A cast between static types of one shape changes the encoding, which only an argument has: nothing."""

@@ -25,10 +25,11 @@ class SpyrePipeline(Options):
     arguments.
 
     ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
-    for that where it pays, by ``co_optimizer``, the specification's ``strategy-b`` or better; ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of
-    ``scratchpad-planning``; ``clone_inputs`` and ``clone_outputs`` add those passes. ``order_by_size`` plans all
-    memories with the largest buffers first. ``from_level`` is the level of the input, if it is one of ours already:
-    the passes that make it are left out.
+    for that where it pays (``co_optimizer=strategy-b`` in the way of the specification, to compare with);
+    ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of ``scratchpad-planning``;
+    ``clone_inputs`` and ``clone_outputs`` add those passes. ``order_by_size`` plans all memories with the largest
+    buffers first. ``from_level`` is the level of the input, if it is one of ours already: the passes that make it are
+    left out.
 
     ``use_plan`` is a plan file that has to hold; ``save_plan`` is where to write that of the program. An empty name
     is the attribute ``sdsc.plan`` of the module.
@@ -70,6 +71,7 @@ class SpyrePipeline(Options):
                     "attach-hints",
                     "drop-dead-results",
                     *_CLEAN,
+                    "unroll-windows",
                     "func.func(linalg-fold-unit-extent-dims)",
                     "func.func(linalg-generalize-named-ops)",
                     *_CLEAN,
@@ -165,7 +167,7 @@ class SpyrePipeline(Options):
             solver = "largest-first" if self.order_by_size else self.layout_solver
             options = {"lx_frac_avail": self.lx_frac_avail, "in_place": self.in_place, "lx_ops": self.lx_ops}
             return (_text("co-optimize-strategy-b", layout_solver=solver, **options),)
-        return (_text("align-divisions", lx_frac_avail=self.lx_frac_avail),)
+        return (_text("joint-planning", lx_frac_avail=self.lx_frac_avail),)
 
     def _sinking(self) -> tuple[str, ...]:
         return (_text("sink-restickify", lx_frac_avail=self.lx_frac_avail),) if self.lx_planning else ()

@@ -22,7 +22,8 @@ class LifetimeBoundBuffer:
     Traffic is what the planner minimises, in bytes of device memory. A buffer without an address moves
     ``spilled_traffic`` (by default its size at every use), one with an address ``placed_traffic`` (by default
     nothing, or its size once where the first use is a read: it has to be loaded). In a scratchpad ``size`` is
-    that of one core and traffic that of all.
+    that of one core and traffic that of all. ``traffic_of_uses``, one for each use and all but the first above 0, take
+    the place of ``spilled_traffic``, which is in equal parts.
     """
 
     name: str
@@ -33,6 +34,7 @@ class LifetimeBoundBuffer:
     copies: int = 1
     spilled_traffic: int | None = None
     placed_traffic: int | None = None
+    traffic_of_uses: tuple[int, ...] | None = None
 
     @property
     def first(self) -> int:
@@ -44,6 +46,8 @@ class LifetimeBoundBuffer:
 
     @property
     def traffic_if_spilled(self) -> int:
+        if self.traffic_of_uses is not None:
+            return sum(self.traffic_of_uses)
         if self.spilled_traffic is not None:
             return self.spilled_traffic
         return self.size * self.copies * len(self.uses)
@@ -53,6 +57,14 @@ class LifetimeBoundBuffer:
         if self.placed_traffic is not None:
             return self.placed_traffic
         return self.size * self.copies if self.first_use_is_read else 0
+
+    @property
+    def traffic_of_each_use(self) -> tuple[int, ...]:
+        """The bytes that each use moves without an address."""
+        if self.traffic_of_uses is not None:
+            return self.traffic_of_uses
+        per_use, rest = divmod(self.traffic_if_spilled, len(self.uses))
+        return (per_use + rest, *[per_use] * (len(self.uses) - 1))
 
     @property
     def saving(self) -> int:
@@ -105,6 +117,10 @@ def _problem(buffer: LifetimeBoundBuffer) -> str | None:
         return "is never used"
     if any(b < a for a, b in zip(buffer.uses, buffer.uses[1:], strict=False)):
         return f"has uses {list(buffer.uses)}, which do not rise"
+    if buffer.traffic_of_uses is not None and len(buffer.traffic_of_uses) != len(buffer.uses):
+        return f"has traffic for {len(buffer.traffic_of_uses)} of its {len(buffer.uses)} uses"
+    if buffer.traffic_of_uses is not None and any(moved < 1 for moved in buffer.traffic_of_uses[1:]):
+        return f"has a use that moves nothing, in {list(buffer.traffic_of_uses)}"
     if buffer.traffic_if_spilled < 0 or buffer.traffic_if_placed < 0:
         return "has negative traffic"
     return None

@@ -1,19 +1,21 @@
-"""Proves that a memory plan is right, apart from all that makes plans: neither solvers nor instances are used.
+"""Proves that memory plans are right, apart from all that makes plans: neither solvers nor instances are used.
 
 The rules are those of ``MemoryPlan``: each buffer has one address or the reason why not; addresses are aligned and
 the memory is large enough; no two buffers that are live at the same time share a byte, except a child that takes
 over the address of its parent at the last use of the parent; the numbers of the plan are those of its addresses.
+Plans that move buffers have the same rules for each residency (``check_moving_plan``).
 """
 
 from __future__ import annotations
 
 import bisect
 import heapq
+import itertools
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError, check_buffers
-from spyre_mlir.scratchpad.plan import MemoryPlan
+from spyre_mlir.scratchpad.plan import MemoryPlan, MovingPlan, Residency
 
 
 @dataclass(frozen=True)
@@ -107,12 +109,79 @@ def _check_numbers(
     )
     if plan.traffic != traffic:
         raise PlanError(f"The plan claims {plan.traffic} bytes of traffic; its buffers move {traffic}.")
-    if not 0 <= plan.bound <= traffic:
-        raise PlanError(
-            f"The plan claims that {plan.bound} bytes of traffic are the least, but moves {traffic}."
-        )
+    _check_bound(plan.bound, traffic)
+    _check_peak(plan.peak, blocks)
+    if not 0 <= plan.load <= plan.peak:
+        raise PlanError(f"The plan claims a load of {plan.load} bytes, more than its peak of {plan.peak}.")
+
+
+def _check_bound(bound: int, traffic: int) -> None:
+    if not 0 <= bound <= traffic:
+        raise PlanError(f"The plan claims that {bound} bytes of traffic are the least, but moves {traffic}.")
+
+
+def _check_peak(claimed: int, blocks: Sequence[_Block]) -> None:
     peak = max((block.end for block in blocks), default=0)
-    if plan.peak != peak:
-        raise PlanError(f"The plan claims a peak of {plan.peak} bytes; its highest buffer ends at {peak}.")
-    if not 0 <= plan.load <= peak:
-        raise PlanError(f"The plan claims a load of {plan.load} bytes, more than its peak of {peak}.")
+    if claimed != peak:
+        raise PlanError(f"The plan claims a peak of {claimed} bytes; its highest buffer ends at {peak}.")
+
+
+def check_moving_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MovingPlan) -> None:
+    """``PlanError`` with the first rule of ``MovingPlan`` that the plan of the buffers breaks.
+
+    In place of a parent can be the first residency of a buffer, at the end of any residency of the parent.
+    """
+    named = check_buffers(buffers)
+    blocks: dict[str, list[_Block]] = {name: [] for name in named}
+    for each in plan.residencies:
+        if each.buffer not in named:
+            raise PlanError(f"The plan has '{each.buffer}', which is no buffer.")
+        block = _block(_resident(named[each.buffer], each), space, each.address)
+        _check_block(block, space)
+        blocks[each.buffer].append(block)
+    for some in blocks.values():
+        _check_apart(sorted(some, key=lambda block: block.buffer.first))
+    everything = [block for some in blocks.values() for block in some]
+    _check_overlaps(everything)
+    traffic = sum(_moved(named[name], [block.buffer for block in some]) for name, some in blocks.items())
+    if plan.traffic != traffic:
+        raise PlanError(f"The plan claims {plan.traffic} bytes of traffic; its buffers move {traffic}.")
+    _check_bound(plan.bound, traffic)
+    _check_peak(plan.peak, everything)
+
+
+def _resident(buffer: LifetimeBoundBuffer, residency: Residency) -> LifetimeBoundBuffer:
+    """The buffer as it is during a residency."""
+    first, last = residency.first, residency.last
+    if first not in buffer.uses or last not in buffer.uses:
+        raise PlanError(
+            f"Buffer '{buffer.name}' is kept from {first} to {last}, but used at {list(buffer.uses)}."
+        )
+    inside = tuple(use for use in buffer.uses if first <= use <= last)
+    if not inside or (len(inside) == 1 and len(buffer.uses) > 1):
+        raise PlanError(
+            f"Buffer '{buffer.name}' is kept from {first} to {last}, which is no gap between uses."
+        )
+    parents = buffer.in_place_parents if first == buffer.first else ()
+    return replace(buffer, uses=inside, in_place_parents=parents, traffic_of_uses=None)
+
+
+def _check_apart(blocks: Sequence[_Block]) -> None:
+    """A buffer is not at two addresses at once, and not moved without device memory."""
+    for before, after in itertools.pairwise(blocks):
+        if after.buffer.first <= before.buffer.last:
+            raise PlanError(f"Buffer {before} is kept once more before that ends, as {after}.")
+
+
+def _moved(buffer: LifetimeBoundBuffer, kept: Sequence[LifetimeBoundBuffer]) -> int:
+    """Bytes of device memory: of the use at the end of each gap that is in no residency, and of the first use."""
+    each_use = buffer.traffic_of_each_use
+    first = each_use[0]
+    if any((some.first, some.last) == (buffer.first, buffer.last) for some in kept):
+        first = min(first, buffer.traffic_if_placed)
+    found = [first]
+    for number in range(1, len(buffer.uses)):
+        start, end = buffer.uses[number - 1 : number + 1]
+        if not any(some.first <= start and end <= some.last for some in kept):
+            found.append(each_use[number])
+    return sum(found)

@@ -1,4 +1,4 @@
-"""What a memory planner gives: addresses, the reason where there is none, and how good that is."""
+"""What memory planners give: addresses, the reason where there is none, and how good that is."""
 
 from __future__ import annotations
 
@@ -35,3 +35,44 @@ class MemoryPlan:
     def proven(self) -> bool:
         """Whether no plan moves less."""
         return self.gap == 0
+
+
+@dataclass(frozen=True)
+class Residency:
+    """A buffer, by name, at one address from one of its uses to another one, both included."""
+
+    buffer: str
+    first: int
+    last: int
+    address: int
+
+
+@dataclass(frozen=True)
+class MovingPlan:
+    """The ``residencies`` of some buffers in one memory, in order of time; those of one buffer do not touch.
+
+    ``traffic`` are the bytes of device memory that all buffers move: what each use moves, without those that end
+    a gap inside of a residency; of a buffer with a single residency from the first use to the last, the first use
+    moves ``traffic_if_placed``, if that is less. No plan, moving or not, moves less than ``bound`` bytes. ``peak`` is
+    the end of the highest residency, ``work`` counts the steps of searches.
+    """
+
+    residencies: tuple[Residency, ...]
+    traffic: int
+    bound: int
+    peak: int
+    work: int = 0
+
+    @property
+    def gap(self) -> int:
+        """Bytes of traffic by which a better plan could be better, at most."""
+        return self.traffic - self.bound
+
+    @property
+    def proven(self) -> bool:
+        """Whether no plan moves less."""
+        return self.gap == 0
+
+    def of(self, buffer: str) -> list[Residency]:
+        """The residencies of a buffer, in order of time."""
+        return [each for each in self.residencies if each.buffer == buffer]

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.division.agreement import Work
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.dim_flips import DEFAULT_VARIANT_CAP, dim_flips
+from spyre_mlir.division.variants import Work
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.solvers import DEFAULT, solver
 

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.access import Access, access_error
 from spyre_mlir.simulator.plan import Plan
-
-if TYPE_CHECKING:
-    from spyre_mlir.simulator.execute import Access
 
 
 def check_conflicts(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) -> None:
@@ -47,7 +43,7 @@ def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) 
         if other.any():
             at = int(np.flatnonzero(other)[0])
             text = f"it reads what core {cores[place[at]]} writes in the same operation."
-            raise _error(plan, access, "race", text, int(mine[at]))
+            raise access_error(plan, access, "race", text, int(mine[at]))
         if hit.any():
             _check_own(plan, access, by_core[access.core])
 
@@ -64,7 +60,7 @@ def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray, NDA
         at = int(twice[0])
         second = next(access for access in outputs if access.core == cores[at + 1])
         text = f"core {cores[at]} writes it too in the same operation."
-        raise _error(plan, second, "write-conflict", text, int(sticks[at]))
+        raise access_error(plan, second, "write-conflict", text, int(sticks[at]))
     return sticks, cores
 
 
@@ -78,14 +74,8 @@ def _check_own(plan: Plan, source: Access, output: Access) -> None:
     common = np.intersect1d(_sticks(source), _sticks(output))
     if len(common):
         text = f"it overlaps the output '{output.region.name}', which is not possible in place."
-        raise _error(plan, source, "overlap", text, int(common[0]))
+        raise access_error(plan, source, "overlap", text, int(common[0]))
 
 
 def _sticks(access: Access) -> NDArray[np.int64]:
     return access.address + access.box.stick_offsets
-
-
-def _error(plan: Plan, access: Access, kind: str, text: str, address: int) -> SimulationError:
-    return SimulationError(
-        kind, text, design=plan.design, tensor=access.region.name, core=access.core, address=address
-    )

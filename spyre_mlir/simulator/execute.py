@@ -2,55 +2,26 @@
 
 Cores run concurrently, so the result may not depend on their order: no core may write what another one
 reads or writes in the same operation. Within one core an elementwise operation may work in place.
+Of a split reduction the last core of each group has the result; into LX, it alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text, resolve
 from spyre_mlir.simulator.compute import COPIES, combine_partials, compute
 from spyre_mlir.simulator.conflicts import check_conflicts
-from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.geometry import Box
-from spyre_mlir.simulator.memory import (
-    HOST,
-    NOBODY,
-    POISON,
-    POISON_BYTE,
-    AddressSpace,
-    Region,
-    spread,
-    tag_pattern,
-)
+from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, Region, spread
 from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.simulator.ring import relayout
 from spyre_mlir.simulator.statistics import ExecuteStatistics
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS, Numerics
-
-
-@dataclass(frozen=True)
-class Access:
-    """One operand on one core: a box at an address, in a buffer."""
-
-    operand: int
-    core: int
-    box: Box
-    address: int
-    region: Region
-
-    @property
-    def end(self) -> int:
-        return self.address + self.box.span_bytes
-
-    @property
-    def key(self) -> tuple[int, int, int]:
-        """Equal for cores that load the same elements."""
-        return (self.operand, self.address, id(self.box))
+from spyre_mlir.target.ops import Kind
 
 
 def execute(
@@ -62,13 +33,21 @@ def execute(
     statistics: ExecuteStatistics,
 ) -> None:
     """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` the addresses bound."""
-    accesses = _accesses(plan, regions, symbols, space)
-    *inputs, outputs = accesses
+    *inputs, outputs = resolve(plan, regions, symbols, space)
+    statistics.runs += 1
+    if plan.op.kind is Kind.RELAYOUT:
+        statistics.relayout_bytes += relayout(plan, inputs[0], outputs, space)
+        return
     writers = {group[-1] for group in plan.groups}
     written = [access for access in outputs if access.core in writers]
-    check_conflicts(plan, [access for operand in inputs for access in operand], written)
+    # The cores of a split reduction add up in the place of the result; in LX each has one.
+    used = outputs if outputs[0].region.lx else written
+    check_conflicts(plan, [access for operand in inputs for access in operand], used)
     runner = _Runner(plan, space, numerics, inputs)
     results = [(outputs[group[-1]], runner.result(group)) for group in plan.groups]
+    for access in used:
+        if access.core not in writers:
+            _leave_part(plan, access, space)
     for access, raw in results:
         _write(access, raw, space)
     _count(statistics, inputs, written)
@@ -130,48 +109,6 @@ class _Runner:
         return numbers
 
 
-def _accesses(
-    plan: Plan, regions: tuple[Region, ...], symbols: dict[int, int], space: AddressSpace
-) -> list[list[Access]]:
-    """Resolve and check the address of every operand on every core."""
-    accesses = []
-    for k, (operand, region) in enumerate(zip(plan.design.operands, regions, strict=True)):
-        if region.lx != (operand.memory == "lx"):
-            text = f"the design has it in {operand.memory}, its buffer is in {'lx' if region.lx else 'hbm'}."
-            raise SimulationError("manifest", text, design=plan.design, tensor=region.name)
-        starts = operand.start if region.lx else [_bound(plan, region, s, symbols) for s in operand.start]
-        made = [Access(k, core, plan.boxes[k][core], start, region) for core, start in enumerate(starts)]
-        for access in made:
-            _check_access(plan, access, space)
-        accesses.append(made)
-    return accesses
-
-
-def _bound(plan: Plan, region: Region, symbol: int, symbols: dict[int, int]) -> int:
-    if symbol not in symbols:
-        text = f"symbol {symbol} of its start address is not bound by the bundle."
-        raise SimulationError("symbol", text, design=plan.design, tensor=region.name)
-    return symbols[symbol]
-
-
-def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
-    region, address = access.region, access.address
-    unit = device().lx_alignment_bytes if region.lx else device().hbm_alignment_bytes
-    if region.start <= address and access.end <= region.end and address % unit == 0:
-        if region.lx or access.box.span_bytes <= device().span_bytes:
-            return
-        text = f"it spans {access.box.span_bytes} bytes, but a core can address {device().span_bytes}."
-        raise _error(plan, access, "span", text)
-    if address % unit:
-        raise _error(plan, access, "alignment", f"its start is no multiple of {unit} bytes.")
-    inside = (
-        f"it covers [{address:#x}, {access.end:#x}), but its buffer is [{region.start:#x}, {region.end:#x})."
-    )
-    if region.lx and access.end > space.lx_limit_bytes:
-        raise _error(plan, access, "lx-capacity", f"{inside} LX ends at {space.lx_limit_bytes:#x}.")
-    raise _error(plan, access, "out-of-bounds", inside)
-
-
 def _masked_parts(plan: Plan, box: Box) -> list[tuple[slice, ...]]:
     """Index expressions, in the wanted part of a box, of the coordinates that masks cover."""
     parts = []
@@ -199,9 +136,7 @@ def _check_tags(
     if good.all():
         return
     position = tuple(int(i) for i in np.argwhere(~good)[0])
-    kind, text = _bad_read(plan, access, int(tags[position]), position, space)
-    address = access.box.wanted.address_of(position, access.address)
-    raise _error(plan, access, kind, text, address)
+    raise bad_read(plan, access, int(tags[position]), position, space)
 
 
 def _check_padding(plan: Plan, access: Access, numbers: NDArray) -> None:
@@ -217,36 +152,12 @@ def _check_padding(plan: Plan, access: Access, numbers: NDArray) -> None:
         position = [int(i) for i in np.argwhere(wrong)[0]]
         position[axis] += valid
         text = (
-            f"{_where(plan, box, position)} is padding of dim '{tuple(plan.design.sizes)[axis]}' and reads as "
+            f"{element_text(plan, box, position)} is padding of dim '{tuple(plan.design.sizes)[axis]}' and reads as "
             f"{numbers[tuple(position)]}, but '{plan.op.name}' needs {plan.neutral[0]} there."
         )
-        raise _error(plan, access, "padding", text, box.wanted.address_of(tuple(position), access.address))
-
-
-def _where(plan: Plan, box: Box, position: Sequence[int]) -> str:
-    """An element of a box in words, by its coordinates in the whole operation."""
-    at = [(label, box.origin[a] + position[a]) for a, label in enumerate(plan.design.sizes) if box.varies[a]]
-    return "its element " + ", ".join(f"{label} {i}" for label, i in at)
-
-
-def _bad_read(
-    plan: Plan, access: Access, pattern: int, position: tuple[int, ...], space: AddressSpace
-) -> tuple[str, str]:
-    """Kind and sentence for an element with the wrong tag."""
-    design, box = plan.design, access.box
-    labels = tuple(design.sizes)
-    at = {label: box.origin[a] + position[a] for a, label in enumerate(labels) if box.varies[a]}
-    where = _where(plan, box, position)
-    width = FORMATS[design.operands[access.operand].data_format].bytes
-    tag = pattern & 0xFFFF
-    if pattern != tag_pattern(tag, width) or tag in (NOBODY, POISON):
-        ends = {label: design.sizes[label] - design.padding.get(label, 0) for label in at}
-        padding = [label for label, i in at.items() if i >= ends[label]]
-        if padding:
-            return "padding", f"{where} is undefined padding of dim '{padding[0]}' that reaches the result."
-        source = " (an earlier operation left padding there)" if tag == POISON else ""
-        return "uninitialised", f"{where} is read but was never written{source}."
-    return "stale", f"{where} is read after its bytes were overwritten through {space.owner(tag)}."
+        raise access_error(
+            plan, access, "padding", text, box.wanted.address_of(tuple(position), access.address)
+        )
 
 
 def _write(access: Access, raw: NDArray, space: AddressSpace) -> None:
@@ -269,21 +180,16 @@ def _write(access: Access, raw: NDArray, space: AddressSpace) -> None:
     shadow[...] = tags.reshape(shadow.shape)
 
 
+def _leave_part(plan: Plan, access: Access, space: AddressSpace) -> None:
+    """A core of a split reduction that does not finish it has nothing there that anybody may read."""
+    raw_type = FORMATS[plan.design.operands[access.operand].data_format].raw
+    shadow = access.box.whole.view(space.memory(access.region, access.core).shadow, access.address, raw_type)
+    shadow[...] = spread(PARTIAL, raw_type)
+
+
 def _count(statistics: ExecuteStatistics, inputs: list[list[Access]], written: list[Access]) -> None:
     loads = [access for operand in inputs for access in operand if not access.region.lx]
     distinct = {access.key: access.box.touched_bytes for access in loads}
-    statistics.runs += 1
     statistics.read_bytes += sum(distinct.values())
     statistics.core_read_bytes += sum(access.box.touched_bytes for access in loads)
     statistics.write_bytes += sum(access.box.touched_bytes for access in written if not access.region.lx)
-
-
-def _error(plan: Plan, access: Access, kind: str, text: str, address: int | None = None) -> SimulationError:
-    return SimulationError(
-        kind,
-        text,
-        design=plan.design,
-        tensor=access.region.name,
-        core=access.core,
-        address=access.address if address is None else address,
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,11 +113,26 @@ def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[s
     return frozenset(label for label in operand.dim_order if operand.scale.get(label, 1) == 1)
 
 
-def slice_range(design: Design, label: str, core: int) -> tuple[int, int]:
-    """First coordinate and length of a core's slice of a dim."""
+def slices_of(design: Design, operand: Operand, core: int) -> Mapping[str, int] | None:
+    """The slices that a core has of an operand, None if it has nothing of it."""
+    return design.core_slices[core] if operand.held is None else operand.held.core_slices[core]
+
+
+def share_of(design: Design, operand: Operand, label: str) -> int:
+    """Elements of the largest slice of a dim of an operand: whole sticks along its stick."""
     size = design.sizes[label]
-    share = design.shares.get(label, size)
-    start = design.core_slices[core].get(label, 0) * share
+    if operand.held is None:
+        return design.shares.get(label, size)
+    if label not in operand.held.slices:
+        return size
+    unit = operand.stick_elements if label == operand.stick_dim else 1
+    return -(-size // (unit * operand.held.slices[label])) * unit
+
+
+def slice_range(design: Design, operand: Operand, label: str, core: int) -> tuple[int, int]:
+    """First coordinate and length of a core's slice of a dim."""
+    size, share = design.sizes[label], share_of(design, operand, label)
+    start = (slices_of(design, operand, core) or {}).get(label, 0) * share
     return start, min(share, size - start)
 
 
@@ -129,7 +145,7 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
     for label, size in design.sizes.items():
         start, extent, good = 0, 1, 1
         if label in varying:
-            start, extent = slice_range(design, label, core)
+            start, extent = slice_range(design, operand, label, core)
             good = min(max(size - design.padding.get(label, 0) - start, 0), extent)
         elif label == operand.stick_dim:
             extent = lanes  # one stick, whose lane 0 alone holds a value
@@ -170,7 +186,7 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
             continue
         strides[label] = stride
         size = design.sizes[label]
-        extent = min(design.shares.get(label, size), size) if operand.memory == "lx" else size
+        extent = min(share_of(design, operand, label), size) if operand.memory == "lx" else size
         extent += operand.gap.get(label, 0)
         if label == operand.stick_dim and extent % operand.stick_elements:
             text = f"dim '{label}' has {extent} elements in memory, which is no whole number of sticks."

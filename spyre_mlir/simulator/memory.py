@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.target.device import device
 
-#: Tags: nobody; the host; padding that an operation wrote over; from FIRST_BUFFER on, one per buffer.
-NOBODY, HOST, POISON, FIRST_BUFFER = 0, 1, 2, 3
+#: Tags: nobody; the host; padding that an operation wrote over; a part of a sum that another core finished; from
+#: FIRST_BUFFER on, one per buffer.
+NOBODY, HOST, POISON, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3, 4
+_WORDS = {
+    NOBODY: "nobody",
+    HOST: "the host",
+    POISON: "an operation's padding",
+    PARTIAL: "a part of a sum",
+}
 _LAST_TAG = 0xFFFF
 
 #: What an operation leaves in the padding of its result: NaN in every float format.
@@ -131,7 +138,7 @@ class AddressSpace:
 
     def owner(self, tag: int) -> str:
         """Who a tag stands for, as words for a message."""
-        if tag in (NOBODY, HOST, POISON):
-            return {NOBODY: "nobody", HOST: "the host", POISON: "an operation's padding"}[tag]
+        if tag in _WORDS:
+            return _WORDS[tag]
         names = [region.name for region in self.regions.values() if region.tag == tag]
         return f"buffer '{names[0]}'"

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.simulator.compute import COPIES, Work
 from spyre_mlir.simulator.errors import SimulationError
-from spyre_mlir.simulator.geometry import Box, make_box, operand_labels
+from spyre_mlir.simulator.geometry import Box, make_box, operand_labels, slices_of
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS, constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, DeviceOp, Kind
 
-_ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY)
+_ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY, Kind.RELAYOUT)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``boxes[k][c]`` is operand ``k`` on core ``c``; equal boxes are one object.
+    """``boxes[k][c]`` is operand ``k`` on core ``c``, of those that have a part of it; equal boxes are one object.
 
     ``groups`` lists the cores that share each part of the result, in the order of their partial sums; the
     last one writes. ``mask_value`` is set where the design has masks. ``neutral`` are the numbers that leave
@@ -26,7 +26,7 @@ class Plan:
 
     design: Design
     op: DeviceOp
-    boxes: tuple[tuple[Box, ...], ...]
+    boxes: tuple[dict[int, Box], ...]
     work: Work
     groups: tuple[tuple[int, ...], ...]
     mask_value: float | None
@@ -40,11 +40,13 @@ class Plan:
 def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
     """Check a design and lay out its operands, which messages call ``tensors``."""
     op = _checked_op(design)
+    _check_held(design, op)
     varying = [operand_labels(design, o, t) for o, t in zip(design.operands, tensors, strict=True)]
     _check_formats(design, op)
     result = varying[-1]
     reduced = frozenset().union(*varying[:-1]) - result
     _check_reduced(design, op, varying[:-1], reduced)
+    _check_relayout(design, op, varying)
     labels = tuple(design.sizes)
     return Plan(
         design=design,
@@ -107,20 +109,62 @@ def _check_reduced(
         raise SimulationError("design", text, design=design)
 
 
-def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> tuple[Box, ...]:
+def _check_held(design: Design, op: DeviceOp) -> None:
+    """The source of a relayout says what the cores hold of it, and nothing else does."""
+    for k, operand in enumerate(design.operands):
+        held = operand.held
+        if (held is not None) != (op.kind is Kind.RELAYOUT and k == 0):
+            text = "slices of its own are those of the source of a relayout, which needs them."
+            raise SimulationError("design", f"operand {k}: {text}", design=design)
+        if held is None:
+            continue
+        if len(held.core_slices) != design.cores:
+            text = f"its source lies on {len(held.core_slices)} cores, but it uses {design.cores}."
+            raise SimulationError("design", text, design=design)
+        empty = [label for label, count in held.slices.items() if count < 1]
+        if empty:
+            raise SimulationError("design", f"its source has no slices of dim '{empty[0]}'.", design=design)
+        for core, own in enumerate(held.core_slices):
+            for label, part in (own or {}).items():
+                if not 0 <= part < held.slices.get(label, 0):
+                    text = f"slice {part} of dim '{label}' is none of its source."
+                    raise SimulationError("design", text, design=design, core=core)
+
+
+def _check_relayout(design: Design, op: DeviceOp, varying: list[frozenset[str]]) -> None:
+    """A relayout goes from LX to LX and keeps dims and sticks."""
+    if op.kind is not Kind.RELAYOUT:
+        return
+    source, target = design.operands
+    if {source.memory, target.memory} != {"lx"}:
+        raise SimulationError("design", f"'{op.name}' goes from LX to LX, not through HBM.", design=design)
+    if varying[0] != varying[1] or source.stick_dim != target.stick_dim:
+        raise SimulationError(
+            "design", f"'{op.name}' keeps the dims and sticks of its source.", design=design
+        )
+    if design.masks:
+        raise SimulationError(
+            "design", f"'{op.name}' moves the bits as they are, without masks.", design=design
+        )
+
+
+def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict[int, Box]:
     operand = design.operands[k]
     if FORMATS[operand.data_format].bytes < 2:
         text = f"nothing computes on {operand.data_format}."
         raise SimulationError("design", text, design=design, tensor=tensor)
     varying = operand_labels(design, operand, tensor)
     known: dict[tuple[int, ...], Box] = {}
-    boxes = []
-    for core, slices in enumerate(design.core_slices):
+    boxes: dict[int, Box] = {}
+    for core in range(design.cores):
+        slices = slices_of(design, operand, core)
+        if slices is None:
+            continue
         key = tuple(slices.get(label, 0) for label in design.sizes if label in varying)
         if key not in known:
             known[key] = make_box(design, operand, tensor, core, reduced)
-        boxes.append(known[key])
-    return tuple(boxes)
+        boxes[core] = known[key]
+    return boxes
 
 
 def _groups(design: Design, reduced: frozenset[str], result: frozenset[str]) -> tuple[tuple[int, ...], ...]:

@@ -11,7 +11,8 @@ class ExecuteStatistics:
     """One `sdsc_execute` of the bundle, summed over its ``runs`` (iterations of the loops around it).
 
     Bytes are padded device bytes of HBM operands. ``read_bytes`` counts a load that several cores share
-    once (multicast); ``core_read_bytes`` counts it once per core.
+    once (multicast); ``core_read_bytes`` counts it once per core. ``relayout_bytes`` are whole sticks that a core got
+    from the LX of another one over the ring, once per core that got them, however far they went.
     """
 
     index: int
@@ -22,6 +23,7 @@ class ExecuteStatistics:
     read_bytes: int = 0
     write_bytes: int = 0
     core_read_bytes: int = 0
+    relayout_bytes: int = 0
 
 
 @dataclass
@@ -42,6 +44,10 @@ class Statistics:
     @property
     def core_read_bytes(self) -> int:
         return sum(execute.core_read_bytes for execute in self.executes.values())
+
+    @property
+    def relayout_bytes(self) -> int:
+        return sum(execute.relayout_bytes for execute in self.executes.values())
 
     @property
     def cores(self) -> int:

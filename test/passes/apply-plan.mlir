@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --split-input-file --name-operations --apply-plan --choose-layouts --name-operations="inserted" --apply-plan="level=laid-out" --work-distribution --align-divisions --apply-plan="level=divided" --scratchpad-planning --place-in-hbm --apply-plan="level=placed" --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --split-input-file --name-operations --apply-plan --choose-layouts --name-operations="inserted" --apply-plan="level=laid-out" --work-distribution --joint-planning --apply-plan="level=divided" --scratchpad-planning --place-in-hbm --apply-plan="level=placed" --verify-diagnostics | filecheck %s
 // RUN: spyre-opt %s --split-input-file --name-operations --apply-plan | filecheck %s --check-prefix=PINS
 // RUN: not spyre-opt %S/save-plan.mlir --name-operations --apply-plan 2>&1 | filecheck %s --check-prefix=NONE
 // RUN: not spyre-opt %S/save-plan.mlir --name-operations --apply-plan="file=%t.missing" 2>&1 | filecheck %s --check-prefix=MISSING

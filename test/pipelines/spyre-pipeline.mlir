@@ -39,7 +39,7 @@
 // EACH: verify-laid-out
 // EACH: verify-padding
 // EACH: span-reduction
-// EACH: align-divisions
+// EACH: joint-planning
 // EACH: verify-divided
 // EACH: clone-inputs
 // EACH: scratchpad-planning

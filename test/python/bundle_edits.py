@@ -13,11 +13,11 @@ def design(bundle, position=0, **changes):
     return replace(bundle, designs={**bundle.designs, name: replace(bundle.designs[name], **changes)})
 
 
-def tensor(bundle, number, **changes):
-    """The bundle with fields of one operand of its first design changed."""
-    operands = list(bundle.designs["sdsc_0.json"].operands)
+def tensor(bundle, number, position=0, **changes):
+    """The bundle with fields of one operand of one design, by default the first, changed."""
+    operands = list(bundle.designs[f"sdsc_{position}.json"].operands)
     operands[number] = replace(operands[number], **changes)
-    return design(bundle, operands=tuple(operands))
+    return design(bundle, position, operands=tuple(operands))
 
 
 def program(bundle, old, *new):

@@ -19,6 +19,7 @@ from spyre_mlir.bundle.model import (
     Design,
     Execute,
     Extract,
+    Held,
     IndexConstant,
     Loop,
     Manifest,
@@ -277,6 +278,42 @@ def accumulating_bundle(tiles: int = 8) -> Bundle:
     )
     uses = (("x", "total"), ("x", "a"), ("a", "total", "total"), ("total", "z"))
     return _bundle("arg0 arg1", statements, designs, Manifest((x, z), buffers, uses))
+
+
+def relayout_bundle() -> Bundle:
+    """z = abs(exp(x)) for (128, 256) fp16 on two cores: exp by rows, abs by columns; the ring carries exp(x) in LX."""
+    by_rows = ({"mb": 0, "out": 0}, {"mb": 1, "out": 0})
+    by_columns = {
+        "slices": {"mb": 1, "out": 2},
+        "shares": {"mb": 128, "out": 128},
+        "core_slices": ({"mb": 0, "out": 0}, {"mb": 0, "out": 1}),
+    }
+    core_bytes = 64 * 4 * STICK_BYTES
+    exp = operand(OUTPUT, "mb out", (0, 0))
+    written = replace(exp, held=Held({"mb": 2, "out": 1}, by_rows))
+    wanted = replace(exp, start=(core_bytes, core_bytes))
+    z = operand(OUTPUT, "mb out", (-3, -4))
+    designs = [
+        two_core_design(0, "exp", (operand(INPUT, "mb out", (-1, -2)), exp)),
+        two_core_design(1, "shuffle", (written, wanted), **by_columns),
+        two_core_design(2, "abs", (wanted, z), **by_columns),
+    ]
+    statements = [
+        *per_core_addresses("x", "arg0", 64 * STICK_BYTES),
+        *per_core_addresses("z", "arg1", 2 * 128 * STICK_BYTES),
+        Execute("sdsc_0.json", _names("x"), (-1, -2)),
+        Execute("sdsc_1.json", (), ()),
+        Execute("sdsc_2.json", _names("z"), (-3, -4)),
+    ]
+    arguments = argument("x", "input", "arg0", 128, 256), argument("z", "result", "arg1", 128, 256)
+    buffers = (
+        Buffer("x", "arg0", 0, arguments[0].bytes),
+        Buffer("e", "lx", 0, core_bytes),
+        Buffer("t", "lx", core_bytes, core_bytes),
+        Buffer("z", "arg1", 0, arguments[1].bytes),
+    )
+    uses = (("x", "e"), ("e", "t"), ("t", "z"))
+    return _bundle("arg0 arg1", statements, designs, Manifest(arguments, buffers, uses))
 
 
 GOOD = {

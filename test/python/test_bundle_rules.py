@@ -4,12 +4,19 @@ import bundles
 import pytest
 from bundle_edits import argument, buffer, design, execute, loop, manifest, program, tensor, transfer
 
-from spyre_mlir.bundle.model import KERNEL, Allocate, Apply, Buffer, Constant, Extract, IndexConstant
+from spyre_mlir.bundle.model import KERNEL, Allocate, Apply, Buffer, Constant, Extract, Held, IndexConstant
 from spyre_mlir.bundle.validate import RULES, validate
 
 ADD, REDUCTION, LOOP = bundles.add_bundle(), bundles.reduction_bundle(), bundles.loop_bundle()
+RELAYOUT = bundles.relayout_bundle()
 
 CORES = ({"mb": 0, "out": 0}, {"mb": 1, "out": 0})
+
+
+def held(slices, *core_slices):
+    """The relayout from other slices."""
+    return tensor(RELAYOUT, 0, 1, held=Held(slices, core_slices))
+
 
 #: What each rule says: (rule, part of the sentence, broken bundle).
 BROKEN = [
@@ -35,6 +42,22 @@ BROKEN = [
     ("start-addresses", "LX address -128", tensor(REDUCTION, 1, start=(-128, 0))),
     ("roles", "Tensor0 has the role 'BIAS'", tensor(ADD, 0, role="BIAS")),
     ("roles", "Tensor1 shares the role INPUT", tensor(ADD, 0, dim_order=("out", "mb"))),
+    ("held", "Tensor0 does not say what each core holds of it", tensor(RELAYOUT, 0, 1, held=None)),
+    ("held", "Tensor0 has slices of its own", tensor(ADD, 0, held=Held({"mb": 2, "out": 1}, CORES))),
+    ("held", "Tensor1 has slices of its own", tensor(RELAYOUT, 1, 1, held=Held({"mb": 2, "out": 1}, CORES))),
+    ("held", "has slices of mb; expected those of its dims, mb, out", held({"mb": 2}, *CORES)),
+    (
+        "held",
+        "has slices on core 1 of mb; expected those of its dims, mb, out",
+        held({"mb": 2, "out": 1}, CORES[0], {"mb": 1}),
+    ),
+    ("held", "has 0 slices of a dim; expected at least 1", held({"mb": 2, "out": 0}, *CORES)),
+    ("held", "has the slices of 1 cores; expected those of 2", held({"mb": 2, "out": 1}, CORES[0])),
+    (
+        "held",
+        "has on core 1 the slice 2 of mb; expected 0 to 1",
+        held({"mb": 2, "out": 1}, CORES[0], {"mb": 2, "out": 0}),
+    ),
     ("files", "executes sdsc_7.json, which is not in the bundle", execute(ADD, filename="sdsc_7.json")),
     ("files", "index 1; expected that of the file's name", design(ADD, index=1)),
     (
@@ -110,6 +133,22 @@ BROKEN = [
         "Tensor1 sticks on mb; expected out",
         tensor(ADD, 1, role=KERNEL, stick_dim="mb", dim_order=("out", "mb")),
     ),
+    (
+        "relayout",
+        "Tensor1 is in hbm; expected the source and the result of a relayout in lx",
+        tensor(design(RELAYOUT, 2, opcode="shuffle"), 0, 2, held=Held({"mb": 2, "out": 1}, CORES)),
+    ),
+    (
+        "relayout",
+        "It has masks or constants",
+        design(RELAYOUT, 1, constants=(Constant("m", bundles.FP16, 0),)),
+    ),
+    (
+        "relayout",
+        "3 slices of 128 of Tensor0 do not cover the 256 elements of out",
+        held({"mb": 1, "out": 3}, {"mb": 0, "out": 0}, {"mb": 0, "out": 1}),
+    ),
+    ("relayout", "No core holds the slice mb 1, out 0 of Tensor0", held({"mb": 2, "out": 1}, CORES[0], None)),
     ("arguments", "x and y are both given in %arg0", argument(ADD, 1, parameter="arg0")),
     ("arguments", "Two arguments have the same name", argument(ADD, 1, name="x")),
     ("arguments", "kind is 'weight'", argument(ADD, 0, kind="weight")),
@@ -129,6 +168,11 @@ BROKEN = [
     ),
     ("lx-address", "LX address 64; expected a multiple of 128", tensor(REDUCTION, 1, start=(64, 64))),
     ("lx-address", "different LX addresses; expected 0 on every core", tensor(REDUCTION, 1, start=(0, 128))),
+    (
+        "relayout-overlap",
+        "Tensor0 at [0, 32768) of lx and Tensor1 at [32640, 65408) overlap",
+        tensor(RELAYOUT, 1, 1, start=(32640, 32640)),
+    ),
     ("hbm-address", "symbol -2 is no address", program(ADD, "x_1", IndexConstant("x_1", 0))),
     ("hbm-address", "symbol -2 is no address", program(ADD, "x_1", bundles.Add("x_1", "x_0", "x_0"))),
     (

@@ -1,17 +1,26 @@
-"""The bound for plans that move buffers."""
+"""Plans that move buffers: their bound, the solver, and the check."""
 
 from __future__ import annotations
 
 import itertools
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from buffer_sets import PATTERNS, buffer, buffers, hands_over, pattern, random_set
 
-from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
+from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
+from spyre_mlir.scratchpad.check import check_moving_plan
 from spyre_mlir.scratchpad.moving import moving_bound
+from spyre_mlir.scratchpad.moving_solver import MovingSolver
+from spyre_mlir.scratchpad.plan import MovingPlan, Residency
 from spyre_mlir.scratchpad.portfolio import PortfolioSolver
 
 Kept = tuple[bool, ...]
+
+needs_patterns = pytest.mark.skipif(not PATTERNS.exists(), reason="needs the published patterns")
 
 
 def intervals(each: LifetimeBoundBuffer) -> list[tuple[int, int]]:
@@ -33,10 +42,10 @@ def load(some: list[LifetimeBoundBuffer], kept: list[Kept], space: MemorySpace, 
         if any(stays and begin <= op <= end for stays, (begin, end) in zip(gaps, intervals(each), strict=True))
     ]  # fmt: skip
     begun = {each.name for each, gaps in zip(some, kept, strict=True) if gaps[0] and each.first == op}
-    ended = {each.name for each, gaps in zip(some, kept, strict=True) if gaps[-1] and each.last == op}
+    ended = {each.name: each for each, gaps in zip(some, kept, strict=True) if _leaves(each, gaps, op)}
     children = [each for each in live if each.name in begun]
     ways = [
-        [None, *(p.name for p in live if p.name in ended and p is not c and hands_over(p, c, space))]
+        [None, *(name for name, parent in ended.items() if parent is not c and _replaces(c, parent, space))]
         for c in children
     ]
     shared = 0
@@ -47,6 +56,18 @@ def load(some: list[LifetimeBoundBuffer], kept: list[Kept], space: MemorySpace, 
                 shared, sum(space.bytes_of(c) for c, p in zip(children, way, strict=True) if p is not None)
             )
     return sum(space.bytes_of(each) for each in live) - shared
+
+
+def _leaves(each: LifetimeBoundBuffer, kept: Kept, op: int) -> bool:
+    """Whether a buffer is kept up to an op and not behind it."""
+    inside = [gap for stays, gap in zip(kept, intervals(each), strict=True) if stays]
+    after = any(begin == op and end > op for begin, end in inside)
+    return any(end == op for _, end in inside) and not after
+
+
+def _replaces(child: LifetimeBoundBuffer, parent: LifetimeBoundBuffer, space: MemorySpace) -> bool:
+    """Whether a child may have the place of a parent that leaves at its first use."""
+    return hands_over(replace(parent, uses=(child.first,)), child, space)
 
 
 def least(some: list[LifetimeBoundBuffer], space: MemorySpace) -> int:
@@ -89,7 +110,7 @@ def test_a_search_cut_short_still_bounds():
         assert moving_bound(some, space, budget=0).traffic <= moving_bound(some, space).traffic
 
 
-@pytest.mark.skipif(not PATTERNS.exists(), reason="needs the published patterns")
+@needs_patterns
 @pytest.mark.parametrize(
     ("name", "moving", "one_address"),
     [("simple_eviction", 2 * 1625344, 3 * 1625344), ("eviction_reallocation", 4 * 541696, 20 * 541696)],
@@ -101,3 +122,186 @@ def test_the_eviction_patterns(name, moving, one_address):
     assert plan.proven and plan.traffic == one_address
     bound = moving_bound(some, space)
     assert bound.attained and bound.traffic == moving
+
+
+def test_the_place_of_a_buffer_that_is_read_later():
+    """b takes the place of a, which is in device memory from then on: written and read once more."""
+    some = buffers(buffer(10, 0, 1, 5, name="a"), buffer(10, 1, 2, 3, name="b", parents=["a"]))
+    assert moving_bound(some, MemorySpace(10, 1)).traffic == 20
+    assert planned(some, MemorySpace(10, 1)).traffic == 20
+
+
+def planned(some: Sequence[LifetimeBoundBuffer], space: MemorySpace, **options) -> MovingPlan:
+    """A plan that obeys all rules."""
+    plan = MovingSolver(**options).plan(some, space)
+    check_moving_plan(some, space, plan)
+    return plan
+
+
+@needs_patterns
+@pytest.mark.parametrize(
+    ("name", "moved"), [("simple_eviction", 3250688), ("eviction_reallocation", 2166784)]
+)
+def test_the_eviction_patterns_reach_the_minimum(name, moved):
+    """The published patterns that no plan with one address per buffer holds."""
+    plan = planned(*pattern(name))
+    assert plan.proven and plan.traffic == moved
+
+
+@needs_patterns
+@pytest.mark.parametrize(
+    "name", ["simple_fragmentation", "staircase", "downward_staircase", "gqattention", "moe_mlp"]
+)
+def test_patterns_that_need_no_moves(name):
+    """Each buffer stays where it is, and nothing goes through device memory."""
+    some, space = pattern(name)
+    plan = planned(some, space)
+    assert plan.traffic == 0 == PortfolioSolver().plan(some, space).traffic
+    assert len(plan.residencies) == len(some)
+
+
+def test_a_buffer_comes_back_elsewhere():
+    """c is beside b, so where a was first, until the end; a comes back to where b was."""
+    some = buffers(
+        buffer(4, 0, 1, 8, 9, name="a"), buffer(6, 0, 1, 2, 3, name="b"), buffer(4, 2, 3, 9, 10, spilled_traffic=80)
+    )  # fmt: skip
+    plan = planned(some, MemorySpace(10, 1))
+    first, second = plan.of("a")
+    assert plan.traffic == 8 and first.address != second.address
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_never_more_than_with_one_address_per_buffer(block):
+    """Random sets with parents, copies and repeated uses: legal, and between the bound and the portfolio's plan."""
+    better = 0
+    for seed in range(50 * block, 50 * block + 50):
+        some, space = random_set(seed)
+        plan, stays = planned(some, space, selection_steps=20_000), PortfolioSolver().plan(some, space)
+        assert plan.bound <= plan.traffic <= stays.traffic
+        better += plan.traffic < stays.traffic
+    assert better > 5
+
+
+def small_set(seed: int) -> tuple[list[LifetimeBoundBuffer], MemorySpace]:
+    """3 or 4 buffers of up to 4 bytes with up to 4 uses, mostly too many, with parents and traffic of all kinds."""
+    rng = random.Random(seed)
+    found: list[LifetimeBoundBuffer] = []
+    for at in range(rng.randint(3, 4)):
+        uses = tuple(sorted(rng.sample(range(7), rng.randint(2, 4))))
+        parents = [each.name for each in found if uses[0] in each.uses[1:] and rng.random() < 0.5]
+        moved = tuple(rng.randint(1, 9) for _ in uses) if rng.random() < 0.5 else None
+        found.append(buffer(rng.randint(1, 4), *uses, name=f"b{at}", parents=parents, traffic_of_uses=moved))
+    return found, MemorySpace(rng.randint(4, 7), 1)
+
+
+def parts(each: LifetimeBoundBuffer, kept: Kept) -> list[LifetimeBoundBuffer]:
+    """A buffer per run of kept gaps."""
+    found: list[LifetimeBoundBuffer] = []
+    for stays, (begin, end) in zip(kept, intervals(each), strict=True):
+        if stays and found and found[-1].last == begin:
+            found[-1] = replace(found[-1], uses=(found[-1].first, end), traffic_of_uses=None)
+        elif stays:
+            parents = each.in_place_parents if begin == each.first else ()
+            found.append(replace(each, uses=(begin, end), in_place_parents=parents, traffic_of_uses=None))
+    return found
+
+
+def packs(some: list[LifetimeBoundBuffer], space: MemorySpace, placed: tuple[int, ...] = ()) -> bool:
+    """Whether all have an address: every address is tried for one after the other."""
+    if len(placed) == len(some):
+        return True
+    each = some[len(placed)]
+    return any(
+        all(_may_be(each, at, some[other], place, space) for other, place in enumerate(placed))
+        and packs(some, space, (*placed, at))
+        for at in range(space.capacity - each.size + 1)
+    )
+
+
+def _may_be(
+    one: LifetimeBoundBuffer, at: int, other: LifetimeBoundBuffer, place: int, space: MemorySpace
+) -> bool:
+    if one.first > other.last or other.first > one.last or at + one.size <= place or place + other.size <= at:
+        return True
+    return at == place and (hands_over(one, other, space) or hands_over(other, one, space))
+
+
+def cost(each: LifetimeBoundBuffer, kept: Kept) -> int:
+    """The first use, unless all gaps are kept, and the uses behind gaps that are not kept."""
+    first, *others = each.traffic_of_each_use
+    return sum(moved for moved, stays in zip(others, kept, strict=True) if not stays) + first * (
+        not all(kept)
+    )
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_small_sets_are_optimal(block):
+    """Against every way to keep gaps, with every assignment of addresses; moves win often enough to matter."""
+    moved = 0
+    for seed in range(30 * block, 30 * block + 30):
+        some, space = small_set(seed)
+        ways = itertools.product(
+            *(itertools.product((False, True), repeat=len(each.uses) - 1) for each in some)
+        )
+        ranked = sorted((sum(map(cost, some, way)), way) for way in ways)
+        best = next(
+            total for total, way in ranked
+            if packs([part for each, kept in zip(some, way, strict=True) for part in parts(each, kept)], space)
+        )  # fmt: skip
+        plan = planned(some, space)
+        assert plan.proven and plan.traffic == best
+        moved += best < PortfolioSolver().plan(some, space).traffic
+    assert moved > 2
+
+
+A, B = buffer(256, 0, 1, 4, 5, name="a"), buffer(256, 2, 3, name="b", parents=["a"])
+RIGHT = MovingPlan((Residency("a", 0, 1, 0), Residency("b", 2, 3, 0), Residency("a", 4, 5, 0)), 512, 512, 256)
+
+
+def refused(plan: MovingPlan, message: str, some: Sequence[LifetimeBoundBuffer] = (A, B)) -> None:
+    with pytest.raises(PlanError, match=re.escape(message)):
+        check_moving_plan(some, MemorySpace(512, 128), plan)
+
+
+def test_a_right_moving_plan():
+    """a is written to device memory and read back."""
+    check_moving_plan([A, B], MemorySpace(512, 128), RIGHT)
+
+
+def residing(*some: tuple[str, int, int, int]) -> MovingPlan:
+    return replace(RIGHT, residencies=tuple(Residency(*each) for each in some))
+
+
+def test_what_a_residency_is():
+    """It belongs to a buffer and goes from one of its uses to another."""
+    refused(residing(("c", 0, 1, 0)), "The plan has 'c', which is no buffer.")
+    refused(residing(("a", 0, 2, 0)), "'a' is kept from 0 to 2, but used at [0, 1, 4, 5]")
+    refused(residing(("a", 1, 1, 0)), "'a' is kept from 1 to 1, which is no gap between uses")
+    refused(residing(("a", 4, 1, 0)), "'a' is kept from 4 to 1, which is no gap between uses")
+
+
+def test_residencies_of_one_buffer_are_apart():
+    """One that begins where the other ends would be a move on the chip."""
+    refused(
+        residing(("a", 0, 4, 0), ("a", 4, 5, 256)),
+        "'a' (bytes 0 to 256, operations 0 to 4) is kept once more",
+    )
+
+
+def test_residencies_do_not_overlap():
+    """Those of different buffers share no byte while both last."""
+    refused(residing(("a", 0, 5, 0), ("b", 2, 3, 0)), "overlap.")
+    refused(residing(("b", 2, 3, 384)), "not inside the memory of 512 bytes")
+
+
+def test_only_a_first_residency_takes_a_place():
+    """What is read back is not written by the operation that reads the parent last."""
+    parent, child = buffer(256, 0, 5, name="p"), buffer(256, 1, 5, 6, name="c", parents=["p"])
+    refused(residing(("p", 0, 5, 0), ("c", 5, 6, 0)), "overlap.", (parent, child))
+
+
+def test_the_numbers_of_a_moving_plan():
+    """Traffic and peak are those of the residencies; the bound is not above the traffic."""
+    refused(replace(RIGHT, traffic=256), "claims 256 bytes of traffic; its buffers move 512")
+    refused(replace(RIGHT, bound=513), "claims that 513 bytes of traffic are the least")
+    refused(replace(RIGHT, peak=512), "a peak of 512 bytes; its highest buffer ends at 256")

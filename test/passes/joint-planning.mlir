@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --choose-layouts --work-distribution --align-divisions --verify-divided --split-input-file --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --choose-layouts --work-distribution --joint-planning --verify-divided --split-input-file --verify-diagnostics | filecheck %s
 
 
 // By itself the maximum takes 16 slices of its columns and splits its rows in 2, and the subtraction takes 32 slices

@@ -1,0 +1,98 @@
+"""The rules of a relayout over the ring: what the cores hold of its source, and where it lies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from spyre_mlir.bundle.geometry import holders, lx_bytes, operand_shares
+from spyre_mlir.bundle.model import Design, Held, Operand
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+
+def is_relayout(design: Design) -> bool:
+    """Whether a design moves a tensor from one distribution over the LX of the cores to another."""
+    return design.opcode in DEVICE_OPS and DEVICE_OPS[design.opcode].kind is Kind.RELAYOUT
+
+
+def held(design: Design) -> Iterator[str]:
+    """The source of a relayout, and nothing else, has slices of its own. Others rely on these being well-formed."""
+    for i, operand in enumerate(design.operands):
+        source = is_relayout(design) and i == 0
+        if operand.held is None and source:
+            yield f"Tensor{i} does not say what each core holds of it; expected slices of its own."
+        elif operand.held is not None and not source:
+            yield f"Tensor{i} has slices of its own; expected them only of the source of a relayout."
+        elif operand.held is not None:
+            for problem in _malformed(design, operand, operand.held):
+                yield f"Tensor{i} {problem}."
+
+
+def _malformed(design: Design, operand: Operand, held: Held) -> Iterator[str]:
+    dims = {dim for dim, scale in operand.scale.items() if scale == 1}
+    for what, named in (("", held.slices), *_by_core(held)):
+        if named.keys() != dims:
+            yield f"has slices{what} of {_list(named)}; expected those of its dims, {_list(dims)}"
+    if min(held.slices.values(), default=1) < 1:
+        yield f"has {min(held.slices.values())} slices of a dim; expected at least 1"
+    if len(held.core_slices) != design.cores:
+        yield f"has the slices of {len(held.core_slices)} cores; expected those of {design.cores}"
+    for what, own in _by_core(held):
+        for dim, index in own.items():
+            if not 0 <= index < held.slices.get(dim, 1):
+                limit = held.slices.get(dim, 1)
+                yield f"has{what} the slice {index} of {dim}; expected 0 to {limit - 1}"
+
+
+def _by_core(held: Held) -> Iterator[tuple[str, dict[str, int]]]:
+    for core, own in enumerate(held.core_slices):
+        if own is not None:
+            yield f" on core {core}", own
+
+
+def relayout(design: Design) -> Iterator[str]:
+    """A relayout goes from LX to LX, moves all there is, and computes nothing."""
+    if not is_relayout(design):
+        return
+    for i, operand in enumerate(design.operands):
+        if operand.memory != "lx":
+            yield f"Tensor{i} is in {operand.memory}; expected the source and the result of a relayout in lx."
+    if design.masks or design.constants:
+        yield "It has masks or constants; expected none, a relayout moves the bits as they are."
+    yield from _not_held(design, design.operands[0])
+
+
+def _not_held(design: Design, source: Operand) -> Iterator[str]:
+    """Every slice has something in it, and is held by some core."""
+    assert source.held is not None
+    shares = operand_shares(design, source)
+    for dim, slices in source.held.slices.items():
+        if (slices - 1) * shares[dim] >= design.sizes[dim]:
+            text = (
+                f"{slices} slices of {shares[dim]} of Tensor0 do not cover the {design.sizes[dim]} elements"
+            )
+            yield f"{text} of {dim} with something in each slice."
+            return
+    dims = sorted(source.held.slices)
+    found = {tuple(own[dim] for dim in dims) for own in holders(design, source).values()}
+    for wanted in itertools.product(*(range(source.held.slices[dim]) for dim in dims)):
+        if wanted not in found:
+            text = ", ".join(f"{dim} {index}" for dim, index in zip(dims, wanted, strict=True))
+            yield f"No core holds the slice {text} of Tensor0."
+            return
+
+
+def apart(design: Design) -> Iterator[str]:
+    """Source and result of a relayout share no byte: one core reads what another one has not yet given away."""
+    if not is_relayout(design):
+        return
+    source, result = ((each.start[0], each.start[0] + lx_bytes(design, each)) for each in design.operands)
+    if source[0] < result[1] and result[0] < source[1]:
+        text = (
+            f"Tensor0 at [{source[0]}, {source[1]}) of lx and Tensor1 at [{result[0]}, {result[1]}) overlap"
+        )
+        yield f"{text}; expected source and result of a relayout to be apart."
+
+
+def _list(dims: Iterable[str]) -> str:
+    return ", ".join(sorted(dims)) or "none"

@@ -1,0 +1,178 @@
+"""The divisions that an operation is tried with: its own, other good ones, and those that follow its neighbours."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.division.cores import Division, core_order
+from spyre_mlir.division.matching import Mapping, matching_division, view_of
+from spyre_mlir.division.matmul import cheapest_splits
+from spyre_mlir.division.ownership import CoreView
+from spyre_mlir.division.relayout import held_view
+from spyre_mlir.division.spans import span_bytes
+from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view import ViewError
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import KINDS, Kind
+
+
+@dataclass(frozen=True)
+class Work:
+    """A divided operation that runs ``executions`` times; ``blocked`` dims keep their slices.
+
+    ``fixed``: the division is not to be changed.
+    """
+
+    opcode: str
+    space: Space
+    division: Division
+    blocked: frozenset[int] = frozenset()
+    executions: int = 1
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Shared:
+    """A buffer that could be on chip. ``accesses`` are (work, operand) in program order.
+
+    The first access of a buffer writes it, unless it is ``given`` by the host. A buffer can be in device memory
+    too, for readers that do not agree and for the host if it is a ``result``: then one copy more moves it, which
+    runs ``copies`` times. ``space`` is that of a copy of the whole buffer; None if the ring cannot copy it.
+    """
+
+    accesses: tuple[tuple[int, int], ...]
+    given: bool = False
+    result: bool = False
+    copies: int = 1
+    space: Space | None = None
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A division, and the order of its core ids where it is not the default one."""
+
+    division: Division
+    mapping: Mapping | None = None
+
+
+def variants_of(works: Sequence[Work], buffers: Sequence[Shared], most: int) -> list[tuple[Variant, ...]]:
+    """Each work's own division first, then other good ones, then those that give its buffers the views of neighbours.
+
+    At most ``most`` per work, half of them left to the neighbours, on as many cores as the widest work has.
+    """
+    cores = max((work.division.cores for work in works), default=1)
+    found = [_own(work, cores, -(-most // 2)) for work in works]
+    known = [{_plain(each.division) for each in some} for some in found]
+    for sweep in (buffers, buffers[::-1], buffers):
+        for buffer in sweep:
+            _project(works, buffer, found, known, most)
+    return [tuple(some) for some in found]
+
+
+def read_view(work: Work, operand: int, variant: Variant) -> CoreView | None:
+    """What the cores want of an operand; None if that is no region of its buffer."""
+    view = view_of(work.space, operand, variant.division)
+    return None if view is None or view.partial else view
+
+
+def left_view(work: Work, variant: Variant) -> CoreView | None:
+    """What the cores have of the result when it is done; None if that is no region of its buffer."""
+    try:
+        return held_view(work.space, len(work.space.views) - 1, variant.division)
+    except ViewError:
+        return None
+
+
+def _plain(division: Division) -> Division:
+    """The splits and owners alone."""
+    return Division(division.splits, division.owners)
+
+
+def _own(work: Work, cores: int, most: int) -> list[Variant]:
+    """The division as it is; without its split reduction, whose result is on few cores; the cheapest of a matmul."""
+    made = [Variant(work.division)]
+    if work.fixed or any(work.division.splits[dim] > 1 for dim in work.blocked):
+        return made
+    for splits, order in _others(work, cores):
+        variant = Variant(_divided(work.space, splits, order), (splits, order))
+        if len(made) < most and all(each.division.owners != variant.division.owners for each in made):
+            made.append(variant)
+    return made
+
+
+def _others(work: Work, cores: int) -> Iterator[Mapping]:
+    """Splits with the order of their core ids, the best ones first."""
+    space, own = work.space, work.division.splits
+    whole = tuple(1 if dim in space.reduced else n for dim, n in enumerate(own))
+    if whole != own:
+        yield whole, core_order(whole, space.reduced)
+    if KINDS[work.opcode] is Kind.MATMUL:
+        found = cheapest_splits(work.opcode, space, cores, work.blocked)
+        for splits in dict.fromkeys((own, *found)):
+            if _fits_span(space, splits):
+                order = core_order(splits, space.reduced)
+                yield splits, order
+                yield splits, _columns_first(space, splits, order)
+
+
+def _columns_first(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order in which cores that share rows of the first matrix are neighbours on the ring."""
+    columns = space.present[1] - space.present[0]
+    return tuple(
+        sorted(order, key=lambda dim: (dim not in space.reduced or splits[dim] == 1, dim not in columns))
+    )
+
+
+def _divided(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> Division:
+    made = Division.of(splits, space.units, space.reduced)
+    return Division(splits, Division.mixed_radix(splits, order).owners, made.shares, made.reduced)
+
+
+def _fits_span(space: Space, splits: tuple[int, ...]) -> bool:
+    return all(span_bytes(space, each, splits) <= device().span_bytes for each in range(len(space.views)))
+
+
+def _project(
+    works: Sequence[Work],
+    buffer: Shared,
+    found: list[list[Variant]],
+    known: list[set[Division]],
+    most: int,
+) -> None:
+    """Every variant of every access of a buffer gives one to each other access."""
+    views = dict.fromkeys(
+        view
+        for at, operand in buffer.accesses
+        for variant in found[at]
+        if (view := read_view(works[at], operand, variant)) is not None
+    )
+    for at, operand in buffer.accesses:
+        work = works[at]
+        if work.fixed:
+            continue
+        kept = tuple((dim, work.division.splits[dim]) for dim in sorted(work.blocked))
+        for view in views:
+            if len(found[at]) >= most:
+                break
+            variant = _following(work.space, operand, view, kept)
+            if variant is not None and variant.division not in known[at]:
+                known[at].add(variant.division)
+                found[at].append(variant)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _following(
+    space: Space, operand: int, view: CoreView, kept: tuple[tuple[int, int], ...]
+) -> Variant | None:
+    """The variant with which an operand has a view; ``kept`` are dims with the slices that they must have."""
+    mapping = matching_division(space, operand, view)
+    if mapping is None:
+        return None
+    splits, order = mapping
+    if any(splits[dim] != split for dim, split in kept):
+        return None
+    if sum(splits[dim] > 1 for dim in space.reduced) > 1 or not _fits_span(space, splits):
+        return None
+    return Variant(Division.mixed_radix(splits, order), mapping)

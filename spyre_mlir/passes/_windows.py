@@ -1,0 +1,150 @@
+"""Which operands of a structured op slide a window over their dims, read from its indexing maps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.dialects.structured import Map, shape_of
+from spyre_mlir.mlir import indexing_maps, ir
+
+
+@dataclass(frozen=True)
+class Window:
+    """A dim at ``stride * output + dilation * kernel``: iteration dims of the result and of the kernel."""
+
+    output: int
+    kernel: int
+    stride: int
+    dilation: int
+
+
+#: The ops whose maps are read: the named ones with windows, and those that may have any map.
+SLIDING = ("linalg.generic", "linalg.conv_", "linalg.depthwise_conv_", "linalg.pooling_")
+
+#: What indexes each dim of an operand: an iteration dim, None for the constant 0, or a window.
+Indices = tuple[int | Window | None, ...]
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """An op that slides a window over one input, taken apart.
+
+    ``source`` is the number of that input among ``inputs``, ``indices`` are its. ``others`` are the maps of the
+    inputs, None in the place of ``source``; ``result`` is that of the result.
+    """
+
+    op: ir.Operation
+    inputs: tuple[ir.Value, ...]
+    source: int
+    indices: Indices
+    others: tuple[Map | None, ...]
+    result: Map
+    extents: tuple[int, ...]
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows, in the order of the dims that they slide over."""
+        return tuple(index for index in self.indices if isinstance(index, Window))
+
+    @property
+    def kernel(self) -> tuple[int, ...]:
+        """The iteration dims of the kernel."""
+        return tuple(window.kernel for window in self.windows)
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        """The iteration dims that are reduced besides those of the kernel."""
+        dims = range(len(self.extents))
+        return tuple(dim for dim in dims if dim not in self.result and dim not in self.kernel)
+
+    @property
+    def images(self) -> tuple[int, ...]:
+        """The iteration dims of the source that no other input has: the same kernel goes over each of them."""
+        shared = {dim for dims in self.others if dims is not None for dim in dims}
+        plain = [index for index in self.indices if isinstance(index, int)]
+        return tuple(dim for dim in plain if dim not in shared and dim in self.result)
+
+    def rows(self) -> Iterator[list[dict[int, int]]]:
+        """The positions of the kernel ("taps") as indices of its iteration dims, those along its last dim together."""
+        *outer, last = self.kernel
+        for at in itertools.product(*(range(self.extents[dim]) for dim in outer)):
+            row = dict(zip(outer, at, strict=True))
+            yield [{**row, last: position} for position in range(self.extents[last])]
+
+
+def windowed(op: ir.Operation) -> Windowed | None:
+    """Takes an op apart whose windows slide over one input; None for any other."""
+    if not op.name.startswith(SLIDING) or len(op.results) != 1:
+        return None
+    maps = [_indices(map_) for map_ in indexing_maps(op)]
+    sliding = [
+        at for at, indices in enumerate(maps) if any(isinstance(each, Window) for each in indices or ())
+    ]
+    if None in maps or len(sliding) != 1:
+        return None
+    *inputs, output = op.operands
+    (source,), (*read, result) = sliding, maps
+    extents = _extents([*inputs, output], maps)
+    if source == len(inputs) or len(extents) < indexing_maps(op)[0].n_dims:
+        return None
+    others = tuple(None if at == source else indices for at, indices in enumerate(read))
+    found = Windowed(op, tuple(inputs), source, read[source], others, result, extents)  # type: ignore[arg-type]
+    return found if _is_plain(found) else None
+
+
+def _is_plain(found: Windowed) -> bool:
+    """Whether every window has a kernel dim of its own, which is reduced, and an output dim of the result."""
+    kernel, outputs = found.kernel, [window.output for window in found.windows]
+    return (
+        len({*kernel, *outputs}) == 2 * len(kernel)
+        and not set(kernel) & set(found.result)
+        and set(outputs) <= set(found.result)
+        and None not in (*found.result, *found.indices)
+    )
+
+
+def _indices(map_: ir.AffineMap) -> Indices | None:
+    """What indexes each dim; None where it is none of the three."""
+    found: list[int | Window | None] = []
+    for result in map_.results:
+        terms = _terms(result)
+        if terms is None or len(terms) > 2:
+            return None
+        if not terms:
+            found.append(None)
+        elif len(terms) == 1 and terms[0][1] == 1:
+            found.append(terms[0][0])
+        elif len(terms) == 2:
+            (output, stride), (kernel, dilation) = terms
+            found.append(Window(output, kernel, stride, dilation))
+        else:
+            return None
+    return tuple(found)
+
+
+def _terms(expression: ir.AffineExpr) -> list[tuple[int, int]] | None:
+    """A sum of iteration dims times positive numbers, as (dim, number); None for anything else."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return [(expression.position, 1)]
+    if isinstance(expression, ir.AffineConstantExpr):
+        return [] if expression.value == 0 else None
+    if isinstance(expression, ir.AffineMulExpr):
+        dim, number = expression.lhs, expression.rhs
+        scaled = isinstance(dim, ir.AffineDimExpr) and isinstance(number, ir.AffineConstantExpr)
+        return [(dim.position, number.value)] if scaled and number.value > 0 else None
+    if isinstance(expression, ir.AffineAddExpr):
+        left, right = _terms(expression.lhs), _terms(expression.rhs)
+        return None if left is None or right is None else left + right
+    return None
+
+
+def _extents(operands: Sequence[ir.Value], maps: Sequence[Indices | None]) -> tuple[int, ...]:
+    """The size of each iteration dim up to the first that no operand has alone."""
+    sizes: dict[int, int] = {}
+    for value, indices in zip(operands, maps, strict=True):
+        for index, size in zip(indices or (), shape_of(value), strict=True):
+            if isinstance(index, int):
+                sizes[index] = size
+    return tuple(sizes[dim] for dim in itertools.takewhile(sizes.__contains__, itertools.count()))

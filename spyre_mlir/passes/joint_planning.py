@@ -1,0 +1,137 @@
+"""Chooses divisions and homes of buffers together: what stays in LX, sliced how, and what the ring carries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.division import mismatch
+from spyre_mlir.division.agreement import Agreement, agree
+from spyre_mlir.division.homes import Home
+from spyre_mlir.division.matching import view_of
+from spyre_mlir.division.variants import Shared, Variant
+from spyre_mlir.layout import ViewError
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._clones import copy_space, division_of_copy, insert_clone, read_instead, whole_of
+from spyre_mlir.passes._dividing import Divider, work_of
+from spyre_mlir.passes._loops import ancestor_in, block_of, executions
+from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._ownership import Divided
+from spyre_mlir.passes._usage import Access, Touched, Usage
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
+
+
+@dataclass(frozen=True)
+class JointPlanning(Pass):
+    """Change divisions, and relay buffers over the ring, where the program then takes less time.
+
+    ``work-distribution`` divides each operation for itself. A buffer that its readers slice in another way than its
+    writer goes through device memory (core division mismatch). Here operations take other divisions, their
+    neighbours' or good ones of their own, or a shuffle carries the buffer from LX to LX, whatever is best for the
+    whole program by the cost model (``division/agreement.py``); lost parallelism is part of the price. A remark tells
+    how much less time no such plan takes. What a plan file pins stays.
+
+    ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring.
+    ``lx_frac_avail`` is the part of LX that the backend keeps.
+
+    Before, level *divided*:
+        %0 = max .. division<[2, 16]>
+        %1 = sub .. division<[32, 1]>
+    After:
+        %0 = max .. division<[1, 16]>
+        %1 = sub .. division<[1, 16]>
+    """
+
+    name: ClassVar[str] = "joint-planning"
+    variants: int = 8
+    relayouts: bool = True
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+
+    def run(self, module: ir.Operation) -> None:
+        capacity, divider = usable_lx_bytes(self.lx_frac_avail), Divider()
+        for func in functions(module):
+            self._plan(Usage(func), capacity, divider)
+
+    def _plan(self, usage: Usage, capacity: int, divider: Divider) -> None:
+        works = [work_of(each) for each in usage.ops]
+        shared = [found for each in usage.buffers.values() for found in _shared(each, usage)]
+        found = agree(works, [each for each, _ in shared], capacity, self.variants, self.relayouts)
+        for each, variant in zip(usage.ops, found.variants, strict=True):
+            if variant.division.owners == each.division.owners:
+                continue
+            _record(divider, each, variant)
+            text = f"slices {list(each.division.splits)} become {list(variant.division.splits)} to agree with others"
+            self.remark(each.op, "division", text)
+        usage = Usage(usage.func)
+        for (_, touched), home in zip(shared, found.homes, strict=True):
+            if home is not None and home.relaid is not None:
+                self._relay(usage, usage.buffers[touched.root], home)
+        self._tell(usage.func, found)
+
+    def _relay(self, usage: Usage, touched: Touched, home: Home) -> None:
+        """A shuffle before the first reader that wants the buffer otherwise than it is left."""
+        readers = [access for access in touched.reads if _wants(access, home)]
+        whole = touched.root
+        division = None if home.relaid is None else division_of_copy(usage.memory, whole, home.relaid)
+        if not readers or division is None:
+            return
+        first = min(readers, key=lambda access: access.position).user.op
+        point = ir.InsertionPoint(ancestor_in(block_of(whole), first))
+        reason = f"{len(readers)} of {len(touched.reads)} readers want it on other cores"
+        made = insert_clone(whole, division, point, first.location, self.name, reason, over_the_ring=True)
+        read_instead(made, whole, readers)
+        self.remark(first, "relayout", f"{reason}, {home.relayout_ns:.0f} ns over the ring")
+
+    def _tell(self, func: ir.Operation, found: Agreement) -> None:
+        if found.after < found.before:
+            gap = f"no plan with these divisions takes less than {round(found.bound)}"
+            text = f"nanoseconds of all operations by the cost model; {gap}"
+            self.remark(func, "divisions", text, before=round(found.before), after=round(found.after))
+
+
+def _record(divider: Divider, each: Divided, variant: Variant) -> None:
+    splits, order = variant.mapping or (variant.division.splits, None)
+    divider.divide(each.op, each.opcode, each.space, splits, order)
+
+
+def _wants(access: Access, home: Home) -> bool:
+    """Whether a reader finds what it wants only where the ring has carried it."""
+    view = view_of(access.user.space, access.operand, access.user.division)
+    if view is None or home.relaid is None or mismatch(home.view, view) is None:
+        return False
+    return mismatch(home.relaid, view) is None
+
+
+def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
+    """A buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
+    if touched.given:
+        read: dict[ir.Value, list[Access]] = {}
+        for access in touched.reads:
+            whole = whole_of(usage.memory, access.user.values[access.operand])
+            read.setdefault(whole, []).append(access)
+        for whole, accesses in read.items():
+            first = min(accesses, key=lambda access: access.position).user.op
+            copies = executions(ancestor_in(block_of(whole), first))
+            if sum(access.user.executions for access in accesses) >= 2 * copies:
+                space = _space(usage, whole)
+                yield Shared(_numbers(accesses), given=True, copies=copies, space=space), touched
+    elif touched.whole and touched.reads and not any(access.moving for access in touched.accesses):
+        copies = touched.accesses[0].user.executions
+        once = len(touched.writes) == 1 and touched.writes[0].user.values[-1] == touched.root
+        space = _space(usage, touched.root) if once else None
+        result = touched.root in usage.results
+        yield Shared(_numbers(touched.accesses), False, result, copies, space), touched
+
+
+def _space(usage: Usage, whole: ir.Value):
+    try:
+        return copy_space(usage.memory, whole)
+    except ViewError:
+        return None
+
+
+def _numbers(accesses: Sequence[Access]) -> tuple[tuple[int, int], ...]:
+    return tuple((access.position, access.operand) for access in accesses)

@@ -1,0 +1,378 @@
+"""Takes convolutions and poolings apart into one op per position of their kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import Map, affine_map, defining_op, filled, iterators, shape_of
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes import _scalar_ops as scalar
+from spyre_mlir.passes._decompose_body import is_neutral
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._terms import fail, transpose
+from spyre_mlir.passes._windows import Window, Windowed, windowed
+from spyre_mlir.passes.base import Pass
+
+#: What a combination leaves as it is.
+_NEUTRAL = {"add": 0.0, "mul": 1.0, "maximum": -math.inf, "minimum": math.inf}
+
+#: Rows of a matmul on the device (layouts.md, stick rules).
+_MOST_ROWS = 2
+
+
+@dataclass(frozen=True)
+class UnrollWindows(Pass):
+    """Make of each op with windows a chain of ops without, one per position ("tap") of the kernel.
+
+        y[n, f, i, j] = sum over c, p, q of x[n, c, s*i + d*p, s*j + d*q] * w[f, c, p, q]
+    ->  y = sum over p of (sum over q of (sum over c of slice_pq(x) * w[:, :, p, q]))
+
+    The taps of one row of the kernel are combined in their order, then the rows in theirs: of partial sums that
+    are rounded one by one, few small ones go before few large ones. A tap of a convolution is a matmul, one of a depthwise convolution a product per channel, one of a pooling
+    the slice itself. What they slide over is transposed and padded once, windows first and channels last, so that a
+    slice is a view. A matmul has two dims of rows at most: the images of a batch are those of the first window,
+    as one dim. Where it steps over rows, or a third window is one with it, the slice is copied for that.
+
+    Any op whose indexing maps have windows is meant, named or not: one, two or more dims, groups, dilation. Before:
+    linalg, single results (``drop-dead-results``). After: no windows.
+    """
+
+    name: ClassVar[str] = "unroll-windows"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            for op in [op.operation for op in func.regions[0].blocks[0].operations]:
+                found = windowed(op)
+                if found is not None:
+                    with ir.InsertionPoint(op), op.location:
+                        self._unroll(found)
+
+    def _unroll(self, found: Windowed) -> None:
+        taps = math.prod(found.extents[dim] for dim in found.kernel)
+        self.remark(found.op, "unroll", f"{taps} positions of its window")
+        result = _Unrolling(found).run()
+        found.op.results[0].replace_all_uses_with(result)
+        found.op.erase()
+
+
+class _Unrolling:
+    """The chain of one op: ``dims`` are the iteration dims of what is slid over, in the order of its transpose."""
+
+    def __init__(self, found: Windowed) -> None:
+        self.found = found
+        self.body = found.op.regions[0].blocks[0]
+        self.combine = self._combination()
+        self.merged = self._merged()
+        self.order = self._order()
+        self.kept = self._kept()
+
+    def run(self) -> ir.Value:
+        source = self._source()
+        *_, destination = self.found.op.operands
+        nothing = self._nothing(destination)
+        result = None
+        for row in self.found.rows():
+            partial = nothing
+            for number, tap in enumerate(row):
+                partial = self._tap(source, tap, partial, is_first=number == 0)
+            result = partial if result is None else self._combined(result, partial)
+        assert result is not None
+        result = self._restored(result)
+        return result if _is_neutral(destination, self.combine) else self._combined(result, destination)
+
+    # -- the op ---------------------------------------------------------------------------------------
+
+    def _combination(self) -> ir.Operation:
+        """The scalar op that combines positions of the kernel."""
+        *ops, terminator = [op.operation for op in self.body.operations]
+        yielded, accumulator = terminator.operands[0], list(self.body.arguments)[-1]
+        combine = next((op for op in ops if op.results[0] == yielded), None)
+        if (
+            combine is None
+            or combine.name not in scalar.COMBINES
+            or accumulator not in list(combine.operands)
+        ):
+            name = self.found.op.name
+            raise fail(
+                self.found.op,
+                f"the windows of this '{name}' have no device operation; sums, products, minima and maxima have",
+            )
+        return combine
+
+    def _merged(self) -> tuple[int, ...]:
+        """The output dims that are one dim of rows: of all windows but the last, and the images; empty if none are."""
+        found, extents = self.found, self.found.extents
+        outputs = [window.output for window in found.windows]
+        rows = [dim for dim in (*outputs, *found.images) if extents[dim] > 1]
+        contracts = any(extents[dim] > 1 for dim in found.reduced)
+        return (*outputs[:-1], *found.images) if contracts and len(rows) > _MOST_ROWS else ()
+
+    def _order(self) -> tuple[int, ...]:
+        """The dims of the source in the order of its transpose: windows and images first, channels last."""
+        indices = self.found.indices
+        windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
+        images = [indices.index(dim) for dim in self.merged if dim in self.found.images]
+        first = [*windows[:-1], *images, *windows[-1:]]
+        return (*first, *(dim for dim in range(len(indices)) if dim not in first))
+
+    def _kept(self) -> tuple[int, ...]:
+        """The iteration dims of a tap, those of its result first; a merged dim is its first."""
+        found = self.found
+        sliding = [_iterated(found.indices[dim]) for dim in self.order]
+        outputs = [dim for dim in sliding if dim in found.result]
+        outputs += [dim for dim in found.result if dim not in outputs and dim is not None]
+        return tuple(dim for dim in (*outputs, *found.reduced) if dim not in self.merged[1:])
+
+    def _dims(self, iterated: Sequence[int | None]) -> Map:
+        """The map of a tap for an operand by the iteration dims of the op."""
+        kept = (dim for dim in iterated if dim not in self.merged[1:])
+        return tuple(None if dim is None else self.kept.index(dim) for dim in kept)
+
+    def _extent(self, dim: int) -> int:
+        """The size of an iteration dim of a tap."""
+        merged = self.merged if dim in self.merged else (dim,)
+        return math.prod(self.found.extents[each] for each in merged)
+
+    # -- the source -----------------------------------------------------------------------------------
+
+    def _source(self) -> ir.Value:
+        """What is slid over, transposed; a pad is transposed with what it pads."""
+        value = self.found.inputs[self.found.source]
+        pad = defining_op(value)
+        if pad is None or pad.name != "tensor.pad" or len(pad.operands) > 1:
+            return _transposed(value, self.order)
+        inner = _transposed(pad.operands[0], self.order)
+        low, high = ([amounts[dim] for dim in self.order] for amounts in _amounts(pad))
+        shape = [shape_of(value)[dim] for dim in self.order]
+        for at, dim in enumerate(self.order):
+            step = self._stride(dim)
+            high[at] += (
+                -shape[at] % step
+            )  # whole steps, or each slice with steps would have to be copied first
+            shape[at] += -shape[at] % step
+        copy = pad.clone().operation
+        copy.operands[0] = inner
+        copy.attributes["static_low"] = ir.DenseI64ArrayAttr.get(low)
+        copy.attributes["static_high"] = ir.DenseI64ArrayAttr.get(high)
+        copy.results[0].set_type(ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type))
+        return copy.results[0]
+
+    def _stride(self, dim: int) -> int:
+        """By how many elements of a dim of the source taps are apart."""
+        index = self.found.indices[dim]
+        return index.stride if isinstance(index, Window) and self.found.extents[index.output] > 1 else 1
+
+    def _slice(self, source: ir.Value, tap: dict[int, int]) -> ir.Value:
+        """What one tap reads, its rows and images as one dim if they are merged."""
+        offsets, sizes, strides = [], [], []
+        for dim in self.order:
+            index = self.found.indices[dim]
+            sliding = isinstance(index, Window)
+            offsets.append(index.dilation * tap[index.kernel] if sliding else 0)
+            sizes.append(self.found.extents[_iterated(index)])
+            strides.append(self._stride(dim))
+        part = _extracted(source, offsets, sizes, strides)
+        if not self.merged:
+            return part
+        if strides[0] > 1 or len(self.found.windows) > 2:
+            part = sdsc.clone(
+                part, self.found.op.location
+            )  # its rows do not follow each other in what is slid over
+        groups = [list(range(len(self.merged))), *([dim] for dim in range(len(self.merged), len(sizes)))]
+        return _collapsed(part, groups)
+
+    def _other(self, value: ir.Value, dims: Map, tap: dict[int, int]) -> ir.Value:
+        """The part of another input, a weight, that belongs to a tap."""
+        if not any(dim in tap for dim in dims):
+            return value
+        shape = shape_of(value)
+        offsets = [tap.get(dim, 0) if dim is not None else 0 for dim in dims]
+        sizes = [1 if dim in tap else size for dim, size in zip(dims, shape, strict=True)]
+        kept = [size for dim, size in zip(dims, shape, strict=True) if dim not in tap]
+        return _extracted(value, offsets, sizes, [1] * len(shape), kept)
+
+    # -- taps -----------------------------------------------------------------------------------------
+
+    def _tap(self, source: ir.Value, tap: dict[int, int], before: ir.Value, is_first: bool) -> ir.Value:
+        """One tap, combined with those before."""
+        found, arguments = self.found, list(self.body.arguments)
+        inputs, maps, read = [], [], []
+        for at, (value, dims) in enumerate(zip(found.inputs, found.others, strict=True)):
+            if not any(True for _ in arguments[at].uses):
+                continue
+            read.append(arguments[at])
+            if dims is None:
+                inputs.append(self._slice(source, tap))
+                maps.append(self._dims([_iterated(found.indices[dim]) for dim in self.order]))
+            else:
+                inputs.append(self._other(value, dims, tap))
+                maps.append(self._dims([dim for dim in dims if dim not in tap]))
+        rank, reduced = len(self.kept), len(found.reduced)
+        maps.append(tuple(range(rank - reduced)))
+        made = _generic(inputs, before, maps, rank, reduced)
+        self._write(made, [*read, arguments[-1]], alone=is_first and not reduced)
+        return made.results[0]
+
+    def _write(self, made: ir.Operation, arguments: list[ir.Value], alone: bool) -> None:
+        """The body of a tap: the op's own, or, of the first one, without combining it with what is neutral."""
+        block = ir.Block.create_at_start(made.regions[0], [argument.type for argument in arguments])
+        values = dict(zip(arguments, block.arguments, strict=True))
+        accumulator = arguments[-1]
+        with ir.InsertionPoint(block):
+            for op in [op.operation for op in self.body.operations]:
+                if alone and op == self.combine:
+                    own = next(operand for operand in op.operands if operand != accumulator)
+                    values[op.results[0]] = values.get(own, own)
+                    continue
+                copy = op.clone().operation
+                for index, operand in enumerate(op.operands):
+                    copy.operands[index] = values.get(operand, operand)
+                values.update(zip(op.results, copy.results, strict=True))
+
+    # -- the result -----------------------------------------------------------------------------------
+
+    def _nothing(self, destination: ir.Value) -> ir.Value:
+        """What the first tap of a row is combined with."""
+        element = ir.RankedTensorType(destination.type).element_type
+        shape = [self._extent(dim) for dim in self.kept if dim in self.found.result]
+        _, _, name = scalar.COMBINES[self.combine.name]
+        constant = ir.Operation.create(
+            "arith.constant",
+            results=[element],
+            attributes={"value": ir.FloatAttr.get(element, _NEUTRAL[name])},
+        ).result
+        empty = ir.Operation.create("tensor.empty", results=[ir.RankedTensorType.get(shape, element)]).result
+        return filled(constant, empty)
+
+    def _restored(self, result: ir.Value) -> ir.Value:
+        """The dims of the op's result, in its order."""
+        outputs = [dim for dim in self.kept if dim in self.found.result]
+        if self.merged:
+            at = outputs.index(self.merged[0])
+            outputs[at : at + 1] = self.merged
+            groups = [[dim] for dim in range(len(outputs) - len(self.merged) + 1)]
+            groups[at] = list(range(at, at + len(self.merged)))
+            groups[at + 1 :] = [[dim + len(self.merged) - 1] for (dim,) in groups[at + 1 :]]
+            result = _expanded(result, groups, [self.found.extents[dim] for dim in outputs])
+        return _transposed(result, [outputs.index(dim) for dim in self.found.result if dim is not None])
+
+    def _combined(self, result: ir.Value, before: ir.Value) -> ir.Value:
+        """Two partial results, or that of all taps and what the op's destination held, a bias."""
+        rank = len(shape_of(result))
+        made = _generic([result, before], _empty_like(result), [tuple(range(rank))] * 3, rank, 0)
+        element = ir.RankedTensorType(result.type).element_type
+        block = ir.Block.create_at_start(made.regions[0], [element] * 3)
+        with ir.InsertionPoint(block):
+            operands = list(block.arguments)[:2]
+            value = ir.Operation.create(self.combine.name, results=[element], operands=operands).result
+            ir.Operation.create("linalg.yield", operands=[value])
+        return made.results[0]
+
+
+def _iterated(index: int | Window | None) -> int:
+    """The iteration dim of the result that an index goes along, or the reduced one."""
+    assert index is not None
+    return index.output if isinstance(index, Window) else index
+
+
+def _is_neutral(destination: ir.Value, combine: ir.Operation) -> bool:
+    """Whether an op begins with what its combination leaves as it is."""
+    fill = defining_op(destination)
+    if fill is None or fill.name != "linalg.fill":
+        return False
+    source = defining_op(fill.operands[0])
+    number = scalar.scalar_constant(source) if source is not None else None
+    return number is not None and is_neutral(combine.name, number, str(combine.results[0].type))
+
+
+def _amounts(pad: ir.Operation) -> list[list[int]]:
+    """The low and the high amounts of a ``tensor.pad``."""
+    return [list(ir.DenseI64ArrayAttr(pad.attributes[name])) for name in ("static_low", "static_high")]
+
+
+# -- building tensor ops ------------------------------------------------------------------------------
+
+
+def _transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
+    """Dim ``k`` of the result is dim ``order[k]`` of the value."""
+    if list(order) == list(range(len(order))):
+        return value
+    return transpose(value, tuple(order.index(dim) for dim in range(len(order))))
+
+
+def _extracted(
+    value: ir.Value,
+    offsets: Sequence[int],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    kept: Sequence[int] | None = None,
+) -> ir.Value:
+    """A slice, of the shape ``kept`` if that leaves out dims of size 1; the value itself if that is all of it."""
+    if list(sizes) == list(shape_of(value)) and kept is None:
+        return value
+    element = ir.RankedTensorType(value.type).element_type
+    attributes = {
+        "static_offsets": ir.DenseI64ArrayAttr.get(list(offsets)),
+        "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
+        "static_strides": ir.DenseI64ArrayAttr.get(list(strides)),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
+    }
+    type_ = ir.RankedTensorType.get(list(sizes) if kept is None else list(kept), element)
+    return ir.Operation.create(
+        "tensor.extract_slice", results=[type_], operands=[value], attributes=attributes
+    ).result
+
+
+def _collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
+    """The dims of each group as one."""
+    shape, element = shape_of(value), ir.RankedTensorType(value.type).element_type
+    type_ = ir.RankedTensorType.get([math.prod(shape[dim] for dim in group) for group in groups], element)
+    attributes = {"reassociation": _reassociation(groups)}
+    return ir.Operation.create(
+        "tensor.collapse_shape", results=[type_], operands=[value], attributes=attributes
+    ).result
+
+
+def _expanded(value: ir.Value, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> ir.Value:
+    """Each dim as the dims of a group."""
+    type_ = ir.RankedTensorType.get(list(shape), ir.RankedTensorType(value.type).element_type)
+    attributes = {
+        "reassociation": _reassociation(groups),
+        "static_output_shape": ir.DenseI64ArrayAttr.get(list(shape)),
+    }
+    return ir.Operation.create(
+        "tensor.expand_shape", results=[type_], operands=[value], attributes=attributes
+    ).result
+
+
+def _reassociation(groups: Sequence[Sequence[int]]) -> ir.Attribute:
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.ArrayAttr.get(
+        [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, dim) for dim in group]) for group in groups]
+    )
+
+
+def _generic(
+    inputs: Sequence[ir.Value], output: ir.Value, maps: Sequence[Map], rank: int, reduced: int
+) -> ir.Operation:
+    """A ``linalg.generic`` without a body, whose last ``reduced`` dims are reduced."""
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in maps]),
+        "iterator_types": iterators(rank, frozenset(range(rank - reduced, rank))),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
+    }
+    return ir.Operation.create(
+        "linalg.generic",
+        results=[output.type],
+        operands=[*inputs, output],
+        attributes=attributes,
+        regions=1,
+    )
+
+
+def _empty_like(value: ir.Value) -> ir.Value:
+    return ir.Operation.create("tensor.empty", results=[value.type]).result

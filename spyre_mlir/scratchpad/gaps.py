@@ -1,0 +1,98 @@
+"""The parts of a buffer's life that plans may keep or not: the gaps between consecutive uses.
+
+Kept through a gap, a buffer occupies its bytes at both ends and between them, and the use at the end reads them for
+nothing; not kept, that use reads them from device memory. A buffer that is written first and has a gap that is not
+kept is also written to device memory, once.
+
+So each gap is a buffer of its own in the sense of ``selection.py``, which shares its bytes with the gap before at the
+use between them, and the write is what all gaps of a buffer lose together.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
+from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.selection import Group
+
+
+@dataclass(frozen=True)
+class Gap:
+    """From one use of a buffer to the next: what keeping it saves, and what keeping all of the buffer saves besides.
+
+    ``buffer`` is its index in the instance, ``number`` that of the gap in the buffer; savings are in bytes.
+    """
+
+    buffer: int
+    number: int
+    start: int
+    end: int
+    saving: int
+    extra: int
+
+
+def gaps_of(instance: Instance) -> list[Gap]:
+    """The gaps that fit on their own and save something, in order of time."""
+    found = [gap for at, buffer in enumerate(instance.buffers) for gap in _gaps(at, buffer)]
+    found = [gap for gap in found if instance.fits[gap.buffer] and gap.saving + gap.extra > 0]
+    return sorted(found, key=lambda gap: (gap.start, gap.buffer, gap.number))
+
+
+def _gaps(at: int, buffer: LifetimeBoundBuffer) -> Iterator[Gap]:
+    """The gaps of a buffer; one that is used once has a single one, from that use to itself."""
+    first, *others = buffer.traffic_of_each_use
+    if not others:
+        yield Gap(at, 0, buffer.first, buffer.last, 0, max(0, buffer.saving))
+        return
+    extra = max(0, first - buffer.traffic_if_placed)
+    for number, ((start, end), saving) in enumerate(
+        zip(itertools.pairwise(buffer.uses), others, strict=True)
+    ):
+        yield Gap(at, number, start, end, saving, extra)
+
+
+def groups_of(gaps: Sequence[Gap]) -> list[Group]:
+    """The gaps of each buffer that saves more if all of them are kept."""
+    members: dict[int, list[int]] = {}
+    for index, gap in enumerate(gaps):
+        members.setdefault(gap.buffer, []).append(index)
+    return [Group(tuple(some), gaps[some[0]].extra) for some in members.values() if gaps[some[0]].extra]
+
+
+def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
+    """The gaps as buffers.
+
+    Parents are the gap before and, of a first gap, what parents of the buffer end there: the place of one that
+    is not kept any longer is free, even if it is read later.
+    """
+    index = {(gap.buffer, gap.number): at for at, gap in enumerate(gaps)}
+    ending: dict[tuple[int, int], list[int]] = {}
+    for at, gap in enumerate(gaps):
+        ending.setdefault((gap.buffer, gap.end), []).append(at)
+    number = {buffer.name: at for at, buffer in enumerate(instance.buffers)}
+    parents = []
+    for gap in gaps:
+        if gap.number:
+            parents.append((index[gap.buffer, gap.number - 1],))
+            continue
+        buffer = instance.buffers[gap.buffer]
+        able = [number[name] for name in buffer.in_place_parents]
+        able = [parent for parent in able if _has_room_for(instance, parent, gap.buffer)]
+        parents.append(tuple(at for parent in able for at in ending.get((parent, gap.start), ())))
+    at = np.array([gap.buffer for gap in gaps], np.int64)
+    return Instance(
+        tuple(instance.buffers[gap.buffer] for gap in gaps), instance.space,
+        starts=np.array([gap.start for gap in gaps], np.int64), ends=np.array([gap.end for gap in gaps], np.int64),
+        sizes=instance.sizes[at], savings=np.array([gap.saving for gap in gaps], np.int64), parents=tuple(parents),
+    )  # fmt: skip
+
+
+def _has_room_for(instance: Instance, parent: int, child: int) -> bool:
+    """Whether a buffer could take the place of another one."""
+    single = instance.buffers[parent].copies == instance.buffers[child].copies == 1
+    return single and bool(instance.sizes[child] <= instance.sizes[parent])

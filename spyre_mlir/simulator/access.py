@@ -1,0 +1,129 @@
+"""One operand on one core: which box at which address, checked, and what may be wrong with what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.geometry import Box
+from spyre_mlir.simulator.memory import NOBODY, PARTIAL, POISON, AddressSpace, Region, tag_pattern
+from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import FORMATS
+
+#: What was written where nothing was, by tag.
+_LEFT = {
+    POISON: " (an earlier operation left padding there)",
+    PARTIAL: " (an earlier operation left a part of a sum there)",
+}
+
+
+@dataclass(frozen=True)
+class Access:
+    """One operand on one core: a box at an address, in a buffer."""
+
+    operand: int
+    core: int
+    box: Box
+    address: int
+    region: Region
+
+    @property
+    def end(self) -> int:
+        return self.address + self.box.span_bytes
+
+    @property
+    def key(self) -> tuple[int, int, int]:
+        """Equal for cores that load the same elements."""
+        return (self.operand, self.address, id(self.box))
+
+
+def resolve(
+    plan: Plan, regions: tuple[Region, ...], symbols: dict[int, int], space: AddressSpace
+) -> list[list[Access]]:
+    """Resolve and check the address of every operand on every core that has a part of it."""
+    found = []
+    for k, (operand, region) in enumerate(zip(plan.design.operands, regions, strict=True)):
+        if region.lx != (operand.memory == "lx"):
+            text = f"the design has it in {operand.memory}, its buffer is in {'lx' if region.lx else 'hbm'}."
+            raise SimulationError("manifest", text, design=plan.design, tensor=region.name)
+        starts = operand.start if region.lx else [_bound(plan, region, s, symbols) for s in operand.start]
+        made = [Access(k, core, box, starts[core], region) for core, box in plan.boxes[k].items()]
+        for access in made:
+            _check_access(plan, access, space)
+        found.append(made)
+    return found
+
+
+def _bound(plan: Plan, region: Region, symbol: int, symbols: dict[int, int]) -> int:
+    if symbol not in symbols:
+        text = f"symbol {symbol} of its start address is not bound by the bundle."
+        raise SimulationError("symbol", text, design=plan.design, tensor=region.name)
+    return symbols[symbol]
+
+
+def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
+    region, address = access.region, access.address
+    unit = device().lx_alignment_bytes if region.lx else device().hbm_alignment_bytes
+    if region.start <= address and access.end <= region.end and address % unit == 0:
+        if region.lx or access.box.span_bytes <= device().span_bytes:
+            return
+        text = f"it spans {access.box.span_bytes} bytes, but a core can address {device().span_bytes}."
+        raise access_error(plan, access, "span", text)
+    if address % unit:
+        raise access_error(plan, access, "alignment", f"its start is no multiple of {unit} bytes.")
+    inside = (
+        f"it covers [{address:#x}, {access.end:#x}), but its buffer is [{region.start:#x}, {region.end:#x})."
+    )
+    if region.lx and access.end > space.lx_limit_bytes:
+        raise access_error(plan, access, "lx-capacity", f"{inside} LX ends at {space.lx_limit_bytes:#x}.")
+    raise access_error(plan, access, "out-of-bounds", inside)
+
+
+def element_text(plan: Plan, box: Box, position: Sequence[int]) -> str:
+    """An element of a box in words, by its coordinates in the whole operation."""
+    at = [(label, box.origin[a] + position[a]) for a, label in enumerate(plan.design.sizes) if box.varies[a]]
+    return "its element " + ", ".join(f"{label} {i}" for label, i in at)
+
+
+def bad_read(
+    plan: Plan, access: Access, pattern: int, position: tuple[int, ...], space: AddressSpace
+) -> SimulationError:
+    """What is wrong with reading an element that has the shadow ``pattern``."""
+    design, box = plan.design, access.box
+    address = box.whole.address_of(position, access.address)
+    element = element_text(plan, box, position)
+    width = FORMATS[design.operands[access.operand].data_format].bytes
+    tag = pattern & 0xFFFF
+    if pattern == tag_pattern(tag, width) and tag not in (NOBODY, POISON, PARTIAL):
+        text = f"{element} is read after its bytes were overwritten through {space.owner(tag)}."
+        return access_error(plan, access, "stale", text, address)
+    padding = _padding_at(plan, box, position)
+    if padding is not None:
+        text = f"{element} is undefined padding of dim '{padding}' that reaches the result."
+        return access_error(plan, access, "padding", text, address)
+    text = f"{element} is read but was never written{_LEFT.get(tag, '')}."
+    return access_error(plan, access, "uninitialised", text, address)
+
+
+def _padding_at(plan: Plan, box: Box, position: tuple[int, ...]) -> str | None:
+    """The first dim along which a position is padding."""
+    for axis, (label, size) in enumerate(plan.design.sizes.items()):
+        end = size - plan.design.padding.get(label, 0)
+        if box.varies[axis] and box.origin[axis] + position[axis] >= end:
+            return label
+    return None
+
+
+def access_error(
+    plan: Plan, access: Access, kind: str, text: str, address: int | None = None
+) -> SimulationError:
+    return SimulationError(
+        kind,
+        text,
+        design=plan.design,
+        tensor=access.region.name,
+        core=access.core,
+        address=access.address if address is None else address,
+    )

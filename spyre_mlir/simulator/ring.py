@@ -1,0 +1,132 @@
+"""A relayout: every core gathers its part of a buffer from the LX of cores that hold it, over the ring.
+
+Each *piece*, what a core wants of one slice of the source, comes from the nearest core that holds the slice, of equally
+near ones from the one of the lower id. All cores read before any writes. Bits go as they are, those of padding too.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
+from spyre_mlir.simulator.geometry import Box, share_of
+from spyre_mlir.simulator.memory import HOST, POISON, AddressSpace, spread
+from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import FORMATS
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A rectangle of the iteration space, ``begins[k]`` to ``ends[k]`` of label ``k``, and the slices it lies in."""
+
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    slices: tuple[int, ...]
+
+    def index(self, box: Box) -> tuple[slice, ...]:
+        """Its place in the windows of a box, whose stick label has an axis of sticks and one of lanes."""
+        axis = box.whole.axis
+        lanes = box.whole.shape[axis + 1]
+        units = [lanes if k == axis else 1 for k in range(len(box.origin))]
+        places = zip(self.begins, self.ends, box.origin, units, strict=True)
+        found = [slice((begin - low) // unit, (end - low) // unit) for begin, end, low, unit in places]
+        return (*found[: axis + 1], slice(None), *found[axis + 1 :])
+
+
+def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], space: AddressSpace) -> int:
+    """Give each core of ``targets`` its part of what the cores of ``sources`` hold; the bytes that change the core."""
+    _check_apart(plan, sources, targets)
+    gather = _Gather(plan, sources, targets[0].box, space)
+    results = [gather.part(target) for target in targets]
+    for target, (data, tags) in zip(targets, results, strict=True):
+        memory, window = space.memory(target.region, target.core), target.box.whole
+        window.view(memory.data, target.address, data.dtype)[...] = data
+        window.view(memory.shadow, target.address, tags.dtype)[...] = tags
+    return gather.moved_bytes
+
+
+def ring_distance(one: int, other: int) -> int:
+    """Hops between two cores of the ring, which goes over all cores of the device."""
+    around = abs(one - other)
+    return min(around, device().cores - around)
+
+
+def _check_apart(plan: Plan, sources: Sequence[Access], targets: Sequence[Access]) -> None:
+    """On no core may source and result share a byte: what is written there may be read by another core only later."""
+    low, high = min(each.address for each in targets), max(each.end for each in targets)
+    for source in sources:
+        if source.address < high and low < source.end:
+            text = f"it overlaps the output '{targets[0].region.name}', which a relayout must not."
+            raise access_error(plan, source, "overlap", text)
+
+
+class _Gather:
+    """Reads the parts of a relayout's result, of which ``box`` is one."""
+
+    def __init__(self, plan: Plan, sources: Sequence[Access], box: Box, space: AddressSpace) -> None:
+        self._plan, self._space = plan, space
+        design, operand = plan.design, plan.design.operands[0]
+        self._raw = FORMATS[operand.data_format].raw
+        labels = zip(design.sizes, box.varies, box.extents, strict=True)
+        self._shares = [
+            share_of(design, operand, label) if varies else extent for label, varies, extent in labels
+        ]
+        self._holders: dict[tuple[int, ...], list[Access]] = {}
+        for source in sources:
+            slices = tuple(low // share for low, share in zip(source.box.origin, self._shares, strict=True))
+            self._holders.setdefault(slices, []).append(source)
+        self.moved_bytes = 0
+
+    def part(self, target: Access) -> tuple[NDArray, NDArray]:
+        """The bits and the tags of a core's part, in the shape of its window."""
+        box = target.box
+        data, tags = np.empty(box.whole.shape, self._raw), np.empty(box.whole.shape, self._raw)
+        for piece in self._pieces(box):
+            source = self._nearest(piece, target)
+            inside, there = piece.index(source.box), piece.index(box)
+            memory = self._space.memory(source.region, source.core)
+            data[there] = source.box.whole.view(memory.data, source.address, self._raw)[inside]
+            found = source.box.whole.view(memory.shadow, source.address, self._raw)[inside]
+            good = (found == spread(source.region.tag, self._raw)) | (found == spread(HOST, self._raw))
+            if not good.all():
+                self._check_valid(piece, source, found, good)
+            tags[there] = np.where(good, spread(target.region.tag, self._raw), spread(POISON, self._raw))
+            self.moved_bytes += data[there].nbytes * (source.core != target.core)
+        return data, tags
+
+    def _pieces(self, box: Box) -> Iterator[_Piece]:
+        """A box cut where the slices of the source meet."""
+        ends = [low + extent for low, extent in zip(box.origin, box.extents, strict=True)]
+        parts = list(zip(box.origin, ends, self._shares, strict=True))
+        ranges = (range(low // share, (end - 1) // share + 1) for low, end, share in parts)
+        for slices in itertools.product(*ranges):
+            cuts = list(zip(slices, parts, strict=True))
+            begins = tuple(max(low, at * share) for at, (low, _, share) in cuts)
+            yield _Piece(begins, tuple(min(end, (at + 1) * share) for at, (_, end, share) in cuts), slices)
+
+    def _nearest(self, piece: _Piece, target: Access) -> Access:
+        if piece.slices not in self._holders:
+            position = [begin - low for begin, low in zip(piece.begins, target.box.origin, strict=True)]
+            text = f"{element_text(self._plan, target.box, position)} is in the LX of no core."
+            raise access_error(self._plan, target, "not-held", text)
+        holders = self._holders[piece.slices]
+        return min(holders, key=lambda each: (ring_distance(each.core, target.core), each.core))
+
+    def _check_valid(self, piece: _Piece, source: Access, found: NDArray, good: NDArray) -> None:
+        """Only padding may be what nobody wrote."""
+        box = source.box
+        places = list(zip(piece.begins, piece.ends, box.origin, box.valid, strict=True))
+        extents = [end - begin for begin, end, _, _ in places]
+        valid = tuple(slice(max(0, min(end, low + count) - begin)) for begin, end, low, count in places)
+        wrong = ~good.reshape(extents)[valid]
+        if not wrong.any():
+            return
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        position = tuple(i + begin - low for i, (begin, _, low, _) in zip(at, places, strict=True))
+        raise bad_read(self._plan, source, int(found.reshape(extents)[at]), position, self._space)
