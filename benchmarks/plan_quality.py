@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.measure import apart
-from benchmarks.programs import suite
+from benchmarks.programs import suite, suite_linalg
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.cost.model import operation_cost
 from spyre_mlir.target.device import device
@@ -81,8 +81,8 @@ def plan_quality() -> Metrics:
 def _qualities(name: str) -> dict[str, Quality]:
     import spyre_mlir
 
-    model, inputs = suite().program(name, suite().FULL, weights=False)
-    return {way: _quality(spyre_mlir.compile(model, inputs, **options)) for way, options in WAYS.items()}
+    module = suite_linalg(name)
+    return {way: _quality(spyre_mlir.compile(module, **options)) for way, options in WAYS.items()}
 
 
 def _quality(program: Any) -> Quality:

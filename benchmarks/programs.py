@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from benchmarks.measure import ROOT
 
@@ -28,6 +29,15 @@ def suite() -> ModuleType:
     """The module of the suite, ``test/python/suite.py``. Imports torch."""
     _see_tests()
     return importlib.import_module("suite")
+
+
+def suite_linalg(name: str) -> Any:
+    """The ``ir.Module`` of a program of the suite at full size, whose weights take no memory."""
+    from spyre_mlir.dialects import context
+    from spyre_mlir.frontend import import_torch
+
+    model, inputs = suite().program(name, suite().FULL, weights=False)
+    return import_torch(model, inputs, context=context()).module
 
 
 def _see_tests() -> None:

@@ -35,6 +35,10 @@ class LinkLoads:
     clockwise: tuple[int, ...]
     counterclockwise: tuple[int, ...]
 
+    def of(self, clockwise: bool) -> tuple[int, ...]:
+        """Those of one direction."""
+        return self.clockwise if clockwise else self.counterclockwise
+
     @property
     def busiest_bytes(self) -> int:
         """Bytes of the busiest link in its busier direction."""

@@ -26,7 +26,8 @@ array, whose shape is ``array``.
 bundle's debug handle carries it on.
 
 ``sdsc.clone`` copies a tensor into a buffer of its own. One with ``sdsc.optional`` only saves traffic: without it
-its readers take the source.
+its readers take the source. One with ``sdsc.evicted`` has its result in device memory, from where later clones
+bring it back.
 
 ``sdsc.shuffle`` is a clone from LX to LX whose cores want other parts than the source's cores left: the ring carries
 them. ``sdsc.copies = 8 : i64`` on either: so many cores get each part (multicast, all-gather); the copies are the last
@@ -63,7 +64,7 @@ from spyre_mlir.mlir import ext, ir, location_of
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
-OPTIONAL, SPILLED = "sdsc.optional", "sdsc.spilled"
+OPTIONAL, EVICTED, SPILLED = "sdsc.optional", "sdsc.evicted", "sdsc.spilled"
 COPIES = "sdsc.copies"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 

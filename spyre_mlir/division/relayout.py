@@ -6,6 +6,7 @@ ends up with a part of its own, all-gather where cores of a group end up with th
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -65,6 +66,7 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
     return Relayout(tuple(space.units[dim] for dim in dims), _order(space.views[1], dims), source, target)
 
 
+@functools.lru_cache(maxsize=1 << 13)
 def distribution_of(space: Space, operand: int, view: CoreView) -> Distribution | None:
     """What the cores hold of the buffer of an operand, in slices of the dims that the operand has.
 

@@ -195,12 +195,15 @@ def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
 
 
 def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: float, eps: float):
-    """(x - mean) * rsqrt(var + eps) * weight + bias over dim 1; mean and var are data, so they fold."""
-    shape = [-1, *(1,) * (x.ndim - 2)]
+    """x * scale + shift over dim 1, scale = weight * rsqrt(var + eps), shift = bias - mean * scale.
+
+    Mean and var are data, so what follows from them alone folds; scale and shift are one number per channel.
+    """
     scale = torch.rsqrt(var.float() + eps).to(x.dtype)
-    result = (x - mean.reshape(shape)) * scale.reshape(shape)
-    result = result if weight is None else result * weight.reshape(shape)
-    result = result if bias is None else result + bias.reshape(shape)
+    scale = scale if weight is None else scale * weight
+    shift = -mean * scale if bias is None else bias - mean * scale
+    shape = [-1, *(1,) * (x.ndim - 2)]
+    result = x * scale.reshape(shape) + shift.reshape(shape)
     return result, x.new_empty((0,)), x.new_empty((0,))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from spyre_mlir.dialects import sdsc
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
@@ -14,7 +15,6 @@ from spyre_mlir.passes._ownership import SHUFFLE, Divided, Left, left_by, takes_
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
-from spyre_mlir.scratchpad.liveness import Life
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -36,33 +36,52 @@ class Candidate:
     reasons: tuple[Reason, ...]
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What follows for a buffer from the divisions of the operations that touch it.
+
+    Traffic is that of its accesses, with the buffer in device memory and in LX; ``size`` is in bytes per core.
+    """
+
+    size: int
+    reasons: tuple[Reason, ...]
+    spilled_traffic: int
+    placed_traffic: int
+
+
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
     """All buffers but those that the host fills, in the order in which they are first touched."""
-    lives = usage.memory.lives
     made = {root: touched for root, touched in usage.buffers.items() if not touched.given}
-    names = {root: f"{number}" for number, root in enumerate(made)}
-    sizes = {root: _local_bytes(touched) for root, touched in made.items()}
-    reasons = {root: ordered(_reasons(touched, usage, rules, sizes[root])) for root, touched in made.items()}
-    found = []
-    for root, touched in made.items():
-        life = lives[root]
-        parents = usage.in_place(life.uses[0]) if rules.in_place and not reasons[root] else []
-        able = (parent for parent in parents if parent in made and not reasons[parent])
-        buffer = _buffer(names[root], sizes[root], touched, life, tuple(names[parent] for parent in able))
-        found.append(Candidate(root, buffer, reasons[root]))
-    return found
+    return candidates_of(usage, rules, {root: facts_of(made[root], usage, rules) for root in made})
 
 
-def _buffer(
-    name: str, size: int, touched: Touched, life: Life, parents: tuple[str, ...]
-) -> LifetimeBoundBuffer:
-    """The planner's view. Without the buffer in LX, optional clones from it and to it are not there."""
-    spilled = sum(access.hbm_bytes for access in touched.accesses if not access.optional)
+def facts_of(touched: Touched, usage: Usage, rules: Rules) -> Facts:
+    """Those of a buffer that operations make. Without it in LX, optional clones from it and to it are not there."""
+    size = _local_bytes(touched)
     copies = (access.user for access in touched.accesses if access.optional and access.user.opcode != SHUFFLE)
     placed = sum(_other_side(copy, touched) for copy in copies)
-    return LifetimeBoundBuffer(
-        name, size, life.uses, life.first_use_is_read, parents, spilled_traffic=spilled, placed_traffic=placed
-    )
+    return Facts(size, ordered(_reasons(touched, usage, rules, size)), touched.hbm_bytes, placed)
+
+
+def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, Facts]) -> list[Candidate]:
+    """The buffers of which facts are known, as the planner sees them."""
+    names = {root: f"{number}" for number, root in enumerate(facts)}
+    found = []
+    for root, own in facts.items():
+        life = usage.memory.lives[root]
+        parents = usage.in_place(life.uses[0]) if rules.in_place and not own.reasons else []
+        able = tuple(names[parent] for parent in parents if parent in facts and not facts[parent].reasons)
+        buffer = LifetimeBoundBuffer(
+            names[root],
+            own.size,
+            life.uses,
+            life.first_use_is_read,
+            able,
+            spilled_traffic=own.spilled_traffic,
+            placed_traffic=own.placed_traffic,
+        )
+        found.append(Candidate(root, buffer, own.reasons))
+    return found
 
 
 def _other_side(copy: Divided, touched: Touched) -> int:
@@ -94,6 +113,8 @@ def barred(touched: Touched, usage: Usage) -> tuple[Reason, ...]:
 def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
     if touched.root in usage.results:
         yield Reason(Barrier.BOUNDARY, "the host reads it")
+    if sdsc.EVICTED in touched.writes[0].user.op.attributes:
+        yield Reason(Barrier.EVICTED, "it was written back to device memory")
     if not touched.reads:
         yield Reason(Barrier.NO_READER, "no operation reads it")
     for access in touched.reads:

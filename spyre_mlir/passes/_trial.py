@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spyre_mlir.cost.model import operation_cost
-from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.dialects.structured import defining_op
@@ -16,7 +13,8 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import find
-from spyre_mlir.passes._memory import functions, is_in_lx
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._prices import Price, price_of
 from spyre_mlir.passes._tile_nests import RESCALED, RUNNING
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.remarks import Remarks
@@ -24,17 +22,6 @@ from spyre_mlir.tiling.hints import TiledLoop
 
 #: The loops of each operation, by its result; those without an entry are not tiled.
 Tiling = Mapping[ir.Value, Sequence[TiledLoop]]
-
-
-@dataclass(frozen=True)
-class Price:
-    """Predicted nanoseconds of all executions, and the bytes that they move through device memory."""
-
-    nanoseconds: float
-    bytes: int
-
-    def __str__(self) -> str:
-        return f"{self.nanoseconds / 1000:.1f} us, {self.bytes:,} bytes"
 
 
 @dataclass
@@ -62,32 +49,20 @@ class Trials:
                 found(**options).run(module)
         except CompileError:
             return None
-        return _price(Usage(functions(module)[0]))
+        return price_of(Usage(functions(module)[0]))
 
     def _passes(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         cores, room = {"sencores": self.sencores}, {"lx_frac_avail": self.lx_frac_avail}
         yield from (("coarse-tiling", {}), ("choose-layouts", {}), ("resolve-padding", {}))
         yield from (("span-reduction", cores), ("work-distribution", cores), ("verify-divided", {}))
-        yield from (
-            (name, room) for name in ("joint-planning", "sink-restickify", "clone-outputs", "clone-inputs")
-        )
+        yield "joint-planning", {**room, "compare": False}
+        yield from ((name, room) for name in ("sink-restickify", "clone-outputs", "clone-inputs"))
         yield "scratchpad-planning", room
 
 
 def default_bytes(shape: Sequence[int], dtype: str) -> int:
     """Bytes of a tensor in its default layout: what there is to go by before layouts are chosen."""
     return StickLayout.for_tensor(tuple(shape), dtype).bytes
-
-
-def _price(usage: Usage) -> Price:
-    """By the cost model, what is in LX being there."""
-    spent, moved = [], 0
-    for each in usage.ops:
-        in_lx = frozenset(at for at, value in enumerate(each.values) if is_in_lx(usage.root(value)))
-        work = operation_work(each.opcode, each.space, each.division, in_lx)
-        spent.append(each.executions * operation_cost(work).total_ns)
-        moved += each.executions * (work.read_bytes + work.written_bytes)
-    return Price(math.fsum(spent), moved)
 
 
 def _outlined(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:

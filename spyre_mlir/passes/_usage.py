@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.division import CoreView, Division, core_view
+from spyre_mlir.division.relayout import Relayout, relayout
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import Memory, all_ops
-from spyre_mlir.passes._ownership import Divided, divided_ops
+from spyre_mlir.passes._ownership import SHUFFLE, Divided, divided_ops, left_by
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -24,10 +24,6 @@ class Access:
     position: int
     user: Divided
     operand: int
-
-    def by(self, user: Divided) -> Access:
-        """The access of the same operation, divided otherwise."""
-        return self if user is self.user else Access(self.position, user, self.operand)
 
     @property
     def writes(self) -> bool:
@@ -76,6 +72,19 @@ class Touched:
         return [access for access in self.accesses if access.writes]
 
     @property
+    def hbm_bytes(self) -> int:
+        """What its accesses move if it is in device memory and optional clones are not there."""
+        return sum(access.hbm_bytes for access in self.accesses if not access.optional)
+
+    def divided_as(self, divisions: Sequence[Division]) -> Touched:
+        """The same buffer with other divisions, one for each position of the program."""
+        accesses = [
+            replace(each, user=replace(each.user, division=divisions[each.position]))
+            for each in self.accesses
+        ]
+        return replace(self, accesses=accesses)
+
+    @property
     def given(self) -> bool:
         """Whether the host fills it: an argument or a constant."""
         owner = defining_op(self.root)
@@ -101,27 +110,21 @@ class Usage:
                 if touched.accesses[-1].writes and not self.memory.is_whole(value):
                     touched.whole = False
 
-    def divided_as(self, divisions: Sequence[Division]) -> Usage:
-        """The same program with other divisions; the IR is neither changed nor walked again."""
-        made = copy.copy(self)
-        made.ops = [
-            user if user.division == division else replace(user, division=division)
-            for user, division in zip(self.ops, divisions, strict=True)
-        ]
-        made.buffers = {
-            root: replace(touched, accesses=[each.by(made.ops[each.position]) for each in touched.accesses])
-            for root, touched in self.buffers.items()
-        }
-        return made
-
     def root(self, value: ir.Value) -> ir.Value:
         """The buffer that a value lies in."""
         return self.memory.place(value).buffer
 
+    def relayout(self, user: Divided) -> Relayout | None:
+        """From which cores to which a shuffle carries what; None for another operation."""
+        if user.opcode != SHUFFLE:
+            return None
+        writer = self.buffers[self.root(user.values[0])].writes[0]
+        left = left_by(writer.user.space, writer.operand, writer.user.division)
+        return relayout(user.space, left.held, user.division)
+
     def hbm_bytes(self) -> int:
         """What the program moves with all buffers in device memory and without its optional clones."""
-        accesses = (access for touched in self.buffers.values() for access in touched.accesses)
-        return sum(access.hbm_bytes for access in accesses if not access.optional)
+        return sum(touched.hbm_bytes for touched in self.buffers.values())
 
     def in_place(self, position: int) -> list[ir.Value]:
         """The buffers that the result of an operation could take the place of, element for element."""

@@ -14,8 +14,9 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._tile_nests import Nests, Tiled, makers
-from spyre_mlir.passes._trial import Price, Trials, default_bytes
+from spyre_mlir.passes._trial import Trials, default_bytes
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop

@@ -9,10 +9,10 @@ from typing import ClassVar
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, work_of
-from spyre_mlir.passes._lx_candidates import Rules, candidates
+from spyre_mlir.passes._lx_candidates import Facts, Rules, candidates_of, facts_of
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._usage import Usage
+from spyre_mlir.passes._usage import Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import MemorySpace, PlanError
 from spyre_mlir.scratchpad.strategy_b import (
@@ -68,7 +68,7 @@ class CoOptimizeStrategyB(Pass):
         try:
             return allocator.allocate(
                 [work_of(each) for each in usage.ops],
-                lambda divisions: leaf_of(usage, divisions, rules),
+                Leaves(usage, rules).leaf,
                 space,
             )
         except PlanError as error:
@@ -98,8 +98,39 @@ def _count(leaves: int) -> str:
     return f"{leaves:,}" if leaves < 10**9 else f"10^{math.log10(leaves):.0f}"
 
 
-def leaf_of(usage: Usage, divisions: Divisions, rules: Rules) -> Leaf:
-    """The buffers of a program with other divisions that may be in LX, and what it moves beside them."""
-    divided = usage.divided_as(divisions)
-    able = tuple(each.buffer for each in candidates(divided, rules) if not each.reasons)
-    return Leaf(able, divided.hbm_bytes() - sum(buffer.traffic_if_spilled for buffer in able))
+class Leaves:
+    """The leaves of a program: what a choice of divisions makes of a buffer is worked out once, without the IR."""
+
+    def __init__(self, usage: Usage, rules: Rules) -> None:
+        self.usage = usage
+        self.rules = rules
+        self.made = {root: touched for root, touched in usage.buffers.items() if not touched.given}
+        self.given = [touched for touched in usage.buffers.values() if touched.given]
+        self.positions = {
+            root: tuple(access.position for access in touched.accesses)
+            for root, touched in usage.buffers.items()
+        }
+        self.facts: dict[tuple[ir.Value, Divisions], Facts] = {}
+        self.bytes: dict[tuple[ir.Value, Divisions], int] = {}
+
+    def leaf(self, divisions: Divisions) -> Leaf:
+        """The buffers that may be in LX with these divisions, and what the program moves beside them."""
+        facts = {root: self._facts(touched, divisions) for root, touched in self.made.items()}
+        able = tuple(each.buffer for each in candidates_of(self.usage, self.rules, facts) if not each.reasons)
+        barred = sum(each.spilled_traffic for each in facts.values() if each.reasons)
+        return Leaf(able, barred + sum(self._bytes(touched, divisions) for touched in self.given))
+
+    def _facts(self, touched: Touched, divisions: Divisions) -> Facts:
+        key = self._key(touched, divisions)
+        if key not in self.facts:
+            self.facts[key] = facts_of(touched.divided_as(divisions), self.usage, self.rules)
+        return self.facts[key]
+
+    def _bytes(self, touched: Touched, divisions: Divisions) -> int:
+        key = self._key(touched, divisions)
+        if key not in self.bytes:
+            self.bytes[key] = touched.divided_as(divisions).hbm_bytes
+        return self.bytes[key]
+
+    def _key(self, touched: Touched, divisions: Divisions) -> tuple[ir.Value, Divisions]:
+        return touched.root, tuple([divisions[position] for position in self.positions[touched.root]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.bundle.model import Argument, Buffer, Design, Manifest, Transfer
+from spyre_mlir.bundle.model import Argument, Buffer, Design, Held, Manifest, Transfer
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
@@ -290,9 +290,7 @@ class _Lowering:
             return symbol
 
         held = {0: self._source(op, space, division)} if opcode == SHUFFLE else {}
-        builder = DesignBuilder(
-            opcode, space, division, constants, sdsc.masks_of(op), in_lx, **({"held": held} if held else {})
-        )
+        builder = DesignBuilder(opcode, space, division, constants, sdsc.masks_of(op), in_lx, held)
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
@@ -362,12 +360,17 @@ def _identity(design: Design) -> tuple:
             each.stick_dim,
             each.start,
             *_items(each.scale, each.gap),
+            each.held and _held(each.held),
         )
         for each in design.operands
     ]
     facts = _items(design.sizes, design.slices, design.padding, design.masks)
     owners = _items(*design.core_slices)
     return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
+
+
+def _held(held: Held) -> tuple:
+    return _items(held.slices), tuple(None if own is None else _items(own) for own in held.core_slices)
 
 
 def _items(*members: dict) -> tuple:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,6 +12,7 @@ from spyre_mlir.division.agreement import Agreement, agree
 from spyre_mlir.division.homes import Home
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.variants import Shared, Variant
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
@@ -19,8 +21,10 @@ from spyre_mlir.passes._dividing import Divider, work_of
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import Divided
+from spyre_mlir.passes._predictions import predicted_ns
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
 
 
@@ -34,7 +38,8 @@ class JointPlanning(Pass):
     whole program by the cost model (``division/agreement.py``); lost parallelism is part of the price. A remark tells
     how much less time no such plan takes. What a plan file pins stays.
 
-    ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring.
+    ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring; ``compare``
+    takes the new plan only if the timeline of the whole program, planned to its end, is shorter than with the old one.
     ``lx_frac_avail`` is the part of LX that the backend keeps.
 
     Before, level *divided*:
@@ -48,28 +53,65 @@ class JointPlanning(Pass):
     name: ClassVar[str] = "joint-planning"
     variants: int = 8
     relayouts: bool = True
+    compare: bool = True
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:
-        capacity, divider = usable_lx_bytes(self.lx_frac_avail), Divider()
         for func in functions(module):
-            self._plan(Usage(func), capacity, divider)
+            self._plan(func)
 
-    def _plan(self, usage: Usage, capacity: int, divider: Divider) -> None:
+    def _plan(self, func: ir.Operation) -> None:
+        """The first way that is better than none."""
+        for relayouts in (True, False) if self.relayouts else (False,):
+            found = self._agreement(func, relayouts)
+            if not _changes(found, Usage(func)):
+                return
+            if self._is_better(func, found):
+                self._apply(func, found)
+                self._tell(func, found)
+                return
+        self.remark(func, "divisions", "stay as they are: by the timeline nothing else takes less time")
+
+    def _agreement(self, func: ir.Operation, relayouts: bool) -> Agreement:
+        usage = Usage(func)
         works = [work_of(each) for each in usage.ops]
-        shared = [found for each in usage.buffers.values() for found in _shared(each, usage)]
-        found = agree(works, [each for each, _ in shared], capacity, self.variants, self.relayouts)
+        buffers = [shared for shared, _ in _all_shared(usage)]
+        return agree(works, buffers, usable_lx_bytes(self.lx_frac_avail), self.variants, relayouts)
+
+    def _is_better(self, func: ir.Operation, found: Agreement) -> bool:
+        """Whether a function takes less time with a plan; by the cost model alone if it is no whole program."""
+        before = self._takes(func, None) if self.compare else math.inf
+        if before == math.inf:
+            return found.after < found.before
+        return self._takes(func, found) < before
+
+    def _takes(self, func: ir.Operation, found: Agreement | None) -> float:
+        """Predicted nanoseconds with a plan, or with none; infinite where the rest of the pipeline refuses it."""
+        module = ir.Module.create(func.location)
+        changed = func.clone().operation
+        ir.InsertionPoint(module.body).insert(changed)
+        try:
+            if found is not None:
+                with Remarks().collecting():
+                    self._apply(changed, found)
+            return predicted_ns(module.operation, self.lx_frac_avail)
+        except CompileError:
+            return math.inf
+
+    def _apply(self, func: ir.Operation, found: Agreement) -> None:
+        """Writes divisions and shuffles into a function."""
+        usage, divider = Usage(func), Divider()
         for each, variant in zip(usage.ops, found.variants, strict=True):
             if variant.division.owners == each.division.owners:
                 continue
             _record(divider, each, variant)
             text = f"slices {list(each.division.splits)} become {list(variant.division.splits)} to agree with others"
             self.remark(each.op, "division", text)
-        usage = Usage(usage.func)
-        for (_, touched), home in zip(shared, found.homes, strict=True):
+        roots = [touched.root for _, touched in _all_shared(usage)]
+        usage = Usage(func)
+        for root, home in zip(roots, found.homes, strict=True):
             if home is not None and home.relaid is not None:
-                self._relay(usage, usage.buffers[touched.root], home)
-        self._tell(usage.func, found)
+                self._relay(usage, usage.buffers[root], home)
 
     def _relay(self, usage: Usage, touched: Touched, home: Home) -> None:
         """A shuffle before the first reader that wants the buffer otherwise than it is left."""
@@ -86,10 +128,21 @@ class JointPlanning(Pass):
         self.remark(first, "relayout", f"{reason}, {home.relayout_ns:.0f} ns over the ring")
 
     def _tell(self, func: ir.Operation, found: Agreement) -> None:
-        if found.after < found.before:
-            gap = f"no plan with these divisions takes less than {round(found.bound)}"
-            text = f"nanoseconds of all operations by the cost model; {gap}"
-            self.remark(func, "divisions", text, before=round(found.before), after=round(found.after))
+        gap = f"no plan with these divisions takes less than {round(found.bound)}"
+        text = f"nanoseconds of all operations by the cost model, one after the other; {gap}"
+        self.remark(func, "divisions", text, before=round(found.before), after=round(found.after))
+
+
+def _changes(found: Agreement, usage: Usage) -> bool:
+    """Whether a plan is another one than there is."""
+    pairs = zip(usage.ops, found.variants, strict=True)
+    if any(variant.division.owners != each.division.owners for each, variant in pairs):
+        return True
+    return any(home is not None and home.relaid is not None for home in found.homes)
+
+
+def _all_shared(usage: Usage) -> list[tuple[Shared, Touched]]:
+    return [found for each in usage.buffers.values() for found in _shared(each, usage)]
 
 
 def _record(divider: Divider, each: Divided, variant: Variant) -> None:

@@ -11,14 +11,16 @@ from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division import same_owners
-from spyre_mlir.division.matching import Mapping, matching_division, view_of
+from spyre_mlir.division.copies import CopyDivision, copy_division
+from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.padding import UNDEFINED
 from spyre_mlir.layout.space import refined
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._dividing import core_map
+from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead
+from spyre_mlir.passes._dividing import digits_map
 from spyre_mlir.passes._loops import LOOP, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import Divided
@@ -34,8 +36,8 @@ class SinkRestickify(Pass):
     """Move a restickify into the loops that read tiles of its result, where the tiles can then stay in LX.
 
     Before a loop the whole result goes through device memory once more. In the loop each tile is converted by the
-    cores that read it, into their scratchpads, if each core reads a part of its own. That is done where all readers
-    are such, the tiles take at most half of LX, and the bytes that are saved take longer than the further waits for
+    cores that read it, into their scratchpads; cores that read the same part convert a piece of it each, and a shuffle
+    gathers them. That is done where the readers of a tile agree, the tiles take at most half of LX, and the bytes that are saved take longer than the further waits for
     the first byte. ``lx_frac_avail`` is the part of LX that the backend keeps.
 
     Before, level *divided*:
@@ -63,15 +65,31 @@ class SinkRestickify(Pass):
             return
         if _has_known_padding(user.op) or pins_of(user.op).slices is not None:
             return
-        divisions = [_division(usage, each, room) for each in slices]
-        found = [each for each in divisions if each is not None]
+        ways = [_sunk(usage, each, room) for each in slices]
+        found = [each for each in ways if each is not None]
         if len(found) < len(slices) or not _pays(usage, user, slices):
             return
-        for number, (each, division) in enumerate(zip(slices, found, strict=True)):
-            _name(_convert(usage, user.op, each, division), number)
+        for number, (each, way) in enumerate(zip(slices, found, strict=True)):
+            made = _convert(usage, user.op, each, way.division)
+            _name(made, number)
+            if way.shared:
+                self._gather(usage.func, made)
         text = f"{len(slices)} tiles are converted in the loops that read them, into LX"
         self.remark(user.op, "restickify", text)
         user.op.erase()
+
+    def _gather(self, func: ir.Operation, made: ir.Operation) -> None:
+        """A shuffle brings the parts of a tile to all cores that read them."""
+        usage, tile = Usage(func), made.results[0]
+        readers = usage.buffers[tile].reads
+        first = readers[0]
+        wanted = view_of(first.user.space, first.operand, first.user.division)
+        division = None if wanted is None else division_of_copy(usage.memory, tile, wanted)
+        if division is None:
+            return
+        point, reason = ir.InsertionPoint.after(made), f"{division.copies} cores want each part of the tile"
+        shuffled = insert_clone(tile, division, point, made.location, self.name, reason, over_the_ring=True)
+        read_instead(shuffled, tile, readers)
 
 
 def _is_tile(usage: Usage, op: ir.Operation) -> bool:
@@ -101,8 +119,19 @@ def _readers(usage: Usage, op: ir.Operation) -> list[Access]:
     return [access for access in touched.reads if access.user.values[access.operand] in found]
 
 
-def _division(usage: Usage, op: ir.Operation, room: int) -> Mapping | None:
-    """How a restickify of the slice is divided so that each core makes what it reads; None if there is no way."""
+@dataclass(frozen=True)
+class _Sunk:
+    """How the restickify of a tile is divided, and what the cores of its readers want of the tile.
+
+    Where several cores want the same, each converts a part of that, and the ring brings the parts together.
+    """
+
+    division: CopyDivision
+    shared: bool
+
+
+def _sunk(usage: Usage, op: ir.Operation, room: int) -> _Sunk | None:
+    """How the slice of a restickify's result is converted by the cores that read it; None if there is no way."""
     readers = _readers(usage, op)
     views = [view_of(each.user.space, each.operand, each.user.division) for each in readers]
     if (
@@ -119,7 +148,12 @@ def _division(usage: Usage, op: ir.Operation, room: int) -> Mapping | None:
         before = viewed(op, source.view)
     except ViewError:
         return None  # the tile cuts the sticks of what is converted
-    return matching_division(refined([usage.memory.place(op.results[0]).view, before]), 0, views[0])
+    space = refined([usage.memory.place(op.results[0]).view, before])
+    wanted = copy_division(space, views[0])
+    if wanted is None or wanted.copies == 1:
+        return None if wanted is None else _Sunk(wanted, shared=False)
+    parts = wanted.parted(space.units)
+    return None if parts is None else _Sunk(parts, shared=True)
 
 
 def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
@@ -140,7 +174,9 @@ def _name(op: ir.Operation, number: int) -> None:
         op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/tile.{number}", op.context)
 
 
-def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, division: Mapping) -> ir.Operation:
+def _convert(
+    usage: Usage, restickify: ir.Operation, op: ir.Operation, division: CopyDivision
+) -> ir.Operation:
     """A slice of what is converted, converted, instead of the slice of the result."""
     source = restickify.operands[0]
     layout = viewed(op, usage.memory.place(source).view).layout
@@ -154,7 +190,7 @@ def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, division:
             "stick.restickify", results=[tile], operands=[slice_.results[0]], loc=restickify.location
         )
     sdsc.inherit(made, restickify)
-    made.attributes[sdsc.DIVISION] = sdsc.division_attr(division[0], core_map(*division))
+    made.attributes[sdsc.DIVISION] = sdsc.division_attr(division.splits, digits_map(division.digits))
     if stick.PADDING in restickify.attributes:
         made.attributes[stick.PADDING] = restickify.attributes[stick.PADDING]
     sdsc.record(made, "remap", "sink-restickify", "the tile is converted where it is read")

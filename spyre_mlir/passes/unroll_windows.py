@@ -32,10 +32,12 @@ class UnrollWindows(Pass):
     ->  y = sum over p of (sum over q of (sum over c of slice_pq(x) * w[:, :, p, q]))
 
     The taps of one row of the kernel are combined in their order, then the rows in theirs: of partial sums that
-    are rounded one by one, few small ones go before few large ones. A tap of a convolution is a matmul, one of a depthwise convolution a product per channel, one of a pooling
-    the slice itself. What they slide over is transposed and padded once, windows first and channels last, so that a
-    slice is a view. A matmul has two dims of rows at most: the images of a batch are those of the first window,
-    as one dim. Where it steps over rows, or a third window is one with it, the slice is copied for that.
+    are rounded one by one, few small ones go before few large ones. A tap of a convolution is a matmul, one of a
+    depthwise convolution a product per channel, one of a pooling the slice itself.
+
+    What they slide over is transposed and padded once, windows first and channels last, so that a slice is a
+    view. A matmul has two dims of rows at most: the images of a batch are those of the first window, as one dim.
+    Where it steps over rows, or a third window is one with it, the slice is copied for that.
 
     Any op whose indexing maps have windows is meant, named or not: one, two or more dims, groups, dilation. Before:
     linalg, single results (``drop-dead-results``). After: no windows.
@@ -52,8 +54,8 @@ class UnrollWindows(Pass):
                         self._unroll(found)
 
     def _unroll(self, found: Windowed) -> None:
-        taps = math.prod(found.extents[dim] for dim in found.kernel)
-        self.remark(found.op, "unroll", f"{taps} positions of its window")
+        kernel = " x ".join(str(found.extents[dim]) for dim in found.kernel)
+        self.remark(found.op, "unroll", f"a window of {kernel}")
         result = _Unrolling(found).run()
         found.op.results[0].replace_all_uses_with(result)
         found.op.erase()

@@ -19,6 +19,7 @@ from spyre_mlir.report.panels import (
     operations,
     passes,
     remarks,
+    ring,
     roofline,
     summary,
     timeline,
@@ -34,6 +35,7 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
     ("division", "Division map", division.panel),
     ("lx", "LX map", lx.panel),
     ("timeline", "Timeline", timeline.panel),
+    ("ring", "Ring", ring.panel),
     ("roofline", "Roofline", roofline.panel),
     ("operations", "Operations", operations.panel),
     ("remarks", "Remarks", remarks.panel),
@@ -62,10 +64,12 @@ _KEYS = (
 def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     """The page as the text of an HTML file, of a bundle and its facts. ``name`` is the program's.
 
-    The panel of passes needs their times. Lines of source files are told where the files can be read.
+    The panel of passes needs their times, that of the ring something that uses it. Lines of source files are told
+    where the files can be read.
     """
     title = escape(f"Report of {name}" if name else "Report")
-    panels = [each for each in PANELS if each[0] != "passes" or facts.passes]
+    needed = {"passes": facts.passes, "ring": facts.timeline.links}
+    panels = [each for each in PANELS if needed.get(each[0], True)]
     scripts = "\n".join(map(_resource, _SCRIPTS))
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)
     parts = [

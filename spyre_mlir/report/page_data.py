@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+from spyre_mlir.bundle.geometry import holders, operand_shares, operand_splits
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name
@@ -178,6 +179,7 @@ class _Writer:
             "total": total,
             "groups": found.core_groups,
             "tracks": [list(map(_track, each)) for each in of_groups],
+            "links": [(*each.cores, each.bytes, each.busy_ps) for each in found.links],
         }
 
     def _lx(self, map_: LxMap) -> Json:
@@ -208,9 +210,10 @@ class _Writer:
 def _owners(operation: Operation, number: int) -> str:
     """How an operand is split over the cores, slices x elements of each dim, and how many cores have each part."""
     design, operand = operation.design, operation.design.operands[number]
-    own = [dim for dim in operand.dim_order if operand.scale[dim] == 1 and design.slices[dim] > 1]
-    split = ", ".join(f"{dim} {design.slices[dim]} x {design.shares[dim]}" for dim in own) or "whole"
-    each = operation.cores // prod(design.slices[dim] for dim in own)
+    slices, shares = operand_splits(design, operand), operand_shares(design, operand)
+    own = [dim for dim in operand.dim_order if operand.scale[dim] == 1 and slices[dim] > 1]
+    split = ", ".join(f"{dim} {slices[dim]} x {shares[dim]}" for dim in own) or "whole"
+    each = len(holders(design, operand)) // prod(slices[dim] for dim in own)
     if each == 1:
         return split
     is_result = number == len(design.operands) - 1

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from spyre_mlir.report.lx_map import LxMap, SpilledBuffer, iterations_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
+from spyre_mlir.report.ring_text import ring_text
 from spyre_mlir.simulator.statistics import Statistics
 from spyre_mlir.target.device import device
 from spyre_mlir.timeline.events import PARTS
@@ -190,6 +191,8 @@ def _time(facts: ProgramFacts) -> Iterator[Row]:
     if shares.total:
         parts = Counter({part: getattr(shares, part) for part in PARTS}).most_common()
         yield "time bound by", ", ".join(f"{part} {time / shares.total:.0%}" for part, time in parts)
+    if facts.timeline.links:
+        yield from _wrapped("ring", ring_text(facts))
 
 
 def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iterator[Row]:

@@ -18,6 +18,7 @@ class Barrier(enum.Enum):
     MISMATCH = "core division mismatch"
     ADVANCES = "advances with a tile"
     PINNED = "pinned elsewhere"
+    EVICTED = "evicted"
     NO_READER = "no reader in LX"
     TOO_LARGE = "too large"
     LOST = "lost the competition"

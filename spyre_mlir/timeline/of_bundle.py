@@ -16,17 +16,13 @@ from spyre_mlir.bundle.context import Context, Range, Step, Tree
 from spyre_mlir.bundle.model import Buffer
 from spyre_mlir.cost.model import compute_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.reuse import with_reuse
+from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.device import device
 from spyre_mlir.timeline.events import Job, Load, Repeat
 from spyre_mlir.timeline.of_design import DesignWork
 
 _COPY = "identity"
-
-
-def picoseconds(nanoseconds: float) -> int:
-    """Rounded here, once for each duration, so that all times are exact sums."""
-    return round(1000 * nanoseconds)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from spyre_mlir.bundle.geometry import memory_strides, positions, slice_sizes
 from spyre_mlir.bundle.model import Bundle, Design, Operand
+from spyre_mlir.cost.ring import LinkLoads, reduce_links, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.target.device import device
@@ -54,7 +55,12 @@ class DesignWork:
 
     @functools.cached_property
     def operations(self) -> int:
-        """Operations of all cores, padding included: two per multiply-add, else one per position of the space."""
+        """Operations of all cores, padding included: two per multiply-add, else one per position of the space.
+
+        A relayout has none.
+        """
+        if self._kind is Kind.RELAYOUT:
+            return 0
         labels = list(self.design.sizes)
         varying = [labels.index(label) for label in self._all_dims]
         positions_ = sum(math.prod(sizes[at] for at in varying) for sizes in self.sizes_of_cores)
@@ -72,21 +78,30 @@ class DesignWork:
         return max((each.stick_elements for each, dims in operands if each.stick_dim in dims), default=1)
 
     @functools.cached_property
-    def ring_step(self) -> int:
-        """Cores that a partial sum passes on its way to where the next is added; 0 if no sum is shared.
+    def links(self) -> LinkLoads | None:
+        """What one execution loads the links of the ring with; None if nothing goes over it.
 
-        Negative where the way down the ring is shorter.
+        A partial sum is taken to have as many bytes as a result.
         """
-        slices, cores = self.design.core_slices, self.design.cores
-        reduced = [label for label in self.design.sizes if label in self._reduced]
-        sharing = [
-            core for core in range(cores) if all(slices[core][at] == slices[0][at] for at in self._dims[-1])
-        ]
-        ordered = sorted(sharing, key=lambda core: [slices[core][label] for label in reduced])
-        if self.work.parts == 1 or len(ordered) == 1:
-            return 0
-        way = (ordered[1] - ordered[0]) % device().cores
-        return way if way <= device().cores // 2 else way - device().cores
+        if self.work.relayout is not None:
+            return relayout_traffic(self.work.relayout).links
+        if self.work.parts == 1:
+            return None
+        element_bytes = device().stick_bytes // self.design.operands[-1].stick_elements
+        return reduce_links(self._sharing, self.work.outputs_per_core * element_bytes)
+
+    @property
+    def _sharing(self) -> list[list[int]]:
+        """The cores that add up the same values, by rising reduction slice."""
+        slices, members = self.design.core_slices, dict[tuple[int, ...], list[int]]()
+        kept, reduced = (
+            [label for label in self.design.sizes if label in dims]
+            for dims in (self._dims[-1], self._reduced)
+        )
+        by_part = sorted(range(len(slices)), key=lambda core: [slices[core][label] for label in reduced])
+        for core in by_part:
+            members.setdefault(tuple(slices[core][label] for label in kept), []).append(core)
+        return list(members.values())
 
     # -- dims ------------------------------------------------------------------------------------------
 

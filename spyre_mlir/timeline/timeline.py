@@ -14,10 +14,13 @@ from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.cost.model import compute_ns
+from spyre_mlir.cost.ring import LinkLoads
+from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.timeline.events import Program, Run, Shares, counted, lower, simulate, upper
-from spyre_mlir.timeline.of_bundle import JobBuilder, picoseconds, room_bytes
+from spyre_mlir.timeline.links import LinkUse, link_uses
+from spyre_mlir.timeline.of_bundle import JobBuilder, room_bytes
 from spyre_mlir.timeline.of_design import DesignWork, core_groups, works_of
 
 #: The cores of each group, which do equal work.
@@ -30,7 +33,8 @@ class Execution:
 
     ``source`` is the line that it comes from, empty where the bundle does not know, ``buffers`` are those of its
     operands, the result last. ``operations`` are those of all cores in one run, ``lanes`` those of the vector unit,
-    ``core_ps`` is how long a core of each group computes, ``ring_step`` how far a partial sum goes (``of_design.py``).
+    ``core_ps`` is how long a core of each group computes, ``links`` what one run loads the links of the ring with,
+    None if nothing goes over it.
     Of all runs together, ``shares`` is its part of the program's time, ``alone_ps`` what it takes alone, and
     ``moved_bytes`` what moves, which is less than the plan says where the backend still has what it needs.
     """
@@ -42,7 +46,7 @@ class Execution:
     work: OperationWork
     operations: int
     lanes: int
-    ring_step: int
+    links: LinkLoads | None
     core_ps: tuple[int, ...]
     shares: Shares
     alone_ps: int
@@ -122,6 +126,11 @@ class Timeline:
             total = total.plus(execution.shares)
         return total
 
+    @functools.cached_property
+    def links(self) -> tuple[LinkUse, ...]:
+        """What the links of the ring carry, in each direction; nothing if no operation uses it."""
+        return link_uses((each.links, each.runs) for each in self.executions)
+
     @property
     def bound_by(self) -> str:
         """'memory', 'compute', 'ring' or 'overhead': what most of the time goes into."""
@@ -168,7 +177,7 @@ def _executions(
             work=design.work,
             operations=design.operations,
             lanes=design.lanes,
-            ring_step=design.ring_step,
+            links=design.links,
             core_ps=_core_ps(design, groups),
             shares=run.shares.get(step.position, Shares()),
             alone_ps=alone[step.position],

@@ -111,14 +111,24 @@ class _Writer:
             yield from _rates(event.body_begin, event.memory_end, job.load_bytes - early, job.store_bytes)
 
     def ring(self) -> Iterator[Json]:
+        """What goes over it in each direction, and the rate of the link that carries most of it."""
         for event in self.events:
             execution = self._of(event)
-            track = COUNTERCLOCKWISE if execution.ring_step < 0 else CLOCKWISE
-            told = {
-                "partial sums": execution.work.parts,
-                "elements per core": execution.work.outputs_per_core,
-            }
-            yield from _bar(self.ring_process, track, execution.opcode, event.body_end, event.ring_end, told)
+            for track, most in _busiest(execution):
+                told = {**_carried(execution), "bytes of the busiest link": most}
+                begin, end = event.body_end, event.ring_end
+                yield from _bar(self.ring_process, track, execution.opcode, begin, end, told)
+        for time, up, down in _steps(self._link_rates()):
+            rates = {"clockwise": round(up, 3), "counter-clockwise": round(down, 3)}
+            yield _counter(self.ring_process, "busiest link, GB/s", time, rates)
+
+    def _link_rates(self) -> Iterator[tuple[int, int, float, float]]:
+        """Begin, end, bytes per nanosecond over the busiest link in each direction."""
+        for event in self.events:
+            most = dict(_busiest(self._of(event)))
+            yield from _rates(
+                event.body_end, event.ring_end, most.get(CLOCKWISE, 0), most.get(COUNTERCLOCKWISE, 0)
+            )
 
     def loops(self) -> Iterator[Json]:
         for skip in self.timeline.run.skips:
@@ -190,6 +200,26 @@ def _told(execution: Execution) -> Json:
         "written bytes": work.written_bytes,
         "bound by": execution.bound_by,
     }
+
+
+def _busiest(execution: Execution) -> Iterator[tuple[int, int]]:
+    """The tracks of the ring that an execution uses, and the bytes of the busiest link in that direction."""
+    if execution.links is None:
+        return
+    for track, loads in (
+        (CLOCKWISE, execution.links.clockwise),
+        (COUNTERCLOCKWISE, execution.links.counterclockwise),
+    ):
+        if max(loads):
+            yield track, max(loads)
+
+
+def _carried(execution: Execution) -> Json:
+    """What goes over the ring: a buffer to other cores, or partial sums."""
+    work = execution.work
+    if work.relayout is not None:
+        return {"relayout of": execution.buffers[0]}
+    return {"partial sums": work.parts, "elements per core": work.outputs_per_core}
 
 
 def _named(process: int, name: str, tracks: dict[int, str]) -> Iterator[Json]:

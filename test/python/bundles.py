@@ -321,4 +321,5 @@ GOOD = {
     "reduction": reduction_bundle,
     "loop": loop_bundle,
     "accumulator": accumulating_bundle,
+    "relayout": relayout_bundle,
 }

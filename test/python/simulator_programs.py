@@ -9,6 +9,7 @@ run(program.bundle(), {"x": ...})
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -28,6 +29,7 @@ from spyre_mlir.bundle.model import (
     Design,
     Execute,
     Extract,
+    Held,
     IndexConstant,
     Manifest,
     Operand,
@@ -36,6 +38,7 @@ from spyre_mlir.bundle.model import (
     Transfer,
 )
 from spyre_mlir.simulator import SimulationError, run
+from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS, constant_bits
 
 FP16 = "SEN169_FP16"
@@ -126,7 +129,7 @@ class Tensor:
             host_dtype=self.host_dtype or HOST_DTYPES[self.data_format],
             host_shape=tuple(self.sizes.values()),
             data_format=self.data_format,
-            device_size=(self.bytes // FORMATS[self.data_format].bytes,),
+            device_size=(self.bytes // device().stick_bytes, self.lanes),
             bytes=self.bytes,
             transfer=self.transfer(),
             fill=self.fill,
@@ -159,7 +162,10 @@ class Program:
         masks: tuple[str, ...] = (),
         mask_value: float = 0.0,
         constants: dict[str, float] | None = None,
+        copies: int = 1,
+        held: Held | None = None,
     ) -> Design:
+        """Adds an operation. ``copies`` are cores for each part of the result, ``held`` is of its first operand."""
         tensors = [self.tensors[name] for name in names]
         valid = {label: size for tensor in tensors for label, size in tensor.sizes.items()}
         valid = {**valid, **{tensor.stick: valid.get(tensor.stick, 1) for tensor in tensors}}
@@ -168,6 +174,8 @@ class Program:
             label: -(-size // lanes.get(label, 1)) * lanes.get(label, 1) for label, size in valid.items()
         }
         splits = splits or {}
+        if copies > 1:
+            sizes, splits = {**sizes, "c": copies}, {**splits, "c": copies}
         form = tensors[0].data_format
         values = {**(constants or {}), **({"mask": mask_value} if masks else {})}
         bits = tuple(Constant(name, form, constant_bits(value, form)) for name, value in values.items())
@@ -190,14 +198,34 @@ class Program:
             mask_constant=len(bits) - 1 if masks else -1,
             constants=bits,
         )
-        return self._add(design, tensors)
+        return self._add(design, tensors, held)
 
-    def _add(self, design: Design, tensors: list[Tensor]) -> Design:
+    def relayout(
+        self,
+        source: str,
+        target: str,
+        written: Design,
+        splits: dict[str, int],
+        copies: int = 1,
+        cores: Collection[int] = range(32),
+    ) -> Design:
+        """A shuffle of what ``cores`` have of the result of ``written`` to new slices, each on ``copies`` cores."""
+        labels = self.tensors[source].sizes
+        own = [{label: each[label] for label in labels} for each in written.core_slices]
+        parts = [
+            own[core] if core in cores and core < len(own) else None
+            for core in range(copies * prod(splits.values()))
+        ]
+        held = Held({label: written.slices[label] for label in labels}, tuple(parts))
+        return self.op("shuffle", source, target, splits=splits, copies=copies, held=held)
+
+    def _add(self, design: Design, tensors: list[Tensor], held: Held | None) -> Design:
         operands, symbols, values = [], [], []
         for k, tensor in enumerate(tensors):
             role = OUTPUT if k == len(tensors) - 1 else INPUT
             if tensor.lx is not None:
-                operands.append(tensor.operand(role, design.sizes, (tensor.lx,) * design.cores))
+                operand = tensor.operand(role, design.sizes, (tensor.lx,) * design.cores)
+                operands.append(replace(operand, held=None if k else held))
                 self.lx_bytes[tensor.name] = lx_bytes(design, operands[-1])
                 continue
             start = tuple(-self._symbols - core - 1 for core in range(design.cores))

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from programs import Apply, LlamaBlock, Program, SwiGlu, rotary_tables
+from programs import FLOOR, Apply, LlamaBlock, Program, SwiGlu, rotary_tables
 from torch import Tensor, nn
+
+import spyre_mlir
 
 Shape = tuple[int, ...]
 
@@ -63,6 +65,20 @@ def program(name: str, sizes: Sizes, *, weights: bool = True) -> Program:
         _fill(module, fill)
     inputs = tuple(fill(torch.empty(shape, device="meta"), 1.0) for shape in shapes)
     return model.eval(), inputs
+
+
+def floor(name: str) -> float:
+    """The part of the largest value that a result may be off; attention over many keys rounds its sums in tiles."""
+    return 3e-3 if name in ("attention_4096", "decode_4096") else FLOOR
+
+
+def check_traffic(made: spyre_mlir.Program) -> None:
+    """Assert that the last run of a program moved what was planned, operation by operation."""
+    assert made.last_run is not None
+    found = made.last_run.statistics.executes
+    simulated = [(found[at].read_bytes, found[at].write_bytes) for at in range(len(found))]
+    planned = [(each.read_bytes, each.written_bytes) for each in made.timeline().executions]
+    assert simulated == planned
 
 
 #: A tensor of numbers that stands for one without, and the standard deviation that it shall have.

@@ -35,7 +35,7 @@ ALLOWED = {
     "reference": BINDINGS,
     "export": {*IR, "bundle"},
     "plans": {"bundle", "tiling"},
-    "passes": {*IR, "bundle", "reference", "export", "plans"},
+    "passes": {*IR, "bundle", "reference", "export", "plans", "timeline"},
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
     "timeline": {"target", "bundle", "cost", "division"},

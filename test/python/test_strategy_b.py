@@ -188,6 +188,24 @@ def test_the_seeds_score_what_planning_reports(name: str, cores: int):
     assert found.before == planned(seeds(name, cores))
 
 
+def test_the_seeds_score_what_planning_reports_of_loops():
+    """An operation in a loop moves its bytes in every iteration."""
+
+    def chain(x, y):
+        return torch.exp(x + y) * y
+
+    inputs = (torch.zeros(1024, 512).half(),) * 2
+    module = import_torch(Apply(chain).half(), inputs, context=context()).module
+    pipeline = SpyrePipeline(sencores=8, co_optimizing_lx_planning=False, lx_frac_avail=0.99)
+    run_pipeline(module, pipeline.pipeline("divided"))
+    assert "scf.for" in str(module)
+    (func,) = functions(module.operation)
+    found = CoOptimizeStrategyB(lx_frac_avail=0.99).search(Usage(func))
+    (plan,) = remarks_of(module, "scratchpad-planning{lx-frac-avail=0.99}").of_kind("plan")
+    assert found.before == plan.after
+    assert found.leaves > 1
+
+
 @pytest.mark.parametrize(("name", "cores"), SMALL)
 def test_the_best_of_all_combinations(name: str, cores: int):
     """Each leaf written into the program and planned by the pass: the first with the fewest bytes is taken."""
@@ -231,6 +249,18 @@ def test_an_unknown_solver_is_an_error():
     module = ir.Module.parse(seeds("softmax of 512 x 1024", 16), context())
     with pytest.raises(CompileError, match="There is no solver 'best'"):
         run_pipeline(module, "co-optimize-strategy-b{layout-solver=best}")
+
+
+def test_the_pipeline_has_one_of_two_ways(monkeypatch: pytest.MonkeyPatch):
+    """CO_OPTIMIZING_LX_PLANNING turns both off."""
+
+    def named(**options) -> bool:
+        return "co-optimize-strategy-b" in str(SpyrePipeline(**options).pipeline())
+
+    assert named(co_optimizer="strategy-b") and not named()
+    assert not named(co_optimizer="strategy-b", lx_planning=False)
+    monkeypatch.setenv("CO_OPTIMIZING_LX_PLANNING", "0")
+    assert not named(co_optimizer="strategy-b")
 
 
 def test_a_count_as_long_as_the_program():

@@ -13,6 +13,7 @@ from test_programs import compiled, imported, on_all_cores, ran
 import spyre_mlir
 from spyre_mlir.bundle.context import Context
 from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.cost.ring import LinkLoads, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.dialects import context
 from spyre_mlir.export import export
@@ -67,7 +68,9 @@ def both(name: str, cores: int, uneven: bool) -> list[tuple[OperationWork, Opera
     spaces = []
     for each in usage.ops:
         in_lx = frozenset(at for at, value in enumerate(each.values) if is_in_lx(usage.root(value)))
-        spaces.append(operation_work(each.opcode, each.space, each.division, in_lx))
+        spaces.append(
+            operation_work(each.opcode, each.space, each.division, in_lx, usage.relayout(each))
+        )
     run_pipeline(module, "convert-sdsc-to-sdscbundle")
     steps = Context(export(module)[0], 0).steps
     return [(one, DesignWork(step.design).work) for one, step in zip(spaces, steps, strict=True)]
@@ -76,11 +79,17 @@ def both(name: str, cores: int, uneven: bool) -> list[tuple[OperationWork, Opera
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_design_has_the_work_of_its_space(name, cores, uneven):
-    """All facts but runs in LX, where nothing moves, and those over padded rows, which a design knows to be there."""
+    """All facts but runs in LX, where nothing moves, and those over padded rows, which a design knows to be there.
+
+    Of a relayout the traffic: a design has its own numbers for dims.
+    """
     for of_space, of_design in both(name, cores, uneven):
         pairs = zip(of_space.operands, of_design.operands, strict=True)
         assert all(one.run_bytes <= other.run_bytes for one, other in pairs if not one.in_lx)
         assert _without_runs(of_design) == _without_runs(of_space)
+        relayouts = [each.relayout for each in (of_space, of_design) if each.relayout is not None]
+        assert len({relayout_traffic(each) for each in relayouts}) == bool(relayouts)
+        assert len(relayouts) == 2 * (of_space.opcode == "shuffle")
 
 
 def test_runs_are_those_of_the_space():
@@ -93,7 +102,7 @@ def test_runs_are_those_of_the_space():
 
 def _without_runs(work: OperationWork) -> OperationWork:
     operands = tuple(dataclasses.replace(each, run_bytes=0) for each in work.operands)
-    return dataclasses.replace(work, operands=operands)
+    return dataclasses.replace(work, operands=operands, relayout=None)
 
 
 def divided(opcode: str, *sizes: dict[str, int], **splits: int) -> DesignWork:
@@ -147,8 +156,12 @@ def test_partial_sums_go_the_shorter_way():
         divided("sumnonstick", sizes, {"out": 256}, mb=2, out=4)
         for sizes in ({"mb": 64, "out": 256}, {"out": 256, "mb": 64})
     )
-    assert (near.ring_step, far.ring_step) == (1, 4) and near.work.parts == 2
+    sums, idle = 64 * 2, [0] * 32  # bytes of one part
+    assert near.work.parts == 2 and near.links == LinkLoads((*[sums, 0] * 4, *idle[8:]), tuple(idle))
+    assert far.links == LinkLoads(
+        (sums, *[2 * sums, 3 * sums, 4 * sums], 3 * sums, 2 * sums, sums, *idle[7:]), tuple(idle)
+    )
     design = near.design
     turned = dataclasses.replace(design, core_slices=tuple(reversed(design.core_slices)))
-    assert DesignWork(turned).ring_step == -1
-    assert divided("abs", {"mb": 8, "out": 64}, {"mb": 8, "out": 64}, mb=4).ring_step == 0
+    assert DesignWork(turned).links == LinkLoads(tuple(idle), near.links.clockwise)
+    assert divided("abs", {"mb": 8, "out": 64}, {"mb": 8, "out": 64}, mb=4).links is None

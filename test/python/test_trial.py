@@ -8,8 +8,9 @@ import spyre_mlir
 from spyre_mlir.dialects import context
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._tile_nests import Nests, Tiled
-from spyre_mlir.passes._trial import Price, Trials
+from spyre_mlir.passes._trial import Trials
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.tiling import TiledLoop
 

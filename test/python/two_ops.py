@@ -248,9 +248,9 @@ class TwoOps:
     chains: tuple[str, ...]
 
 
-#: Name -> producer and what makes it: each device operation, in each of its formats.
+#: Name -> producer and what makes it: each device operation but the relayout, which planning alone makes.
 OPERATIONS: dict[str, tuple[DeviceOp, Maker]] = {
-    **{name: (op, _MAKERS[op.kind]) for name, op in DEVICE_OPS.items()},
+    **{name: (op, _MAKERS[op.kind]) for name, op in DEVICE_OPS.items() if op.kind is not Kind.RELAYOUT},
     "clone": (DEVICE_OPS["identity"], _clone),
 }
 NAMES = (*OPERATIONS, *VIEWED)

@@ -1,0 +1,25 @@
+"""How long a divided function takes once the rest of the pipeline has planned it, by the timeline of its bundle."""
+
+from __future__ import annotations
+
+from spyre_mlir.export import export
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes import find
+from spyre_mlir.remarks import Remarks
+from spyre_mlir.timeline import timeline
+
+#: What follows the division of work, each with how much of LX the backend keeps.
+_PLANNING = ("sink-restickify", "clone-outputs", "clone-inputs", "scratchpad-planning")
+_LOWERING = ("place-in-hbm", "convert-sdsc-to-sdscbundle")
+
+
+def predicted_ns(module: ir.Operation, lx_frac_avail: float) -> float:
+    """Predicted nanoseconds of a module with one function, which becomes a bundle."""
+    with Remarks().collecting():
+        for name in (*_PLANNING, *_LOWERING):
+            found = find(name)
+            assert found is not None
+            options = {"lx_frac_avail": lx_frac_avail} if name in _PLANNING else {}
+            found(**options).run(module)
+        bundle, _ = export(module)
+    return timeline(bundle, lx_frac_avail).total_ns

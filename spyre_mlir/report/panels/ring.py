@@ -1,0 +1,58 @@
+"""How busy each link of the ring is, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from spyre_mlir.report.html import WIDTH, figure
+from spyre_mlir.report.program_facts import ProgramFacts
+from spyre_mlir.report.ring_text import link_text, ring_text
+from spyre_mlir.report.svg import Page
+from spyre_mlir.timeline.links import LinkUse, busiest
+
+#: Pixels: names of rows, top of the first row, height of a row and of the cores between both.
+_LEFT, _TOP, _HEIGHT, _CORES = 150, 4, 22, 20
+
+#: From a link that carries nothing to the busiest one.
+_PALE, _DARK = (255, 255, 255), (8, 81, 156)
+
+
+def panel(facts: ProgramFacts) -> str:
+    """A row of links clockwise, one counter-clockwise, and the cores that they join between them."""
+    uses = facts.timeline.links
+    page = Page()
+    for name, top, row in zip(
+        ("clockwise →", "counter-clockwise ←"),
+        (_TOP, _TOP + _HEIGHT + _CORES),
+        ([use for use in uses if use.clockwise is way] for way in (True, False)),
+        strict=True,
+    ):
+        page.text(_LEFT - 12, top + 15, name, "name", "end")
+        _row(page, facts, row, top, busiest(uses))
+    width = _width(len(uses) // 2)
+    for core in range(len(uses) // 2):
+        page.text(_LEFT + core * width, _TOP + _HEIGHT + 15, str(core), anchor="middle")
+    page.text(WIDTH - 4, _TOP + _HEIGHT + 15, "0", anchor="end")
+    note = (
+        f"<p>{escape(ring_text(facts))}.</p><p>The darker a link between two cores, the longer it is busy with the bytes of"
+        " the program; the darkest is the busiest. What goes to several cores in one direction crosses a link once.</p>"
+    )
+    return note + figure(page, "Links of the ring", walk=True)
+
+
+def _row(page: Page, facts: ProgramFacts, row: Sequence[LinkUse], top: int, most: LinkUse) -> None:
+    width = _width(len(row))
+    for use in row:
+        page.add(f'<g class="item link"><title>{escape(link_text(facts, use))}</title>')
+        page.rectangle("sample", _LEFT + use.link * width, top, width, _HEIGHT, _fill(use.bytes / most.bytes))
+        page.add("</g>")
+
+
+def _width(links: int) -> float:
+    return (WIDTH - 8 - _LEFT) / links
+
+
+def _fill(part: float) -> str:
+    red, green, blue = (round(pale + part * (dark - pale)) for pale, dark in zip(_PALE, _DARK, strict=True))
+    return f"#{red:02x}{green:02x}{blue:02x}"

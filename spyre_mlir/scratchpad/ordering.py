@@ -1,0 +1,145 @@
+"""In which order to do what is independent, so that less is alive at once. No IR.
+
+A buffer is alive from the first to the last of the tasks that touch it, whichever these are. List scheduling takes of
+the tasks whose predecessors are done the one after which the fewest bytes are alive, the first of equal ones; done
+from the end on it gives another order. Neither is best in general (to find the least peak is NP-hard; Sethi, 1975),
+so what an order is worth is told by the planner's own bound (``selection.py``).
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
+from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.selection import select
+
+#: Steps of search for what an order loses.
+_STEPS = 20_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """So many ``steps`` of a program that stay together, and the numbers of the tasks that come before it."""
+
+    after: tuple[int, ...] = ()
+    steps: int = 1
+
+
+def better_order(
+    tasks: Sequence[Task], buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace
+) -> list[int] | None:
+    """The numbers of the tasks in an order that loses less than the given one; None if none is known.
+
+    The uses of ``buffers`` are steps, counted over the tasks in their order. What is lost are the savings of the buffers
+    that do not fit, addresses ignored.
+    """
+    starts = list(itertools.accumulate((task.steps for task in tasks), initial=0))
+    task_of = [at for at, task in enumerate(tasks) for _ in range(task.steps)]
+    able = [each for each in buffers if each.saving > 0 and space.bytes_of(each) <= space.capacity]
+    touched = [(space.bytes_of(each), sorted({task_of[use] for use in each.uses})) for each in able]
+    followers = _reversed([task.after for task in tasks])
+    orders = [
+        list(range(len(tasks))),
+        _scheduled([task.after for task in tasks], touched),
+        _scheduled(followers, touched)[::-1],
+    ]
+    lost = [_lost(_retimed(able, tasks, starts, task_of, order), space) for order in orders]
+    best = min(range(len(orders)), key=lambda at: (lost[at], at))
+    return orders[best] if best else None
+
+
+def _reversed(edges: Sequence[Sequence[int]]) -> list[list[int]]:
+    followers: list[list[int]] = [[] for _ in edges]
+    for at, before in enumerate(edges):
+        for each in before:
+            followers[each].append(at)
+    return followers
+
+
+def _scheduled(before: Sequence[Sequence[int]], touched: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
+    """All tasks, of those that can be done always the one that leaves the fewest bytes.
+
+    A heap holds what each task that can be done adds; entries that are out of date are left in it.
+    """
+    count = len(before)
+    followers, waits = _reversed(before), [len(set(each)) for each in before]
+    of_task: list[list[int]] = [[] for _ in range(count)]
+    added = [0] * count
+    for buffer, (size, users) in enumerate(touched):
+        for task in users:
+            of_task[task].append(buffer)
+            added[task] += size if len(users) > 1 else 0
+    left = [set(users) for _, users in touched]
+    ready = [(added[task], task) for task in range(count) if not waits[task]]
+    heapq.heapify(ready)
+    done = [False] * count
+    order: list[int] = []
+    while ready:
+        bytes_added, task = heapq.heappop(ready)
+        if done[task] or bytes_added != added[task]:
+            continue
+        done[task] = True
+        order.append(task)
+        for buffer in of_task[task]:
+            for other in _count_down(buffer, task, touched, left, added):
+                if not waits[other]:
+                    heapq.heappush(ready, (added[other], other))
+        for other in dict.fromkeys(followers[task]):
+            waits[other] -= 1
+            if not waits[other]:
+                heapq.heappush(ready, (added[other], other))
+    return order
+
+
+def _count_down(
+    buffer: int,
+    task: int,
+    touched: Sequence[tuple[int, Sequence[int]]],
+    left: Sequence[set[int]],
+    added: list[int],
+) -> Sequence[int]:
+    """A task has touched a buffer: what its other tasks add now. Returns those for which that changed."""
+    size, users = touched[buffer]
+    begun = len(left[buffer]) == len(users)
+    left[buffer].discard(task)
+    changed = sorted(left[buffer]) if begun else []
+    for other in changed:
+        added[other] -= size
+    if len(left[buffer]) == 1:
+        (last,) = left[buffer]
+        added[last] -= size
+        changed = [*changed, last]
+    return changed
+
+
+def _retimed(
+    buffers: Sequence[LifetimeBoundBuffer],
+    tasks: Sequence[Task],
+    starts: Sequence[int],
+    task_of: Sequence[int],
+    order: Sequence[int],
+) -> list[LifetimeBoundBuffer]:
+    """The buffers with their uses at the steps of another order."""
+    moved, at = [0] * len(tasks), 0
+    for task in order:
+        moved[task] = at - starts[task]
+        at += tasks[task].steps
+    names = {each.name for each in buffers}
+    return [
+        replace(
+            each,
+            uses=tuple(sorted(use + moved[task_of[use]] for use in each.uses)),
+            in_place_parents=tuple(name for name in each.in_place_parents if name in names),
+        )
+        for each in buffers
+    ]
+
+
+def _lost(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> int:
+    """Bytes of savings that a selection of the buffers loses."""
+    instance = Instance.of(buffers, space)
+    return select(instance, space.capacity, budget=_STEPS).lost

@@ -1,0 +1,162 @@
+// RUN: spyre-opt %s --unroll-windows --split-input-file --verify-diagnostics | filecheck %s
+
+// A convolution is a sum of matmuls, one per position of its kernel, of slices of one transposed input.
+// CHECK-LABEL: func.func @convolution(
+// CHECK-SAME: %[[X:\w+]]: tensor<1x64x8x9xf16>, %[[W:\w+]]: tensor<32x64x1x2xf16>
+// CHECK: %[[T:.*]] = linalg.transpose ins(%[[X]] {{.*}} permutation = [2, 3, 0, 1]
+// CHECK: %[[ZERO:.*]] = linalg.fill ins(%{{.*}} : f32) outs(%{{.*}} : tensor<8x8x1x32xf32>)
+// CHECK: %[[X0:.*]] = tensor.extract_slice %[[T]][0, 0, 0, 0] [8, 8, 1, 64] [1, 1, 1, 1]
+// CHECK: %[[W0:.*]] = tensor.extract_slice %[[W]][0, 0, 0, 0] [32, 64, 1, 1] [1, 1, 1, 1] {{.*}} to tensor<32x64xf16>
+// CHECK: %[[Y0:.*]] = linalg.generic {{.*}}"parallel", "reduction"]} ins(%[[X0]], %[[W0]] {{.*}} outs(%[[ZERO]]
+// CHECK: arith.mulf
+// CHECK: arith.addf
+// CHECK: %[[X1:.*]] = tensor.extract_slice %[[T]][0, 1, 0, 0] [8, 8, 1, 64] [1, 1, 1, 1]
+// CHECK: %[[W1:.*]] = tensor.extract_slice %[[W]][0, 0, 0, 1] [32, 64, 1, 1] [1, 1, 1, 1]
+// CHECK: %[[Y1:.*]] = linalg.generic {{.*}} ins(%[[X1]], %[[W1]] {{.*}} outs(%[[Y0]]
+// CHECK: %[[R:.*]] = linalg.transpose ins(%[[Y1]] {{.*}} permutation = [2, 3, 0, 1]
+// CHECK-NEXT: return %[[R]]
+func.func @convolution(%x: tensor<1x64x8x9xf16>, %w: tensor<32x64x1x2xf16>) -> tensor<1x32x8x8xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x32x8x8xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x32x8x8xf32>) -> tensor<1x32x8x8xf32>
+  // expected-remark@below {{unroll: a window of 1 x 2}}
+  %0 = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x64x8x9xf16>, tensor<32x64x1x2xf16>) outs(%f : tensor<1x32x8x8xf32>) -> tensor<1x32x8x8xf32>
+  return %0 : tensor<1x32x8x8xf32>
+}
+// -----
+// A pad is transposed with what it pads, and goes on to whole steps; dilation moves the slices.
+// CHECK-LABEL: func.func @pad(
+// CHECK: %[[P:.*]] = tensor.pad %{{.*}} low[1, 0, 0] high[3, 0, 0]
+// CHECK: tensor<8x1x64xf16> to tensor<12x1x64xf16>
+// CHECK: tensor.extract_slice %[[P]][0, 0, 0] [4, 1, 64] [2, 1, 1]
+// CHECK: tensor.extract_slice %[[P]][3, 0, 0] [4, 1, 64] [2, 1, 1]
+func.func @pad(%x: tensor<1x64x8xf16>, %w: tensor<32x64x2xf16>) -> tensor<1x32x4xf16> {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<1x32x4xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<1x32x4xf16>) -> tensor<1x32x4xf16>
+  %p = tensor.pad %x low[0, 0, 1] high[0, 0, 2] {
+  ^bb0(%i: index, %j: index, %k: index):
+    tensor.yield %zero : f16
+  } : tensor<1x64x8xf16> to tensor<1x64x11xf16>
+  // expected-remark@below {{unroll: a window of 2}}
+  %2 = linalg.conv_1d_ncw_fcw {strides = dense<2> : tensor<1xi64>, dilations = dense<3> : tensor<1xi64>} ins(%p, %w : tensor<1x64x11xf16>, tensor<32x64x2xf16>) outs(%f : tensor<1x32x4xf16>) -> tensor<1x32x4xf16>
+  return %2 : tensor<1x32x4xf16>
+}
+// -----
+// The images of a batch are rows, one dim with those of the first window.
+// CHECK-LABEL: func.func @batch(
+// CHECK: %[[T:.*]] = linalg.transpose {{.*}} permutation = [2, 0, 3, 1]
+// CHECK: %[[S:.*]] = tensor.extract_slice %[[T]][1, 0, 0, 0] [8, 2, 8, 64] [1, 1, 1, 1]
+// CHECK-NEXT: %[[C:.*]] = tensor.collapse_shape %[[S]] {{\[\[}}0, 1], [2], [3]] : tensor<8x2x8x64xf16> into tensor<16x8x64xf16>
+// CHECK: %[[Y:.*]] = linalg.generic {{.*}}"parallel", "reduction"]} ins(%[[C]],
+// CHECK: %[[R:.*]] = linalg.generic {{.*}} ins(%{{.*}}, %[[Y]] : tensor<16x8x32xf16>, tensor<16x8x32xf16>)
+// CHECK: %[[E:.*]] = tensor.expand_shape %[[R]] {{\[\[}}0, 1], [2], [3]] output_shape [8, 2, 8, 32]
+// CHECK: linalg.transpose ins(%[[E]] {{.*}} permutation = [1, 3, 0, 2]
+func.func @batch(%x: tensor<2x64x9x8xf16>, %w: tensor<32x64x2x1xf16>) -> tensor<2x32x8x8xf16> {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<2x32x8x8xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<2x32x8x8xf16>) -> tensor<2x32x8x8xf16>
+  // expected-remark@below {{unroll: a window of 2 x 1}}
+  %0 = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<2x64x9x8xf16>, tensor<32x64x2x1xf16>) outs(%f : tensor<2x32x8x8xf16>) -> tensor<2x32x8x8xf16>
+  return %0 : tensor<2x32x8x8xf16>
+}
+// -----
+// Rows that do not follow each other are copied before they are one dim.
+// CHECK-LABEL: func.func @batch_in_steps(
+// CHECK: %[[S:.*]] = tensor.extract_slice %{{.*}}[0, 0, 0, 0] [4, 2, 4, 64] [2, 1, 2, 1]
+// CHECK-NEXT: %[[C:.*]] = "sdsc.clone"(%[[S]])
+// CHECK-NEXT: tensor.collapse_shape %[[C]] {{\[\[}}0, 1], [2], [3]]
+func.func @batch_in_steps(%x: tensor<2x64x8x8xf16>, %w: tensor<32x64x1x1xf16>) -> tensor<2x32x4x4xf16> {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<2x32x4x4xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<2x32x4x4xf16>) -> tensor<2x32x4x4xf16>
+  // expected-remark@below {{unroll: a window of 1 x 1}}
+  %0 = linalg.conv_2d_nchw_fchw {strides = dense<2> : tensor<2xi64>} ins(%x, %w : tensor<2x64x8x8xf16>, tensor<32x64x1x1xf16>) outs(%f : tensor<2x32x4x4xf16>) -> tensor<2x32x4x4xf16>
+  return %0 : tensor<2x32x4x4xf16>
+}
+// -----
+// A depthwise convolution has a product per tap, its images stay apart.
+// CHECK-LABEL: func.func @depthwise(
+// CHECK: %[[W0:.*]] = tensor.extract_slice %{{.*}}[0, 0] [64, 1] [1, 1] : tensor<64x2xf16> to tensor<64xf16>
+// CHECK: %[[Y0:.*]] = linalg.generic {{.*}}iterator_types = ["parallel", "parallel", "parallel"]} ins(%{{.*}}, %[[W0]] : tensor<8x2x64xf16>, tensor<64xf16>)
+// CHECK-NEXT: ^bb0(%[[A:\w+]]: f16, %[[B:\w+]]: f16, %{{.*}}: f16):
+// CHECK-NEXT: %[[P:.*]] = arith.mulf %[[A]], %[[B]]
+// CHECK-NEXT: linalg.yield %[[P]]
+// CHECK: linalg.generic {{.*}} outs(%[[Y0]] :
+// CHECK: arith.mulf
+// CHECK-NEXT: arith.addf
+func.func @depthwise(%x: tensor<2x64x9xf16>, %w: tensor<64x2xf16>) -> tensor<2x64x8xf16> {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<2x64x8xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<2x64x8xf16>) -> tensor<2x64x8xf16>
+  // expected-remark@below {{unroll: a window of 2}}
+  %0 = linalg.depthwise_conv_1d_ncw_cw {strides = dense<1> : tensor<1xi64>, dilations = dense<1> : tensor<1xi64>} ins(%x, %w : tensor<2x64x9xf16>, tensor<64x2xf16>) outs(%f : tensor<2x64x8xf16>) -> tensor<2x64x8xf16>
+  return %0 : tensor<2x64x8xf16>
+}
+// -----
+// A pooling combines slices; the operand that says how large its window is has no reader any more.
+// CHECK-LABEL: func.func @pooling(
+// CHECK: %[[Y0:.*]] = linalg.generic {{.*}} ins(%{{.*}} : tensor<4x4x1x64xf16>)
+// CHECK-NEXT: ^bb0(%[[A:\w+]]: f16, %{{.*}}: f16):
+// CHECK-NEXT: linalg.yield %[[A]]
+// CHECK: linalg.generic {{.*}} outs(%[[Y0]] :
+// CHECK: arith.maximumf
+func.func @pooling(%x: tensor<1x64x8x8xf16>) -> tensor<1x64x4x4xf16> {
+  %lowest = arith.constant 0xFC00 : f16
+  %e = tensor.empty() : tensor<1x64x4x4xf16>
+  %k = tensor.empty() : tensor<2x2xf16>
+  %f = linalg.fill ins(%lowest : f16) outs(%e : tensor<1x64x4x4xf16>) -> tensor<1x64x4x4xf16>
+  // expected-remark@below {{unroll: a window of 2 x 2}}
+  %0 = linalg.pooling_nchw_max {strides = dense<2> : tensor<2xi64>} ins(%x, %k : tensor<1x64x8x8xf16>, tensor<2x2xf16>) outs(%f : tensor<1x64x4x4xf16>) -> tensor<1x64x4x4xf16>
+  return %0 : tensor<1x64x4x4xf16>
+}
+// -----
+// What the destination holds, a bias, is added at the end.
+// CHECK-LABEL: func.func @bias(
+// CHECK-SAME: %[[B:\w+]]: tensor<1x32x8xf16>)
+// CHECK: %[[R:.*]] = linalg.transpose
+// CHECK: %[[S:.*]] = linalg.generic {{.*}} ins(%{{.*}}, %[[B]] : tensor<1x32x8xf16>, tensor<1x32x8xf16>)
+// CHECK: return %[[S]]
+func.func @bias(%x: tensor<1x64x9xf16>, %w: tensor<32x64x2xf16>, %b: tensor<1x32x8xf16>) -> tensor<1x32x8xf16> {
+  // expected-remark@below {{unroll: a window of 2}}
+  %0 = linalg.conv_1d_ncw_fcw ins(%x, %w : tensor<1x64x9xf16>, tensor<32x64x2xf16>) outs(%b : tensor<1x32x8xf16>) -> tensor<1x32x8xf16>
+  return %0 : tensor<1x32x8xf16>
+}
+// -----
+// Any structured op with windows is meant, whatever it is called.
+// CHECK-LABEL: func.func @generic(
+// CHECK: tensor.extract_slice %{{.*}}[0] [64] [1] : tensor<66xf16> to tensor<64xf16>
+// CHECK: tensor.extract_slice %{{.*}}[1] [64] [1]
+// CHECK: tensor.extract_slice %{{.*}}[2] [64] [1]
+// CHECK-NOT: d0 + d1
+func.func @generic(%x: tensor<66xf16>, %w: tensor<3xf16>) -> tensor<64xf16> {
+  %one = arith.constant 1.0 : f16
+  %e = tensor.empty() : tensor<64xf16>
+  %f = linalg.fill ins(%one : f16) outs(%e : tensor<64xf16>) -> tensor<64xf16>
+  // expected-remark@below {{unroll: a window of 3}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 + d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x, %w : tensor<66xf16>, tensor<3xf16>) outs(%f : tensor<64xf16>) {
+  ^bb0(%a: f16, %k: f16, %o: f16):
+    %s = arith.addf %a, %k : f16
+    %r = arith.mulf %s, %o : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %0 : tensor<64xf16>
+}
+// -----
+// A matmul has no window.
+// CHECK-LABEL: func.func @matmul(
+// CHECK: linalg.matmul
+func.func @matmul(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
+  %0 = linalg.matmul ins(%x, %x : tensor<64x64xf16>, tensor<64x64xf16>) outs(%x : tensor<64x64xf16>) -> tensor<64x64xf16>
+  return %0 : tensor<64x64xf16>
+}
+// -----
+// Windows of integers: their maxima are no device operation.
+func.func @integers(%x: tensor<1x8x8x1xi32>) -> tensor<1x4x4x1xi32> {
+  %e = tensor.empty() : tensor<1x4x4x1xi32>
+  %k = tensor.empty() : tensor<2x2xi32>
+  // expected-error@below {{the windows of this 'linalg.pooling_nhwc_max' have no device operation; sums, products, minima and maxima have}}
+  %0 = linalg.pooling_nhwc_max {strides = dense<2> : tensor<2xi64>} ins(%x, %k : tensor<1x8x8x1xi32>, tensor<2x2xi32>) outs(%e : tensor<1x4x4x1xi32>) -> tensor<1x4x4x1xi32>
+  return %0 : tensor<1x4x4x1xi32>
+}

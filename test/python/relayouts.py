@@ -1,0 +1,166 @@
+"""Random relayouts, LX memories for them, and what becomes of these memories: stick by stick in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from math import prod
+
+import numpy as np
+
+from spyre_mlir.bundle.model import INPUT, OUTPUT, Design, Held, Operand
+from spyre_mlir.simulator.execute import execute
+from spyre_mlir.simulator.memory import FIRST_BUFFER, NOBODY, POISON, AddressSpace
+from spyre_mlir.simulator.plan import make_plan
+from spyre_mlir.simulator.statistics import ExecuteStatistics
+from spyre_mlir.target.formats import FORMATS, Numerics
+
+STICK_BYTES, CORES = 128, 32
+#: What the tests look at of each LX; all buffers lie inside.
+LX_BYTES = 1 << 18
+
+SOURCE, TARGET, OTHER = FIRST_BUFFER, FIRST_BUFFER + 1, FIRST_BUFFER + 2
+Memories = dict[int, tuple[np.ndarray, np.ndarray]]  # of each core its bytes and, of two bytes each, its tags
+
+
+def _units(design: Design, dim: str) -> int:
+    """Positions of a dim that stay together: sticks or rows."""
+    operand = design.operands[0]
+    if operand.scale[dim] != 1:
+        return 1
+    return design.sizes[dim] // (operand.stick_elements if dim == operand.stick_dim else 1)
+
+
+def _split(rng: random.Random, units: int, most: int) -> int:
+    """A number of slices with something in each."""
+    return rng.choice([n for n in range(1, min(units, most) + 1) if (n - 1) * -(-units // n) < units])
+
+
+def random_relayout(rng: random.Random) -> Design:
+    """A shuffle of up to three dims and a stick, dense or sparse, on up to 32 cores."""
+    form = rng.choice(("SEN169_FP16", "IEEE_FP32", "IEEE_INT32"))
+    lanes, sparse = FORMATS[form].stick_elements, rng.random() < 0.2
+    dims = rng.sample(("mb", "x", "y"), rng.randrange(1, 4))
+    valid = {dim: rng.randrange(1, 5) for dim in dims} | {"out": 1 if sparse else rng.randrange(1, 5 * lanes)}
+    sizes = {dim: size + (rng.random() < 0.1) for dim, size in valid.items()} | {"out": -(-valid["out"] // lanes) * lanes}
+    varying = [*dims, *(() if sparse else ("out",))]
+    units = {dim: sizes[dim] // (lanes if dim == "out" else 1) for dim in varying}
+    wanted, room = {dim: 1 for dim in sizes}, CORES
+    for dim in rng.sample(varying, len(varying)):
+        wanted[dim] = _split(rng, units[dim], room)
+        room //= wanted[dim]
+    wanted["c"] = sizes["c"] = rng.randrange(1, min(room, 5) + 1)
+    owners = [dict(zip(wanted, own, strict=True)) for own in itertools.product(*map(range, wanted.values()))]
+    rng.shuffle(owners)
+    shares = {dim: -(-units[dim] // wanted[dim]) * (sizes[dim] // units[dim]) if dim in units else sizes[dim] for dim in sizes}
+    shares["c"] = 1
+    scale = dict.fromkeys(dims, 1) | {"out": -2 if sparse else 1, "c": -1}
+    fields = {"data_format": form, "memory": "lx", "stick_dim": "out", "stick_elements": lanes, "scale": scale}
+    held = _random_held(rng, units, len(owners))
+    bytes_ = STICK_BYTES * prod(-(-units[dim] // held.slices[dim]) for dim in units)
+    low = rng.randrange(4) * STICK_BYTES
+    starts = [low, low + bytes_ + rng.randrange(4) * STICK_BYTES]
+    operands = [
+        Operand(role, dim_order=tuple(rng.sample([*scale], len(scale))), start=(start,) * len(owners), held=own, **fields)
+        for role, start, own in zip((INPUT, OUTPUT), starts, (held, None), strict=True)
+    ]
+    padding = {dim: sizes[dim] - size for dim, size in valid.items() if sizes[dim] > size and dim in varying}
+    return Design(
+        0, "shuffle", "sfp", form, sizes, wanted, shares, tuple(owners), tuple(operands), padding
+    )  # fmt: skip
+
+
+def _random_held(rng: random.Random, units: dict[str, int], cores: int) -> Held:
+    """Each slice on one core at least; the others hold nothing or what another one holds too."""
+    slices, room = {}, cores
+    for dim in rng.sample([*units], len(units)):
+        slices[dim] = _split(rng, units[dim], room)
+        room //= slices[dim]
+    parts = [dict(zip(slices, own, strict=True)) for own in itertools.product(*map(range, slices.values()))]
+    held = [*parts, *(rng.choice([None, *parts]) for _ in range(cores - len(parts)))]
+    rng.shuffle(held)
+    return Held(slices, tuple(held))
+
+
+def _sticks(design: Design, operand: Operand, slices: dict[str, int], own: dict[str, int]):
+    """Each stick of the slices of a core: its position along the dims that vary, and its address."""
+    dims = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
+    shares = {dim: -(-_units(design, dim) // slices[dim]) for dim in dims}
+    ranges = [range(own[dim] * shares[dim], min((own[dim] + 1) * shares[dim], _units(design, dim))) for dim in dims]
+    for position in itertools.product(*ranges):
+        number, stride = 0, 1
+        for dim, at in zip(dims, position, strict=True):
+            number += (at - own[dim] * shares[dim]) * stride
+            stride *= shares[dim]
+        yield frozenset(zip(dims, position, strict=True)), operand.start[0] + number * STICK_BYTES
+
+
+def _valid_lanes(design: Design, stick: frozenset[tuple[str, int]]) -> int:
+    """How many leading elements of a stick are no padding."""
+    at, operand = dict(stick), design.operands[0]
+    ends = {dim: design.sizes[dim] - design.padding.get(dim, 0) for dim in at}
+    if any(at[dim] >= ends[dim] for dim in at if dim != operand.stick_dim):
+        return 0
+    if operand.stick_dim not in at:
+        return 1
+    lanes = operand.stick_elements
+    return max(0, min(lanes, ends[operand.stick_dim] - at[operand.stick_dim] * lanes))
+
+
+def memories(design: Design, rng: np.random.Generator) -> tuple[AddressSpace, Memories]:
+    """LX of every core with random bits, the source in it, whose padding has random tags; a space and a copy."""
+    space, before = AddressSpace(LX_BYTES), {}
+    source, target = design.operands
+    space.add_buffer("source", "lx", source.start[0], LX_BYTES // 2 - source.start[0])
+    space.add_buffer("target", "lx", target.start[0], LX_BYTES - target.start[0])
+    for core in range(design.cores):
+        memory = space.lx(core)
+        memory.data[:LX_BYTES] = rng.integers(0, 256, LX_BYTES, np.uint8)
+        tags = memory.shadow.view(np.uint16)
+        tags[: LX_BYTES // 2] = rng.choice((NOBODY, POISON, SOURCE, OTHER), LX_BYTES // 2).astype(np.uint16)
+        own = source.held.core_slices[core]
+        for stick, address in _sticks(design, source, source.held.slices, own) if own is not None else ():
+            good = _valid_lanes(design, stick) * (STICK_BYTES // source.stick_elements)
+            tags[address // 2 : (address + good) // 2] = SOURCE
+        before[core] = memory.data[:LX_BYTES].copy(), tags[: LX_BYTES // 2].copy()
+    return space, before
+
+
+def moved(design: Design, space: AddressSpace) -> int:
+    """Runs the relayout; the bytes that it says went over the ring."""
+    statistics = ExecuteStatistics(0, design.filename, design.opcode, design.cores)
+    regions = tuple(space.regions.values())
+    plan = make_plan(design, tuple(region.name for region in regions))
+    execute(plan, regions, {}, space, Numerics("ieee"), statistics)
+    assert (statistics.runs, statistics.read_bytes, statistics.write_bytes) == (1, 0, 0)
+    return statistics.relayout_bytes
+
+
+def oracle(design: Design, before: Memories) -> tuple[Memories, int]:
+    """The memories after a relayout, and the bytes that cores got from others."""
+    source, target = design.operands
+    after = {core: (data.copy(), tags.copy()) for core, (data, tags) in before.items()}
+    places: dict[frozenset, list[tuple[int, int]]] = {}
+    for core, own in enumerate(source.held.core_slices):
+        for stick, address in _sticks(design, source, source.held.slices, own) if own is not None else ():
+            places.setdefault(stick, []).append((core, address))
+    bytes_moved = 0
+    for core, own in enumerate(design.core_slices):
+        for stick, address in _sticks(design, target, design.slices, own):
+            hops = [(min((core - at) % CORES, (at - core) % CORES), at, place) for at, place in places[stick]]
+            _, holder, place = min(hops)
+            bytes_moved += STICK_BYTES * (holder != core)
+            after[core][0][address : address + STICK_BYTES] = before[holder][0][place : place + STICK_BYTES]
+            after[core][1][address // 2 : (address + STICK_BYTES) // 2] = _carried(
+                before[holder][1][place // 2 : (place + STICK_BYTES) // 2], STICK_BYTES // source.stick_elements // 2
+            )
+    return after, bytes_moved
+
+
+def _carried(tags: np.ndarray, width: int) -> list[int]:
+    """The tags of a stick where it comes to: what was not wholly written through the source is poison."""
+    carried = []
+    for begin in range(0, len(tags), width):
+        good = all(tag == SOURCE for tag in tags[begin : begin + width])
+        carried += [TARGET if good else POISON] * width
+    return carried

@@ -1,0 +1,210 @@
+"""Convolutions and poolings from PyTorch to numbers.
+
+Most inputs and weights are small integers, whose sums fp16 holds exactly, whatever the order of the taps: any
+difference from float64 is an element in the wrong place or a lost one.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from programs import check_close
+from torch import Tensor, nn
+
+import spyre_mlir
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.errors import CompileError
+
+
+def whole_numbers(model: nn.Module, *shape: int, seed: int = 0) -> tuple[nn.Module, Tensor]:
+    """The model for inference with weights of -1, 0 and 1, and an input of them."""
+    generator = torch.Generator().manual_seed(seed)
+    for tensor in model.parameters():
+        tensor.data = torch.randint(-1, 2, tensor.shape, generator=generator).float()
+    return model.half().eval(), torch.randint(-1, 2, shape, generator=generator).half()
+
+
+def check_exact(model: nn.Module, x: Tensor, **options) -> spyre_mlir.Program:
+    """Compiles with all checks of the levels, validates, and runs: the numbers are those of float64."""
+    program = spyre_mlir.compile(model, (x,), verify_each=True, **options)
+    assert not (findings := validate(program.bundle)), "\n".join(map(str, findings))
+    result = program(x)
+    with torch.no_grad():
+        exact = model.double()(x.double())
+    model.half()
+    assert exact.abs().max() <= 2048, "the sums are not exact in fp16"
+    assert result.shape == exact.shape
+    wrong = (result.double() != exact).sum().item()
+    assert not wrong, f"{wrong} of {exact.numel()} elements are wrong"
+    return program
+
+
+CASES = {
+    "3x3": (nn.Conv2d(64, 64, 3, padding=1), (1, 64, 7, 9)),
+    "1x1": (nn.Conv2d(64, 32, 1), (1, 64, 5, 7)),
+    "1x1_batch": (nn.Conv2d(64, 65, 1), (3, 64, 5, 7)),
+    "1x1_stride": (nn.Conv2d(64, 32, 1, stride=2, bias=False), (1, 64, 7, 7)),
+    "no_pad": (nn.Conv2d(64, 64, 3, bias=False), (1, 64, 6, 8)),
+    "stride": (nn.Conv2d(64, 64, 3, padding=1, stride=2), (1, 64, 9, 8)),
+    "dilation": (nn.Conv2d(64, 64, 3, padding=2, dilation=2), (1, 64, 7, 8)),
+    "asymmetric": (nn.Conv2d(65, 33, (2, 5), padding=(1, 2), stride=(1, 2)), (1, 65, 6, 11)),
+    "batch": (nn.Conv2d(64, 32, 3, padding=1), (3, 64, 5, 6)),
+    "batch_stride": (nn.Conv2d(64, 32, 3, padding=1, stride=2), (2, 64, 7, 9)),
+    "few_channels": (nn.Conv2d(3, 16, 3, padding=1), (2, 3, 8, 8)),
+    "one_channel": (nn.Conv2d(1, 16, 3, padding=1), (1, 1, 8, 8)),
+    "one_output": (nn.Conv2d(64, 1, 3, padding=1), (1, 64, 6, 6)),
+    "groups_of_64": (nn.Conv2d(128, 128, 3, padding=1, groups=2), (1, 128, 5, 6)),
+    "groups_of_16": (nn.Conv2d(64, 32, 3, padding=1, groups=4), (2, 64, 5, 6)),
+    "depthwise": (nn.Conv2d(96, 96, 3, padding=1, groups=96), (1, 96, 7, 6)),
+    "depthwise_batch_stride": (nn.Conv2d(64, 64, 3, padding=1, stride=2, groups=64), (2, 64, 7, 7)),
+    "depthwise_multiplier": (nn.Conv2d(64, 128, 3, padding=1, groups=64), (1, 64, 5, 5)),
+    "1d": (nn.Conv1d(64, 64, 5, padding=2), (2, 64, 33)),
+    "1d_causal_depthwise": (nn.Conv1d(64, 64, 4, padding=3, groups=64), (1, 64, 17)),
+    "3d": (nn.Conv3d(64, 32, (2, 3, 1)), (2, 64, 4, 5, 6)),
+    "max_pool": (nn.MaxPool2d(3, stride=2, padding=1), (2, 64, 9, 9)),
+    "max_pool_2": (nn.MaxPool2d(2), (1, 65, 8, 8)),
+    "avg_pool_2": (nn.AvgPool2d(2), (1, 64, 8, 8)),
+    "avg_pool_global": (nn.AdaptiveAvgPool2d(1), (2, 64, 4, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_convolutions_are_exact(name):
+    """Strides, padding, dilation, groups, batches; one, two and three dims; poolings."""
+    model, shape = CASES[name]
+    check_exact(*whole_numbers(model, *shape), sencores=4)
+
+
+@pytest.mark.parametrize("cores", (1, 32))
+@pytest.mark.parametrize("name", ("3x3", "stride", "batch", "groups_of_64", "depthwise", "max_pool"))
+def test_any_number_of_cores(name, cores):
+    """One core, and all of them."""
+    model, shape = CASES[name]
+    check_exact(*whole_numbers(model, *shape), sencores=cores)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_convolutions_are_exact(seed):
+    """Any kernel, stride, dilation, padding, groups and batch."""
+    rng = random.Random(seed)
+    groups = rng.choice((1, 1, 2, 4))
+    kernel = (rng.randint(1, 4), rng.randint(1, 4))
+    dilation = (rng.randint(1, 2), rng.randint(1, 2))
+    model = nn.Conv2d(
+        groups * rng.choice((1, 3, 16, 64, 65)),
+        groups * rng.choice((1, 2, 32, 64)),
+        kernel,
+        stride=(rng.randint(1, 3), rng.randint(1, 3)),
+        padding=(rng.randint(0, kernel[0]), rng.randint(0, kernel[1])),
+        dilation=dilation,
+        groups=groups,
+        bias=rng.random() < 0.5,
+    )
+    least = [step * (size - 1) + 1 for step, size in zip(dilation, kernel, strict=True)]
+    shape = (rng.randint(1, 3), model.in_channels, *(size + rng.randint(0, 7) for size in least))
+    check_exact(*whole_numbers(model, *shape, seed=seed), sencores=rng.choice((1, 3, 8, 32)))
+
+
+class Residual(nn.Module):
+    """Two 3x3 convolutions with norms, and a sum with their input: the block of a ResNet."""
+
+    def __init__(self, channels: int, outputs: int, stride: int = 1) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, outputs, 3, stride, padding=1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norms = nn.ModuleList(_norm(outputs) for _ in range(2))
+        same = stride == 1 and channels == outputs
+        self.shortcut = nn.Identity() if same else nn.Conv2d(channels, outputs, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.norms[0](self.first(x)))
+        return torch.relu(self.norms[1](self.second(y)) + self.shortcut(x))
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    """A norm as after training."""
+    norm = nn.BatchNorm2d(channels)
+    for tensor in (norm.running_mean, norm.bias.data):
+        tensor.normal_(0, 0.3)
+    for tensor in (norm.running_var, norm.weight.data):
+        tensor.uniform_(0.5, 1.5)
+    return norm
+
+
+BLOCKS = {
+    "same": (lambda: Residual(64, 64), (1, 64, 12, 12)),
+    "batch": (lambda: Residual(64, 64), (2, 64, 7, 7)),
+    "down": (lambda: Residual(64, 128, stride=2), (1, 64, 12, 12)),
+    "stem": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False), _norm(64), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        ),
+        (1, 3, 32, 32),
+    ),
+    "head": (
+        lambda: nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10)),
+        (2, 64, 7, 7),
+    ),
+    "mobile": (
+        lambda: nn.Sequential(
+            nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False), _norm(64), nn.ReLU6(), nn.Conv2d(64, 128, 1)
+        ),
+        (1, 64, 9, 9),
+    ),
+    "average": (lambda: nn.AvgPool2d(3, 2, padding=1), (1, 64, 9, 9)),
+}
+
+
+@pytest.mark.parametrize("cores", (1, 4, 32))
+@pytest.mark.parametrize("name", BLOCKS)
+def test_blocks_are_as_good_as_pytorch(name, cores):
+    """Partial sums that are rounded tap by tap stay within the one tolerance."""
+    torch.manual_seed(0)
+    make, shape = BLOCKS[name]
+    model, x = make().half().eval(), torch.randn(shape).half()
+    program = spyre_mlir.compile(model, (x,), sencores=cores, verify_each=True)
+    check_close(name, program(x), model, (x,))
+
+
+def test_bit_true_numbers():
+    """A block in the device's own format, whose mantissa is a bit shorter."""
+    torch.manual_seed(0)
+    model, x = Residual(64, 64).half().eval(), torch.randn(1, 64, 6, 6).half()
+    program = spyre_mlir.compile(model, (x,), sencores=4, numerics="dl16")
+    check_close("dl16", program(x), model, (x,), floor=4e-3)
+
+
+def test_an_input_is_converted_once():
+    """Nine taps are slices of one padded tensor with its channels in the stick."""
+    model, x = whole_numbers(nn.Conv2d(64, 64, 3, padding=1), 1, 64, 14, 14)
+    program = check_exact(model, x, sencores=32)
+    operations = [each.opcode for each in program.bundle.designs.values()]
+    assert operations.count("ReStickifyOpHBM") == 1
+    conversions = [remark for remark in program.remarks if remark.kind in ("restickify", "copy")]
+    assert len(conversions) == 1
+
+
+def test_a_norm_is_two_operations_on_its_tensor():
+    """Mean and variance fold; what weight and bias add is done per channel."""
+    model = nn.Sequential(_norm(64)).half().eval()
+    program = spyre_mlir.compile(model, (torch.randn(1, 64, 8, 8).half(),), sencores=1)
+    sizes = [max(design.sizes.values()) for design in program.bundle.designs.values()]
+    assert len(sizes) >= 4
+    full = [design for design in program.bundle.designs.values() if 8 in design.sizes.values()]
+    assert sorted(design.opcode for design in full) == ["add", "mul"]
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "message"),
+    [
+        (nn.ConvTranspose2d(64, 32, 3, stride=2), (1, 64, 8, 8), "'linalg.index' has no device operation"),
+        (nn.Conv2d(64, 32, 3, padding=1, padding_mode="reflect"), (1, 64, 8, 8), "has no device operation"),
+    ],
+)
+def test_other_convolutions_are_one_diagnostic(model, shape, message):
+    """What is no window over a padded tensor is refused at its source line."""
+    with pytest.raises(CompileError, match=message) as raised:
+        spyre_mlir.compile(model.half().eval(), (torch.randn(shape).half(),))
+    assert raised.value.location
