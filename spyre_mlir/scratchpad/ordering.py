@@ -34,8 +34,8 @@ def better_order(
 ) -> list[int] | None:
     """The numbers of the tasks in an order that loses less than the given one; None if none is known.
 
-    The uses of ``buffers`` are steps, counted over the tasks in their order. What is lost are the savings of the buffers
-    that do not fit, addresses ignored.
+    The uses of ``buffers`` are steps, counted over the tasks in their order. What is lost are the savings of the
+    buffers that do not fit, addresses ignored.
     """
     starts = list(itertools.accumulate((task.steps for task in tasks), initial=0))
     task_of = [at for at, task in enumerate(tasks) for _ in range(task.steps)]

@@ -42,7 +42,9 @@ def random_relayout(rng: random.Random) -> Design:
     lanes, sparse = FORMATS[form].stick_elements, rng.random() < 0.2
     dims = rng.sample(("mb", "x", "y"), rng.randrange(1, 4))
     valid = {dim: rng.randrange(1, 5) for dim in dims} | {"out": 1 if sparse else rng.randrange(1, 5 * lanes)}
-    sizes = {dim: size + (rng.random() < 0.1) for dim, size in valid.items()} | {"out": -(-valid["out"] // lanes) * lanes}
+    sizes = {dim: size + (rng.random() < 0.1) for dim, size in valid.items()} | {
+        "out": -(-valid["out"] // lanes) * lanes
+    }
     varying = [*dims, *(() if sparse else ("out",))]
     units = {dim: sizes[dim] // (lanes if dim == "out" else 1) for dim in varying}
     wanted, room = {dim: 1 for dim in sizes}, CORES
@@ -52,16 +54,31 @@ def random_relayout(rng: random.Random) -> Design:
     wanted["c"] = sizes["c"] = rng.randrange(1, min(room, 5) + 1)
     owners = [dict(zip(wanted, own, strict=True)) for own in itertools.product(*map(range, wanted.values()))]
     rng.shuffle(owners)
-    shares = {dim: -(-units[dim] // wanted[dim]) * (sizes[dim] // units[dim]) if dim in units else sizes[dim] for dim in sizes}
+    shares = {
+        dim: -(-units[dim] // wanted[dim]) * (sizes[dim] // units[dim]) if dim in units else sizes[dim]
+        for dim in sizes
+    }
     shares["c"] = 1
     scale = dict.fromkeys(dims, 1) | {"out": -2 if sparse else 1, "c": -1}
-    fields = {"data_format": form, "memory": "lx", "stick_dim": "out", "stick_elements": lanes, "scale": scale}
+    fields = {
+        "data_format": form,
+        "memory": "lx",
+        "stick_dim": "out",
+        "stick_elements": lanes,
+        "scale": scale,
+    }
     held = _random_held(rng, units, len(owners))
     bytes_ = STICK_BYTES * prod(-(-units[dim] // held.slices[dim]) for dim in units)
     low = rng.randrange(4) * STICK_BYTES
     starts = [low, low + bytes_ + rng.randrange(4) * STICK_BYTES]
     operands = [
-        Operand(role, dim_order=tuple(rng.sample([*scale], len(scale))), start=(start,) * len(owners), held=own, **fields)
+        Operand(
+            role,
+            dim_order=tuple(rng.sample([*scale], len(scale))),
+            start=(start,) * len(owners),
+            held=own,
+            **fields,
+        )
         for role, start, own in zip((INPUT, OUTPUT), starts, (held, None), strict=True)
     ]
     padding = {dim: sizes[dim] - size for dim, size in valid.items() if sizes[dim] > size and dim in varying}
@@ -86,7 +103,9 @@ def _sticks(design: Design, operand: Operand, slices: dict[str, int], own: dict[
     """Each stick of the slices of a core: its position along the dims that vary, and its address."""
     dims = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
     shares = {dim: -(-_units(design, dim) // slices[dim]) for dim in dims}
-    ranges = [range(own[dim] * shares[dim], min((own[dim] + 1) * shares[dim], _units(design, dim))) for dim in dims]
+    ranges = [
+        range(own[dim] * shares[dim], min((own[dim] + 1) * shares[dim], _units(design, dim))) for dim in dims
+    ]
     for position in itertools.product(*ranges):
         number, stride = 0, 1
         for dim, at in zip(dims, position, strict=True):
@@ -152,7 +171,8 @@ def oracle(design: Design, before: Memories) -> tuple[Memories, int]:
             bytes_moved += STICK_BYTES * (holder != core)
             after[core][0][address : address + STICK_BYTES] = before[holder][0][place : place + STICK_BYTES]
             after[core][1][address // 2 : (address + STICK_BYTES) // 2] = _carried(
-                before[holder][1][place // 2 : (place + STICK_BYTES) // 2], STICK_BYTES // source.stick_elements // 2
+                before[holder][1][place // 2 : (place + STICK_BYTES) // 2],
+                STICK_BYTES // source.stick_elements // 2,
             )
     return after, bytes_moved
 

@@ -2,22 +2,26 @@
 
 import copy
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import bundles
 import jsonschema
 import pytest
+from relayouts import random_relayout
 
 import spyre_mlir.bundle.design_json as design_json
 from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
+from spyre_mlir.bundle.model import Held
 from spyre_mlir.errors import CompileError
 
 OWN_SCHEMA = Path(design_json.__file__).with_name("sdsc.schema.json")
 PUBLIC_SCHEMA = Path(__file__).parents[3] / "shared" / "data" / "sdscbundle-schema.json"
 
 DESIGNS = [design for build in bundles.GOOD.values() for design in build().designs.values()]
+RELAYOUTS = [random_relayout(random.Random(seed)) for seed in range(60)]
 
 
 def _schema(path: Path) -> dict:
@@ -30,6 +34,14 @@ def _schema(path: Path) -> dict:
 def test_round_trip(design):
     text = json.dumps(to_json(design))
     assert from_json(json.loads(text), "file") == design
+
+
+@pytest.mark.parametrize("design", RELAYOUTS, ids=range(60))
+def test_round_trip_of_relayouts(design):
+    """Random ones, whose cores hold other slices, or nothing, of the source."""
+    value = to_json(design)
+    jsonschema.validate(value, _schema(OWN_SCHEMA))
+    assert from_json(json.loads(json.dumps(value)), "file") == design
 
 
 def test_round_trip_of_gaps_in_lx_and_a_debug_handle_without_source():
@@ -78,6 +90,24 @@ def test_folds_multiply_to_the_elements_of_a_core_and_broadcast_dims_to_one():
     assert factors(0, "mb") == [2, 1, 1, 64]
     assert factors(0, "out") == [1, 1, 1, 4, 64]
     assert factors(1, "out") == [1, 1, 1, 1, 1]
+
+
+def test_both_allocations_of_a_relayout_say_which_core_has_which_slice():
+    """Source by rows, of which core 0 has nothing; destination by columns, with the folds of each."""
+    relayout = bundles.relayout_bundle().designs["sdsc_1.json"]
+    held = Held({"mb": 1, "out": 1}, (None, {"mb": 0, "out": 0}))
+    relayout = replace(relayout, operands=(replace(relayout.operands[0], held=held), relayout.operands[1]))
+    value = to_json(relayout)["1_shuffle"]
+    source, target = (node["coordinates_"] for node in value["dscs_"][0]["shuffle"]["scheduleTree_"])
+    assert source["coreIdToWkSlice_"] == {"1": {"mb": 0, "out": 0}}
+    assert target["coreIdToWkSlice_"] == {"0": {"mb": 0, "out": 0}, "1": {"mb": 0, "out": 1}}
+    assert value["coreIdToWkSlice_"] == target["coreIdToWkSlice_"]
+
+    def factors(coordinates, dim):
+        return [fold["factor_"] for fold in coordinates["coordInfo"][dim]["folds"]["dim_prop_attr"]]
+
+    assert (factors(source, "mb"), factors(source, "out")) == ([1, 1, 1, 128], [1, 1, 1, 4, 64])
+    assert (factors(target, "mb"), factors(target, "out")) == ([1, 1, 1, 128], [2, 1, 1, 2, 64])
 
 
 def test_last_slice_may_be_smaller():
@@ -137,6 +167,40 @@ def test_damaged_json_is_refused_with_file_and_field(damage):
     with pytest.raises(CompileError, match=message) as caught:
         from_json(value, "sdsc_0.json")
     assert caught.value.location == "sdsc_0.json"
+
+
+RELAYOUT_DAMAGES = {
+    "a core that is none": (
+        lambda c: c["coreIdToWkSlice_"].update({"7": {"mb": 0}}),
+        r"coreIdToWkSlice_\.7 is not part",
+    ),
+    "no slice of a dim": (
+        lambda c: c["coreIdToWkSlice_"]["1"].pop("mb"),
+        r"coreIdToWkSlice_\.1 has no member 'mb'",
+    ),
+    "another share": (
+        lambda c: c["coordInfo"]["mb"]["folds"]["dim_prop_func"][0]["Affine"].update(alpha_=32),
+        r"alpha_ must be 64 but is 32",
+    ),
+    "no slices": (
+        lambda c: c["coordInfo"]["mb"]["folds"]["dim_prop_attr"][0].update(factor_=0),
+        r"factor_ must be at least 1",
+    ),
+    "no folds": (
+        lambda c: c["coordInfo"]["mb"]["folds"].update(dim_prop_attr=[]),
+        "dim_prop_attr must begin with the fold over the cores",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", RELAYOUT_DAMAGES)
+def test_a_damaged_source_of_a_relayout_is_refused(damage):
+    value = to_json(bundles.relayout_bundle().designs["sdsc_1.json"])
+    change, message = RELAYOUT_DAMAGES[damage]
+    change(value["1_shuffle"]["dscs_"][0]["shuffle"]["scheduleTree_"][0]["coordinates_"])
+    with pytest.raises(CompileError, match=message) as caught:
+        from_json(value, "sdsc_1.json")
+    assert caught.value.location == "sdsc_1.json"
 
 
 @pytest.mark.parametrize("build", bundles.GOOD.values(), ids=bundles.GOOD)
