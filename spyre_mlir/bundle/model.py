@@ -12,7 +12,9 @@ extent of a dim is ``size + gap`` (elements) for scale 1, and 1 for scale -1 (br
 stick, the stride in elements of the first dim is E, and that of each next dim is the stride of the dim
 before it times its memory extent (for the stick dim: its extent / E).
 
-In LX an operand holds only this core's slice, so sizes there are the per-core sizes.
+In LX an operand holds only this core's slice, so sizes there are the per-core sizes. Those of the source of a
+``shuffle`` are of its own slices (``Operand.held``): the cores take from it what the slices of the design say. A dim
+that no operand has counts cores that get the same.
 """
 
 from __future__ import annotations

@@ -54,11 +54,13 @@ class LinkLoads:
 class RelayoutTraffic:
     """What a relayout moves.
 
-    ``bytes_per_core`` are those of a core's source part, ``runs_per_core`` the contiguous runs that the busiest core
-    takes, those from itself included, ``split`` the most cores that one core takes from.
+    ``moved_bytes`` are those that cores get from others, once for each core, ``bytes_per_core`` those of a core's
+    source part, ``runs_per_core`` the contiguous runs that the busiest core takes, ``split`` the most cores that one
+    core takes from; the core itself is one of them in both.
     """
 
     links: LinkLoads
+    moved_bytes: int
     bytes_per_core: int
     runs_per_core: int
     split: int
@@ -109,9 +111,11 @@ def relayout_traffic(relayout: Relayout) -> RelayoutTraffic:
         raise ValueError(f"A ring of {nodes} nodes has no place for {cores} cores.")
     sticks, runs = _pieces(relayout)
     taken = _nearest(_parts(source.owners, nodes), sticks > 0)
+    moved = np.where(taken, sticks * device().stick_bytes, 0)
     shares = shares_of(relayout.units, source.splits)
     return RelayoutTraffic(
-        _loads(np.where(taken, sticks * device().stick_bytes, 0), _parts(target.owners, nodes)),
+        _loads(moved, _parts(target.owners, nodes)),
+        moved_bytes=int(moved.sum() - moved.trace()),
         bytes_per_core=math.prod(shares) * device().stick_bytes,
         runs_per_core=int((runs * taken).sum(axis=0).max()),
         split=int(taken.sum(axis=0).max()),

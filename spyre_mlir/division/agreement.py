@@ -29,6 +29,7 @@ from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.homes import Home, homes_of
+from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division.variants import Shared, Variant, Work, left_view, read_view, variants_of
 from spyre_mlir.layout.elimination import Sum
 from spyre_mlir.layout.space import Space
@@ -126,11 +127,11 @@ class _Problem:
             own = _own_table(work.opcode, work.space, work.executions, self.variants[at], self.untouched[at])
             total.add((at,), _weighted(own[:, : sizes[at]], weights[at]))
         for number, (buffer, homes) in enumerate(zip(self.buffers, self.homes, strict=True)):
-            for at, operand in buffer.accesses:
-                writes = not buffer.given and operand == len(self.works[at].space.views) - 1
-                table = _access_table(
-                    self.works[at], operand, writes, self.variants[at], homes, self.untouched[at]
+            for position, (at, operand) in enumerate(buffer.accesses):
+                access = _Access(
+                    self.works[at], operand, self._writes(buffer, at, operand), buffer.share(position)
                 )
+                table = _access_table(access, self.variants[at], homes, self.untouched[at])
                 total.add((at, works + number), _weighted(table[:, : sizes[at]], weights[at]))
             at, operand = buffer.accesses[0]
             first = self.works[at], operand, self.variants[at][0].division
@@ -153,8 +154,26 @@ class _Problem:
             at, operand = buffer.accesses[0]
             division = self.variants[at][states[at]].division
             costs = _home_costs(self.works[at], operand, division, buffer.copies, homes)
-            spent.append(costs[states[len(self.works) + number]])
+            state = states[len(self.works) + number]
+            spent.append(costs[state])
+            if state < len(homes):
+                spent.append(homes[state].relayout_ns * self._relayouts(buffer, homes[state], states))
         return _Choice(states, math.fsum(spent))
+
+    def _relayouts(self, buffer: Shared, home: Home, states: tuple[int, ...]) -> int:
+        """How many relayouts of a buffer run: one of each value that a reader wants so."""
+        wanted = {
+            buffer.value(position)
+            for position, (at, operand) in enumerate(buffer.accesses)
+            if not self._writes(buffer, at, operand) and home.relays(self._read(at, operand, states))
+        }
+        return sum(runs for _, runs in wanted)
+
+    def _writes(self, buffer: Shared, at: int, operand: int) -> bool:
+        return not buffer.given and operand == len(self.works[at].space.views) - 1
+
+    def _read(self, at: int, operand: int, states: tuple[int, ...]) -> CoreView | None:
+        return read_view(self.works[at], operand, self.variants[at][states[at]])
 
     def _done(self, states: tuple[int, ...]) -> list[OperationWork]:
         """What each operation does, with the operands in LX that are there."""
@@ -164,9 +183,8 @@ class _Problem:
             if state == len(homes):
                 continue
             for at, operand in buffer.accesses:
-                writes = not buffer.given and operand == len(self.works[at].space.views) - 1
-                view = read_view(self.works[at], operand, self.variants[at][states[at]])
-                if writes or homes[state].serves(view):
+                view = self._read(at, operand, states)
+                if self._writes(buffer, at, operand) or homes[state].serves(view):
                     in_lx[at].add(operand)
         return [
             operation_work(work.opcode, work.space, some[states[at]].division, frozenset(in_lx[at]))
@@ -198,45 +216,52 @@ def _own_table(
     return executions * table
 
 
+@dataclass(frozen=True)
+class _Access:
+    """An operand of a work that is written or read, which pays for so many relayouts."""
+
+    work: Work
+    operand: int
+    writes: bool
+    relayouts: float
+
+
 @functools.lru_cache(maxsize=1 << 13)
 def _access_table(
-    work: Work,
-    operand: int,
-    writes: bool,
-    variants: tuple[Variant, ...],
-    homes: tuple[Home, ...],
-    untouched: tuple[int, ...],
+    access: _Access, variants: tuple[Variant, ...], homes: tuple[Home, ...], untouched: tuple[int, ...]
 ) -> Table:
-    """[3, variants, homes + 1]: nothing where they agree, else what device memory costs, or impossible."""
+    """[3, variants, homes + 1]: nothing, or a relayout, where they agree; else device memory, or impossible."""
+    work, operand = access.work, access.operand
     table = np.zeros((3, len(variants), len(homes) + 1))
     for row, variant in enumerate(variants):
         done = operation_work(work.opcode, work.space, variant.division)
         moved = device().hbm_access_ns, 0.0, least_stream_ns(done, operand, untouched)
         there = np.array(moved) * work.executions
         table[:, row, -1] = there
-        view = left_view(work, variant) if writes else read_view(work, operand, variant)
+        view = left_view(work, variant) if access.writes else read_view(work, operand, variant)
         for column, home in enumerate(homes):
-            if home.view == view if writes else home.serves(view):
+            if home.view == view if access.writes else home.serves(view):
+                table[0, row, column] = access.relayouts * home.relayout_ns * home.relays(view)
                 continue
-            table[:, row, column] = there if home.copied and not writes else (math.inf, 0.0, 0.0)
+            table[:, row, column] = there if home.copied and not access.writes else (math.inf, 0.0, 0.0)
     return table
 
 
 def _home_costs(
     work: Work, operand: int, division: Division, copies: int, homes: Sequence[Home]
 ) -> list[float]:
-    """What copies of a buffer cost in each home, those over the ring and those to or from device memory."""
+    """What copies of a buffer to or from device memory cost in each home."""
     return [copies * _copies_ns(work, operand, division, home) for home in homes] + [0.0]
 
 
 def _copies_ns(work: Work, operand: int, division: Division, home: Home) -> float:
     if not home.copied:
-        return home.relayout_ns
+        return 0.0
     touched = operation_work(work.opcode, work.space, division).operands[operand]
     cores = len(home.view.regions)
     moved = replace(touched, core_bytes=touched.bytes // cores)
     stream = transfer_ns(moved, cores, device().one_way_bytes_per_ns)
-    return home.relayout_ns + device().hbm_access_ns + stream
+    return device().hbm_access_ns + stream
 
 
 def _weighted(table: Table, weight: float) -> Table:

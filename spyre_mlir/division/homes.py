@@ -30,9 +30,15 @@ class Home:
 
     def serves(self, view: CoreView | None) -> bool:
         """Whether cores that want this view find it on chip."""
-        return view is not None and any(
-            have is not None and mismatch(have, view) is None for have in (self.view, self.relaid)
-        )
+        return _finds(self.view, view) or _finds(self.relaid, view)
+
+    def relays(self, view: CoreView | None) -> bool:
+        """Whether they find it only where the ring has carried it."""
+        return _finds(self.relaid, view) and not _finds(self.view, view)
+
+
+def _finds(have: CoreView | None, view: CoreView | None) -> bool:
+    return have is not None and view is not None and mismatch(have, view) is None
 
 
 def homes_of(
@@ -48,10 +54,12 @@ def homes_of(
         return tuple(Home(view, copied=True) for view in views if _is_a_copy(buffer, view))
     at, operand = buffer.accesses[0]
     views = _left(works[at], operand, variants[at], capacity)
-    kinds = (True,) if buffer.result else (False, True) if len(buffer.accesses) > 2 else (False,)
+    several = len(buffer.accesses) > 2
+    kinds = (True,) if buffer.result else (False, True) if several else (False,)
     found = [Home(view, copied) for view in views for copied in kinds]
     if relayouts and buffer.space is not None:
-        wanted = _wanted(works, [some[:_RELAID] for some in variants], buffer.accesses[1:], capacity)
+        reads = [(at, operand) for at, operand in buffer.accesses if operand < len(works[at].space.views) - 1]
+        wanted = _wanted(works, [some[:_RELAID] for some in variants], reads, capacity)
         ways = list(_relayouts(buffer.space, views[:_RELAID], wanted))
         found += [Home(*way[:1], copied, *way[1:]) for way in ways for copied in kinds]
     return tuple(found)

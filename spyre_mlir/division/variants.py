@@ -39,7 +39,11 @@ class Shared:
 
     The first access of a buffer writes it, unless it is ``given`` by the host. A buffer can be in device memory
     too, for readers that do not agree and for the host if it is a ``result``: then one copy more moves it, which
-    runs ``copies`` times. ``space`` is that of a copy of the whole buffer; None if the ring cannot copy it.
+    runs ``copies`` times.
+
+    ``space`` is that of a copy of the whole buffer; None if the ring cannot copy it. ``values`` tells of each access
+    which value of the buffer it takes, by a number, and how often a relayout before it would run; values are copied
+    each for itself.
     """
 
     accesses: tuple[tuple[int, int], ...]
@@ -47,6 +51,17 @@ class Shared:
     result: bool = False
     copies: int = 1
     space: Space | None = None
+    values: tuple[tuple[int, int], ...] = ()
+
+    def value(self, at: int) -> tuple[int, int]:
+        """The value that an access takes, and how often a relayout before it would run."""
+        return self.values[at] if self.values else (0, self.copies)
+
+    def share(self, at: int) -> float:
+        """How often an access pays for a relayout of its value if all reads of that share it."""
+        number, runs = self.value(at)
+        reads = range(0 if self.given else 1, len(self.accesses))
+        return runs / max(1, sum(self.value(other)[0] == number for other in reads))
 
 
 @dataclass(frozen=True)

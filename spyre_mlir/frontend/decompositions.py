@@ -195,15 +195,16 @@ def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
 
 
 def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: float, eps: float):
-    """x * scale + shift over dim 1, scale = weight * rsqrt(var + eps), shift = bias - mean * scale.
+    """(x - mean) * rsqrt(var + eps) * weight + bias over dim 1; mean and var are data, so they fold.
 
-    Mean and var are data, so what follows from them alone folds; scale and shift are one number per channel.
+    One scale and one shift per channel would be two operations here and three for them, and the parameters are
+    the caller's, so the host may not fold them: where overhead counts, that is more.
     """
-    scale = torch.rsqrt(var.float() + eps).to(x.dtype)
-    scale = scale if weight is None else scale * weight
-    shift = -mean * scale if bias is None else bias - mean * scale
     shape = [-1, *(1,) * (x.ndim - 2)]
-    result = x * scale.reshape(shape) + shift.reshape(shape)
+    scale = torch.rsqrt(var.float() + eps).to(x.dtype)
+    result = (x - mean.reshape(shape)) * scale.reshape(shape)
+    result = result if weight is None else result * weight.reshape(shape)
+    result = result if bias is None else result + bias.reshape(shape)
     return result, x.new_empty((0,)), x.new_empty((0,))
 
 

@@ -125,6 +125,7 @@ def export(model: Any, example_inputs: Sequence[Any]) -> ExportedProgram:
             program = program.run_decompositions(decomposition_table())
             _check_mutation(program)
             _check_nodes(program)
+            _check_convolutions(program)
             _check_deterministic(program)
             return program
     except CompileError as error:
@@ -154,6 +155,12 @@ def _check_nodes(program: ExportedProgram) -> None:
             _check_static(node, tensor)
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             raise CompileError(f"Control flow by torch's '{node.target}' is not supported.", source_of(node))
+
+
+def _check_convolutions(program: ExportedProgram) -> None:
+    for node in program.graph.nodes:
+        if node.target is torch.ops.aten.convolution.default and node.args[6]:
+            raise CompileError("A transposed convolution is not supported.", source_of(node))
 
 
 def _check_deterministic(program: ExportedProgram) -> None:

@@ -74,6 +74,8 @@ class _Rooms:
 
     def _steps(self, op: ir.Operation) -> None:
         view = self.views[op.operands[0]]
+        if not _has_whole_steps(op, view):
+            op.operands[0] = self._unpadded(op.operands[0], op)
         for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
             if step != 1 and dim != view.lane:
                 op.operands[0] = self._padded(op.operands[0], dim, step, op)
@@ -157,6 +159,8 @@ class _Rooms:
                 op = use.owner.operation
                 if op.name in ("tensor.insert_slice", LOOP, "scf.yield"):
                     return False
+                if op.name == "tensor.extract_slice" and not _has_whole_steps(op, view):
+                    return False
                 if op.name in VIEWS:
                     try:
                         pending.append((op.results[0], self.views.after(op, view)))
@@ -199,6 +203,21 @@ class _Rooms:
             if op.name in VIEWS and op.operands[0] == root and op.results[0] in self.views:
                 self.views[op.results[0]] = self.views.after(op, self.views[root])
                 self._refresh(op.results[0])
+
+
+def _has_whole_steps(op: ir.Operation, view: BufferView) -> bool:
+    """Whether a slice steps over all that lies between two rows of a dim in a whole number of steps.
+
+    That is the room of the dim, which may be more than its size: a design has gaps in whole steps only.
+    """
+    for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
+        own = next((axis.stride for axis in view.axes if axis.dim == dim), None)
+        if step == 1 or dim == view.lane or own is None:
+            continue
+        outer = min((axis.stride for axis in view.axes if axis.stride > own), default=0)
+        if view.shape[dim] % step == 0 and outer % (own * step):
+            return False
+    return True
 
 
 def _in_order(values: tuple[ir.Value, ...], way: Way) -> list[ir.Value]:

@@ -15,12 +15,7 @@ from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._usage import Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import MemorySpace, PlanError
-from spyre_mlir.scratchpad.strategy_b import (
-    CoOptimized,
-    Divisions,
-    Leaf,
-    StrategyBCoOptimizingAllocator,
-)
+from spyre_mlir.scratchpad.strategy_b import CoOptimized, Divisions, Leaf, StrategyBCoOptimizingAllocator
 from spyre_mlir.target.device import device
 
 
@@ -66,11 +61,8 @@ class CoOptimizeStrategyB(Pass):
         allocator = StrategyBCoOptimizingAllocator(self.layout_solver, self.variant_cap, self.leaves)
         space = MemorySpace(rules.capacity, device().lx_alignment_bytes)
         try:
-            return allocator.allocate(
-                [work_of(each) for each in usage.ops],
-                Leaves(usage, rules).leaf,
-                space,
-            )
+            works = [work_of(each) for each in usage.ops]
+            return allocator.allocate(works, Leaves(usage, rules).leaf, space)
         except PlanError as error:
             raise fail(usage.func, f"the scratchpads cannot be planned: {error}") from error
 

@@ -75,7 +75,7 @@ class EvictAndReload(BeforePlanning):
                 func, "no moves", f"{before} without moves of {len(moved)} buffers, {after} with them"
             )
             return
-        text = f"{len(moved)} buffers leave LX or come back: {before} without that, {after} with it"
+        text = f"buffers that leave LX or come back: {len(moved)}; {before} without that, {after} with it"
         self.remark(func, "moves", text, before=before.bytes, after=after.bytes)
         replace_function(func, changed)
 
@@ -108,6 +108,8 @@ class EvictAndReload(BeforePlanning):
             if not any(some.first <= each.position <= some.last for some in residencies)
         ]
         read_instead(source, moving.root, between)
+        if not list(moving.root.uses):
+            op.erase()
 
 
 @dataclass(frozen=True)

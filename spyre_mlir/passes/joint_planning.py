@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.division import mismatch
 from spyre_mlir.division.agreement import Agreement, agree
 from spyre_mlir.division.homes import Home
 from spyre_mlir.division.matching import view_of
@@ -114,18 +113,23 @@ class JointPlanning(Pass):
                 self._relay(usage, usage.buffers[root], home)
 
     def _relay(self, usage: Usage, touched: Touched, home: Home) -> None:
-        """A shuffle before the first reader that wants the buffer otherwise than it is left."""
-        readers = [access for access in touched.reads if _wants(access, home)]
-        whole = touched.root
-        division = None if home.relaid is None else division_of_copy(usage.memory, whole, home.relaid)
-        if not readers or division is None:
-            return
-        first = min(readers, key=lambda access: access.position).user.op
-        point = ir.InsertionPoint(ancestor_in(block_of(whole), first))
-        reason = f"{len(readers)} of {len(touched.reads)} readers want it on other cores"
-        made = insert_clone(whole, division, point, first.location, self.name, reason, over_the_ring=True)
-        read_instead(made, whole, readers)
-        self.remark(first, "relayout", f"{reason}, {home.relayout_ns:.0f} ns over the ring")
+        """For each value of a buffer a shuffle before the first reader that wants it otherwise than it is left."""
+        wanted: dict[ir.Value, list[Access]] = {}
+        for access in touched.reads:
+            view = view_of(access.user.space, access.operand, access.user.division)
+            if home.relays(view):
+                whole = whole_of(usage.memory, access.user.values[access.operand])
+                wanted.setdefault(whole, []).append(access)
+        for whole, readers in wanted.items():
+            division = None if home.relaid is None else division_of_copy(usage.memory, whole, home.relaid)
+            if division is None:
+                continue
+            first = min(readers, key=lambda access: access.position).user.op
+            point = ir.InsertionPoint(ancestor_in(block_of(whole), first))
+            reason = f"{len(readers)} of {len(touched.reads)} readers want it on other cores"
+            made = insert_clone(whole, division, point, first.location, self.name, reason, over_the_ring=True)
+            read_instead(made, whole, readers)
+            self.remark(first, "relayout", f"{reason}, {home.relayout_ns:.0f} ns over the ring")
 
     def _tell(self, func: ir.Operation, found: Agreement) -> None:
         gap = f"no plan with these divisions takes less than {round(found.bound)}"
@@ -150,14 +154,6 @@ def _record(divider: Divider, each: Divided, variant: Variant) -> None:
     divider.divide(each.op, each.opcode, each.space, splits, order)
 
 
-def _wants(access: Access, home: Home) -> bool:
-    """Whether a reader finds what it wants only where the ring has carried it."""
-    view = view_of(access.user.space, access.operand, access.user.division)
-    if view is None or home.relaid is None or mismatch(home.view, view) is None:
-        return False
-    return mismatch(home.relaid, view) is None
-
-
 def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
     """A buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
     if touched.given:
@@ -173,10 +169,20 @@ def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
                 yield Shared(_numbers(accesses), given=True, copies=copies, space=space), touched
     elif touched.whole and touched.reads and not any(access.moving for access in touched.accesses):
         copies = touched.accesses[0].user.executions
-        once = len(touched.writes) == 1 and touched.writes[0].user.values[-1] == touched.root
-        space = _space(usage, touched.root) if once else None
+        space, values = _space(usage, touched.root), _values(usage, touched)
         result = touched.root in usage.results
-        yield Shared(_numbers(touched.accesses), False, result, copies, space), touched
+        yield Shared(_numbers(touched.accesses), False, result, copies, space, values), touched
+
+
+def _values(usage: Usage, touched: Touched) -> tuple[tuple[int, int], ...]:
+    """For each access the number of the value that it takes, and how often a copy before it would run."""
+    numbers: dict[ir.Value, int] = {}
+    found = []
+    for access in touched.accesses:
+        whole = whole_of(usage.memory, access.user.values[access.operand])
+        runs = 0 if access.writes else executions(ancestor_in(block_of(whole), access.user.op))
+        found.append((numbers.setdefault(whole, len(numbers)), runs))
+    return tuple(found)
 
 
 def _space(usage: Usage, whole: ir.Value):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,11 +17,11 @@ from spyre_mlir.scratchpad.ordering import Task, better_order
 
 @dataclass(frozen=True)
 class ReorderOperations(BeforePlanning):
-    """Put independent operations of a function in another order, where more then fits into LX.
+    """Put independent operations of a function in another order, so that more fits into LX.
 
     Only where all that could be in LX does not fit, and only if the planned program then moves fewer bytes and takes
-    no longer by the cost model; else the order stays as it is. An operation stays behind those that make what it reads;
-    operations on one buffer, of which one writes it or a part of it, stay in their order; a loop is one unit.
+    no longer by the cost model; else the order stays as it is. An operation stays behind those that make what it
+    reads; operations on one buffer, of which one writes it or a part of it, stay in their order; a loop is one unit.
     ``scratchpad/ordering.py`` is the search.
 
     Before, level *divided*:
@@ -47,32 +47,31 @@ class ReorderOperations(BeforePlanning):
         changed = func.clone().operation
         _apply(changed, order)
         before, after = self.price(func), self.price(changed)
-        moved = sum(at != task for at, task in enumerate(order))
         if after.bytes >= before.bytes or after.nanoseconds > before.nanoseconds:
-            self.remark(func, "no order", f"{before} in the order of the program, {after} in the best one known")
+            self.remark(
+                func, "no order", f"{before} in the order of the program, {after} in the best one known"
+            )
             return
-        text = f"{moved} operations at other places: {before} in the order of the program, {after} now"
+        text = f"{before} in the order of the program, {after} in another one"
         self.remark(func, "order", text, before=before.bytes, after=after.bytes)
         replace_function(func, changed)
 
 
-def _units(block: ir.Block) -> list[ir.Operation]:
-    """The operations of a block that run on the device, and its loops. All others only name values."""
-    ops = [op.operation for op in block.operations]
-    return [op for op in ops if op.name == LOOP or is_compute(op)]
+def _movable(block: ir.Block) -> list[ir.Operation]:
+    """All ops of a block but the terminator. Those that neither run on the device nor are loops only name values."""
+    return [op.operation for op in block.operations][:-1]
 
 
 def _tasks(memory: Memory) -> list[Task]:
-    """The units of a function, each after those that make what it needs and those that its buffers make it wait for."""
-    units = _units(memory.block)
-    number = {op: at for at, op in enumerate(units)}
-    needed = _Needed(number)
+    """The ops of a function, each after those whose results it uses and those that its buffers make it wait for."""
+    ops = _movable(memory.block)
+    number = {op: at for at, op in enumerate(ops)}
     writer: dict[ir.Value, int] = {}
     readers: dict[ir.Value, list[int]] = {}
     tasks = []
-    for at, unit in enumerate(units):
-        after = needed.by(unit)
-        steps = _steps(unit)
+    for at, op in enumerate(ops):
+        after = {number[maker] for maker in map(defining_op, _used(op)) if maker in number}
+        steps = _steps(op)
         for step in steps:
             *read, written = (memory.place(value).buffer for value in memory.operands(step))
             after |= {writer[root] for root in (*read, written) if root in writer}
@@ -84,25 +83,24 @@ def _tasks(memory: Memory) -> list[Task]:
     return tasks
 
 
-def _steps(unit: ir.Operation) -> list[ir.Operation]:
-    """The compute ops of a unit."""
-    return [op for op in nested_ops(body_block(unit)) if is_compute(op)] if unit.name == LOOP else [unit]
+def _steps(op: ir.Operation) -> list[ir.Operation]:
+    """What runs on the device: the op, or the ops of a loop."""
+    ops = nested_ops(body_block(op)) if op.name == LOOP else [op]
+    return [each for each in ops if is_compute(each)]
 
 
-class _Needed:
-    """The units that make what ops use, directly or through ops that are no units."""
+def _used(op: ir.Operation) -> Iterator[ir.Value]:
+    """The values that an op and the ops inside of it use."""
+    yield from op.operands
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                yield from _used(inner.operation)
 
-    def __init__(self, number: dict[ir.Operation, int]) -> None:
-        self.number = number
-        self._through: dict[ir.Operation, frozenset[int]] = {}
 
-    def by(self, op: ir.Operation) -> set[int]:
-        """The numbers of the units that an op, or what is inside of it, needs."""
-        found: set[int] = set()
-        for value in _used(op):
-            maker = defining_op(value)
-            if maker in self.number:
-                found.add(self.number[maker])
-            elif maker is not None and maker in self._through:
-                found |= self._through[maker]
-        return found
+def _apply(func: ir.Operation, order: Sequence[int]) -> None:
+    """Puts the ops of a function in an order, in which they are in front of its terminator."""
+    block = func.regions[0].blocks[0]
+    ops, end = _movable(block), terminator(block)
+    for at in order:
+        ops[at].move_before(end)

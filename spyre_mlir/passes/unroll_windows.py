@@ -84,7 +84,11 @@ class _Unrolling:
             result = partial if result is None else self._combined(result, partial)
         assert result is not None
         result = self._restored(result)
-        return result if _is_neutral(destination, self.combine) else self._combined(result, destination)
+        return (
+            result
+            if _is_neutral(destination, self.combine)
+            else self._combined(result, *_spread(destination))
+        )
 
     # -- the op ---------------------------------------------------------------------------------------
 
@@ -144,11 +148,11 @@ class _Unrolling:
     def _source(self) -> ir.Value:
         """What is slid over, transposed; a pad is transposed with what it pads."""
         value = self.found.inputs[self.found.source]
-        pad = defining_op(value)
-        if pad is None or pad.name != "tensor.pad" or len(pad.operands) > 1:
+        padded = _padded(value)
+        if padded is None:
             return _transposed(value, self.order)
-        inner = _transposed(pad.operands[0], self.order)
-        low, high = ([amounts[dim] for dim in self.order] for amounts in _amounts(pad))
+        inner, number, amounts = padded
+        low, high = ([each[dim] for dim in self.order] for each in amounts)
         shape = [shape_of(value)[dim] for dim in self.order]
         for at, dim in enumerate(self.order):
             step = self._stride(dim)
@@ -156,12 +160,7 @@ class _Unrolling:
                 -shape[at] % step
             )  # whole steps, or each slice with steps would have to be copied first
             shape[at] += -shape[at] % step
-        copy = pad.clone().operation
-        copy.operands[0] = inner
-        copy.attributes["static_low"] = ir.DenseI64ArrayAttr.get(low)
-        copy.attributes["static_high"] = ir.DenseI64ArrayAttr.get(high)
-        copy.results[0].set_type(ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type))
-        return copy.results[0]
+        return _pad(_transposed(inner, self.order), number, low, high, shape)
 
     def _stride(self, dim: int) -> int:
         """By how many elements of a dim of the source taps are apart."""
@@ -262,10 +261,11 @@ class _Unrolling:
             result = _expanded(result, groups, [self.found.extents[dim] for dim in outputs])
         return _transposed(result, [outputs.index(dim) for dim in self.found.result if dim is not None])
 
-    def _combined(self, result: ir.Value, before: ir.Value) -> ir.Value:
-        """Two partial results, or that of all taps and what the op's destination held, a bias."""
-        rank = len(shape_of(result))
-        made = _generic([result, before], _empty_like(result), [tuple(range(rank))] * 3, rank, 0)
+    def _combined(self, result: ir.Value, other: ir.Value, dims: Map | None = None) -> ir.Value:
+        """Two partial results, or that of all taps and what the op's destination held, over ``dims`` of it."""
+        every = tuple(range(len(shape_of(result))))
+        maps = [every, every if dims is None else dims, every]
+        made = _generic([result, other], _empty_like(result), maps, len(every), 0)
         element = ir.RankedTensorType(result.type).element_type
         block = ir.Block.create_at_start(made.regions[0], [element] * 3)
         with ir.InsertionPoint(block):
@@ -291,9 +291,46 @@ def _is_neutral(destination: ir.Value, combine: ir.Operation) -> bool:
     return number is not None and is_neutral(combine.name, number, str(combine.results[0].type))
 
 
-def _amounts(pad: ir.Operation) -> list[list[int]]:
-    """The low and the high amounts of a ``tensor.pad``."""
-    return [list(ir.DenseI64ArrayAttr(pad.attributes[name])) for name in ("static_low", "static_high")]
+def _spread(destination: ir.Value) -> tuple[ir.Value, Map]:
+    """What a destination is a broadcast of, and the dims of the destination that it has."""
+    every = tuple(range(len(shape_of(destination))))
+    op = defining_op(destination)
+    if op is None or op.name != "linalg.broadcast":
+        return destination, every
+    added = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
+    return op.operands[0], tuple(dim for dim in every if dim not in added)
+
+
+def _padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], list[int]]] | None:
+    """What a value is a pad of, the constant that it pads with, and the low and high amounts; None if it is no pad.
+
+    Also through an ``expand_shape``, which takes channels apart into groups, of dims that are not padded.
+    """
+    op = defining_op(value)
+    groups = None
+    if op is not None and op.name == "tensor.expand_shape":
+        groups = [[ir.IntegerAttr(dim).value for dim in group] for group in op.attributes["reassociation"]]
+        op = defining_op(op.operands[0])
+    number = _number_of(op) if op is not None and op.name == "tensor.pad" and len(op.operands) == 1 else None
+    if op is None or number is None:
+        return None
+    low, high = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("static_low", "static_high"))
+    if groups is None:
+        return op.operands[0], number, (low, high)
+    if any(len(group) > 1 and (low[at] or high[at]) for at, group in enumerate(groups)):
+        return None
+    shape = list(shape_of(value))
+    for at, group in enumerate(groups):
+        shape[group[0]] = shape_of(op.operands[0])[at] if len(group) == 1 else shape[group[0]]
+    low, high = ([each[at] for at, group in enumerate(groups) for _ in group] for each in (low, high))
+    return _expanded(op.operands[0], groups, shape), number, (low, high)
+
+
+def _number_of(pad: ir.Operation) -> ir.Operation | None:
+    """The constant that a ``tensor.pad`` pads with; None if it is computed."""
+    terminator = list(pad.regions[0].blocks[0].operations)[-1].operation
+    op = defining_op(terminator.operands[0])
+    return op if op is not None and op.name == "arith.constant" else None
 
 
 # -- building tensor ops ------------------------------------------------------------------------------
@@ -304,6 +341,27 @@ def _transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
     if list(order) == list(range(len(order))):
         return value
     return transpose(value, tuple(order.index(dim) for dim in range(len(order))))
+
+
+def _pad(
+    value: ir.Value, number: ir.Operation, low: Sequence[int], high: Sequence[int], shape: Sequence[int]
+) -> ir.Value:
+    """A pad with a constant, outside of its region: ``linalg-fold-unit-extent-dims`` takes the wrong one from there."""
+    constant = number.clone().operation.results[0]
+    element = ir.RankedTensorType(value.type).element_type
+    attributes = {
+        "static_low": ir.DenseI64ArrayAttr.get(list(low)),
+        "static_high": ir.DenseI64ArrayAttr.get(list(high)),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0]),
+    }
+    type_ = ir.RankedTensorType.get(list(shape), element)
+    made = ir.Operation.create(
+        "tensor.pad", results=[type_], operands=[value], attributes=attributes, regions=1
+    )
+    block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()] * len(low))
+    with ir.InsertionPoint(block):
+        ir.Operation.create("tensor.yield", operands=[constant])
+    return made.result
 
 
 def _extracted(

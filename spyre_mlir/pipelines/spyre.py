@@ -27,9 +27,9 @@ class SpyrePipeline(Options):
     ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
     for that where it pays (``co_optimizer=strategy-b`` in the way of the specification, to compare with);
     ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of ``scratchpad-planning``;
-    ``clone_inputs`` and ``clone_outputs`` add those passes. ``order_by_size`` plans all memories with the largest
-    buffers first. ``from_level`` is the level of the input, if it is one of ours already: the passes that make it are
-    left out.
+    ``clone_inputs`` and ``clone_outputs`` add those passes, ``reorder`` adds ``reorder-operations`` and ``moves``
+    ``evict-and-reload``. ``order_by_size`` plans all memories with the largest buffers first. ``from_level`` is the
+    level of the input, if it is one of ours already: the passes that make it are left out.
 
     ``use_plan`` is a plan file that has to hold; ``save_plan`` is where to write that of the program. An empty name
     is the attribute ``sdsc.plan`` of the module.
@@ -48,6 +48,8 @@ class SpyrePipeline(Options):
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
     clone_inputs: bool = True
     clone_outputs: bool = True
+    reorder: bool = True
+    moves: bool = True
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False
@@ -175,17 +177,19 @@ class SpyrePipeline(Options):
     def _scratchpad(self) -> tuple[str, ...]:
         if not self.lx_planning:
             return self._plan("divided")
-        planning = _text(
-            "scratchpad-planning",
-            layout_solver=self.layout_solver,
-            order_by_size=self.order_by_size,
-            lx_frac_avail=self.lx_frac_avail,
-            in_place=self.in_place,
-            lx_ops=self.lx_ops,
-        )
+        options = {
+            "layout_solver": self.layout_solver,
+            "order_by_size": self.order_by_size,
+            "lx_frac_avail": self.lx_frac_avail,
+            "in_place": self.in_place,
+            "lx_ops": self.lx_ops,
+        }
         clones = {"clone-outputs": self.clone_outputs, "clone-inputs": self.clone_inputs}
         cloning = [_text(name, lx_frac_avail=self.lx_frac_avail) for name, wanted in clones.items() if wanted]
-        return (*cloning, *self._plan("divided"), planning)
+        changes = {"reorder-operations": self.reorder, "evict-and-reload": self.moves}
+        changing = [_text(name, **options) for name, wanted in changes.items() if wanted]
+        planning = _text("scratchpad-planning", **options)
+        return (*cloning, *changing, *self._plan("divided"), planning)
 
     def _plan(self, level: str) -> tuple[str, ...]:
         """Names for what is new, what the plan file says of the next choices, and at the end the new plan file."""

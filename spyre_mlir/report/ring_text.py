@@ -13,10 +13,11 @@ def ring_text(facts: ProgramFacts) -> str:
     shuffles = sum(each.work.relayout is not None for each in using)
     kinds = ((shuffles, "shuffle"), (len(using) - shuffles, "split reduction"))
     users = ", ".join(count(number, noun) for number, noun in kinds if number)
-    return f"{users}; most from {link_text(facts, busiest(facts.timeline.links))}"
+    most = busiest(facts.timeline.links)
+    return f"{users}; most from {most.name}: {most.bytes:,} bytes"
 
 
 def link_text(facts: ProgramFacts, use: LinkUse) -> str:
-    """What a link carries, and the part of the program's time that it is busy."""
+    """What a link carries, and for what part of the program's time it is busy."""
     share = use.busy_ps / max(facts.timeline.run.total, 1)
     return f"{use.name}: {use.bytes:,} bytes, {share:.1%} of the time"

@@ -4,7 +4,7 @@
 the compiler, so it cannot share the compiler's mistakes. It refuses, with a SimulationError that names
 operation, tensor, core and address: reads of uninitialised, stale or padding bytes that reach a result;
 accesses outside a buffer, LX or the address span; cores that write one address or race; results that were
-not fully written.
+not fully written; a relayout that takes from a core what this one does not hold.
 
 Buffers are told apart by name: what is written through one buffer must be read through the same one.
 """

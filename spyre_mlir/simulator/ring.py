@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
 from spyre_mlir.simulator.geometry import Box, share_of
-from spyre_mlir.simulator.memory import HOST, POISON, AddressSpace, spread
+from spyre_mlir.simulator.memory import POISON, AddressSpace, spread
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS
@@ -58,7 +58,7 @@ def ring_distance(one: int, other: int) -> int:
 
 
 def _check_apart(plan: Plan, sources: Sequence[Access], targets: Sequence[Access]) -> None:
-    """On no core may source and result share a byte: what is written there may be read by another core only later."""
+    """Source and result share no byte: what a core writes there another one may not have read yet."""
     low, high = min(each.address for each in targets), max(each.end for each in targets)
     for source in sources:
         if source.address < high and low < source.end:
@@ -93,7 +93,7 @@ class _Gather:
             memory = self._space.memory(source.region, source.core)
             data[there] = source.box.whole.view(memory.data, source.address, self._raw)[inside]
             found = source.box.whole.view(memory.shadow, source.address, self._raw)[inside]
-            good = (found == spread(source.region.tag, self._raw)) | (found == spread(HOST, self._raw))
+            good = found == spread(source.region.tag, self._raw)
             if not good.all():
                 self._check_valid(piece, source, found, good)
             tags[there] = np.where(good, spread(target.region.tag, self._raw), spread(POISON, self._raw))

@@ -8,7 +8,7 @@ load     One job's loads at a time. Each waits for its first byte, one after the
          what that job uses, else behind it. Nothing begins two jobs ahead: one room is computed on, one is filled.
 compute  One job at a time, its *body*, from when the first bytes of all loads are there. Tiles stream in and out
          meanwhile, so a body ends with the last product or with the last byte, whatever is later.
-ring     The partial sums of a split reduction, behind the body.
+ring     The partial sums of a split reduction, behind the body; a shuffle, whose body is empty.
 store    What a job stores is visible a wait behind its last byte, one store after the other.
 memory   The streams of one job at a time, which share it fairly, then the turnarounds of its bus.
 

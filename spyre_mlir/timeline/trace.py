@@ -118,6 +118,8 @@ class _Writer:
                 told = {**_carried(execution), "bytes of the busiest link": most}
                 begin, end = event.body_end, event.ring_end
                 yield from _bar(self.ring_process, track, execution.opcode, begin, end, told)
+        if not self.timeline.links:
+            return
         for time, up, down in _steps(self._link_rates()):
             rates = {"clockwise": round(up, 3), "counter-clockwise": round(down, 3)}
             yield _counter(self.ring_process, "busiest link, GB/s", time, rates)

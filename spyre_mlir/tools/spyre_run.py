@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def table(statistics: Statistics) -> str:
-    """HBM bytes per operation in program order, their sum, and the LX high water of the fullest core."""
+    """HBM bytes per operation in program order, their sum, the LX high water of the fullest core, and relayouts."""
     rows: list[tuple[str, ...]] = [("operation", "op", "runs", "cores", "HBM read", "HBM written")]
     for execute in sorted(statistics.executes.values(), key=lambda execute: execute.index):
         counts = (execute.runs, execute.cores, execute.read_bytes, execute.write_bytes)
@@ -78,6 +78,8 @@ def table(statistics: Statistics) -> str:
     highest = max(statistics.lx_high_water_bytes.values(), default=0)
     lines.append(f"HBM read, per-core sum: {statistics.core_read_bytes:,} bytes")
     lines.append(f"LX high water: {highest:,} bytes")
+    if statistics.relayout_bytes:
+        lines.append(f"Sent over the ring: {statistics.relayout_bytes:,} bytes")
     return "\n".join(lines)
 
 

@@ -42,6 +42,8 @@
 // EACH: joint-planning
 // EACH: verify-divided
 // EACH: clone-inputs
+// EACH: reorder-operations
+// EACH: evict-and-reload
 // EACH: scratchpad-planning
 // EACH: verify-placed
 // EACH: verify-scratchpad

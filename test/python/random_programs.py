@@ -14,9 +14,45 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-SIZES = (1, 2, 3, 5, 31, 32, 63, 64, 65, 127, 128, 129)
-ELEMENTS = 12_000
 LARGEST = 2048.0  # all integers up to here are fp16 numbers
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What programs are drawn from: ``sizes`` of dims, the fewest ``elements`` of the first input and the most of any.
+
+    Inputs are uniform integers of at most ``largest_input``; there are 1 to ``steps`` of the named ``instructions``.
+    """
+
+    sizes: tuple[int, ...]
+    elements: tuple[int, int]
+    largest_input: int
+    steps: int
+    instructions: tuple[str, ...]
+
+
+SMALL = Drawing(
+    sizes=(1, 2, 3, 5, 31, 32, 63, 64, 65, 127, 128, 129),
+    elements=(1, 12_000),
+    largest_input=2,
+    steps=7,
+    instructions=(
+        "unary", "binary", "binary", "reduction", "matmul", "permute", "reshape", "slice", "concatenate", "pad",
+        "where", "stack",
+    ),
+)  # fmt: skip
+
+#: Most operations have work for all cores, and a small LX cannot hold all that lives.
+LARGE = Drawing(
+    sizes=(1, 3, 32, 64, 65, 96, 128, 192, 256, 320, 512),
+    elements=(24_000, 300_000),
+    largest_input=1,
+    steps=10,
+    instructions=(
+        "unary", "unary", "binary", "binary", "binary", "reduction", "reduction", "matmul", "matmul", "matmul",
+        "permute", "reshape", "slice", "concatenate", "where",
+    ),
+)  # fmt: skip
 
 Instruction = tuple[Callable[..., Tensor], tuple[int, ...]]
 
@@ -26,6 +62,7 @@ class RandomProgram(nn.Module):
     """``steps`` of a function and the tensors it takes; ``results`` are the tensors that are returned."""
 
     seed: int
+    drawing: Drawing = SMALL
     inputs: list[Tensor] = field(default_factory=list)
     steps: list[Instruction] = field(default_factory=list)
     results: list[int] = field(default_factory=list)
@@ -49,6 +86,7 @@ class _Maker:
 
     def __init__(self, program: RandomProgram) -> None:
         self.program = program
+        self.drawing = program.drawing
         self.rng = random.Random(program.seed)
         self.values: list[tuple[str, Tensor]] = []  # name and exact value, inputs and steps in order made
         self.drawn: list[tuple[str, Callable[..., Tensor], tuple[str, ...]]] = []
@@ -56,13 +94,9 @@ class _Maker:
     def make(self) -> None:
         torch.manual_seed(self.program.seed)
         self.input(self.shape())
-        wanted = self.rng.randint(1, 7)
-        makers = (
-            self.unary, self.binary, self.binary, self.reduction, self.matmul, self.permute, self.reshape, self.slice,
-            self.concatenate, self.pad, self.where, self.stack,
-        )  # fmt: skip
+        wanted = self.rng.randint(1, self.drawing.steps)
         while len(self.drawn) < wanted:
-            self.rng.choice(makers)()
+            getattr(self, self.rng.choice(self.drawing.instructions))()
         self.finish()
 
     def finish(self) -> None:
@@ -81,8 +115,8 @@ class _Maker:
     # -- values ---------------------------------------------------------------------------------------
 
     def input(self, shape: Sequence[int]) -> str:
-        name = f"x{len(self.values)}"
-        self.values.append((name, torch.randint(-2, 3, tuple(shape)).double()))
+        name, largest = f"x{len(self.values)}", self.drawing.largest_input
+        self.values.append((name, torch.randint(-largest, largest + 1, tuple(shape)).double()))
         self.program.text.append(f"{name} = input{list(shape)}")
         return name
 
@@ -95,16 +129,17 @@ class _Maker:
         return fit[-1] if fit and self.rng.random() < 0.6 else self.rng.choice(fit) if fit else None
 
     def shape(self) -> list[int]:
+        fewest, most = self.drawing.elements
         while True:
-            shape = [self.rng.choice(SIZES) for _ in range(self.rng.randint(1, 4))]
-            if math.prod(shape) <= ELEMENTS:
+            shape = [self.rng.choice(self.drawing.sizes) for _ in range(self.rng.randint(1, 4))]
+            if fewest <= math.prod(shape) <= most:
                 return shape
 
     def step(self, text: str, function: Callable[..., Tensor], *operands: str, bound: float = 0.0) -> None:
         """Adds an instruction if its result is small enough; ``bound`` is the largest partial sum."""
         result = function(*(self.value(operand) for operand in operands))
         largest = max(bound, result.abs().max().item() if result.numel() else math.inf)
-        if largest > LARGEST or result.numel() > ELEMENTS or result.dim() > 5:
+        if largest > LARGEST or result.numel() > self.drawing.elements[1] or result.dim() > 5:
             return
         name = f"t{len(self.values)}"
         self.values.append((name, result))
@@ -184,10 +219,13 @@ class _Maker:
         if name is None or self.value(name).dim() > 4:
             return
         shape = list(self.value(name).shape)
-        inner = self.rng.choice(SIZES)
+        inner = self.rng.choice(self.drawing.sizes)
         batch = shape[:-2] if self.rng.random() < 0.6 else []
         left = self.rng.random() < 0.5
-        other = self.input([*batch, shape[-1], inner] if left else [*batch, inner, shape[-2]])
+        weight = [*batch, shape[-1], inner] if left else [*batch, inner, shape[-2]]
+        if math.prod(weight) > 4 * self.drawing.elements[1]:
+            return
+        other = self.input(weight)
         pair = (name, other) if left else (other, name)
         bound = torch.matmul(*(self.value(each).abs() for each in pair)).max().item()
         self.step("{} @ {}", torch.matmul, *pair, bound=bound)
@@ -237,8 +275,8 @@ class _Maker:
         if self.rng.random() < 0.3:
             other = name
         else:
-            shape[dim] = self.rng.choice(SIZES)
-            if math.prod(shape) > ELEMENTS:
+            shape[dim] = self.rng.choice(self.drawing.sizes)
+            if math.prod(shape) > self.drawing.elements[1]:
                 return
             other = self.input(shape)
         self.step(f"cat(({{}}, {{}}), {dim})", lambda a, b: torch.cat((a, b), dim), name, other)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
 from math import prod
+from typing import TypeVar
 
 import numpy as np
 
+from spyre_mlir.bundle import rules_design, rules_relayout, rules_stick, rules_structure
 from spyre_mlir.bundle.model import INPUT, OUTPUT, Design, Held, Operand
 from spyre_mlir.simulator.execute import execute
 from spyre_mlir.simulator.memory import FIRST_BUFFER, NOBODY, POISON, AddressSpace
@@ -20,7 +23,28 @@ STICK_BYTES, CORES = 128, 32
 LX_BYTES = 1 << 18
 
 SOURCE, TARGET, OTHER = FIRST_BUFFER, FIRST_BUFFER + 1, FIRST_BUFFER + 2
+Dim = TypeVar("Dim")
+Stick = tuple[frozenset[tuple[str, int]], int]  # its position along each dim, and its address
 Memories = dict[int, tuple[np.ndarray, np.ndarray]]  # of each core its bytes and, of two bytes each, its tags
+
+
+_RULES = (
+    rules_structure.dims_declared,
+    rules_structure.operand_dims,
+    rules_structure.core_mapping,
+    rules_relayout.held,
+    rules_design.formats,
+    rules_design.coverage,
+    rules_design.whole_sticks,
+    rules_stick.stick_rules,
+    rules_relayout.relayout,
+    rules_relayout.apart,
+)
+
+
+def complaints(design: Design) -> list[str]:
+    """What the rules on one design say of it."""
+    return [sentence for rule in _RULES for sentence in rule(design)]
 
 
 def _units(design: Design, dim: str) -> int:
@@ -40,66 +64,78 @@ def random_relayout(rng: random.Random) -> Design:
     """A shuffle of up to three dims and a stick, dense or sparse, on up to 32 cores."""
     form = rng.choice(("SEN169_FP16", "IEEE_FP32", "IEEE_INT32"))
     lanes, sparse = FORMATS[form].stick_elements, rng.random() < 0.2
-    dims = rng.sample(("mb", "x", "y"), rng.randrange(1, 4))
-    valid = {dim: rng.randrange(1, 5) for dim in dims} | {"out": 1 if sparse else rng.randrange(1, 5 * lanes)}
-    sizes = {dim: size + (rng.random() < 0.1) for dim, size in valid.items()} | {
-        "out": -(-valid["out"] // lanes) * lanes
-    }
-    varying = [*dims, *(() if sparse else ("out",))]
-    units = {dim: sizes[dim] // (lanes if dim == "out" else 1) for dim in varying}
-    wanted, room = {dim: 1 for dim in sizes}, CORES
-    for dim in rng.sample(varying, len(varying)):
-        wanted[dim] = _split(rng, units[dim], room)
-        room //= wanted[dim]
-    wanted["c"] = sizes["c"] = rng.randrange(1, min(room, 5) + 1)
-    owners = [dict(zip(wanted, own, strict=True)) for own in itertools.product(*map(range, wanted.values()))]
+    valid = {dim: rng.randrange(1, 5) for dim in rng.sample(("mb", "x", "y"), rng.randrange(1, 4))}
+    sizes = {dim: size + (rng.random() < 0.1) for dim, size in valid.items()}
+    scale = dict.fromkeys(valid, 1) | {"out": -2 if sparse else 1, "c": -1}
+    units = dict(sizes)
+    sizes["out"] = lanes
+    if not sparse:
+        valid["out"] = rng.randrange(1, 5 * lanes)
+        units["out"] = -(-valid["out"] // lanes)
+        sizes["out"] = units["out"] * lanes
+    wanted = splits_of(rng, units, CORES)
+    shares = dict(sizes) | {dim: -(-units[dim] // wanted[dim]) * (sizes[dim] // units[dim]) for dim in units}
+    copies = rng.randrange(1, min(CORES // prod(wanted.values()), 5) + 1)
+    slices = dict.fromkeys(sizes, 1) | wanted | {"c": copies}
+    owners = _combinations(slices)
     rng.shuffle(owners)
-    shares = {
-        dim: -(-units[dim] // wanted[dim]) * (sizes[dim] // units[dim]) if dim in units else sizes[dim]
-        for dim in sizes
-    }
-    shares["c"] = 1
-    scale = dict.fromkeys(dims, 1) | {"out": -2 if sparse else 1, "c": -1}
-    fields = {
-        "data_format": form,
-        "memory": "lx",
-        "stick_dim": "out",
-        "stick_elements": lanes,
-        "scale": scale,
-    }
     held = _random_held(rng, units, len(owners))
     bytes_ = STICK_BYTES * prod(-(-units[dim] // held.slices[dim]) for dim in units)
     low = rng.randrange(4) * STICK_BYTES
-    starts = [low, low + bytes_ + rng.randrange(4) * STICK_BYTES]
     operands = [
         Operand(
-            role,
+            role=role,
+            data_format=form,
+            memory="lx",
             dim_order=tuple(rng.sample([*scale], len(scale))),
+            stick_dim="out",
+            stick_elements=lanes,
+            scale=scale,
             start=(start,) * len(owners),
             held=own,
-            **fields,
         )
-        for role, start, own in zip((INPUT, OUTPUT), starts, (held, None), strict=True)
+        for role, start, own in (
+            (INPUT, low, held),
+            (OUTPUT, low + bytes_ + rng.randrange(4) * STICK_BYTES, None),
+        )
     ]
-    padding = {dim: sizes[dim] - size for dim, size in valid.items() if sizes[dim] > size and dim in varying}
     return Design(
-        0, "shuffle", "sfp", form, sizes, wanted, shares, tuple(owners), tuple(operands), padding
-    )  # fmt: skip
+        index=0,
+        opcode="shuffle",
+        unit="sfp",
+        data_format=form,
+        sizes=sizes | {"c": copies},
+        slices=slices,
+        shares=shares | {"c": 1},
+        core_slices=tuple(owners),
+        operands=tuple(operands),
+        padding={dim: sizes[dim] - size for dim, size in valid.items() if sizes[dim] > size},
+    )
+
+
+def splits_of(rng: random.Random, units: dict[Dim, int], room: int) -> dict[Dim, int]:
+    """Slices of each dim, with something in each, for at most so many cores."""
+    splits = {}
+    for dim in rng.sample([*units], len(units)):
+        splits[dim] = _split(rng, units[dim], room)
+        room //= splits[dim]
+    return splits
+
+
+def _combinations(splits: dict[str, int]) -> list[dict[str, int]]:
+    return [dict(zip(splits, own, strict=True)) for own in itertools.product(*map(range, splits.values()))]
 
 
 def _random_held(rng: random.Random, units: dict[str, int], cores: int) -> Held:
     """Each slice on one core at least; the others hold nothing or what another one holds too."""
-    slices, room = {}, cores
-    for dim in rng.sample([*units], len(units)):
-        slices[dim] = _split(rng, units[dim], room)
-        room //= slices[dim]
-    parts = [dict(zip(slices, own, strict=True)) for own in itertools.product(*map(range, slices.values()))]
+    slices = splits_of(rng, units, cores)
+    parts = _combinations(slices)
     held = [*parts, *(rng.choice([None, *parts]) for _ in range(cores - len(parts)))]
     rng.shuffle(held)
     return Held(slices, tuple(held))
 
 
-def _sticks(design: Design, operand: Operand, slices: dict[str, int], own: dict[str, int]):
+def sticks(design: Design, operand: Operand, slices: dict[str, int], own: dict[str, int]) -> Iterator[Stick]:
     """Each stick of the slices of a core: its position along the dims that vary, and its address."""
     dims = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
     shares = {dim: -(-_units(design, dim) // slices[dim]) for dim in dims}
@@ -112,6 +148,14 @@ def _sticks(design: Design, operand: Operand, slices: dict[str, int], own: dict[
             number += (at - own[dim] * shares[dim]) * stride
             stride *= shares[dim]
         yield frozenset(zip(dims, position, strict=True)), operand.start[0] + number * STICK_BYTES
+
+
+def held_sticks(design: Design, core: int) -> list[Stick]:
+    """The sticks of the source that a core holds."""
+    held = design.operands[0].held
+    assert held is not None
+    own = held.core_slices[core]
+    return [] if own is None else list(sticks(design, design.operands[0], held.slices, own))
 
 
 def _valid_lanes(design: Design, stick: frozenset[tuple[str, int]]) -> int:
@@ -137,8 +181,7 @@ def memories(design: Design, rng: np.random.Generator) -> tuple[AddressSpace, Me
         memory.data[:LX_BYTES] = rng.integers(0, 256, LX_BYTES, np.uint8)
         tags = memory.shadow.view(np.uint16)
         tags[: LX_BYTES // 2] = rng.choice((NOBODY, POISON, SOURCE, OTHER), LX_BYTES // 2).astype(np.uint16)
-        own = source.held.core_slices[core]
-        for stick, address in _sticks(design, source, source.held.slices, own) if own is not None else ():
+        for stick, address in held_sticks(design, core):
             good = _valid_lanes(design, stick) * (STICK_BYTES // source.stick_elements)
             tags[address // 2 : (address + good) // 2] = SOURCE
         before[core] = memory.data[:LX_BYTES].copy(), tags[: LX_BYTES // 2].copy()
@@ -157,22 +200,22 @@ def moved(design: Design, space: AddressSpace) -> int:
 
 def oracle(design: Design, before: Memories) -> tuple[Memories, int]:
     """The memories after a relayout, and the bytes that cores got from others."""
-    source, target = design.operands
+    target = design.operands[1]
     after = {core: (data.copy(), tags.copy()) for core, (data, tags) in before.items()}
     places: dict[frozenset, list[tuple[int, int]]] = {}
-    for core, own in enumerate(source.held.core_slices):
-        for stick, address in _sticks(design, source, source.held.slices, own) if own is not None else ():
+    for core in range(design.cores):
+        for stick, address in held_sticks(design, core):
             places.setdefault(stick, []).append((core, address))
     bytes_moved = 0
     for core, own in enumerate(design.core_slices):
-        for stick, address in _sticks(design, target, design.slices, own):
+        for stick, address in sticks(design, target, design.slices, own):
             hops = [(min((core - at) % CORES, (at - core) % CORES), at, place) for at, place in places[stick]]
             _, holder, place = min(hops)
             bytes_moved += STICK_BYTES * (holder != core)
             after[core][0][address : address + STICK_BYTES] = before[holder][0][place : place + STICK_BYTES]
             after[core][1][address // 2 : (address + STICK_BYTES) // 2] = _carried(
                 before[holder][1][place // 2 : (place + STICK_BYTES) // 2],
-                STICK_BYTES // source.stick_elements // 2,
+                STICK_BYTES // target.stick_elements // 2,
             )
     return after, bytes_moved
 

@@ -39,6 +39,10 @@ GOOD = {
     "sum over the stick": ("sum", FULL, ("mb out", SPARSE)),
     "sum over rows": ("sumnonstick", FULL, ("mb out", ROW)),
     "restickify": ("ReStickifyOpHBM", FULL, ("out mb", ON_MB)),
+    "relayout": ("shuffle", FULL, FULL),
+    "relayout of a sparse column": ("shuffle", ("mb out", SPARSE), ("mb out", SPARSE)),
+    "copies of a row, mb counts them": ("exp", ("mb out", ROW), ("mb out", ROW)),
+    "copies of a row over the ring": ("shuffle", ("mb out", ROW), ("mb out", ROW)),
 }
 
 
@@ -54,6 +58,14 @@ def test_a_stick_reduction_over_a_dim_of_size_1_too():
 
 
 BROKEN = {
+    "a relayout to another stick": (
+        ("shuffle", FULL, ("out mb", ON_MB)),
+        "The output does not keep the stick out of the input; a relayout moves whole sticks.",
+    ),
+    "a relayout that loses the rows": (
+        ("shuffle", FULL, ("mb out", ROW)),
+        "Only one operand has the dim mb; a relayout moves the whole tensor.",
+    ),
     "an input on another stick": (
         ("add", FULL, ("out mb", ON_MB), FULL),
         "Tensor1 sticks on mb; expected out, the stick of the output.",

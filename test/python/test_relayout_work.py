@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
+import relayouts
 from bundles import relayout_bundle
 
 from spyre_mlir.bundle.context import Context
@@ -115,6 +119,16 @@ def test_two_cores_that_exchange_halves():
     assert (traffic.bytes_per_core, traffic.split) == (64 * 4 * 128, 2)
     for loads in (traffic.links.clockwise, traffic.links.counterclockwise):
         assert loads == (64 * 2 * 128, *[0] * 31)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_bytes_that_change_the_core_are_those_of_the_simulator(seed: int):
+    """Uneven slices, padding, cores that hold nothing or the same: what it sends over the ring for each core."""
+    design = relayouts.random_relayout(random.Random(seed))
+    space, _ = relayouts.memories(design, np.random.default_rng(seed))
+    moved = DesignWork(design).work.relayout
+    assert moved is not None
+    assert relayout_traffic(moved).moved_bytes == relayouts.moved(design, space)
 
 
 def test_a_shuffle_is_on_the_ring_behind_its_writer():

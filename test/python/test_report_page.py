@@ -81,6 +81,7 @@ PROGRAMS: dict[str, Callable[[], tuple[ProgramFacts, Bundle]]] = {
     **{name: lambda make=make: facts_alone(make()) for name, make in bundles.GOOD.items()},
     **{name: lambda name=name: facts_of(looped(name).program) for name in LOOPED},
     "chain of 400": lambda: facts_alone(chain(400)),
+    "relayout": lambda: facts_alone(bundles.relayout_bundle()),
     "no operation": lambda: facts_alone(Bundle((), (), {}, Manifest((), (), ()))),
 }
 
@@ -250,7 +251,7 @@ def test_bars_that_are_put_together_lose_nothing(least):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_page_is_one_file_of_well_formed_xml(name):
     """Nothing is loaded: links go to the page itself; identifiers are unique, no panel is empty."""
-    _, text = made(name)
+    facts, text = made(name)
     root = parsed(text)
     assert all(each.get("href", "#").startswith("#") and each.get("src") is None for each in root.iter())
     assert set(re.findall(r"\w+://[^\"<\s]+", text)) <= {"http://www.w3.org/2000/svg"}
@@ -259,16 +260,20 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
     assert len(identifiers) == len(set(identifiers))
     shown = [each for each in root.iter("section")]
     measured = name in ("softmax", "llama_block", *LOOPED)
-    wanted = [each for each, *_ in PANELS if each != "passes" or measured]
+    there = {"passes": measured, "ring": any(each.execution.links for each in facts.operations)}
+    wanted = [each for each, *_ in PANELS if there.get(each, True)]
     assert [each.get("id") for each in shown] == wanted
     assert all(len("".join(each.itertext())) > len(each.findtext("h2", "")) + 20 for each in shown)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("panel", ["graph", "division", "roofline"])
+@pytest.mark.parametrize("panel", ["graph", "division", "ring", "roofline"])
 def test_texts_of_a_picture_do_not_overlap(name, panel):
     """As far as widths can be guessed here; a browser measures those of all pictures."""
-    for picture in section(parsed(made(name)[1]), panel).iter(f"{SVG}svg"):
+    facts, text = made(name)
+    if panel == "ring" and not facts.timeline.links:
+        return
+    for picture in section(parsed(text), panel).iter(f"{SVG}svg"):
         for one, other in itertools.combinations(extents(picture), 2):
             apart = one[3] <= other[1] or other[3] <= one[1] or one[4] <= other[2] or other[4] <= one[2]
             assert apart, f"'{one[0]}' lies over '{other[0]}'"
@@ -284,6 +289,21 @@ def test_the_graph_has_each_operation_and_each_buffer_once(name):
     used = {buffer for operation in facts.operations for buffer in operation.told.buffers}
     lanes_ = [each.get("data-buffer", "") for each in items if each.get("data-buffer")]
     assert sorted(lanes_) == sorted(used)
+
+
+def test_the_links_of_the_ring_say_what_they_carry():
+    """Two cores that exchange a quarter of a tensor of 64 KiB; nothing goes over the other links."""
+    facts, text = made("relayout")
+    panel = section(parsed(text), "ring")
+    told = [title.text or "" for title in panel.iter(f"{SVG}title")]
+    share = 16384 / 192 / facts.timeline.total_ns
+    assert [told[0], told[32]] == [
+        f"core {way}: 16,384 bytes, {share:.1%} of the time" for way in ("0 to 1", "1 to 0")
+    ]
+    assert told[31] == "core 31 to 0: 0 bytes, 0.0% of the time" and len(told) == 64
+    assert "1 shuffle; most from core 0 to 1: 16,384 bytes." in "".join(panel.itertext())
+    fills = [rect.get("fill") for rect in panel.iter(f"{SVG}rect")]
+    assert fills[0] == fills[32] != fills[1] and len(set(fills)) == 2
 
 
 def test_tooltips_of_buffers_say_why_they_are_not_in_lx():

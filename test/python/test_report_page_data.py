@@ -125,6 +125,18 @@ def test_owners_of_operands_say_what_cores_share():
     ]  # fmt: skip
 
 
+def test_owners_of_what_a_shuffle_takes_are_those_that_hold_it():
+    """Exp has left rows, abs wants columns; beside it what each link carries, from core to core."""
+    bundle = bundles.relayout_bundle()
+    data = page_data(program_facts(bundle), bundle)
+    shuffle = rows(data, "operation")[1]
+    told = rows({**data, "operands": shuffle["operands"]}, "operand")
+    assert [each["owners"] for each in told] == ["mb 2 x 64", "out 2 x 128"]
+    carried = [link for link in data["timeline"]["links"] if link[2]]
+    assert carried == [(0, 1, 16384, 85333), (1, 0, 16384, 85333)]
+    assert len(data["timeline"]["links"]) == 64
+
+
 def _facts(name: str) -> tuple[ProgramFacts, dict]:
     program = {"softmax": softmax, "llama_block": llama_block}[name]()
     return made(name)[0], page_data(made(name)[0], program.bundle)

@@ -141,16 +141,22 @@ def held(*core_slices: dict[str, int] | None, slices: dict[str, int] | None = No
 
 
 def test_a_part_that_nobody_wrote():
-    """The error is where the source is: the first element that core 0 wants of core 1, which did not write it."""
-    program = Program()
-    program.tensor("x", {"mb": 64, "out": 256}, kind="input")
-    program.tensor("e", {"mb": 128, "out": 256}, lx=0)
-    program.tensor("t", {"mb": 128, "out": 256}, lx=65536)
-    written = program.op("identity", "x", "e", splits={})
-    program.relayout("e", "t", replace(written, core_slices=ROWS, slices={"mb": 2, "out": 1}), {"out": 2})
-    error = failure(program.bundle(), {"x": X[:64]})
+    """exp runs on core 0 alone. The error is where the source is: the first element that core 0 wants of core 1."""
+    bundle = relayout_bundle()
+    source, result = bundle.designs["sdsc_0.json"].operands
+    bundle = change_design(
+        bundle,
+        sizes={"mb": 64, "out": 256},
+        slices={"mb": 1, "out": 1},
+        core_slices=ROWS[:1],
+        operands=(replace(source, start=(-1,), gap={"mb": 64}), replace(result, start=(0,))),
+    )
+    error = failure(bundle, {"x": X})
     assert (error.kind, error.tensor, error.core, error.address) == ("uninitialised", "e", 1, 0)
     assert "its element mb 64, out 0 is read but was never written." in error.message
+    rules = [(each.rule, each.message) for each in validate(bundle)]
+    text = "Core 1 reads Tensor0 (buffer e) at byte 0 of lx, which nothing wrote before."
+    assert rules == [("uninitialised-read", text)]
 
 
 def test_a_part_that_was_overwritten():
@@ -193,6 +199,18 @@ def test_a_split_sum_is_in_the_lx_of_the_finishing_core_only():
     rules = [(each.rule, each.message) for each in validate(program.bundle())]
     text = "Core 0 reads Tensor0 (buffer s) at byte 0 of lx, where a split reduction left parts of sums."
     assert rules == [("uninitialised-read", text)]
+
+
+def test_cores_that_do_not_finish_a_sum_need_its_place_too():
+    """Of 7 rows core 0 has 4 and the finishing core 3; the sum lies where core 0 has its last row."""
+    program = Program()
+    program.tensor("x", {"mb": 7, "out": 64}, kind="input")
+    program.tensor("e", {"mb": 7, "out": 64}, lx=0)
+    program.tensor("s", {"out": 64}, lx=384)
+    program.op("identity", "x", "e", splits={"mb": 2})
+    program.op("sumnonstick", "e", "s", splits={"mb": 2})
+    error = failure(program.bundle(), {"x": X[:7, :64]})
+    assert (error.kind, error.tensor, error.core, error.address) == ("overlap", "e", 0, 384)
 
 
 def test_poison_stays_poison():
@@ -254,7 +272,7 @@ BROKEN = {
         "'shuffle' goes from LX to LX, not through HBM.",
     ),
     "other dims": (
-        held(ROWS[0], ROWS[0], slices={"out": 1}, scale={"mb": -1, "out": 1}, role="INPUT"),
+        held({"out": 0}, None, slices={"out": 1}, scale={"mb": -1, "out": 1}),
         "'shuffle' keeps the dims and sticks of its source.",
     ),
     "masks": (

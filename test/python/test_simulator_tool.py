@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from bundles import add_bundle, reduction_bundle
+from bundles import add_bundle, reduction_bundle, relayout_bundle
 
 from spyre_mlir.bundle.folder import write_bundle
 from spyre_mlir.tools.spyre_run import main
@@ -49,6 +49,13 @@ def test_the_table_of_traffic(tmp_path, capsys):
         "HBM read, per-core sum: 65,536 bytes",
         "LX high water: 32,768 bytes",
     ]
+
+
+def test_the_table_says_what_went_over_the_ring(tmp_path, capsys):
+    """Half of what two cores hold, in rows, goes to the other one, which wants columns."""
+    write_bundle(relayout_bundle(), tmp_path / "add")
+    assert run_tool(tmp_path, "--stats", x=X) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "Sent over the ring: 32,768 bytes"
 
 
 def test_bit_true_numbers_lose_a_bit(folder):

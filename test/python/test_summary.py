@@ -100,6 +100,19 @@ def test_loops_are_told_by_their_iterations():
     assert "\nloops " not in compiled("softmax_dim_0_512x1024").summary()
 
 
+def test_the_ring_is_told_where_something_uses_it():
+    """Two cores exchange 16 KiB; a sum in four parts of 256 results, of 2 bytes each, goes from core to core."""
+    facts = program_facts(bundles.relayout_bundle())
+    assert lines(summarize(facts, 0.0), "ring") == ["1 shuffle; most from core 0 to 1: 16,384 bytes"]
+    program = BundleProgram()
+    program.tensor("x", {"mb": 512, "out": 2048}, kind="input")
+    program.tensor("y", {"out": 2048}, kind="result")
+    program.op("sumnonstick", "x", "y", splits={"mb": 4, "out": 8})
+    summary = summarize(program_facts(program.bundle()), 0.0)
+    assert lines(summary, "ring") == ["1 split reduction; most from core 0 to 1: 512 bytes"]
+    assert "\nring " not in summarize(program_facts(bundles.add_bundle()), 0.0)
+
+
 def test_spills_without_a_reason():
     """A bundle that nobody planned LX for does not say why."""
     told = lines(compiled("gelu_mlp", lx_planning=False).summary(), "spills")

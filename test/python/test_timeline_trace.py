@@ -166,11 +166,13 @@ def test_whatever_an_operation_reads_of_another_is_a_flow(name):
 
 @CASES
 def test_counters_are_not_negative_and_end_at_nothing(name):
-    events = [each for each in traced(bundle_of(name)) if each["ph"] == "C"]
+    bundle = bundle_of(name)
+    events = [each for each in traced(bundle) if each["ph"] == "C"]
     by_name: dict[tuple[int, str], list[Json]] = defaultdict(list)
     for event in events:
         by_name[event["pid"], event["name"]].append(event)
-    assert {counter for _, counter in by_name} == {"GB/s", "LX bytes"}
+    of_ring = {"busiest link, GB/s"} if timeline(bundle).links else set()
+    assert {counter for _, counter in by_name} == {"GB/s", "LX bytes", *of_ring}
     for each in by_name.values():
         assert [event["ts"] for event in each] == sorted(event["ts"] for event in each)
         assert min(value for event in each for value in event["args"].values()) >= 0
@@ -209,6 +211,22 @@ def test_bandwidth_times_time_is_the_bytes_that_move(name):
     moved = sum(each.moved_bytes for each in found.executions)
     assert area + repeated == pytest.approx(moved, rel=0.01)
     assert moved <= found.read_bytes + found.written_bytes
+
+
+def test_the_busiest_link_carries_its_bytes():
+    """Two cores exchange 16 KiB: a bar and a rate in each direction for as long as the shuffle takes."""
+    bundle = bundles.relayout_bundle()
+    found, events = timeline(bundle), traced(bundle)
+    ring = len(found.core_groups) + 2
+    tracks = [track for (process, _), track in bars(events).items() if process == ring]
+    assert [(bar["name"], bar["args"]) for track in tracks for bar in track] == [
+        ("shuffle", {"relayout of": "e", "bytes of the busiest link": 16384})
+    ] * 2
+    begin, end = [each for each in events if each["name"] == "busiest link, GB/s"][-2:]
+    nanoseconds = found.shares.ring / 1000
+    assert begin["args"] == dict.fromkeys(("clockwise", "counter-clockwise"), round(16384 / nanoseconds, 3))
+    assert begin["args"]["clockwise"] <= 192
+    assert 1000 * (end["ts"] - begin["ts"]) == pytest.approx(nanoseconds, abs=2)
 
 
 def test_each_group_of_cores_has_its_engines():

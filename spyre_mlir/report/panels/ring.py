@@ -14,7 +14,7 @@ from spyre_mlir.timeline.links import LinkUse, busiest
 #: Pixels: names of rows, top of the first row, height of a row and of the cores between both.
 _LEFT, _TOP, _HEIGHT, _CORES = 150, 4, 22, 20
 
-#: From a link that carries nothing to the busiest one.
+#: A link that carries nothing, and the busiest one.
 _PALE, _DARK = (255, 255, 255), (8, 81, 156)
 
 
@@ -35,8 +35,9 @@ def panel(facts: ProgramFacts) -> str:
         page.text(_LEFT + core * width, _TOP + _HEIGHT + 15, str(core), anchor="middle")
     page.text(WIDTH - 4, _TOP + _HEIGHT + 15, "0", anchor="end")
     note = (
-        f"<p>{escape(ring_text(facts))}.</p><p>The darker a link between two cores, the longer it is busy with the bytes of"
-        " the program; the darkest is the busiest. What goes to several cores in one direction crosses a link once.</p>"
+        f"<p>{escape(ring_text(facts))}.</p><p>The darker a link between two cores, the longer it is busy with"
+        " bytes of the program; the darkest is the busiest. What goes to several cores in one direction crosses a"
+        " link once.</p>"
     )
     return note + figure(page, "Links of the ring", walk=True)
 
@@ -54,5 +55,7 @@ def _width(links: int) -> float:
 
 
 def _fill(part: float) -> str:
+    """The fill of a link that is busy so much of the time of the busiest one; what is busy at all is not white."""
+    part = 0.1 + 0.9 * part if part else 0
     red, green, blue = (round(pale + part * (dark - pale)) for pale, dark in zip(_PALE, _DARK, strict=True))
     return f"#{red:02x}{green:02x}{blue:02x}"
