@@ -35,24 +35,6 @@ class CopyDivision:
         owners = tuple(tuple(_number(core, digits) for digits in self.digits) for core in cores)
         return Division(self.splits, owners)
 
-    def parted(self, units: Sequence[int]) -> CopyDivision | None:
-        """The division in which each of the cores that get the same part has a piece of it; None if there is none.
-
-        ``units`` are those of the dims. The first dims are cut first, each into as many pieces as divide its share;
-        cores that were next to each other have pieces next to each other.
-        """
-        if self.copies == 1:
-            return self
-        *splits, left = self.splits
-        *digits, spare = self.digits
-        for dim, split in enumerate(splits):
-            pieces = math.gcd(units[dim] // split, left) if units[dim] % split == 0 else 1
-            taken, spare = _taken(spare, pieces)
-            digits[dim] = (*taken, *digits[dim])
-            splits[dim] *= math.prod(count for _, count in taken)
-            left //= math.prod(count for _, count in taken)
-        return CopyDivision(tuple(splits), tuple(digits)) if left == 1 else None
-
 
 @functools.lru_cache(maxsize=1 << 13)
 def copy_division(space: Space, view: CoreView) -> CopyDivision | None:
@@ -105,19 +87,6 @@ def _left(used: Sequence[Digit], cores: int) -> tuple[Digit, ...] | None:
             left.append((at, step // at))
         at = step * count
     return tuple(left)
-
-
-def _taken(digits: Sequence[Digit], pieces: int) -> tuple[tuple[Digit, ...], tuple[Digit, ...]]:
-    """The fastest digits that count up to ``pieces`` and divide them, and what is left of all."""
-    taken, rest = [], []
-    for step, count in digits:
-        used = math.gcd(count, pieces)
-        pieces //= used
-        if used > 1:
-            taken.append((step, used))
-        if used < count:
-            rest.append((step * used, count // used))
-    return tuple(taken), tuple(rest)
 
 
 def _number(core: int, digits: Sequence[Digit]) -> int:

@@ -74,8 +74,6 @@ class _Rooms:
 
     def _steps(self, op: ir.Operation) -> None:
         view = self.views[op.operands[0]]
-        if not _has_whole_steps(op, view):
-            op.operands[0] = self._unpadded(op.operands[0], op)
         for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
             if step != 1 and dim != view.lane:
                 op.operands[0] = self._padded(op.operands[0], dim, step, op)

@@ -95,13 +95,17 @@ def windowed(op: ir.Operation) -> Windowed | None:
 
 
 def _is_plain(found: Windowed) -> bool:
-    """Whether every window has a kernel dim of its own, which is reduced, and an output dim of the result."""
+    """Whether every window has a kernel dim of its own, which is reduced, and an output dim of the result.
+
+    Sizes are known, too; what has others is told by ``decompose-to-device-ops``.
+    """
     kernel, outputs = found.kernel, [window.output for window in found.windows]
     return (
         len({*kernel, *outputs}) == 2 * len(kernel)
         and not set(kernel) & set(found.result)
         and set(outputs) <= set(found.result)
         and None not in (*found.result, *found.indices)
+        and min(found.extents) > 0
     )
 
 

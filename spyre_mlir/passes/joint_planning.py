@@ -19,7 +19,7 @@ from spyre_mlir.passes._clones import copy_space, division_of_copy, insert_clone
 from spyre_mlir.passes._dividing import Divider, work_of
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
-from spyre_mlir.passes._ownership import Divided
+from spyre_mlir.passes._ownership import SHUFFLE, Divided
 from spyre_mlir.passes._predictions import predicted_ns
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
@@ -60,7 +60,9 @@ class JointPlanning(Pass):
             self._plan(func)
 
     def _plan(self, func: ir.Operation) -> None:
-        """The first way that is better than none."""
+        """The first way that is better than none; where the ring has its work already, all is planned."""
+        if any(each.opcode == SHUFFLE for each in Usage(func).ops):
+            return
         for relayouts in (True, False) if self.relayouts else (False,):
             found = self._agreement(func, relayouts)
             if not _changes(found, Usage(func)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.cost.model import access_ns
@@ -11,16 +11,18 @@ from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division import same_owners
-from spyre_mlir.division.copies import CopyDivision, copy_division
-from spyre_mlir.division.matching import view_of
+from spyre_mlir.division.copies import copy_division
+from spyre_mlir.division.cores import core_order
+from spyre_mlir.division.matching import Mapping, matching_division, view_of
+from spyre_mlir.division.matmul import cheapest_split
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.padding import UNDEFINED
-from spyre_mlir.layout.space import refined
+from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead
-from spyre_mlir.passes._dividing import digits_map
+from spyre_mlir.passes._dividing import core_map
 from spyre_mlir.passes._loops import LOOP, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import Divided
@@ -30,15 +32,18 @@ from spyre_mlir.passes._view_ops import view_of as viewed
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 
+RESTICKIFY = "ReStickifyOpHBM"
+
 
 @dataclass(frozen=True)
 class SinkRestickify(Pass):
     """Move a restickify into the loops that read tiles of its result, where the tiles can then stay in LX.
 
     Before a loop the whole result goes through device memory once more. In the loop each tile is converted by the
-    cores that read it, into their scratchpads; cores that read the same part convert a piece of it each, and a shuffle
-    gathers them. That is done where the readers of a tile agree, the tiles take at most half of LX, and the bytes that are saved take longer than the further waits for
-    the first byte. ``lx_frac_avail`` is the part of LX that the backend keeps.
+    cores that read it, into their scratchpads; where several cores read the same part, each tile is converted in the
+    cheapest way, and a shuffle brings it to them. That is done where the readers of a tile agree, the tiles take at
+    most half of LX, and the bytes that are saved take longer than the further waits for the first byte.
+    ``lx_frac_avail`` is the part of LX that the backend keeps.
 
     Before, level *divided*:
         %r = restickify(%x); scf.for { %t = slice %r; %s = matmul(%t, ..) }
@@ -70,7 +75,7 @@ class SinkRestickify(Pass):
         if len(found) < len(slices) or not _pays(usage, user, slices):
             return
         for number, (each, way) in enumerate(zip(slices, found, strict=True)):
-            made = _convert(usage, user.op, each, way.division)
+            made = _convert(usage, user.op, each, way.mapping)
             _name(made, number)
             if way.shared:
                 self._gather(usage.func, made)
@@ -121,12 +126,9 @@ def _readers(usage: Usage, op: ir.Operation) -> list[Access]:
 
 @dataclass(frozen=True)
 class _Sunk:
-    """How the restickify of a tile is divided, and what the cores of its readers want of the tile.
+    """Slices and core order of the restickify of a tile; ``shared``: several cores read the same, by the ring."""
 
-    Where several cores want the same, each converts a part of that, and the ring brings the parts together.
-    """
-
-    division: CopyDivision
+    mapping: Mapping
     shared: bool
 
 
@@ -149,11 +151,18 @@ def _sunk(usage: Usage, op: ir.Operation, room: int) -> _Sunk | None:
     except ViewError:
         return None  # the tile cuts the sticks of what is converted
     space = refined([usage.memory.place(op.results[0]).view, before])
-    wanted = copy_division(space, views[0])
-    if wanted is None or wanted.copies == 1:
-        return None if wanted is None else _Sunk(wanted, shared=False)
-    parts = wanted.parted(space.units)
-    return None if parts is None else _Sunk(parts, shared=True)
+    own = matching_division(space, 0, views[0])
+    if own is not None:
+        return _Sunk(own, shared=False)
+    if copy_division(space, views[0]) is None:
+        return None
+    splits = cheapest_split(RESTICKIFY, _reversed(space), len(views[0].regions))
+    return _Sunk((splits, core_order(splits, ())), shared=True)
+
+
+def _reversed(space: Space) -> Space:
+    """The space with the source before the result."""
+    return replace(space, views=space.views[::-1], present=space.present[::-1])
 
 
 def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
@@ -174,9 +183,7 @@ def _name(op: ir.Operation, number: int) -> None:
         op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/tile.{number}", op.context)
 
 
-def _convert(
-    usage: Usage, restickify: ir.Operation, op: ir.Operation, division: CopyDivision
-) -> ir.Operation:
+def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, mapping: Mapping) -> ir.Operation:
     """A slice of what is converted, converted, instead of the slice of the result."""
     source = restickify.operands[0]
     layout = viewed(op, usage.memory.place(source).view).layout
@@ -190,7 +197,7 @@ def _convert(
             "stick.restickify", results=[tile], operands=[slice_.results[0]], loc=restickify.location
         )
     sdsc.inherit(made, restickify)
-    made.attributes[sdsc.DIVISION] = sdsc.division_attr(division.splits, digits_map(division.digits))
+    made.attributes[sdsc.DIVISION] = sdsc.division_attr(mapping[0], core_map(*mapping))
     if stick.PADDING in restickify.attributes:
         made.attributes[stick.PADDING] = restickify.attributes[stick.PADDING]
     sdsc.record(made, "remap", "sink-restickify", "the tile is converted where it is read")

@@ -5,23 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import Map, affine_map, defining_op, filled, iterators, shape_of
+from spyre_mlir.dialects.structured import Map, defining_op, filled, shape_of
+from spyre_mlir.layout.roles import Role
+from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import _scalar_ops as scalar
 from spyre_mlir.passes._decompose_body import is_neutral
 from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._terms import fail, transpose
+from spyre_mlir.passes._tensor_ops import (
+    collapsed,
+    constant_pad,
+    empty_like,
+    expanded,
+    extracted,
+    generic_op,
+    transposed,
+)
+from spyre_mlir.passes._terms import device_element, fail
 from spyre_mlir.passes._windows import Window, Windowed, windowed
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import NEUTRAL, Kind
 
-#: What a combination leaves as it is.
-_NEUTRAL = {"add": 0.0, "mul": 1.0, "maximum": -math.inf, "minimum": math.inf}
-
-#: Rows of a matmul on the device (layouts.md, stick rules).
-_MOST_ROWS = 2
+#: Dims of rows that a matmul of the device takes.
+_MOST_ROWS = next(limit.most or 0 for limit in RULES[Kind.MATMUL].limits if limit.role is Role.ROW)
 
 
 @dataclass(frozen=True)
@@ -36,8 +45,8 @@ class UnrollWindows(Pass):
     depthwise convolution a product per channel, one of a pooling the slice itself.
 
     What they slide over is transposed and padded once, windows first and channels last, so that a slice is a
-    view. A matmul has two dims of rows at most: the images of a batch are those of the first window, as one dim.
-    Where it steps over rows, or a third window is one with it, the slice is copied for that.
+    view. A matmul has two dims of rows at most: where there are more, all windows but the last and the images of
+    the batch are one. That is a view of the slice if it is one window without steps, else of a copy.
 
     Any op whose indexing maps have windows is meant, named or not: one, two or more dims, groups, dilation. Before:
     linalg, single results (``drop-dead-results``). After: no windows.
@@ -62,7 +71,11 @@ class UnrollWindows(Pass):
 
 
 class _Unrolling:
-    """The chain of one op: ``dims`` are the iteration dims of what is slid over, in the order of its transpose."""
+    """The chain of one op.
+
+    ``merged`` are its iteration dims that are one dim of rows, ``order`` the dims of what is slid over in the order of
+    its transpose, ``kept`` the iteration dims of a tap.
+    """
 
     def __init__(self, found: Windowed) -> None:
         self.found = found
@@ -84,11 +97,9 @@ class _Unrolling:
             result = partial if result is None else self._combined(result, partial)
         assert result is not None
         result = self._restored(result)
-        return (
-            result
-            if _is_neutral(destination, self.combine)
-            else self._combined(result, *_spread(destination))
-        )
+        if _is_neutral(destination, self.combine):
+            return result
+        return self._combined(result, *_spread(destination))
 
     # -- the op ---------------------------------------------------------------------------------------
 
@@ -96,18 +107,17 @@ class _Unrolling:
         """The scalar op that combines positions of the kernel."""
         *ops, terminator = [op.operation for op in self.body.operations]
         yielded, accumulator = terminator.operands[0], list(self.body.arguments)[-1]
+        uses = [use.owner.operation for use in accumulator.uses]
         combine = next((op for op in ops if op.results[0] == yielded), None)
-        if (
-            combine is None
-            or combine.name not in scalar.COMBINES
-            or accumulator not in list(combine.operands)
-        ):
-            name = self.found.op.name
-            raise fail(
-                self.found.op,
-                f"the windows of this '{name}' have no device operation; sums, products, minima and maxima have",
-            )
+        if combine is None or uses != [combine] or combine.name not in scalar.COMBINES:
+            self._refuse("sums, products, minima and maxima")
+        if not isinstance(accumulator.type, ir.FloatType):
+            self._refuse("those of floating-point numbers")
         return combine
+
+    def _refuse(self, what: str) -> NoReturn:
+        op = self.found.op
+        raise fail(op, f"the windows of this '{op.name}' have no device operation; {what} have")
 
     def _merged(self) -> tuple[int, ...]:
         """The output dims that are one dim of rows: of all windows but the last, and the images; empty if none are."""
@@ -150,17 +160,16 @@ class _Unrolling:
         value = self.found.inputs[self.found.source]
         padded = _padded(value)
         if padded is None:
-            return _transposed(value, self.order)
+            return transposed(value, self.order)
         inner, number, amounts = padded
         low, high = ([each[dim] for dim in self.order] for each in amounts)
         shape = [shape_of(value)[dim] for dim in self.order]
         for at, dim in enumerate(self.order):
-            step = self._stride(dim)
-            high[at] += (
-                -shape[at] % step
-            )  # whole steps, or each slice with steps would have to be copied first
-            shape[at] += -shape[at] % step
-        return _pad(_transposed(inner, self.order), number, low, high, shape)
+            # Up to whole steps, or each slice with steps would be one of a copy.
+            rest = -shape[at] % self._stride(dim)
+            high[at] += rest
+            shape[at] += rest
+        return constant_pad(transposed(inner, self.order), number, low, high, shape)
 
     def _stride(self, dim: int) -> int:
         """By how many elements of a dim of the source taps are apart."""
@@ -176,15 +185,14 @@ class _Unrolling:
             offsets.append(index.dilation * tap[index.kernel] if sliding else 0)
             sizes.append(self.found.extents[_iterated(index)])
             strides.append(self._stride(dim))
-        part = _extracted(source, offsets, sizes, strides)
+        part = extracted(source, offsets, sizes, strides)
         if not self.merged:
             return part
         if strides[0] > 1 or len(self.found.windows) > 2:
-            part = sdsc.clone(
-                part, self.found.op.location
-            )  # its rows do not follow each other in what is slid over
+            # Its rows do not follow each other in what is slid over.
+            part = sdsc.clone(part, self.found.op.location)
         groups = [list(range(len(self.merged))), *([dim] for dim in range(len(self.merged), len(sizes)))]
-        return _collapsed(part, groups)
+        return collapsed(part, groups)
 
     def _other(self, value: ir.Value, dims: Map, tap: dict[int, int]) -> ir.Value:
         """The part of another input, a weight, that belongs to a tap."""
@@ -194,7 +202,7 @@ class _Unrolling:
         offsets = [tap.get(dim, 0) if dim is not None else 0 for dim in dims]
         sizes = [1 if dim in tap else size for dim, size in zip(dims, shape, strict=True)]
         kept = [size for dim, size in zip(dims, shape, strict=True) if dim not in tap]
-        return _extracted(value, offsets, sizes, [1] * len(shape), kept)
+        return extracted(value, offsets, sizes, [1] * len(shape), kept)
 
     # -- taps -----------------------------------------------------------------------------------------
 
@@ -214,7 +222,7 @@ class _Unrolling:
                 maps.append(self._dims([dim for dim in dims if dim not in tap]))
         rank, reduced = len(self.kept), len(found.reduced)
         maps.append(tuple(range(rank - reduced)))
-        made = _generic(inputs, before, maps, rank, reduced)
+        made = generic_op(inputs, before, maps, rank, reduced)
         self._write(made, [*read, arguments[-1]], alone=is_first and not reduced)
         return made.results[0]
 
@@ -240,11 +248,10 @@ class _Unrolling:
         """What the first tap of a row is combined with."""
         element = ir.RankedTensorType(destination.type).element_type
         shape = [self._extent(dim) for dim in self.kept if dim in self.found.result]
-        _, _, name = scalar.COMBINES[self.combine.name]
+        reduction, *_ = scalar.COMBINES[self.combine.name]
+        value = ir.FloatAttr.get(element, NEUTRAL[reduction])
         constant = ir.Operation.create(
-            "arith.constant",
-            results=[element],
-            attributes={"value": ir.FloatAttr.get(element, _NEUTRAL[name])},
+            "arith.constant", results=[element], attributes={"value": value}
         ).result
         empty = ir.Operation.create("tensor.empty", results=[ir.RankedTensorType.get(shape, element)]).result
         return filled(constant, empty)
@@ -258,14 +265,14 @@ class _Unrolling:
             groups = [[dim] for dim in range(len(outputs) - len(self.merged) + 1)]
             groups[at] = list(range(at, at + len(self.merged)))
             groups[at + 1 :] = [[dim + len(self.merged) - 1] for (dim,) in groups[at + 1 :]]
-            result = _expanded(result, groups, [self.found.extents[dim] for dim in outputs])
-        return _transposed(result, [outputs.index(dim) for dim in self.found.result if dim is not None])
+            result = expanded(result, groups, [self.found.extents[dim] for dim in outputs])
+        return transposed(result, [outputs.index(dim) for dim in self.found.result if dim is not None])
 
     def _combined(self, result: ir.Value, other: ir.Value, dims: Map | None = None) -> ir.Value:
         """Two partial results, or that of all taps and what the op's destination held, over ``dims`` of it."""
         every = tuple(range(len(shape_of(result))))
         maps = [every, every if dims is None else dims, every]
-        made = _generic([result, other], _empty_like(result), maps, len(every), 0)
+        made = generic_op([result, other], empty_like(result), maps, len(every), 0)
         element = ir.RankedTensorType(result.type).element_type
         block = ir.Block.create_at_start(made.regions[0], [element] * 3)
         with ir.InsertionPoint(block):
@@ -288,7 +295,8 @@ def _is_neutral(destination: ir.Value, combine: ir.Operation) -> bool:
         return False
     source = defining_op(fill.operands[0])
     number = scalar.scalar_constant(source) if source is not None else None
-    return number is not None and is_neutral(combine.name, number, str(combine.results[0].type))
+    element = device_element(str(combine.results[0].type), combine.location)
+    return number is not None and is_neutral(combine.name, number, element)
 
 
 def _spread(destination: ir.Value) -> tuple[ir.Value, Map]:
@@ -323,7 +331,7 @@ def _padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], l
     for at, group in enumerate(groups):
         shape[group[0]] = shape_of(op.operands[0])[at] if len(group) == 1 else shape[group[0]]
     low, high = ([each[at] for at, group in enumerate(groups) for _ in group] for each in (low, high))
-    return _expanded(op.operands[0], groups, shape), number, (low, high)
+    return expanded(op.operands[0], groups, shape), number, (low, high)
 
 
 def _number_of(pad: ir.Operation) -> ir.Operation | None:
@@ -331,108 +339,3 @@ def _number_of(pad: ir.Operation) -> ir.Operation | None:
     terminator = list(pad.regions[0].blocks[0].operations)[-1].operation
     op = defining_op(terminator.operands[0])
     return op if op is not None and op.name == "arith.constant" else None
-
-
-# -- building tensor ops ------------------------------------------------------------------------------
-
-
-def _transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
-    """Dim ``k`` of the result is dim ``order[k]`` of the value."""
-    if list(order) == list(range(len(order))):
-        return value
-    return transpose(value, tuple(order.index(dim) for dim in range(len(order))))
-
-
-def _pad(
-    value: ir.Value, number: ir.Operation, low: Sequence[int], high: Sequence[int], shape: Sequence[int]
-) -> ir.Value:
-    """A pad with a constant, outside of its region: ``linalg-fold-unit-extent-dims`` takes the wrong one from there."""
-    constant = number.clone().operation.results[0]
-    element = ir.RankedTensorType(value.type).element_type
-    attributes = {
-        "static_low": ir.DenseI64ArrayAttr.get(list(low)),
-        "static_high": ir.DenseI64ArrayAttr.get(list(high)),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0]),
-    }
-    type_ = ir.RankedTensorType.get(list(shape), element)
-    made = ir.Operation.create(
-        "tensor.pad", results=[type_], operands=[value], attributes=attributes, regions=1
-    )
-    block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()] * len(low))
-    with ir.InsertionPoint(block):
-        ir.Operation.create("tensor.yield", operands=[constant])
-    return made.result
-
-
-def _extracted(
-    value: ir.Value,
-    offsets: Sequence[int],
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    kept: Sequence[int] | None = None,
-) -> ir.Value:
-    """A slice, of the shape ``kept`` if that leaves out dims of size 1; the value itself if that is all of it."""
-    if list(sizes) == list(shape_of(value)) and kept is None:
-        return value
-    element = ir.RankedTensorType(value.type).element_type
-    attributes = {
-        "static_offsets": ir.DenseI64ArrayAttr.get(list(offsets)),
-        "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
-        "static_strides": ir.DenseI64ArrayAttr.get(list(strides)),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
-    }
-    type_ = ir.RankedTensorType.get(list(sizes) if kept is None else list(kept), element)
-    return ir.Operation.create(
-        "tensor.extract_slice", results=[type_], operands=[value], attributes=attributes
-    ).result
-
-
-def _collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
-    """The dims of each group as one."""
-    shape, element = shape_of(value), ir.RankedTensorType(value.type).element_type
-    type_ = ir.RankedTensorType.get([math.prod(shape[dim] for dim in group) for group in groups], element)
-    attributes = {"reassociation": _reassociation(groups)}
-    return ir.Operation.create(
-        "tensor.collapse_shape", results=[type_], operands=[value], attributes=attributes
-    ).result
-
-
-def _expanded(value: ir.Value, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> ir.Value:
-    """Each dim as the dims of a group."""
-    type_ = ir.RankedTensorType.get(list(shape), ir.RankedTensorType(value.type).element_type)
-    attributes = {
-        "reassociation": _reassociation(groups),
-        "static_output_shape": ir.DenseI64ArrayAttr.get(list(shape)),
-    }
-    return ir.Operation.create(
-        "tensor.expand_shape", results=[type_], operands=[value], attributes=attributes
-    ).result
-
-
-def _reassociation(groups: Sequence[Sequence[int]]) -> ir.Attribute:
-    i64 = ir.IntegerType.get_signless(64)
-    return ir.ArrayAttr.get(
-        [ir.ArrayAttr.get([ir.IntegerAttr.get(i64, dim) for dim in group]) for group in groups]
-    )
-
-
-def _generic(
-    inputs: Sequence[ir.Value], output: ir.Value, maps: Sequence[Map], rank: int, reduced: int
-) -> ir.Operation:
-    """A ``linalg.generic`` without a body, whose last ``reduced`` dims are reduced."""
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in maps]),
-        "iterator_types": iterators(rank, frozenset(range(rank - reduced, rank))),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
-    }
-    return ir.Operation.create(
-        "linalg.generic",
-        results=[output.type],
-        operands=[*inputs, output],
-        attributes=attributes,
-        regions=1,
-    )
-
-
-def _empty_like(value: ir.Value) -> ir.Value:
-    return ir.Operation.create("tensor.empty", results=[value.type]).result

@@ -133,3 +133,20 @@ func.func @shared_part(%x: tensor<64xf16>) -> (tensor<128xf16>, tensor<64xf16>) 
   %1 = tensor.concat dim(0) %0, %0 : (tensor<64xf16>, tensor<64xf16>) -> tensor<128xf16>
   return %1, %0 : tensor<128xf16>, tensor<64xf16>
 }
+// -----
+// A copy that an earlier pass made stays one, of what its source is by then.
+// CHECK-LABEL: func.func @clone(
+// CHECK-SAME: %[[X:\w+]]: tensor<8x64xf16>
+// CHECK: %[[T:.*]] = linalg.transpose ins(%[[X]] {{.*}} permutation = [1, 0]
+// CHECK-NEXT: %[[C:.*]] = "sdsc.clone"(%[[T]]) : (tensor<64x8xf16>) -> tensor<64x8xf16>
+// CHECK-NEXT: return %[[C]]
+func.func @clone(%x: tensor<8x64xf16>) -> tensor<64x8xf16> {
+  %e = tensor.empty() : tensor<64x8xf16>
+  %t = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d1, d0)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<8x64xf16>) outs(%e : tensor<64x8xf16>) {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %a : f16
+  } -> tensor<64x8xf16>
+  %c = "sdsc.clone"(%t) : (tensor<64x8xf16>) -> tensor<64x8xf16>
+  return %c : tensor<64x8xf16>
+}

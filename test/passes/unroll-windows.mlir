@@ -160,3 +160,40 @@ func.func @integers(%x: tensor<1x8x8x1xi32>) -> tensor<1x4x4x1xi32> {
   %0 = linalg.pooling_nhwc_max {strides = dense<2> : tensor<2xi64>} ins(%x, %k : tensor<1x8x8x1xi32>, tensor<2x2xi32>) outs(%e : tensor<1x4x4x1xi32>) -> tensor<1x4x4x1xi32>
   return %0 : tensor<1x4x4x1xi32>
 }
+// -----
+// Windows of booleans.
+func.func @booleans(%x: tensor<66xi1>) -> tensor<64xi1> {
+  %e = tensor.empty() : tensor<64xi1>
+  %k = tensor.empty() : tensor<3xi1>
+  // expected-error@below {{the windows of this 'linalg.generic' have no device operation; those of floating-point numbers have}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 + d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x, %k : tensor<66xi1>, tensor<3xi1>) outs(%e : tensor<64xi1>) {
+  ^bb0(%a: i1, %b: i1, %o: i1):
+    %r = arith.ori %a, %o : i1
+    linalg.yield %r : i1
+  } -> tensor<64xi1>
+  return %0 : tensor<64xi1>
+}
+// -----
+// What uses its accumulator twice is a recurrence over the positions, which have no order here.
+func.func @recurrence(%x: tensor<66xf16>, %f: tensor<64xf16>) -> tensor<64xf16> {
+  %k = tensor.empty() : tensor<3xf16>
+  // expected-error@below {{the windows of this 'linalg.generic' have no device operation; sums, products, minima and maxima have}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 + d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x, %k : tensor<66xf16>, tensor<3xf16>) outs(%f : tensor<64xf16>) {
+  ^bb0(%a: f16, %b: f16, %o: f16):
+    %m = arith.mulf %a, %o : f16
+    %r = arith.addf %o, %m : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %0 : tensor<64xf16>
+}
+// -----
+// Without sizes there is nothing to unroll; a later pass says so.
+// CHECK-LABEL: func.func @dynamic(
+// CHECK: linalg.pooling_nchw_max
+func.func @dynamic(%x: tensor<1x64x?x8xf16>, %f: tensor<1x64x?x4xf16>) -> tensor<1x64x?x4xf16> {
+  %k = tensor.empty() : tensor<2x2xf16>
+  %0 = linalg.pooling_nchw_max {strides = dense<2> : tensor<2xi64>} ins(%x, %k : tensor<1x64x?x8xf16>, tensor<2x2xf16>) outs(%f : tensor<1x64x?x4xf16>) -> tensor<1x64x?x4xf16>
+  return %0 : tensor<1x64x?x4xf16>
+}

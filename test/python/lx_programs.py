@@ -65,7 +65,8 @@ def divided(name: str, cores: int, uneven: bool = False) -> str:
     """The text of a program with all its buffers in device memory."""
     function, _ = FUNCTIONS[name]
     module = import_torch(Apply(function).half(), inputs_of(name), context=context()).module
-    options = f"sencores={cores} uneven-splits={str(uneven).lower()}"
+    # Without shuffles, which are from LX to LX.
+    options = f"sencores={cores} uneven-splits={str(uneven).lower()} co-optimizing-lx-planning=false"
     run_pipeline(module, SpyrePipeline.parse(options).pipeline("divided"))
     run_pipeline(module, "place-in-hbm")
     return str(module.operation.get_asm(enable_debug_info=True))

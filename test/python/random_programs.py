@@ -45,9 +45,9 @@ SMALL = Drawing(
 #: Most operations have work for all cores, and a small LX cannot hold all that lives.
 LARGE = Drawing(
     sizes=(1, 3, 32, 64, 65, 96, 128, 192, 256, 320, 512),
-    elements=(24_000, 300_000),
+    elements=(24_000, 200_000),
     largest_input=1,
-    steps=10,
+    steps=8,
     instructions=(
         "unary", "unary", "binary", "binary", "binary", "reduction", "reduction", "matmul", "matmul", "matmul",
         "permute", "reshape", "slice", "concatenate", "where",

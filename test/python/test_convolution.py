@@ -46,7 +46,7 @@ CASES = {
     "1x1": (nn.Conv2d(64, 32, 1), (1, 64, 5, 7)),
     "1x1_batch": (nn.Conv2d(64, 65, 1), (3, 64, 5, 7)),
     "1x1_stride": (nn.Conv2d(64, 32, 1, stride=2, bias=False), (1, 64, 7, 7)),
-    "1x1_stride_3": (nn.Conv2d(64, 32, 1, stride=3), (1, 64, 9, 9)),
+    "stride_of_3_in_room_for_64": (nn.Conv2d(130, 4, 3, stride=3, groups=2), (1, 130, 9, 9)),
     "no_pad": (nn.Conv2d(64, 64, 3, bias=False), (1, 64, 6, 8)),
     "stride": (nn.Conv2d(64, 64, 3, padding=1, stride=2), (1, 64, 9, 8)),
     "dilation": (nn.Conv2d(64, 64, 3, padding=2, dilation=2), (1, 64, 7, 8)),

@@ -76,27 +76,6 @@ def test_a_copy_gives_each_core_what_a_matmul_reads(seed: int):
     assert len(set(made.division.owners)) == len(made.division.owners)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_pieces_of_a_part_are_the_part(seed: int):
-    """Cores that get the same part get disjoint pieces of it, which together are it."""
-    rng = random.Random(seed)
-    splits = rng.choice([some for some in legal_splits(MATMUL.units, 32) if some[1] > 1])
-    wanted = core_view(MATMUL, 0, Division.mixed_radix(splits, rng.sample(range(3), 3)))
-    made = copy_division(FIRST, wanted)
-    assert made is not None
-    parted = made.parted(FIRST.units)
-    if parted is None:
-        assert FIRST.units[0] * FIRST.units[1] < len(wanted.regions) or splits[0] * splits[2] == 1
-        return
-    pieces = sticks(core_view(FIRST, 1, parted.division))
-    wholes = sticks(wanted)
-    for core, whole in enumerate(wholes):
-        group = [pieces[other] for other, part in enumerate(wholes) if part == whole]
-        assert pieces[core] <= whole
-        assert set().union(*group) == whole
-        assert sum(map(len, group)) == len(whole)
-
-
 def test_the_finishing_cores_hold_a_split_sum():
     """M 2 x K 4: core 3 and core 7 hold the halves, the others nothing."""
     division = Division.of((2, 1, 4), MATMUL.units, MATMUL.reduced)
