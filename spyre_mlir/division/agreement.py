@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,9 +28,9 @@ from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.division.cores import Division
-from spyre_mlir.division.homes import Home, homes_of
+from spyre_mlir.division.homes import Home, Kept, Touch, homes_of
 from spyre_mlir.division.ownership import CoreView
-from spyre_mlir.division.variants import Shared, Variant, Work, left_view, read_view, variants_of
+from spyre_mlir.division.variants import Shared, Variant, Work, variants_of
 from spyre_mlir.layout.elimination import Sum
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.device import device
@@ -77,19 +77,22 @@ class _Choice:
 
 
 class _Problem:
-    """Works with variants and buffers with homes; the last state of a buffer is device memory."""
+    """Works with variants and buffers with homes; the first state of a buffer is device memory."""
 
     def __init__(
         self, works: Sequence[Work], buffers: Sequence[Shared], capacity: int, most: int, relayouts: bool
     ) -> None:
         self.works, self.buffers = works, buffers
-        self.variants = variants_of(works, buffers, most)
-        self.homes = [homes_of(works, self.variants, each, capacity, relayouts) for each in buffers]
-        touched = frozenset(access for buffer in buffers for access in buffer.accesses)
-        self.untouched = [
-            tuple(operand for operand in range(len(work.space.views)) if (at, operand) not in touched)
-            for at, work in enumerate(works)
+        same: dict[tuple[Variant, ...], tuple[Variant, ...]] = {}
+        self.variants = [same.setdefault(some, some) for some in variants_of(works, buffers, most)]
+        self.touches = [
+            tuple(self._touch(buffer, at, operand) for at, operand in buffer.accesses) for buffer in buffers
         ]
+        self.homes = [
+            homes_of(touches, Kept(buffer.given, buffer.result, buffer.space), capacity, relayouts)
+            for buffer, touches in zip(buffers, self.touches, strict=True)
+        ]
+        self.tables = list(self._tables())
 
     def solved(self) -> Agreement:
         """The best of all rounds, and the largest bound."""
@@ -104,42 +107,65 @@ class _Problem:
             if step is None or best.nanoseconds <= bound:
                 break
             weights = self._followed(weights, found.states, step)
-        works = len(self.works)
         return Agreement(
             tuple(some[state] for some, state in zip(self.variants, best.states, strict=False)),
-            tuple(
-                some[state] if state < len(some) else None
-                for some, state in zip(self.homes, best.states[works:], strict=True)
-            ),
+            tuple(self._home(number, best.states) for number in range(len(self.buffers))),
             start.nanoseconds,
             best.nanoseconds,
             min(bound, best.nanoseconds),
         )
 
+    def _home(self, number: int, states: Sequence[int]) -> Home | None:
+        """The home of a buffer, without a relayout that nobody wants."""
+        home = self.homes[number][states[len(self.works) + number]]
+        if home is None or home.relaid is None or self._relayouts(number, home, states):
+            return home
+        return Home(home.view, home.copied)
+
+    def _touch(self, buffer: Shared, at: int, operand: int) -> Touch:
+        writes = not buffer.given and operand == len(self.works[at].space.views) - 1
+        return Touch(self.works[at], operand, writes, self.variants[at])
+
     # -- the sum ---------------------------------------------------------------------------------------
 
-    def _minimum(self, weights: NDArray[np.float64], fixed: bool) -> tuple[tuple[int, ...], float]:
-        """The states of the smallest weighted sum, ``fixed`` with the divisions as they came, and a bound in ns."""
-        works = len(self.works)
-        sizes = [1 if fixed else len(some) for some in self.variants] + [len(some) + 1 for some in self.homes]
-        total = Sum(sizes)
+    def _tables(self) -> Iterator[tuple[tuple[int, ...], int | None, Table]]:
+        """The variables, the work whose weight counts and the planes of each table; equal ones are the same object."""
+        touched = frozenset(access for buffer in self.buffers for access in buffer.accesses)
+        apart = [
+            tuple(operand for operand in range(len(work.space.views)) if (at, operand) not in touched)
+            for at, work in enumerate(self.works)
+        ]
         for at, work in enumerate(self.works):
-            own = _own_table(work.opcode, work.space, work.executions, self.variants[at], self.untouched[at])
-            total.add((at,), _weighted(own[:, : sizes[at]], weights[at]))
+            yield (
+                (at,),
+                at,
+                _own_table(work.opcode, work.space, work.executions, self.variants[at], apart[at]),
+            )
         for number, (buffer, homes) in enumerate(zip(self.buffers, self.homes, strict=True)):
-            for position, (at, operand) in enumerate(buffer.accesses):
-                access = _Access(
-                    self.works[at], operand, self._writes(buffer, at, operand), buffer.share(position)
-                )
-                table = _access_table(access, self.variants[at], homes, self.untouched[at])
-                total.add((at, works + number), _weighted(table[:, : sizes[at]], weights[at]))
-            at, operand = buffer.accesses[0]
-            first = self.works[at], operand, self.variants[at][0].division
-            total.add((works + number,), _whole(_home_costs(*first, buffer.copies, homes)))
+            variable = len(self.works) + number
+            for position, touch in enumerate(self.touches[number]):
+                at, _ = buffer.accesses[position]
+                yield (at, variable), at, _access_table(touch, buffer.share(position), homes, apart[at])
+            yield (variable,), None, _home_table(self.touches[number][0], buffer.copies, homes)
+
+    def _minimum(self, weights: NDArray[np.float64], fixed: bool) -> tuple[tuple[int, ...], float]:
+        """The states of the smallest weighted sum and a bound in nanoseconds.
+
+        ``fixed``: with the divisions as they came, and without relayouts.
+        """
+        works, made = len(self.works), {}
+        sizes = [1 if fixed else len(some) for some in self.variants]
+        sizes += [_plain(some) if fixed else len(some) for some in self.homes]
+        total = Sum(sizes)
+        for scope, at, planes in self.tables:
+            key = id(planes), None if at is None else weights[at]
+            if key not in made:
+                table = _weighted(planes, 0.5 if at is None else weights[at])
+                made[key] = table[tuple(slice(0, sizes[variable]) for variable in scope)]
+            total.add(scope, made[key])
         found = total.minimize()
         if found.cost == math.inf:
-            start = [0] * works + [len(some) for some in self.homes]
-            return tuple(start), found.bound / PICOSECONDS
+            return (0,) * (works + len(self.homes)), found.bound / PICOSECONDS
         return found.states, found.bound / PICOSECONDS
 
     # -- real times ------------------------------------------------------------------------------------
@@ -151,40 +177,36 @@ class _Problem:
             for work, done in zip(self.works, self._done(states), strict=True)
         ]
         for number, (buffer, homes) in enumerate(zip(self.buffers, self.homes, strict=True)):
-            at, operand = buffer.accesses[0]
-            division = self.variants[at][states[at]].division
-            costs = _home_costs(self.works[at], operand, division, buffer.copies, homes)
-            state = states[len(self.works) + number]
-            spent.append(costs[state])
-            if state < len(homes):
-                spent.append(homes[state].relayout_ns * self._relayouts(buffer, homes[state], states))
+            home = homes[states[len(self.works) + number]]
+            if home is not None:
+                first, at = self.touches[number][0], buffer.accesses[0][0]
+                division = self.variants[at][states[at]].division
+                spent.append(buffer.copies * _copy_ns(first.work, first.operand, division, home))
+                spent.append(home.relayout_ns * self._relayouts(number, home, states))
         return _Choice(states, math.fsum(spent))
 
-    def _relayouts(self, buffer: Shared, home: Home, states: tuple[int, ...]) -> int:
+    def _relayouts(self, number: int, home: Home, states: Sequence[int]) -> int:
         """How many relayouts of a buffer run: one of each value that a reader wants so."""
+        buffer = self.buffers[number]
         wanted = {
             buffer.value(position)
-            for position, (at, operand) in enumerate(buffer.accesses)
-            if not self._writes(buffer, at, operand) and home.relays(self._read(at, operand, states))
+            for position, touch in enumerate(self.touches[number])
+            if not touch.writes and home.relays(self._view(touch, buffer.accesses[position][0], states))
         }
         return sum(runs for _, runs in wanted)
 
-    def _writes(self, buffer: Shared, at: int, operand: int) -> bool:
-        return not buffer.given and operand == len(self.works[at].space.views) - 1
-
-    def _read(self, at: int, operand: int, states: tuple[int, ...]) -> CoreView | None:
-        return read_view(self.works[at], operand, self.variants[at][states[at]])
+    def _view(self, touch: Touch, at: int, states: Sequence[int]) -> CoreView | None:
+        return touch.view(self.variants[at][states[at]])
 
     def _done(self, states: tuple[int, ...]) -> list[OperationWork]:
         """What each operation does, with the operands in LX that are there."""
         in_lx: list[set[int]] = [set() for _ in self.works]
         for number, (buffer, homes) in enumerate(zip(self.buffers, self.homes, strict=True)):
-            state = states[len(self.works) + number]
-            if state == len(homes):
+            home = homes[states[len(self.works) + number]]
+            if home is None:
                 continue
-            for at, operand in buffer.accesses:
-                view = self._read(at, operand, states)
-                if self._writes(buffer, at, operand) or homes[state].serves(view):
+            for touch, (at, operand) in zip(self.touches[number], buffer.accesses, strict=True):
+                if touch.writes or home.serves(self._view(touch, at, states)):
                     in_lx[at].add(operand)
         return [
             operation_work(work.opcode, work.space, some[states[at]].division, frozenset(in_lx[at]))
@@ -197,6 +219,11 @@ class _Problem:
         """Weights nearer to what binds each operation: compute (1) or memory (0)."""
         binds = [float(compute_ns(done) >= memory_ns(done)) for done in self._done(states)]
         return np.clip(weights + step * (2 * np.array(binds) - 1), 0.0, 1.0)
+
+
+def _plain(homes: Sequence[Home | None]) -> int:
+    """How many homes there are before the first one with a relayout."""
+    return next((at for at, home in enumerate(homes) if home is not None and home.relaid), len(homes))
 
 
 # -- tables: waits that nothing overlaps, compute, memory; one plane each --------------------------------
@@ -216,52 +243,47 @@ def _own_table(
     return executions * table
 
 
-@dataclass(frozen=True)
-class _Access:
-    """An operand of a work that is written or read, which pays for so many relayouts."""
-
-    work: Work
-    operand: int
-    writes: bool
-    relayouts: float
-
-
 @functools.lru_cache(maxsize=1 << 13)
 def _access_table(
-    access: _Access, variants: tuple[Variant, ...], homes: tuple[Home, ...], untouched: tuple[int, ...]
+    touch: Touch, relayouts: float, homes: tuple[Home | None, ...], apart: tuple[int, ...]
 ) -> Table:
-    """[3, variants, homes + 1]: nothing, or a relayout, where they agree; else device memory, or impossible."""
-    work, operand = access.work, access.operand
-    table = np.zeros((3, len(variants), len(homes) + 1))
-    for row, variant in enumerate(variants):
+    """[3, variants, homes]: nothing, or ``relayouts``, where they agree; else device memory, or impossible.
+
+    ``apart`` are the operands of the work that are in device memory in any case.
+    """
+    work, table = touch.work, np.zeros((3, len(touch.variants), len(homes)))
+    for row, variant in enumerate(touch.variants):
         done = operation_work(work.opcode, work.space, variant.division)
-        moved = device().hbm_access_ns, 0.0, least_stream_ns(done, operand, untouched)
+        moved = device().hbm_access_ns, 0.0, least_stream_ns(done, touch.operand, apart)
         there = np.array(moved) * work.executions
-        table[:, row, -1] = there
-        view = left_view(work, variant) if access.writes else read_view(work, operand, variant)
+        view = touch.view(variant)
         for column, home in enumerate(homes):
-            if home.view == view if access.writes else home.serves(view):
-                table[0, row, column] = access.relayouts * home.relayout_ns * home.relays(view)
-                continue
-            table[:, row, column] = there if home.copied and not access.writes else (math.inf, 0.0, 0.0)
+            if home is None:
+                table[:, row, column] = there
+            elif home.view == view if touch.writes else home.serves(view):
+                table[0, row, column] = relayouts * home.relayout_ns * home.relays(view)
+            else:
+                table[:, row, column] = there if home.copied and not touch.writes else (math.inf, 0.0, 0.0)
     return table
 
 
-def _home_costs(
-    work: Work, operand: int, division: Division, copies: int, homes: Sequence[Home]
-) -> list[float]:
-    """What copies of a buffer to or from device memory cost in each home."""
-    return [copies * _copies_ns(work, operand, division, home) for home in homes] + [0.0]
+@functools.lru_cache(maxsize=1 << 13)
+def _home_table(touch: Touch, copies: int, homes: tuple[Home | None, ...]) -> Table:
+    """[3, homes]: what copies of a buffer to or from device memory cost in each home."""
+    table, division = np.zeros((3, len(homes))), touch.variants[0].division
+    for at, home in enumerate(homes):
+        if home is not None:
+            table[0, at] = copies * _copy_ns(touch.work, touch.operand, division, home)
+    return table
 
 
-def _copies_ns(work: Work, operand: int, division: Division, home: Home) -> float:
+def _copy_ns(work: Work, operand: int, division: Division, home: Home) -> float:
     if not home.copied:
         return 0.0
     touched = operation_work(work.opcode, work.space, division).operands[operand]
     cores = len(home.view.regions)
     moved = replace(touched, core_bytes=touched.bytes // cores)
-    stream = transfer_ns(moved, cores, device().one_way_bytes_per_ns)
-    return device().hbm_access_ns + stream
+    return device().hbm_access_ns + transfer_ns(moved, cores, device().one_way_bytes_per_ns)
 
 
 def _weighted(table: Table, weight: float) -> Table:
@@ -269,6 +291,6 @@ def _weighted(table: Table, weight: float) -> Table:
     return _whole(table[0] + weight * table[1] + (1 - weight) * table[2])
 
 
-def _whole(costs: Sequence[float] | Table) -> Table:
+def _whole(costs: Table) -> Table:
     """Nanoseconds as whole picoseconds: their sums are exact in any order, so equal ones are equal."""
-    return np.rint(np.asarray(costs) * PICOSECONDS)
+    return np.rint(costs * PICOSECONDS)

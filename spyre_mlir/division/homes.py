@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,7 @@ from spyre_mlir.cost.ring import relayout_ns
 from spyre_mlir.division.copies import copy_division
 from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
 from spyre_mlir.division.relayout import relayout
-from spyre_mlir.division.variants import Shared, Variant, Work, left_view, read_view
+from spyre_mlir.division.variants import Variant, Work, left_view, read_view
 from spyre_mlir.layout.space import Space
 
 #: How many views of a writer, and of each reader, a relayout is thought of: the first ones are the best by themselves.
@@ -41,60 +42,73 @@ def _finds(have: CoreView | None, view: CoreView | None) -> bool:
     return have is not None and view is not None and mismatch(have, view) is None
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Whether the host gives a buffer or reads it, and the space of a copy of it; None if the ring cannot copy it."""
+
+    given: bool
+    result: bool
+    space: Space | None
+
+
+@dataclass(frozen=True)
+class Touch:
+    """An operand of a work, which has some variants, that writes a buffer or reads it."""
+
+    work: Work
+    operand: int
+    writes: bool
+    variants: tuple[Variant, ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        """Touches are keys of caches; variants make them long."""
+        return hash((self.work, self.operand, self.writes, self.variants))
+
+    def view(self, variant: Variant) -> CoreView | None:
+        """What the cores have of the buffer, or want of it; None if that is no region of it."""
+        if self.writes:
+            return left_view(self.work, variant)
+        return read_view(self.work, self.operand, variant)
+
+    def fitting(self, capacity: int, most: int | None = None) -> Iterator[CoreView]:
+        """The views that have room in LX."""
+        for variant in self.variants[:most]:
+            view = self.view(variant)
+            if view is not None and local_bytes(self.work.space, self.operand, variant.division) <= capacity:
+                yield view
+
+
+@functools.lru_cache(maxsize=1 << 12)
 def homes_of(
-    works: Sequence[Work],
-    variants: Sequence[Sequence[Variant]],
-    buffer: Shared,
-    capacity: int,
-    relayouts: bool,
-) -> tuple[Home, ...]:
-    """The homes of a buffer, ``capacity`` being the bytes of LX: views of its writer, of any reader of a given one."""
+    touches: tuple[Touch, ...], buffer: Kept, capacity: int, relayouts: bool
+) -> tuple[Home | None, ...]:
+    """The homes of a buffer, device memory first, ``capacity`` being the bytes of LX.
+
+    In LX it is as its writer leaves it, or, if it is given, as any reader wants it; then also where the ring carries
+    it. Equal buffers of a program have the same homes, which are the same object.
+    """
     if buffer.given:
-        views = _wanted(works, variants, buffer.accesses, capacity)
-        return tuple(Home(view, copied=True) for view in views if _is_a_copy(buffer, view))
-    at, operand = buffer.accesses[0]
-    views = _left(works[at], operand, variants[at], capacity)
-    several = len(buffer.accesses) > 2
-    kinds = (True,) if buffer.result else (False, True) if several else (False,)
-    found = [Home(view, copied) for view in views for copied in kinds]
+        views = dict.fromkeys(view for touch in touches for view in touch.fitting(capacity))
+        return (None, *(Home(view, copied=True) for view in views if _is_a_copy(buffer.space, view)))
+    left = list(dict.fromkeys(touches[0].fitting(capacity)))
+    kinds = (True,) if buffer.result else (False, True) if len(touches) > 2 else (False,)
+    found = [Home(view, copied) for view in left for copied in kinds]
     if relayouts and buffer.space is not None:
-        reads = [(at, operand) for at, operand in buffer.accesses if operand < len(works[at].space.views) - 1]
-        wanted = _wanted(works, [some[:_RELAID] for some in variants], reads, capacity)
-        ways = list(_relayouts(buffer.space, views[:_RELAID], wanted))
+        reads = (touch for touch in touches if not touch.writes)
+        wanted = dict.fromkeys(view for touch in reads for view in touch.fitting(capacity, _RELAID))
+        ways = list(_relayouts(buffer.space, left[:_RELAID], list(wanted)))
         found += [Home(*way[:1], copied, *way[1:]) for way in ways for copied in kinds]
-    return tuple(found)
+    return (None, *found)
 
 
-def _left(work: Work, operand: int, variants: Sequence[Variant], capacity: int) -> list[CoreView]:
-    """The views that a writer leaves."""
-    views: dict[CoreView, None] = {}
-    for variant in variants:
-        view = left_view(work, variant)
-        if view is not None and local_bytes(work.space, operand, variant.division) <= capacity:
-            views[view] = None
-    return list(views)
-
-
-def _wanted(
-    works: Sequence[Work],
-    variants: Sequence[Sequence[Variant]],
-    accesses: Sequence[tuple[int, int]],
-    capacity: int,
-) -> list[CoreView]:
-    """The views that readers want."""
-    views: dict[CoreView, None] = {}
-    for at, operand in accesses:
-        for variant in variants[at]:
-            view = read_view(works[at], operand, variant)
-            if view is not None and local_bytes(works[at].space, operand, variant.division) <= capacity:
-                views[view] = None
-    return list(views)
-
-
-def _is_a_copy(buffer: Shared, view: CoreView) -> bool:
+def _is_a_copy(space: Space | None, view: CoreView) -> bool:
     """Whether a clone can bring a given buffer to the cores so."""
-    if buffer.space is not None:
-        return copy_division(buffer.space, view) is not None
+    if space is not None:
+        return copy_division(space, view) is not None
     return len(set(view.regions)) == len(view.regions)
 
 
