@@ -96,17 +96,18 @@ def homes_of(
         return (None, *(Home(view, copied=True) for view in views if _is_a_copy(buffer.space, view)))
     left = list(dict.fromkeys(touches[0].fitting(capacity)))
     kinds = (True,) if buffer.result else (False, True) if len(touches) > 2 else (False,)
-    found = [Home(view, copied) for view in left for copied in kinds]
+    able = {view: [way for way in kinds if not way or _is_a_copy(buffer.space, view)] for view in left}
+    found = [Home(view, copied) for view in left for copied in able[view]]
     if relayouts and buffer.space is not None:
         reads = (touch for touch in touches if not touch.writes)
         wanted = dict.fromkeys(view for touch in reads for view in touch.fitting(capacity, _RELAID))
         ways = list(_relayouts(buffer.space, left[:_RELAID], list(wanted)))
-        found += [Home(*way[:1], copied, *way[1:]) for way in ways for copied in kinds]
+        found += [Home(*way[:1], copied, *way[1:]) for way in ways for copied in able[way[0]]]
     return (None, *found)
 
 
 def _is_a_copy(space: Space | None, view: CoreView) -> bool:
-    """Whether a clone can bring a given buffer to the cores so."""
+    """Whether a clone can take a buffer from device memory to the cores so, or back: not from some of them alone."""
     if space is not None:
         return copy_division(space, view) is not None
     return len(set(view.regions)) == len(view.regions)

@@ -29,24 +29,36 @@ class Rules:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A buffer that an operation makes; ``reasons`` bar it from LX, none if it may be there."""
+    """A buffer that an operation makes; ``reasons`` bar it from LX, none if it may be there.
+
+    The planner counts with it the bytes that shuffles of it would load from device memory, ``relayed``: without
+    their source in LX they cannot be.
+    """
 
     root: ir.Value
     buffer: LifetimeBoundBuffer
     reasons: tuple[Reason, ...]
+    relayed: int = 0
+
+    @property
+    def saved(self) -> int:
+        """Bytes of device memory that the program moves less with the buffer in LX."""
+        return self.buffer.saving - self.relayed
 
 
 @dataclass(frozen=True)
 class Facts:
     """What follows for a buffer from the divisions of the operations that touch it.
 
-    Traffic is that of its accesses, with the buffer in device memory and in LX; ``size`` is in bytes per core.
+    Traffic is that of its accesses, with the buffer in device memory and in LX, ``relayed`` that of shuffles which is
+    part of the former; ``size`` is in bytes per core.
     """
 
     size: int
     reasons: tuple[Reason, ...]
     spilled_traffic: int
     placed_traffic: int
+    relayed: int = 0
 
 
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
@@ -60,7 +72,11 @@ def facts_of(touched: Touched, usage: Usage, rules: Rules) -> Facts:
     size = _local_bytes(touched)
     copies = (access.user for access in touched.accesses if access.optional and access.user.opcode != SHUFFLE)
     placed = sum(_other_side(copy, touched) for copy in copies)
-    return Facts(size, ordered(_reasons(touched, usage, rules, size)), touched.hbm_bytes, placed)
+    relayed = sum(
+        access.hbm_bytes for access in touched.accesses if access.user.opcode == SHUFFLE and not access.writes
+    )
+    reasons = ordered(_reasons(touched, usage, rules, size))
+    return Facts(size, reasons, touched.hbm_bytes + relayed, placed, relayed)
 
 
 def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, Facts]) -> list[Candidate]:
@@ -80,7 +96,7 @@ def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, Facts]) -
             spilled_traffic=own.spilled_traffic,
             placed_traffic=own.placed_traffic,
         )
-        found.append(Candidate(root, buffer, own.reasons))
+        found.append(Candidate(root, buffer, own.reasons, own.relayed))
     return found
 
 

@@ -69,7 +69,7 @@ class ScratchpadPlanning(Pass):
         self._push(able, plan)
         self._tell(found, plan)
         self._drop_clones(usage)
-        saved = sum(each.buffer.saving for each in able if each.buffer.name in plan.addresses)
+        saved = sum(each.saved for each in able if each.buffer.name in plan.addresses)
         text = (
             f"{len(plan.addresses)} buffers in LX, {len(found) - len(plan.addresses)} in device memory;"
             f" bytes of traffic {before} without LX, {before - saved} with it,"

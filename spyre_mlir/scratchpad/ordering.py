@@ -2,8 +2,9 @@
 
 A buffer is alive from the first to the last of the tasks that touch it, whichever these are. List scheduling takes of
 the tasks whose predecessors are done the one after which the fewest bytes are alive, the first of equal ones; done
-from the end on it gives another order. Neither is best in general (to find the least peak is NP-hard; Sethi, 1975),
-so what an order is worth is told by the planner's own bound (``selection.py``).
+from the end on it gives another order. Neither is best in general (to find the least peak is NP-hard; Sethi, 1975).
+Of these and the given order the one is taken that has the fewest bytes too many, if it loses less by the planner's own
+measure (``selection.py``).
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.selection import select
 
 #: Steps of search for what an order loses.
-_STEPS = 20_000
+_STEPS = 5_000
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,11 @@ def better_order(
         _scheduled([task.after for task in tasks], touched),
         _scheduled(followers, touched)[::-1],
     ]
-    lost = [_lost(_retimed(able, tasks, starts, task_of, order), space) for order in orders]
-    best = min(range(len(orders)), key=lambda at: (lost[at], at))
-    return orders[best] if best else None
+    instances = [Instance.of(_retimed(able, tasks, starts, task_of, order), space) for order in orders]
+    best = min(range(len(orders)), key=lambda at: (_excess(instances[at]), at))
+    if not best or _lost(instances[best]) >= _lost(instances[0]):
+        return None
+    return orders[best]
 
 
 def _reversed(edges: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -139,7 +144,11 @@ def _retimed(
     ]
 
 
-def _lost(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> int:
-    """Bytes of savings that a selection of the buffers loses."""
-    instance = Instance.of(buffers, space)
-    return select(instance, space.capacity, budget=_STEPS).lost
+def _excess(instance: Instance) -> int:
+    """Bytes above the capacity, over all times at which a buffer begins."""
+    return int(np.maximum(instance.loads - instance.space.capacity, 0).sum())
+
+
+def _lost(instance: Instance) -> int:
+    """Bytes of savings that a selection loses."""
+    return select(instance, instance.space.capacity, budget=_STEPS).lost

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as command  # noqa: E402
-from benchmarks import division, measure, registry, report  # noqa: E402
+from benchmarks import division, measure, plan_quality, registry, report, suite_runs  # noqa: E402
 from benchmarks.chain import text  # noqa: E402
+from benchmarks.plan_quality import Quality  # noqa: E402
 from spyre_mlir.bundle.folder import executed_files  # noqa: E402
 
 
@@ -33,6 +35,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "simulate",
         "solvers",
         "startup",
+        "suite-runs",
         "tiling",
         "timeline",
         "two-ops",
@@ -57,6 +60,56 @@ def test_notes_are_listed_under_the_table(monkeypatch, capsys):
     monkeypatch.setattr(registry, "load_all", lambda: {"one": registry.Benchmark("one", lambda: noted, {})})
     assert command.main(["one"]) == 0
     assert capsys.readouterr().out.endswith("\n\n* x: a rule\n")
+
+
+def test_columns_are_a_table_of_their_own():
+    """A row of it is what stands before the last point of a metric; what a row lacks is left empty."""
+    noted = registry.Noted({"a.b.us": 1.5, "a.b.cores": 32, "all": 2, "c.us": 3}, [], ("us", "cores"))
+    text = report.table(registry.Benchmark("one", lambda: noted, {"all": 4}), noted)
+    columns, rest = (table.splitlines() for table in text.split("\n\n"))
+    assert columns == [
+        "|     |   us | cores |",
+        "| --- | ---: | ----: |",
+        "| a.b | 1.50 |    32 |",
+        "| c   |    3 |       |",
+    ]
+    assert [line.split("|")[1].strip() for line in rest] == ["metric", "------", "all"]
+
+
+def test_a_way_behind_the_best_is_told():
+    """With how far, and joint planning counts as slower only if it is; the bound is one for all ways."""
+    best = Quality(300, 150, 2000.0, 2000.0, 500.0, 100.0, 32, 32.0, 4, 0.1)
+    ways = {"sequential": replace(best, predicted_ns=2200.0), "joint": best}
+    assert list(plan_quality._lost("x", ways)) == ["x: sequential is predicted 10 % slower than joint"]
+    assert not plan_quality._is_slower(ways)
+    assert plan_quality._is_slower({"sequential": best, "joint": ways["sequential"]})
+    assert plan_quality._bound_ns([best, replace(best, vector_ns=0.0)]) == 500.0
+
+
+def test_memory_is_that_of_the_process_alone():
+    """What this one holds is not counted, and what the other one holds is."""
+    held = bytearray(2**28)
+    assert measure.apart(held_bytes, 2**27) - measure.apart(held_bytes, 0) == pytest.approx(2**27, rel=0.2)
+    assert measure.apart(held_bytes, 0) < len(held) < measure.peak_bytes()
+
+
+def held_bytes(size: int) -> int:
+    """The most memory of a process that takes so much."""
+    bytearray(size)
+    return measure.peak_bytes()
+
+
+def test_layers_one_by_one_are_the_model():
+    """The reference of large models, which are in float32 one layer at a time."""
+    import torch
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Tanh(), torch.nn.Linear(32, 8)).half()
+    inputs = (torch.randn(3, 64).half(),)
+    with torch.no_grad():
+        own, exact = suite_runs._results(model, inputs)
+        assert torch.equal(own, model(*inputs))
+        assert torch.equal(exact, model.float()(inputs[0].float()))
 
 
 def test_an_unknown_name_is_one_sentence(capsys):

@@ -70,7 +70,7 @@ def test_softmax_by_hand():
     assert bound == "2,097,152 bytes, each argument and result once; the plan is 1.00 times that"
     assert lines(summary, "clones") == ["into LX 1, which move 1,048,576 bytes; out of LX 0"]
     assert lines(summary, "spills") == lines(summary, "restickifies") == ["0"]
-    assert lines(summary, "cores") == ["16 of 32"]
+    assert lines(summary, "cores") == ["32 of 32"]
 
 
 @pytest.mark.parametrize("name", ["llama_block", "sdpa_mask_constant", "flatten"])
