@@ -23,11 +23,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.model import compute_ns, least_stream_ns, memory_ns, operation_cost, ring_ns, transfer_ns
+from spyre_mlir.cost.model import compute_ns, least_stream_ns, memory_ns, operation_cost, ring_ns
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.cost.work import OperationWork
-from spyre_mlir.division.cores import Division
 from spyre_mlir.division.homes import Home, Kept, Touch, homes_of
 from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division.variants import Shared, Variant, Work, variants_of
@@ -116,11 +115,28 @@ class _Problem:
         )
 
     def _home(self, number: int, states: Sequence[int]) -> Home | None:
-        """The home of a buffer, without a relayout that nobody wants."""
-        home = self.homes[number][states[len(self.works) + number]]
-        if home is None or home.relaid is None or self._relayouts(number, home, states):
+        """The home of a buffer, without copies and relayouts that nobody wants.
+
+        A clone for one reader of what is given takes longer than reading it, but by the model the bus need not turn
+        round then; ``clone-inputs`` makes none.
+        """
+        home, buffer = self.homes[number][states[len(self.works) + number]], self.buffers[number]
+        if home is None:
+            return None
+        if home.copied and self._served(number, home, states) < (2 * buffer.copies if buffer.given else 1):
+            return None
+        if home.relaid is None or self._relayouts(number, home, states):
             return home
-        return Home(home.view, home.copied)
+        return replace(home, relaid=None, relayout_ns=0.0)
+
+    def _served(self, number: int, home: Home, states: Sequence[int]) -> int:
+        """How many reads of a buffer find it on chip."""
+        accesses = zip(self.touches[number], self.buffers[number].accesses, strict=True)
+        return sum(
+            touch.work.executions
+            for touch, (at, _) in accesses
+            if not touch.writes and home.serves(self._view(touch, at, states))
+        )
 
     def _touch(self, buffer: Shared, at: int, operand: int) -> Touch:
         writes = not buffer.given and operand == len(self.works[at].space.views) - 1
@@ -146,7 +162,7 @@ class _Problem:
             for position, touch in enumerate(self.touches[number]):
                 at, _ = buffer.accesses[position]
                 yield (at, variable), at, _access_table(touch, buffer.share(position), homes, apart[at])
-            yield (variable,), None, _home_table(self.touches[number][0], buffer.copies, homes)
+            yield (variable,), None, _home_table(buffer.copies, homes)
 
     def _minimum(self, weights: NDArray[np.float64], fixed: bool) -> tuple[tuple[int, ...], float]:
         """The states of the smallest weighted sum and a bound in nanoseconds.
@@ -176,12 +192,10 @@ class _Problem:
             work.executions * operation_cost(done).total_ns
             for work, done in zip(self.works, self._done(states), strict=True)
         ]
-        for number, (buffer, homes) in enumerate(zip(self.buffers, self.homes, strict=True)):
-            home = homes[states[len(self.works) + number]]
+        for number, buffer in enumerate(self.buffers):
+            home = self._home(number, states)
             if home is not None:
-                first, at = self.touches[number][0], buffer.accesses[0][0]
-                division = self.variants[at][states[at]].division
-                spent.append(buffer.copies * _copy_ns(first.work, first.operand, division, home))
+                spent.append(buffer.copies * home.copy_ns)
                 spent.append(home.relayout_ns * self._relayouts(number, home, states))
         return _Choice(states, math.fsum(spent))
 
@@ -201,8 +215,8 @@ class _Problem:
     def _done(self, states: tuple[int, ...]) -> list[OperationWork]:
         """What each operation does, with the operands in LX that are there."""
         in_lx: list[set[int]] = [set() for _ in self.works]
-        for number, (buffer, homes) in enumerate(zip(self.buffers, self.homes, strict=True)):
-            home = homes[states[len(self.works) + number]]
+        for number, buffer in enumerate(self.buffers):
+            home = self._home(number, states)
             if home is None:
                 continue
             for touch, (at, operand) in zip(self.touches[number], buffer.accesses, strict=True):
@@ -268,22 +282,11 @@ def _access_table(
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def _home_table(touch: Touch, copies: int, homes: tuple[Home | None, ...]) -> Table:
+def _home_table(copies: int, homes: tuple[Home | None, ...]) -> Table:
     """[3, homes]: what copies of a buffer to or from device memory cost in each home."""
-    table, division = np.zeros((3, len(homes))), touch.variants[0].division
-    for at, home in enumerate(homes):
-        if home is not None:
-            table[0, at] = copies * _copy_ns(touch.work, touch.operand, division, home)
+    table = np.zeros((3, len(homes)))
+    table[0] = [0.0 if home is None else copies * home.copy_ns for home in homes]
     return table
-
-
-def _copy_ns(work: Work, operand: int, division: Division, home: Home) -> float:
-    if not home.copied:
-        return 0.0
-    touched = operation_work(work.opcode, work.space, division).operands[operand]
-    cores = len(home.view.regions)
-    moved = replace(touched, core_bytes=touched.bytes // cores)
-    return device().hbm_access_ns + transfer_ns(moved, cores, device().one_way_bytes_per_ns)
 
 
 def _weighted(table: Table, weight: float) -> Table:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring import relayout_ns
 from spyre_mlir.division.copies import copy_division
 from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
@@ -21,11 +23,13 @@ _RELAID = 4
 class Home:
     """What each core has of a buffer on chip, and whether a copy of it is in device memory, too.
 
-    ``relaid``: what the cores get of it over the ring, for readers that want it so, in ``relayout_ns``.
+    A clone makes the copy in ``copy_ns``, or brings what is given. ``relaid``: what the cores get of it over the ring,
+    for readers that want it so, in ``relayout_ns``.
     """
 
     view: CoreView
     copied: bool
+    copy_ns: float = 0.0
     relaid: CoreView | None = None
     relayout_ns: float = 0.0
 
@@ -93,24 +97,35 @@ def homes_of(
     """
     if buffer.given:
         views = dict.fromkeys(view for touch in touches for view in touch.fitting(capacity))
-        return (None, *(Home(view, copied=True) for view in views if _is_a_copy(buffer.space, view)))
+        return (None, *(home for view in views for home in _copied(buffer, view)))
     left = list(dict.fromkeys(touches[0].fitting(capacity)))
-    kinds = (True,) if buffer.result else (False, True) if len(touches) > 2 else (False,)
-    able = {view: [way for way in kinds if not way or _is_a_copy(buffer.space, view)] for view in left}
-    found = [Home(view, copied) for view in left for copied in able[view]]
+    here = {view: _left_at(buffer, view, len(touches) > 2) for view in left}
+    found = [home for homes in here.values() for home in homes]
     if relayouts and buffer.space is not None:
         reads = (touch for touch in touches if not touch.writes)
         wanted = dict.fromkeys(view for touch in reads for view in touch.fitting(capacity, _RELAID))
-        ways = list(_relayouts(buffer.space, left[:_RELAID], list(wanted)))
-        found += [Home(*way[:1], copied, *way[1:]) for way in ways for copied in able[way[0]]]
+        for source, target, nanoseconds in _relayouts(buffer.space, left[:_RELAID], list(wanted)):
+            found += [replace(home, relaid=target, relayout_ns=nanoseconds) for home in here[source]]
     return (None, *found)
 
 
-def _is_a_copy(space: Space | None, view: CoreView) -> bool:
-    """Whether a clone can take a buffer from device memory to the cores so, or back: not from some of them alone."""
-    if space is not None:
-        return copy_division(space, view) is not None
-    return len(set(view.regions)) == len(view.regions)
+def _left_at(buffer: Kept, view: CoreView, several: bool) -> list[Home]:
+    """As its writer leaves it: on chip alone unless the host reads it, and with a copy if some of ``several`` may."""
+    alone = [] if buffer.result else [Home(view, copied=False)]
+    return [*alone, *_copied(buffer, view)] if buffer.result or several else alone
+
+
+def _copied(buffer: Kept, view: CoreView) -> list[Home]:
+    """With a clone from device memory if it is given, else to there; [] if no clone has cores with such parts.
+
+    So it is where only the finishing cores of a split reduction hold any.
+    """
+    made = None if buffer.space is None else copy_division(buffer.space, view)
+    if buffer.space is None or made is None:
+        return []
+    space, in_lx = buffer.space.repeated(made.copies), frozenset({1 if buffer.given else 0})
+    clone = operation_work("identity", space, made.division, in_lx)
+    return [Home(view, copied=True, copy_ns=operation_cost(clone).total_ns)]
 
 
 def _relayouts(

@@ -38,7 +38,8 @@ class EvictAndReload(BeforePlanning):
     already, as inputs, the clone is made once more. The clones are optional: ``scratchpad-planning`` decides in the
     end. They stay only if the planned program then moves fewer bytes and takes less time by the cost model.
 
-    Only buffers move whose uses are all in the block that makes them: none that a loop carries or reads.
+    Only buffers move whose uses are all in the block that makes them: none that a loop carries or reads. ``steps``
+    bounds the search for what to keep; its plan need not be the best.
 
     Before, level *divided*:
         %a = exp(%x); %b = abs(%a); ..; %c = add(%a, %y); %d = mul(%a, %c)
@@ -48,6 +49,7 @@ class EvictAndReload(BeforePlanning):
     """
 
     name: ClassVar[str] = "evict-and-reload"
+    steps: int = 10_000
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
@@ -63,7 +65,8 @@ class EvictAndReload(BeforePlanning):
             moving[each.buffer.name].planned if each.buffer.name in moving else _whole(each.buffer)
             for each in able
         ]
-        plan = MovingSolver().plan(buffers, self.space)
+        solver = MovingSolver(selection_steps=3 * self.steps, steps_per_selection=self.steps)
+        plan = solver.plan(buffers, self.space)
         moved = [each for each in buffers if each.name in moving and _moves(each, plan.of(each.name))]
         if not moved:
             return

@@ -45,7 +45,7 @@ FULL = Sizes(
 )  # fmt: skip
 REDUCED = Sizes(
     rows=64, few_rows=16, length=256, hidden=512, heads=8, key_heads=2, head=64, inner=1024, experts=8,
-    expert_inner=128, layers=6, channels=64, pixels=14,
+    expert_inner=128, layers=4, channels=64, pixels=14,
 )  # fmt: skip
 
 #: Where PyTorch rounds once, after several steps in float32 that the device rounds one by one.

@@ -32,6 +32,7 @@ MINUS = space_of(SHAPE, Operand((0, 1)), Operand((1,)), Operand((0, 1)))
 UNARY = space_of(SHAPE, Operand((0, 1)), Operand((0, 1)))
 ROW_SUMS = space_of(SHAPE, Operand((0, 1)), Operand((0,), (0, -1)))
 ADD = space_of(SHAPE, Operand((0, 1)), Operand((0, 1)), Operand((0, 1)))
+PRODUCT = matmul_of(512, 1024, 1024)
 #: What the ring copies: a matrix, a row of it.
 MATRIX, ROW = refined([UNARY.views[0]] * 2), refined([Operand((0,)).view(SHAPE[1:])] * 2)
 
@@ -298,29 +299,38 @@ def time_of(works: Sequence[Work], chosen: Sequence[Variant], uses: Sequence[Use
     return math.fsum(spent)
 
 
+def _has_a_point(buffer: Shared, use: Use) -> bool:
+    """Whether passes make the clones: for two readers of what is given, and only for what another one has in LX.
+
+    Without that a copy for a single reader could pay: the bus need not turn round while that runs.
+    """
+    readers = len(use.in_lx.intersection(_reads(buffer)))
+    return not use.nanoseconds or readers >= (2 if buffer.given else 1)
+
+
+def _options(works: Sequence[Work], buffer: Shared, chosen: Sequence[Variant], relayouts: bool) -> list[Use]:
+    """Of all uses that put the same accesses into LX the cheapest."""
+    found = (use_of(works, buffer, chosen, spot) for spot in spots(works, buffer, chosen, relayouts))
+    able = [use for use in found if use is not None and _has_a_point(buffer, use)]
+    cheapest: dict[frozenset[tuple[int, int]], Use] = {}
+    for use in sorted(able, key=lambda use: use.nanoseconds):
+        cheapest.setdefault(use.in_lx, use)
+    return list(cheapest.values())
+
+
 def least_time(
     works: Sequence[Work], buffers: Sequence[Shared], choices: Sequence[Sequence[Variant]], relayouts: bool
 ) -> float:
     """The shortest of all choices of variants, with all that can become of each buffer."""
     best = math.inf
     for chosen in itertools.product(*choices):
-        options = []
-        for buffer in buffers:
-            found = (use_of(works, buffer, chosen, spot) for spot in spots(works, buffer, chosen, relayouts))
-            cheapest: dict[frozenset[tuple[int, int]], Use] = {}
-            for use in found:
-                if (
-                    use is not None
-                    and use.nanoseconds < cheapest.get(use.in_lx, Use(use.in_lx, math.inf)).nanoseconds
-                ):
-                    cheapest[use.in_lx] = use
-            options.append(list(cheapest.values()))
+        options = [_options(works, buffer, chosen, relayouts) for buffer in buffers]
         best = min(best, *(time_of(works, chosen, uses) for uses in itertools.product(*options)))
     return best
 
 
-#: The largest gap between the choice and the shortest one of all; that of the seeds here is X %.
-GAP = 0.05
+#: The largest gap between the choice and the shortest one of all; the largest of the seeds here is 1.3 %.
+GAP = 0.02
 
 
 @pytest.mark.parametrize("relayouts", (False, True))
@@ -343,16 +353,21 @@ def _spot(home: Home | None) -> Spot | None:
 
 
 def random_program(rng: random.Random) -> tuple[list[Work], list[Shared]]:
-    """Operations over one matrix: matrices read matrices, vectors of columns are subtracted."""
+    """Operations over one matrix: matrices read matrices, are multiplied by weights, lose vectors of columns."""
     works: list[Work] = []
     matrices: list[list[tuple[int, int]]] = [[]]  # the accesses of each matrix; the first is given
     columns: list[list[tuple[int, int]]] = []
     for at in range(rng.randint(3, 5)):
         source = rng.choice(matrices)
-        kind = rng.choice(("exp", "max", "rows", "sub" if columns else "exp"))
+        kind = rng.choice(("exp", "max", "rows", "matmul", "sub" if columns else "exp"))
         if kind == "exp":
             works.append(work("exp", UNARY, *rng.choice(((32, 1), (4, 8), (2, 16), (1, 16)))))
             matrices.append([(at, 1)])
+        elif kind == "matmul":
+            works.append(
+                work("batchmatmul", PRODUCT, *rng.choice(((32, 1, 1), (8, 4, 1), (4, 4, 2), (2, 16, 1))))
+            )
+            matrices.append([(at, 2)])
         elif kind == "sub":
             works.append(work("sub", MINUS, *rng.choice(((32, 1), (1, 16), (4, 8)))))
             rng.choice(columns).append((at, 1))
