@@ -9,17 +9,22 @@ from spyre_mlir.remarks import Remarks
 from spyre_mlir.timeline import timeline
 
 #: What follows the division of work, each with how much of LX the backend keeps.
-_PLANNING = ("sink-restickify", "clone-outputs", "clone-inputs", "scratchpad-planning")
+_PLANNING = (
+    "joint-planning", "sink-restickify", "hoist-loads", "clone-outputs", "clone-inputs", "scratchpad-planning",
+)  # fmt: skip
 _LOWERING = ("place-in-hbm", "convert-sdsc-to-sdscbundle")
 
 
-def predicted_ns(module: ir.Operation, lx_frac_avail: float) -> float:
-    """Predicted nanoseconds of a module with one function, which becomes a bundle."""
+def predicted_ns(module: ir.Operation, lx_frac_avail: float, behind: str) -> float:
+    """Predicted nanoseconds of a module with one function that a pass has left, which becomes a bundle."""
+    following = _PLANNING[_PLANNING.index(behind) + 1 :]
     with Remarks().collecting():
-        for name in (*_PLANNING, *_LOWERING):
+        for name in (*following, *_LOWERING):
             found = find(name)
             assert found is not None
-            options = {"lx_frac_avail": lx_frac_avail} if name in _PLANNING else {}
+            options = {"lx_frac_avail": lx_frac_avail} if name in following else {}
+            if name == "hoist-loads":
+                options["compare"] = False
             found(**options).run(module)
         bundle, _ = export(module)
     return timeline(bundle, lx_frac_avail).total_ns

@@ -56,7 +56,9 @@ class Trials:
         yield from (("coarse-tiling", {}), ("choose-layouts", {}), ("resolve-padding", {}))
         yield from (("span-reduction", cores), ("work-distribution", cores), ("verify-divided", {}))
         yield "joint-planning", {**room, "compare": False}
-        yield from ((name, room) for name in ("sink-restickify", "clone-outputs", "clone-inputs"))
+        yield "sink-restickify", room
+        yield "hoist-loads", {**room, "compare": False}
+        yield from ((name, room) for name in ("clone-outputs", "clone-inputs"))
         yield "scratchpad-planning", room
 
 

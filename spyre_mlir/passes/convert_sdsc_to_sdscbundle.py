@@ -170,6 +170,9 @@ class _Lowering:
         source: str | None = None,
         view: HostView | None = None,
     ) -> None:
+        if dtype not in _HOST_DTYPES:
+            known = ", ".join(_HOST_DTYPES)
+            raise fail(self.func, f"'{label}' has the host type '{dtype}'; known here are {known}")
         place = self.memory.place(value)
         layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
         view = view or HostView.whole(layout.shape)

@@ -95,7 +95,7 @@ class JointPlanning(Pass):
             if found is not None:
                 with Remarks().collecting():
                     self._apply(changed, found)
-            return predicted_ns(module.operation, self.lx_frac_avail)
+            return predicted_ns(module.operation, self.lx_frac_avail, self.name)
         except CompileError:
             return math.inf
 

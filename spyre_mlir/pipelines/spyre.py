@@ -172,7 +172,8 @@ class SpyrePipeline(Options):
         return (_text("joint-planning", lx_frac_avail=self.lx_frac_avail),)
 
     def _sinking(self) -> tuple[str, ...]:
-        return (_text("sink-restickify", lx_frac_avail=self.lx_frac_avail),) if self.lx_planning else ()
+        names = ("sink-restickify", "hoist-loads") if self.lx_planning else ()
+        return tuple(_text(name, lx_frac_avail=self.lx_frac_avail) for name in names)
 
     def _scratchpad(self) -> tuple[str, ...]:
         if not self.lx_planning:

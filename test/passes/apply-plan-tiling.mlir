@@ -22,7 +22,7 @@
 !m = tensor<128x256xf16>
 !r = tensor<256xf16>
 module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"exp.0\", \"tiling\": [{\"loop\": \"mine\", \"dim\": 0, \"tiles\": 4}]}, {\"name\": \"abs.0\", \"tiling\": []}, {\"name\": \"sum.0\", \"tiling\": [{\"loop\": \"mine\", \"dim\": 0, \"tiles\": 2}]}]}"} {
-  func.func @pinned(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !r {
+  func.func @pinned(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !r {
     %e = tensor.empty() : !m
     %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
     ^bb0(%a: f16, %o: f16):
@@ -47,7 +47,7 @@ module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"e
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"exp.0\", \"tiling\": [{\"loop\": \"mine\", \"dim\": 0, \"tiles\": 3}]}]}"} {
-  func.func @refused(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+  func.func @refused(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
     %e = tensor.empty() : !m
     // expected-error@below {{the plan pins the tiling [{"loop": "mine", "dim": 0, "tiles": 3}] for 'exp.0', which cannot hold: loop mine cuts dim 0 of 128 elements into 3 tiles, but 3 does not divide it}}
     %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {

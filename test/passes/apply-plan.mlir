@@ -20,7 +20,7 @@
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"exp.0\", \"slices\": [2, 4], \"core_order\": [1, 0], \"result\": {\"layout\": {\"dim_order\": [1, 0]}, \"placement\": {\"pool\": 4096}}}, {\"name\": \"abs.0\", \"result\": {\"placement\": {\"lx\": 1280}}}]}"} {
-  func.func @pinned(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+  func.func @pinned(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
     %e = tensor.empty() : !m
     %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
     ^bb0(%a: f16, %o: f16):
@@ -42,7 +42,7 @@ module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"e
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"exp.0\", \"slices\": [3, 1]}]}"} {
-  func.func @pinned(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+  func.func @pinned(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
     %e = tensor.empty() : !m
     // expected-error@below {{the plan pins slices [3, 1] for 'exp.0', which cannot hold: 3 slices do not divide the 128 rows or sticks of dim 0}}
     %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {

@@ -8,7 +8,7 @@
 // CHECK: linalg.generic {{.*}} ins(%{{.*}}, %[[C]] :
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-func.func @twice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @twice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   // expected-remark@below {{clone: 2 of 2 readers of one input take a clone of 2048 bytes per core}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
@@ -31,7 +31,7 @@ func.func @twice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x64xf16>
 !t = tensor<64x128xf16>
-func.func @views(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!t, !m) {
+func.func @views(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!t, !m) {
   %e = tensor.empty() : !m
   %et = tensor.empty() : !t
   %t = linalg.transpose ins(%x : !m) outs(%et : !t) permutation = [1, 0]
@@ -47,16 +47,20 @@ func.func @views(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!
   return %0, %1 : !t, !m
 }
 // -----
-// Every core reads the whole vector, so no core could own its part of a clone.
+// Every core reads the whole vector: each of the 32 gets a copy, which is the last dim of the clone.
+// CHECK: #[[COPIES:.*]] = affine_map<(d0) -> (0, d0 mod 32)>
 // CHECK-LABEL: func.func @shared(
-// CHECK-NOT: sdsc.clone
+// CHECK-SAME: %[[V:[a-z0-9]*]]: tensor<64xf16
+// CHECK: %[[C:.*]] = "sdsc.clone"(%[[V]]) {sdsc.copies = 32 : i64, sdsc.division = #sdsc.division<[1, 32], #[[COPIES]]>, sdsc.history = {{.*}}, sdsc.optional}
+// CHECK: linalg.generic {{.*}} ins(%{{.*}}, %[[C]] :
+// CHECK: linalg.generic {{.*}} ins(%{{.*}}, %[[C]] :
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #column = affine_map<(d0, d1) -> (d1)>
 !m = tensor<128x64xf16>
 !v = tensor<64xf16>
-func.func @shared(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}, %v: !v {sdsc.host = #sdsc.host<"v", "input", "float16">}) -> !m {
+func.func @shared(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}, %v: !v {sdsc.host = #sdsc.host<"v", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
-  // expected-remark@below {{no clone: 2 of 2 readers of one input: their cores share parts of it}}
+  // expected-remark@below {{clone: 2 of 2 readers of one input take a clone of 128 bytes per core}}
   %0 = linalg.generic {indexing_maps = [#id, #column, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %v : !m, !v) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
   ^bb0(%a: f16, %b: f16, %o: f16):
     linalg.yield %o : f16
@@ -73,7 +77,7 @@ func.func @shared(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}, %v: 
 // CHECK-NOT: sdsc.clone
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<32768x1024xf16>
-func.func @large(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @large(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   // expected-remark@below {{no clone: 2 of 2 readers of one input: 2097152 bytes per core, LX has 1625344}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {

@@ -15,7 +15,7 @@
 // FULL-NOT: sdsc.clone
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-func.func @result(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!m, !m) {
+func.func @result(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m, !m) {
   %e = tensor.empty() : !m
   // expected-remark@below {{clone: 0 of 1 readers and the host take a clone in device memory}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
@@ -39,7 +39,7 @@ func.func @result(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 !h = tensor<64x256xf16>
-func.func @slice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!m, !h) {
+func.func @slice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m, !h) {
   %e = tensor.empty() : !m
   %eh = tensor.empty() : !h
   // expected-remark@below {{clone: 1 of 2 readers take a clone in device memory}}
@@ -64,7 +64,7 @@ func.func @slice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!
 // CHECK-NOT: sdsc.clone
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-func.func @nobody(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @nobody(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):

@@ -12,7 +12,7 @@
 !m = tensor<512x1024xf16>
 !v = tensor<1024xf16>
 // expected-remark@below {{divisions: bytes of traffic, the fewest of all 4 combinations of divisions}}
-func.func @follow(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @follow(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   %ev = tensor.empty() : !v
   %0 = linalg.generic {indexing_maps = [#id, #column], iterator_types = ["reduction", "parallel"]} ins(%x : !m) outs(%ev : !v) attrs = {sdsc.op = #sdsc.op<"maxnonstick", {}>} {
@@ -38,7 +38,7 @@ func.func @follow(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<512x1024xf16>
 // expected-remark@below {{divisions: bytes of traffic, the fewest of all 4 combinations of divisions}}
-func.func @same(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @same(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):

@@ -18,7 +18,7 @@
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 // expected-remark@below {{moves: buffers that leave LX or come back: 1; 11.1 us, 393,216 bytes without that, 6.9 us, 262,144 bytes with it}}
-func.func @back(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @back(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   %a = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%i: f16, %o: f16):
@@ -66,7 +66,7 @@ func.func @back(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 // expected-remark@below {{moves: buffers that leave LX or come back: 1}}
-func.func @input(%a: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @input(%a: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   // expected-remark@below {{clone: 3 of 3 readers of one input}}
   %b = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%a : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"abs", {}>} {
@@ -105,7 +105,7 @@ func.func @input(%a: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m
 // CHECK-NOT: sdsc.clone
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-func.func @loop(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @loop(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index

@@ -17,7 +17,7 @@
 #columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
 !m = tensor<128x128xf16>
 !c = tensor<128x128xf16, #stick.layout<#columns>>
-func.func @main(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}, %y: !c {sdsc.host = #sdsc.host<"y", "input", "float16">}) -> !m {
+func.func @main(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: !c {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
@@ -45,7 +45,7 @@ func.func @main(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}, %y: !c
 // CHECK: sdsc.name = "exp.0/part.1"
 #id = affine_map<(d0) -> (d0)>
 !v = tensor<128xf16>
-func.func @parts(%x: !v {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !v {
+func.func @parts(%x: !v {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !v {
   %e = tensor.empty() : !v
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : !v) outs(%e : !v) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.name = "exp.0"} {
   ^bb0(%a: f16, %o: f16):

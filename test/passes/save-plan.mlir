@@ -33,7 +33,7 @@
 // FILE: error: The file '{{.*}}.missing/plan.json' cannot be written: No such file or directory.
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-func.func @main(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @main(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):

@@ -28,7 +28,7 @@
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 // expected-remark@below {{plan: 2 buffers in LX, 1 in device memory; bytes of traffic 393216 without LX, 131072 with it, 131072 at least for these operations; peak 2048 of 1625344}}
-func.func @chain(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @chain(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   // expected-remark@below {{in LX: 2048 bytes per core at 0}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
@@ -56,7 +56,7 @@ func.func @chain(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 // expected-remark@below {{bytes of traffic 327680 without LX, 131072 with it}}
-func.func @clone(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m {
+func.func @clone(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   // expected-remark@below {{clone: 2 of 2 readers}}
   // expected-remark@below {{in LX: 2048 bytes per core at 0}}
@@ -83,7 +83,7 @@ func.func @clone(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> !m
 !h = tensor<64x256xf16>
 !v = tensor<256xf16>
 // expected-remark@below {{plan: 1 buffers in LX, 4 in device memory}}
-func.func @barred(%x: !m {sdsc.host = #sdsc.host<"x", "input", "float16">}) -> (!m, !h) {
+func.func @barred(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m, !h) {
   %e = tensor.empty() : !m
   %eh = tensor.empty() : !h
   %ev = tensor.empty() : !v

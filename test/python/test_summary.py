@@ -73,7 +73,7 @@ def test_softmax_by_hand():
     assert lines(summary, "cores") == ["32 of 32"]
 
 
-@pytest.mark.parametrize("name", ["llama_block", "sdpa_mask_constant", "flatten"])
+@pytest.mark.parametrize("name", ["llama_block", "rotary", "flatten"])
 def test_spills_are_told_by_their_first_reason(name):
     """Each buffer of the pool in one of the groups, the largest group first; then the largest one and why."""
     program = compiled(name)

@@ -1,0 +1,149 @@
+"""Puts operations that wait for device memory right behind ones that compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.cost.model import compute_ns, memory_ns
+from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.cost.work import OperationWork
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._loops import LOOP, body_block
+from spyre_mlir.passes._memory import functions, is_compute
+from spyre_mlir.passes._ownership import SHUFFLE, Divided
+from spyre_mlir.passes._predictions import predicted_ns
+from spyre_mlir.passes._usage import Usage
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.remarks import Remarks
+from spyre_mlir.target.device import device
+
+
+@dataclass(frozen=True)
+class HoistLoads(Pass):
+    """Move an operation that reads only what the host gave behind an earlier one that computes longer than it loads.
+
+    The memory is idle meanwhile, and the next operation's loads begin early (``timeline/events.py``). Such are
+    restickifies of tiles in loops. An operation stays in its block and behind what it needs; one is put behind each.
+    ``compare`` keeps the new order only if the timeline of the program, planned to its end, is shorter.
+    ``lx_frac_avail`` is the part of LX that the backend keeps.
+
+    Before, level *divided*:
+        %s = matmul(%q, %k); %e = exp(%s); %t = restickify(%v); %o = matmul(%t, %e)
+    After:
+        %s = matmul(%q, %k); %t = restickify(%v); %e = exp(%s); %o = matmul(%t, %e)
+    """
+
+    name: ClassVar[str] = "hoist-loads"
+    compare: bool = True
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            moves = list(_moves(Usage(func)))
+            if moves and self._pays(func):
+                for each, behind in moves:
+                    self.remark(each.op, "hoist", f"its loads overlap '{behind.opcode}'")
+                _apply(moves)
+
+    def _pays(self, func: ir.Operation) -> bool:
+        """Whether the program takes less time in the new order; yes if nobody is to compare."""
+        if not self.compare:
+            return True
+        before, after = _program(func), _program(func)
+        with Remarks().collecting():
+            _apply(list(_moves(Usage(functions(after.operation)[0]))))
+        found = [predicted_ns(each.operation, self.lx_frac_avail, self.name) for each in (before, after)]
+        return found[1] < found[0]
+
+
+def _program(func: ir.Operation) -> ir.Module:
+    module = ir.Module.create(func.location)
+    ir.InsertionPoint(module.body).insert(func.clone())
+    return module
+
+
+def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
+    """Each operation to move, and the one that it goes behind."""
+    known = {each.op.results[0]: each for each in usage.ops}
+    for block in _blocks(usage.memory.block):
+        ops = [op.operation for op in block.operations]
+        divided = [known.get(op.results[0]) if is_compute(op) else None for op in ops]
+        works = [None if each is None else _work(each) for each in divided]
+        taken: set[int] = set()
+        for at, (each, work) in enumerate(zip(divided, works, strict=True)):
+            if each is None or work is None or not _only_loads(usage, each, work):
+                continue
+            behind = _behind(ops, at, works, taken)
+            found = None if behind is None else divided[behind]
+            if behind is not None and found is not None:
+                taken.add(behind)
+                yield each, found
+
+
+def _blocks(block: ir.Block) -> Iterator[ir.Block]:
+    """A block and those of the loops in it."""
+    yield block
+    for op in (each.operation for each in block.operations):
+        if op.name == LOOP:
+            yield from _blocks(body_block(op))
+
+
+def _work(each: Divided) -> OperationWork | None:
+    return None if each.opcode == SHUFFLE else operation_work(each.opcode, each.space, each.division)
+
+
+def _only_loads(usage: Usage, each: Divided, work: OperationWork) -> bool:
+    """Whether an operation reads nothing but what the host gave, and loads longer than it computes."""
+    given = all(usage.buffers[usage.root(value)].given for value in each.values[:-1])
+    return given and usage.memory.is_whole(each.values[-1]) and memory_ns(work) > compute_ns(work)
+
+
+def _behind(
+    ops: Sequence[ir.Operation], at: int, works: Sequence[OperationWork | None], taken: set[int]
+) -> int | None:
+    """The nearest earlier operation that computes longer than ``at`` loads, with another one between; or None."""
+    needed = {ops.index(op) for op in _chain(ops[at]) if op in ops}
+    moved = works[at]
+    assert moved is not None
+    between = False
+    for before in range(at - 1, -1, -1):
+        if before in needed and works[before] is not None:
+            return None
+        work = works[before]
+        if work is None:
+            if ops[before].name == LOOP:
+                return None
+            continue
+        if between and before not in taken and compute_ns(work) >= memory_ns(moved):
+            return before
+        between = True
+    return None
+
+
+def _chain(op: ir.Operation) -> list[ir.Operation]:
+    """What makes the operands of an op in its block, in any order, each once."""
+    found: list[ir.Operation] = []
+    pending = [op]
+    while pending:
+        for value in pending.pop().operands:
+            maker = defining_op(value)
+            if maker is not None and maker.block == op.block and maker not in found:
+                found.append(maker)
+                pending.append(maker)
+    return found
+
+
+def _apply(moves: Sequence[tuple[Divided, Divided]]) -> None:
+    """Moves each operation, and the views that it needs, right behind another one."""
+    for each, behind in moves:
+        ops = [op.operation for op in each.op.block.operations]
+        first = ops.index(behind.op)
+        needed = [op for op in ops[first + 1 :] if op in _chain(each.op)]
+        last = behind.op
+        for op in (*needed, each.op):
+            op.move_after(last)
+            last = op
