@@ -101,7 +101,7 @@ class LxAttr(Sdsc.Attribute, name="lx"):
 
 
 class HostAttr(Sdsc.Attribute, name="host"):
-    """``#sdsc.host<"x", "input", "float16">``: name, kind and dtype of an argument on the host."""
+    """``#sdsc.host<"x", "input", "f16">``: name, kind and dtype of an argument on the host."""
 
     label: ir.StringAttr
     kind: ir.StringAttr

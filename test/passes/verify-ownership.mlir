@@ -127,3 +127,94 @@ func.func @twice(%x: !mat) {
   } -> !mat
   return
 }
+
+// -----
+
+// A shuffle takes from all cores what each one wants, and its reader finds it there.
+// CHECK-LABEL: func.func @relaid
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @relaid(%x: !mat) {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.lx<16384 : i64>} : (!mat) -> !mat
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return
+}
+
+// -----
+
+// Of a clone with two copies, cores 0 and 2 have the same half of the columns.
+// CHECK-LABEL: func.func @copies
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @copies(%x: !mat) {
+  %e = tensor.empty() : !mat
+  %1 = "sdsc.clone"(%x) {sdsc.copies = 2 : i64, sdsc.division = #sdsc.division<[1, 2, 2], affine_map<(d0) -> (0, d0 mod 2, (d0 floordiv 2) mod 2)>>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
+  return
+}
+
+// -----
+
+// Both copies of a half on one core are none for the other one.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @same_copy(%x: !mat) {
+  %e = tensor.empty() : !mat
+  // expected-error@below {{cores [0, 2] make one part of the result, which 1 should}}
+  %1 = "sdsc.clone"(%x) {sdsc.copies = 2 : i64, sdsc.division = #sdsc.division<[1, 2, 2], affine_map<(d0) -> (0, d0 mod 2, 0)>>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
+  return
+}
+
+// -----
+
+// There are as many cores as copies: here two cores for three copies of each half.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @too_few_cores(%x: !mat) {
+  %e = tensor.empty() : !mat
+  // expected-error@below {{the cores finish 1024 sticks of the result, which has 1536}}
+  %1 = "sdsc.clone"(%x) {sdsc.copies = 3 : i64, sdsc.division = #sdsc.division<[1, 2, 2], affine_map<(d0) -> (0, d0 mod 2, (d0 floordiv 2) mod 2)>>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
+  return
+}
+
+// -----
+
+// A reader behind a shuffle wants what that brought, not what its source was.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @before_the_shuffle(%x: !mat) {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.lx<16384 : i64>} : (!mat) -> !mat
+  // expected-error@below {{a buffer in LX is read by cores that do not own it: operand 0 of 'neg', made by 'shuffle' at}}
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return
+}

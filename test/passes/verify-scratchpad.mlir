@@ -440,3 +440,114 @@ func.func @across(%x: !mat) -> !turned {
   %1 = "stick.restickify"(%0) {sdsc.division = #sdsc.division<[1, 2], #cores>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} : (!mat) -> !turned
   return %1 : !turned
 }
+
+// -----
+
+// A shuffle takes rows to the cores of their columns, disjoint from where they were.
+// CHECK-LABEL: func.func @relaid
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @relaid(%x: !mat) -> !mat {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.lx<16384 : i64>} : (!mat) -> !mat
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return %2 : !mat
+}
+
+// -----
+
+// It knows no device memory, neither to read
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @from_device_memory(%x: !mat) -> !mat {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  // expected-error@below {{a shuffle takes what it copies from LX, but its source is in device memory}}
+  %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return %2 : !mat
+}
+
+// -----
+
+// nor to write.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @to_device_memory(%x: !mat) -> !mat {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  // expected-error@below {{what is copied to other cores is in LX, but this copy is in device memory}}
+  %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} : (!mat) -> !mat
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return %2 : !mat
+}
+
+// -----
+
+// Copies for several cores are in LX, too: in device memory they would be one.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @copies(%x: !mat) -> !mat {
+  %e = tensor.empty() : !mat
+  // expected-error@below {{what is copied to other cores is in LX, but this copy is in device memory}}
+  %1 = "sdsc.clone"(%x) {sdsc.copies = 2 : i64, sdsc.division = #sdsc.division<[1, 2, 2], affine_map<(d0) -> (0, d0 mod 2, (d0 floordiv 2) mod 2)>>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} : (!mat) -> !mat
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return %2 : !mat
+}
+
+// -----
+
+// What it brings cannot take the place of what it takes: each core still sends that to others.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @over_its_source(%x: !mat) -> !mat {
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  // expected-error@below {{which is alive: 'shuffle' does not work element by element}}
+  %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  return %2 : !mat
+}
