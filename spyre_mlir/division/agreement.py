@@ -39,6 +39,10 @@ Table = NDArray[np.float64]
 #: How far the weights follow what binds, from one round to the next.
 _STEPS = (0.4, 0.25, 0.15)
 
+#: What the shorter of compute and memory counts for, too: where memory binds, few cores are as fast as many, but
+#: they leave no room for an error of the model.
+_HIDDEN = 0.05
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -69,10 +73,16 @@ def agree(
 
 @dataclass(frozen=True)
 class _Choice:
-    """States of all works, then of all buffers, and the time that they take."""
+    """States of all works, then of all buffers, the time that they take, and what overlaps of compute and memory."""
 
     states: tuple[int, ...]
     nanoseconds: float
+    hidden: float
+
+    @property
+    def price(self) -> float:
+        """By what choices are compared."""
+        return self.nanoseconds + _HIDDEN * self.hidden
 
 
 class _Problem:
@@ -102,8 +112,8 @@ class _Problem:
             states, least = self._minimum(weights, fixed=False)
             bound = max(bound, least)
             found = self._timed(states)
-            best = min(best, found, key=lambda choice: choice.nanoseconds)
-            if step is None or best.nanoseconds <= bound:
+            best = min(best, found, key=lambda choice: choice.price)
+            if step is None:
                 break
             weights = self._followed(weights, found.states, step)
         return Agreement(
@@ -188,16 +198,18 @@ class _Problem:
 
     def _timed(self, states: tuple[int, ...]) -> _Choice:
         """The time that a choice takes: the longer of compute and memory of each operation."""
-        spent = [
-            work.executions * operation_cost(done).total_ns
+        costs = [
+            (work.executions, operation_cost(done))
             for work, done in zip(self.works, self._done(states), strict=True)
         ]
+        spent = [runs * cost.total_ns for runs, cost in costs]
+        hidden = math.fsum(runs * min(cost.compute_ns, cost.memory_ns) for runs, cost in costs)
         for number, buffer in enumerate(self.buffers):
             home = self._home(number, states)
             if home is not None:
                 spent.append(buffer.copies * home.copy_ns)
                 spent.append(home.relayout_ns * self._relayouts(number, home, states))
-        return _Choice(states, math.fsum(spent))
+        return _Choice(states, math.fsum(spent), hidden)
 
     def _relayouts(self, number: int, home: Home, states: Sequence[int]) -> int:
         """How many relayouts of a buffer run: one of each value that a reader wants so."""
@@ -232,7 +244,7 @@ class _Problem:
     ) -> NDArray[np.float64]:
         """Weights nearer to what binds each operation: compute (1) or memory (0)."""
         binds = [float(compute_ns(done) >= memory_ns(done)) for done in self._done(states)]
-        return np.clip(weights + step * (2 * np.array(binds) - 1), 0.0, 1.0)
+        return np.clip(weights + step * (2 * np.array(binds) - 1), _HIDDEN, 1 - _HIDDEN)
 
 
 def _plain(homes: Sequence[Home | None]) -> int:

@@ -211,10 +211,29 @@ func.func @before_the_shuffle(%x: !mat) {
     linalg.yield %o : f16
   } -> !mat
   %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.lx<16384 : i64>} : (!mat) -> !mat
-  // expected-error@below {{a buffer in LX is read by cores that do not own it: operand 0 of 'neg', made by 'shuffle' at}}
+  // expected-error@below {{a buffer in LX is read by cores that do not own it: operand 0 of 'neg', made by 'sdsc.shuffle' at}}
   %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
+  return
+}
+
+// -----
+
+// The finished values are on every other core; a shuffle takes them from there to two cores each.
+// CHECK-LABEL: func.func @finished
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#second = affine_map<(d0, d1) -> (d1)>
+!vec = tensor<256xf16, #stick.layout<#vec>>
+func.func @finished(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
+  %e = tensor.empty() : !vec
+  %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e : !vec) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>, sdsc.combine = "add", sdsc.division = #sdsc.division<[2, 4], affine_map<(d0) -> (d0 mod 2, (d0 floordiv 2) mod 4)>>, sdsc.placement = #sdsc.lx<0>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !vec
+  %1 = "sdsc.shuffle"(%0) {sdsc.copies = 2 : i64, sdsc.division = #sdsc.division<[4, 2], affine_map<(d0) -> ((d0 floordiv 2) mod 4, d0 mod 2)>>, sdsc.placement = #sdsc.lx<128>} : (!vec) -> !vec
   return
 }

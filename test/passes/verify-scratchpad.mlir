@@ -466,7 +466,7 @@ func.func @relaid(%x: !mat) -> !mat {
 
 // -----
 
-// It knows no device memory, neither to read
+// What a shuffle takes is in LX, as device memory has no cores.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #by_row = affine_map<(d0) -> (d0, 0)>
@@ -489,7 +489,7 @@ func.func @from_device_memory(%x: !mat) -> !mat {
 
 // -----
 
-// nor to write.
+// What it makes is in LX, too.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #by_row = affine_map<(d0) -> (d0, 0)>

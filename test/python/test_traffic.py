@@ -86,10 +86,10 @@ def imported(name: str) -> tuple[Imported, tuple[torch.Tensor, ...]]:
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_simulator_counts_the_same(name, cores, uneven):
-    """Of every operation: bytes read, bytes read by all cores, bytes written."""
+    """Of every operation: bytes read, bytes read by all cores, bytes written. All buffers are in device memory."""
     program, inputs = imported(name)
     module = ir.Module.parse(str(program.module), context())
-    options = f"sencores={cores} uneven-splits={str(uneven).lower()}"
+    options = f"sencores={cores} uneven-splits={str(uneven).lower()} lx-planning=false"
     run_pipeline(module, SpyrePipeline.parse(options).pipeline("divided"))
     run_pipeline(module, "place-in-hbm")
     expected = planned(module)

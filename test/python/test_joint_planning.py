@@ -1,0 +1,169 @@
+"""Programs whose divisions, homes and relayouts are chosen together: numbers, traffic, predicted times, plan files."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from programs import Apply, check_close
+
+import spyre_mlir
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.dialects import context
+from spyre_mlir.frontend import import_torch
+from spyre_mlir.remarks import Remark
+
+CORES = (4, 32)
+
+
+def _attention(x: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+    """A block of 4 heads of 64 over 256 tokens, with the norm before and the sum behind."""
+    q, k, v = (F.layer_norm(x, (256,)) @ qkv).view(256, 3, 4, 64).permute(1, 2, 0, 3)
+    scores = torch.softmax(q @ k.transpose(1, 2) * 0.125, -1)
+    return x + (scores @ v).transpose(0, 1).reshape(256, 256) @ out
+
+
+#: Name -> function of tensors, and their shapes.
+FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[tuple[int, ...], ...]]] = {
+    "mlp": (lambda x, a, b: F.silu(x @ a) @ b, ((256, 256), (256, 1024), (1024, 256))),
+    "attention": (_attention, ((256, 256), (256, 768), (256, 256))),
+    "softmax over rows": (lambda x: torch.softmax(x, 0), ((512, 1024),)),
+    "sums over a long dim": (lambda x, a: torch.exp(x @ a * 0.01), ((64, 4096), (4096, 64))),
+}
+
+
+@functools.cache
+def text_of(name: str) -> str:
+    """The linalg of a program."""
+    module = import_torch(Apply(FUNCTIONS[name][0]).half(), inputs_of(name), context=context()).module
+    return module.operation.get_asm(enable_debug_info=True)
+
+
+@functools.cache
+def inputs_of(name: str) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(3)
+    first, *others = FUNCTIONS[name][1]
+    weights = [torch.randn(shape, generator=generator) / shape[0] ** 0.5 for shape in others]
+    return tuple(each.half() for each in (torch.randn(first, generator=generator), *weights))
+
+
+@functools.cache
+def compiled(name: str, cores: int, **options) -> spyre_mlir.Program:
+    """A program whose every level was verified."""
+    return spyre_mlir.compile(text_of(name), sencores=cores, verify_each=True, **options)
+
+
+def shuffles(program: spyre_mlir.Program) -> int:
+    """How many relayouts a bundle has."""
+    return sum(design.opcode == "shuffle" for design in program.bundle.designs.values())
+
+
+def remarks(program: spyre_mlir.Program, pass_name: str, kind: str) -> list[Remark]:
+    return [each for each in program.remarks if (each.pass_name, each.kind) == (pass_name, kind)]
+
+
+def check_runs(name: str, program: spyre_mlir.Program) -> None:
+    """No rule of a bundle is broken, the numbers are those of PyTorch, the traffic is the planned one."""
+    assert not (findings := validate(program.bundle)), "\n".join(map(str, findings))
+    inputs = inputs_of(name)
+    check_close(name, program(*inputs), Apply(FUNCTIONS[name][0]).half(), inputs)
+    assert program.last_run is not None
+    done = program.last_run.statistics
+    (plan,) = remarks(program, "scratchpad-planning", "plan")
+    assert plan.after == done.read_bytes + done.write_bytes
+
+
+@pytest.mark.parametrize("cores", CORES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_numbers_are_right(name: str, cores: int):
+    """On few cores and on all, with what goes over the ring."""
+    check_runs(name, compiled(name, cores))
+
+
+@pytest.mark.parametrize("cores", CORES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_predicted_time_is_never_above_that_of_each_operation_by_itself(name: str, cores: int):
+    """Without joint planning all is as work division leaves it."""
+    alone = compiled(name, cores, co_optimizing_lx_planning=False)
+    assert compiled(name, cores).timeline().total_ns <= alone.timeline().total_ns
+    assert not shuffles(alone)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_all_cores_hand_over_by_the_ring(name: str):
+    """Each program has a buffer that its readers want on other cores: a shuffle, less traffic and a shorter time."""
+    program, alone = compiled(name, 32), compiled(name, 32, co_optimizing_lx_planning=False)
+    assert shuffles(program)
+    assert program.timeline().total_ns < alone.timeline().total_ns
+
+
+def test_a_split_sum_stays_on_chip():
+    """K in parts: the finishing cores hold the sums, a shuffle takes them to all, and the reader finds them there."""
+    program = compiled("sums over a long dim", 32)
+    designs = program.bundle.designs.values()
+    (relayout,) = [each for each in designs if each.opcode == "shuffle"]
+    held = relayout.operands[0].held
+    assert held is not None
+    holders = [core for core, own in enumerate(held.core_slices) if own is not None]
+    assert 0 < len(holders) < relayout.cores
+    assert all(operand.memory == "lx" for operand in relayout.operands)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_one_core_has_no_relayout(name: str):
+    """There is nobody to hand over to."""
+    program = compiled(name, 1)
+    assert not shuffles(program)
+    check_runs(name, program)
+
+
+# -- little LX -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", (0.97, 0.985, 0.99, 0.995, 0.9999))
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_little_lx(name: str, kept: float):
+    """With up to all of LX kept by the backend."""
+    check_runs(name, compiled(name, 32, lx_frac_avail=kept))
+
+
+def test_relayouts_without_room_go_through_device_memory():
+    """20 KiB per core hold some of the relayouts of attention; the others are taken away again, which is told."""
+    program = compiled("attention", 32, lx_frac_avail=0.99)
+    planned, dropped = (
+        remarks(program, *what)
+        for what in (("joint-planning", "relayout"), ("scratchpad-planning", "no relayout"))
+    )
+    assert dropped and len(dropped) < len(planned)
+    assert shuffles(program) < shuffles(compiled("attention", 32))
+
+
+def test_no_lx_has_no_relayout():
+    """A shuffle is from LX to LX."""
+    assert not shuffles(compiled("attention", 32, lx_frac_avail=0.9999))
+
+
+# -- plan files ----------------------------------------------------------------------------------------------
+
+
+def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
+    """The bundle; the remarks beside it tell what passes did."""
+    program.save(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "remarks.jsonl"}
+
+
+@pytest.mark.parametrize("cores", CORES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_plan_with_shuffles_gives_the_same_bundle(name: str, cores: int, tmp_path: Path):
+    """Byte for byte: divisions, copies and places of what the ring carries are in the plan."""
+    program = compiled(name, cores)
+    plan = program.plan()
+    told = [each for each in plan["operations"] if "/shuffle." in each["name"]]
+    assert len(told) >= shuffles(program)
+    again = spyre_mlir.compile(text_of(name), sencores=cores, plan=plan)
+    assert files(again, tmp_path / "again") == files(program, tmp_path / "free")
+    assert again.plan() == plan
