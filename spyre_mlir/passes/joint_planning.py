@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.agreement import Agreement, agree
 from spyre_mlir.division.homes import Home
 from spyre_mlir.division.matching import view_of
@@ -20,6 +21,7 @@ from spyre_mlir.passes._dividing import Divider, work_of
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import SHUFFLE, Divided
+from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._predictions import predicted_ns
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
@@ -171,9 +173,16 @@ def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
                 yield Shared(_numbers(accesses), given=True, copies=copies, space=space), touched
     elif touched.whole and touched.reads and not any(access.moving for access in touched.accesses):
         copies = touched.accesses[0].user.executions
-        space, values = _space(usage, touched.root), _values(usage, touched)
+        space = _space(usage, touched.root) if _may_be_relaid(touched) else None
+        values = _values(usage, touched)
         result = touched.root in usage.results
         yield Shared(_numbers(touched.accesses), False, result, copies, space, values), touched
+
+
+def _may_be_relaid(touched: Touched) -> bool:
+    """Whether no plan file pins a buffer to device memory, from where no ring takes it."""
+    placement = pins_of(maker_of(touched.root)).placement
+    return placement is None or placement.memory == "lx"
 
 
 def _values(usage: Usage, touched: Touched) -> tuple[tuple[int, int], ...]:
