@@ -11,7 +11,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._ownership import SHUFFLE, Divided, Left, left_by, takes_over
+from spyre_mlir.passes._ownership import LEFT_APART, SHUFFLE, Divided, Left, left_by, takes_over
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
@@ -144,14 +144,19 @@ def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
 
 def _ownership(touched: Touched) -> Iterator[Reason]:
     """Each reader's cores have to find what they read where the writers' cores left it."""
+    found: list[Left] = []
     for writer in touched.writes:
         try:
             left = left_by(writer.user.space, writer.operand, writer.user.division)
         except ViewError as error:
             yield Reason(Barrier.PARTIAL, str(error))
             return
+        found.append(left)
         for access in touched.reads:
             yield from _handover(writer, left, access)
+    relayed = any(access.user.opcode == SHUFFLE for access in touched.reads)
+    if relayed and any(left.held != found[0].held for left in found):
+        yield Reason(Barrier.MISMATCH, LEFT_APART.removeprefix(f"{Barrier.MISMATCH.value}: "))
 
 
 def _handover(writer: Access, left: Left, access: Access) -> Iterator[Reason]:

@@ -18,6 +18,9 @@ from spyre_mlir.passes._terms import fail
 
 SHUFFLE = "shuffle"
 
+#: Why a shuffle cannot take a buffer: the design names one distribution.
+LEFT_APART = "core division mismatch: the operations that write it leave it on the cores in different ways"
+
 #: Why nobody reads a part of LX that is another one in each iteration: the address is one number in the design.
 MOVING = "what is read moves with a loop, and an address in LX may not"
 
@@ -90,6 +93,7 @@ def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
     """Every read of a buffer that an op wrote, once, as they run; arguments and constants have no writer."""
     written: dict[ir.Value, dict[ir.Operation, Left]] = {}
     known: set[tuple[ir.Operation, ir.Operation, int]] = set()
+    first: dict[ir.Value, Left] = {}
     for each in _as_they_run(memory, ops):
         op, space, values, division = each.op, each.space, each.values, each.division
         places = [memory.place(value) for value in values]
@@ -99,6 +103,8 @@ def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
                     continue
                 known.add((writer, op, operand))
                 problem = MOVING if operand in each.moving else takes_over(left, each, operand)
+                if each.opcode == SHUFFLE and left.held != first.setdefault(place.buffer, left).held:
+                    problem = problem or LEFT_APART
                 yield Handover(place.buffer, writer, op, operand, problem)
         made = _left(op, space, len(values) - 1, division)
         before = {} if memory.is_whole(values[-1]) else written.get(places[-1].buffer, {})
