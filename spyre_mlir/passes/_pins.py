@@ -1,10 +1,11 @@
 """What a plan file pins, as the attribute ``sdsc.pins`` of an operation: what later passes have to obey.
 
     sdsc.pins = {layout = #stick.layout<..>, slices = array<i64: 1, 16>, core_order = array<i64: 1>,
-                 placement = #sdsc.lx<0>}
+                 placement = #sdsc.lx<0>, relaid = true}
 
-``placement = "hbm"`` bars LX and leaves the offset open. An argument has ``layouts = [#stick.layout<..>, ..]``, one for
-each time that it is given. ``apply-plan`` writes pins, and takes them away when all is decided.
+``placement = "hbm"`` bars LX and leaves the offset open. ``relaid`` says whether ``joint-planning`` takes the result to
+other cores; a plan tells that with the core order. An argument has ``layouts = [#stick.layout<..>, ..]``, one for each
+time that it is given. ``apply-plan`` writes pins, and takes them away when all is decided.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Pins:
     slices: tuple[int, ...] | None = None
     core_order: tuple[int, ...] | None = None
     placement: Placement | None = None
+    relaid: bool | None = None
 
 
 NO_PINS = Pins()
@@ -44,6 +46,8 @@ def set_pins(op: ir.Operation, pins: Pins) -> None:
         made["core_order"] = ir.DenseI64ArrayAttr.get(pins.core_order)
     if pins.placement is not None:
         made["placement"] = _placement_attr(pins.placement)
+    if pins.relaid is not None:
+        made["relaid"] = ir.BoolAttr.get(pins.relaid)
     if made:
         op.attributes[sdsc.PINS] = ir.DictAttr.get(made)
 
@@ -58,6 +62,7 @@ def pins_of(op: ir.Operation) -> Pins:
         _integers(found, "slices"),
         _integers(found, "core_order"),
         _placement(found["placement"]) if "placement" in found else None,
+        ir.BoolAttr(found["relaid"]).value if "relaid" in found else None,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -17,6 +17,7 @@ from spyre_mlir.layout.written import same_order
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._dividing import Divider, checked_cores, pinned_division
 from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, is_compute
+from spyre_mlir.passes._ownership import SHUFFLE
 from spyre_mlir.passes._pins import Pins, refused, set_pins
 from spyre_mlir.passes._plan_facts import current_plan, planned_function
 from spyre_mlir.passes._terms import fail
@@ -144,11 +145,35 @@ class _Applied:
                 self._check_layout(f"argument '{entry.name}'", value, self._layout(entry, value, path), path)
         for entry, op in self._found():
             self._check_result_layout(entry, op)
-            self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order, placement=entry.placement))
+            pins = Pins(
+                slices=entry.slices,
+                core_order=entry.core_order,
+                placement=entry.placement,
+                relaid=self._is_relaid(entry),
+            )
+            self._pin(op, pins)
+
+    def _is_relaid(self, entry: PlannedOperation) -> bool | None:
+        """Whether a shuffle takes a result to other cores; None is the compiler's choice.
+
+        So it is without the core order, and where a shuffle in the plan has a source without a name.
+        """
+        if entry.core_order is None:
+            return None
+        sources = {each.name.rpartition("/")[0] for each in self._shuffles()}
+        if entry.name in sources:
+            return True
+        return None if sources.intersection(NAMELESS) else False
+
+    def _shuffles(self) -> list[PlannedOperation]:
+        """The entries of shuffles, which are called by their source."""
+        return [each for each in self.plan.operations if f"/{SHUFFLE}." in each.name]
 
     def after_divisions(self) -> None:
         """The clones, which are new, are as the plan says; placements are pinned."""
         memory, divider = Memory(self.func), Divider()
+        # Without them readers find in LX what is on other cores, which would be told instead.
+        self._check_inserted(self._shuffles())
         for entry, op in self._found():
             if sdsc.OPTIONAL in op.attributes:
                 self._check_result_layout(entry, op)
@@ -166,17 +191,20 @@ class _Applied:
     def finish(self) -> None:
         """All that the plan says is so, and no pins are left."""
         found = {each.name: each for each in current_plan(self.func).operations}
-        missing = [each.name for each in self.plan.operations if each.name not in found]
+        self._check_inserted(self.plan.operations)
+        for entry, op in self._found():
+            self._compare(entry, found[entry.name], op)
+            if sdsc.PINS in op.attributes:
+                del op.attributes[sdsc.PINS]
+
+    def _check_inserted(self, entries: Iterable[PlannedOperation]) -> None:
+        missing = [each.name for each in entries if each.name not in self.ops]
         if missing:
             names = ", ".join(f"'{name}'" for name in missing)
             text = (
                 f"The compiler does not insert {names} with these pins: leave out what the plan says of it."
             )
             raise CompileError(text, self.plan.filename)
-        for entry, op in self._found():
-            self._compare(entry, found[entry.name], op)
-            if sdsc.PINS in op.attributes:
-                del op.attributes[sdsc.PINS]
 
     # -- the program and the plan ---------------------------------------------------------------------
 

@@ -82,8 +82,12 @@ class JointPlanning(Pass):
         return agree(works, buffers, usable_lx_bytes(self.lx_frac_avail), self.variants, relayouts)
 
     def _is_better(self, func: ir.Operation, found: Agreement) -> bool:
-        """Whether a function takes less time with a plan; by the cost model alone if it is no whole program."""
-        before = self._takes(func, None) if self.compare else math.inf
+        """Whether a function takes less time with a plan; by the cost model alone if it is no whole program.
+
+        Also where a plan file wants relayouts, which it had when they were found to be better.
+        """
+        pinned = any(pins_of(each.op).relaid for each in Usage(func).ops)
+        before = self._takes(func, None) if self.compare and not pinned else math.inf
         if before == math.inf:
             return found.after < found.before
         return self._takes(func, found) < before
@@ -180,9 +184,9 @@ def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
 
 
 def _may_be_relaid(touched: Touched) -> bool:
-    """Whether no plan file pins a buffer to device memory, from where no ring takes it."""
-    placement = pins_of(maker_of(touched.root)).placement
-    return placement is None or placement.memory == "lx"
+    """Whether no plan file keeps a buffer where it is: on the cores that write it, or in device memory."""
+    pins = pins_of(maker_of(touched.root))
+    return pins.relaid is not False and (pins.placement is None or pins.placement.memory == "lx")
 
 
 def _values(usage: Usage, touched: Touched) -> tuple[tuple[int, int], ...]:

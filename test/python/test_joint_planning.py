@@ -14,6 +14,7 @@ from programs import Apply, check_close
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.remarks import Remark
 
@@ -167,3 +168,21 @@ def test_a_plan_with_shuffles_gives_the_same_bundle(name: str, cores: int, tmp_p
     again = spyre_mlir.compile(text_of(name), sencores=cores, plan=plan)
     assert files(again, tmp_path / "again") == files(program, tmp_path / "free")
     assert again.plan() == plan
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_plan_without_shuffles_gets_none(name: str):
+    """All operations are pinned, so the default compiler makes the bundle of the one without joint planning."""
+    alone = compiled(name, 32, co_optimizing_lx_planning=False)
+    assert spyre_mlir.compile(text_of(name), sencores=32, plan=alone.plan()).bundle == alone.bundle
+
+
+def test_a_plan_with_shuffles_needs_joint_planning():
+    """Which nobody else inserts: the error names them."""
+    plan = compiled("softmax over rows", 32).plan()
+    with pytest.raises(
+        CompileError, match=r"does not insert 'max.0/shuffle.0', 'sum.0/shuffle.0' with these pins"
+    ):
+        spyre_mlir.compile(
+            text_of("softmax over rows"), sencores=32, plan=plan, co_optimizing_lx_planning=False
+        )

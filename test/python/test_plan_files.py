@@ -111,7 +111,7 @@ def test_a_plan_without_entries_leaves_all_to_the_compiler(tmp_path: Path):
 def test_a_plan_makes_another_compiler_option_the_same(tmp_path: Path):
     """What largest-first spills or moves, the plan of the portfolio brings back: pins are not defaults."""
     program, plan = planned()
-    again = compiled(plan, layout_solver="largest-first", co_optimizing_lx_planning=False)
+    again = compiled(plan, layout_solver="largest-first", reorder=False)
     assert files(again, tmp_path / "again") == files(program, tmp_path / "free")
 
 
