@@ -1,6 +1,6 @@
 // RUN: spyre-opt %s --spyre-pipeline | filecheck %s
 // RUN: spyre-opt %s --spyre-pipeline="sencores=2" | filecheck %s --check-prefix=TWO
-// RUN: spyre-opt %s --spyre-pipeline="sencores=30 uneven-splits" --to-level=divided | filecheck %s --check-prefix=UNEVEN
+// RUN: spyre-opt %s --spyre-pipeline="sencores=30 uneven-splits co-optimizing-lx-planning=false" --to-level=divided | filecheck %s --check-prefix=UNEVEN
 // RUN: spyre-opt %s --spyre-pipeline="precision=strict" --to-level=device-ops | filecheck %s --check-prefix=STRICT
 // RUN: spyre-opt %s --spyre-pipeline --to-level=device-ops | filecheck %s --check-prefix=DEVICE
 // RUN: spyre-opt %s --spyre-pipeline="verify-each" --mlir-timing -o /dev/null 2>&1 | filecheck %s --check-prefix=EACH
