@@ -112,8 +112,7 @@ class JointPlanning(Pass):
             if variant.division.owners == each.division.owners:
                 continue
             _record(divider, each, variant)
-            text = f"slices {list(each.division.splits)} become {list(variant.division.splits)} to agree with others"
-            self.remark(each.op, "division", text)
+            self.remark(each.op, "division", f"{_change(each, variant)} to agree with others")
         roots = [touched.root for _, touched in _all_shared(usage)]
         usage = Usage(func)
         for root, home in zip(roots, found.homes, strict=True):
@@ -155,6 +154,11 @@ def _changes(found: Agreement, usage: Usage) -> bool:
 
 def _all_shared(usage: Usage) -> list[tuple[Shared, Touched]]:
     return [found for each in usage.buffers.values() for found in _shared(each, usage)]
+
+
+def _change(each: Divided, variant: Variant) -> str:
+    before, after = list(each.division.splits), list(variant.division.splits)
+    return f"slices {before} become {after}" if before != after else f"slices {before} go to other cores"
 
 
 def _record(divider: Divider, each: Divided, variant: Variant) -> None:
