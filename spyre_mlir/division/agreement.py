@@ -58,11 +58,6 @@ class Agreement:
     after: float
     bound: float
 
-    @property
-    def proven(self) -> bool:
-        """Whether no choice takes less."""
-        return self.after <= self.bound
-
 
 def agree(
     works: Sequence[Work], buffers: Sequence[Shared], capacity: int, most: int = 8, relayouts: bool = True

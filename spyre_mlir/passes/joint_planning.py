@@ -14,6 +14,7 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.variants import Shared, Variant
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
+from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import copy_space, division_of_copy, insert_clone, read_instead, whole_of
@@ -204,7 +205,8 @@ def _values(usage: Usage, touched: Touched) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _space(usage: Usage, whole: ir.Value):
+def _space(usage: Usage, whole: ir.Value) -> Space | None:
+    """That of a copy; None if the buffer lies in pieces that are no slices."""
     try:
         return copy_space(usage.memory, whole)
     except ViewError:
