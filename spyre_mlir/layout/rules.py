@@ -181,6 +181,11 @@ RULES: dict[Kind, Rule] = {
         (_REDUCES_NOTHING,),
         distinct=True,
     ),
+    Kind.RELAYOUT: Rule(
+        "both sides of a shuffle have one stick",
+        (Seat(Role.KEPT, leader=-1, sparse=True),),
+        (_REDUCES_NOTHING,),
+    ),
 }
 
 _ONE_BYTE = (

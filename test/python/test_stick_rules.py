@@ -42,6 +42,7 @@ DIMS = {
     Kind.POOLING: ("0r", "0r", "0rW", "0RW"),
     Kind.TOP_K: ("0r", "0r", "0R", "r"),
     Kind.RESTICKIFY: ("0r", "0r", "0R"),
+    Kind.RELAYOUT: ("0r", "0r", "0R"),
 }
 OPCODES = {
     Kind.POINTWISE: "add",
@@ -54,6 +55,7 @@ OPCODES = {
     Kind.POOLING: "maxpoolfwd",
     Kind.TOP_K: "topkvalue",
     Kind.RESTICKIFY: "ReStickifyOpHBM",
+    Kind.RELAYOUT: "shuffle",
 }
 
 
@@ -140,6 +142,7 @@ PREDICATES: dict[Kind, Callable[[Iteration, Lanes], bool]] = {
     Kind.POOLING: is_pooling,
     Kind.TOP_K: is_top_k,
     Kind.RESTICKIFY: lambda it, lanes: not it.reduced and lanes[0] != lanes[1],
+    Kind.RELAYOUT: is_pointwise,
 }
 
 
