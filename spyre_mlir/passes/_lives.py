@@ -29,6 +29,7 @@ class Lives:
     memory: Memory
     order: list[ir.Operation] = field(default_factory=list)
     all: list[Lived] = field(default_factory=list)
+    of_root: dict[ir.Value, list[Lived]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, memory: Memory) -> Lives:
@@ -53,4 +54,5 @@ class Lives:
         if root not in known:
             known[root] = Lived(root, len(self.order), len(self.order))
             self.all.append(known[root])
+            self.of_root.setdefault(root, []).append(known[root])
         known[root].last = len(self.order)

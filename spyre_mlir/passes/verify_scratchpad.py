@@ -122,8 +122,7 @@ class _Check:
                 raise fail(self.ops[position].op, f"operand {operand} is in LX: {MOVING}")
         start = ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
         size = max(local_bytes(each.space, len(each.values) - 1, each.division) for each in writers)
-        lives = tuple(life for life in self.lives.all if life.root == root)
-        return _Resident(root, writers[0], start, start + size, lives)
+        return _Resident(root, writers[0], start, start + size, tuple(self.lives.of_root.get(root, ())))
 
     def _writes(self, position: int, operand: int) -> bool:
         return operand == len(self.ops[position].values) - 1
