@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from benchmarks.measure import apart, peak_bytes
@@ -15,9 +14,6 @@ from benchmarks.registry import Metrics, Noted, benchmark
 #: A result may be so many times as far off as PyTorch's own in fp16, or by this part of its largest value.
 FACTOR = 4
 
-#: So many of the 12 layers are run: they are equal, and the reference alone would take ten minutes for all.
-LAYERS = 3
-
 COLUMNS = ("compile_seconds", "run_seconds", "peak_gb", "largest_error", "error_over_allowed")
 
 
@@ -25,10 +21,9 @@ COLUMNS = ("compile_seconds", "run_seconds", "peak_gb", "largest_error", "error_
 def suite_runs() -> Metrics:
     """The suite at full size on 32 simulated cores: seconds, memory, and the largest error against float32.
 
-    Weights and inputs are random; of 12 layers 3 are run. Any finding of the validator, of ``verify_each`` or of the
-    simulator stops it, and so does traffic that is not the planned one. Errors are parts of the largest value; allowed
-    is four times that of PyTorch in fp16, or the floor of the tests. The error of the whole is the largest of all
-    programs.
+    Weights and inputs are random. Any finding of the validator, of ``verify_each`` or of the simulator stops it, and
+    so does traffic that is not the planned one. Errors are parts of the largest value; allowed is four times that of
+    PyTorch in fp16, or the floor of the tests. The error of the whole is the largest of all programs.
     """
     metrics: dict[str, float] = {}
     for name in suite().SUITE:
@@ -44,7 +39,7 @@ def _run(name: str) -> dict[str, float]:
     from spyre_mlir.bundle.validate import validate
 
     module = suite()
-    model, inputs = module.program(name, replace(module.FULL, layers=LAYERS))
+    model, inputs = module.program(name, module.FULL)
     begun = time.perf_counter()
     program = spyre_mlir.compile(model, inputs, verify_each=True)
     compiled = time.perf_counter() - begun
