@@ -6,8 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
+class Bounded:
+    """A plan with its ``traffic`` and the ``bound`` below which no plan's is, in bytes of device memory."""
+
+    traffic: int
+    bound: int
+
+    @property
+    def gap(self) -> int:
+        """Bytes of traffic by which a better plan could be better, at most."""
+        return self.traffic - self.bound
+
+    @property
+    def proven(self) -> bool:
+        """Whether no plan moves less."""
+        return self.gap == 0
+
+
 @dataclass(frozen=True)
-class MemoryPlan:
+class MemoryPlan(Bounded):
     """The plan of some buffers in one memory.
 
     ``addresses`` are those of the placed buffers in bytes, ``spilled`` the reasons of all others, both by name.
@@ -26,16 +43,6 @@ class MemoryPlan:
     load: int
     work: int = 0
 
-    @property
-    def gap(self) -> int:
-        """Bytes of traffic by which a better plan could be better, at most."""
-        return self.traffic - self.bound
-
-    @property
-    def proven(self) -> bool:
-        """Whether no plan moves less."""
-        return self.gap == 0
-
 
 @dataclass(frozen=True)
 class Residency:
@@ -48,7 +55,7 @@ class Residency:
 
 
 @dataclass(frozen=True)
-class MovingPlan:
+class MovingPlan(Bounded):
     """The ``residencies`` of some buffers in one memory, in order of time; those of one buffer do not touch.
 
     ``traffic`` are the bytes of device memory that all buffers move: what each use moves, without those that end
@@ -62,16 +69,6 @@ class MovingPlan:
     bound: int
     peak: int
     work: int = 0
-
-    @property
-    def gap(self) -> int:
-        """Bytes of traffic by which a better plan could be better, at most."""
-        return self.traffic - self.bound
-
-    @property
-    def proven(self) -> bool:
-        """Whether no plan moves less."""
-        return self.gap == 0
 
     def of(self, buffer: str) -> list[Residency]:
         """The residencies of a buffer, in order of time."""
