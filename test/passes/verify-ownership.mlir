@@ -237,3 +237,32 @@ func.func @finished(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %1 = "sdsc.shuffle"(%0) {sdsc.copies = 2 : i64, sdsc.division = #sdsc.division<[4, 2], affine_map<(d0) -> ((d0 floordiv 2) mod 4, d0 mod 2)>>, sdsc.placement = #sdsc.lx<128>} : (!vec) -> !vec
   return
 }
+
+// -----
+
+// What a loop carries is left by rows at first and by sticks later: a shuffle in it takes one of the two.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+#by_stick = affine_map<(d0) -> (0, d0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @left_in_two_ways(%x: !mat) {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %many = arith.constant 3 : index
+  %e = tensor.empty() : !mat
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !mat
+  %1 = scf.for %i = %zero to %many step %one iter_args(%carried = %0) -> (!mat) {
+    // expected-error@below {{the operations that write it leave it on the cores in different ways}}
+    %2 = "sdsc.shuffle"(%carried) {sdsc.division = #sdsc.division<[2, 2], affine_map<(d0) -> (d0 mod 2, d0 floordiv 2)>>, sdsc.placement = #sdsc.lx<16384 : i64>} : (!mat) -> !mat
+    %3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>} {
+    ^bb0(%a0: f16, %o: f16):
+      linalg.yield %o : f16
+    } -> !mat
+    scf.yield %3 : !mat
+  }
+  return
+}
