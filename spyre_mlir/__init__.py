@@ -19,12 +19,14 @@ from spyre_mlir.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from spyre_mlir.device_tensor import DeviceTensor, to_device
+    from spyre_mlir.dynamic import DynamicProgram
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
     from spyre_mlir.program import Program, compile, torch_backend
 
 __all__ = [
     "CompileError",
     "DeviceTensor",
+    "DynamicProgram",
     "Program",
     "__version__",
     "clear_tensor_dims",
@@ -41,6 +43,7 @@ __all__ = [
 _HOMES = {
     "spyre_mlir.program": ("Program", "compile", "torch_backend"),
     "spyre_mlir.device_tensor": ("DeviceTensor", "to_device"),
+    "spyre_mlir.dynamic": ("DynamicProgram",),
     "spyre_mlir.frontend.hints": (
         "clear_tensor_dims", "declare_tensor_dim", "name_tensor_dims", "spyre_hint",
     ),

@@ -9,12 +9,12 @@ coins. A result is right if its largest error is at most ``TOLERANCES[dtype]`` o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from spyre_mlir.bundle.model import Argument, Manifest
 from spyre_mlir.target.formats import BIT_TRUE
 
 SEED = 20
@@ -30,6 +30,22 @@ TOLERANCES = {"float16": 1e-2, "bfloat16": 4e-2, "float32": 1e-4, "float64": 1e-
 
 #: DL16 has one bit of mantissa less than float16.
 BIT_TRUE_FACTOR = 2
+
+
+class HostArray(Protocol):
+    """What is known of an argument or a result: also a manifest's ``Argument``."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def host_shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def host_dtype(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -50,29 +66,24 @@ class Comparison:
         return f"{verdict}  {self.name}: {self.what} {self.error:.3g}, allowed {self.bound:.3g}"
 
 
-def random_arguments(manifest: Manifest, seed: int = SEED) -> dict[str, np.ndarray]:
+def random_arguments(arguments: Sequence[HostArray], seed: int = SEED) -> dict[str, np.ndarray]:
     """Host arrays by name for the inputs and the parameters, in the form that the CPU reference takes."""
     generator = np.random.default_rng(seed)
-    given = [
-        argument
-        for argument in manifest.arguments
-        if argument.kind in ("input", "parameter") and argument.source is None
-    ]
+    given = [argument for argument in arguments if argument.kind in ("input", "parameter")]
     return {argument.name: _random(argument, generator) for argument in given}
 
 
 def compare(
-    manifest: Manifest, outputs: Mapping[str, np.ndarray], references: Sequence[np.ndarray], numerics: str
+    results: Sequence[HostArray],
+    outputs: Sequence[np.ndarray],
+    references: Sequence[np.ndarray],
+    numerics: str,
 ) -> list[Comparison]:
     """Every result of a run against the reference's, in order."""
-    results = [argument for argument in manifest.arguments if argument.kind == "result"]
-    return [
-        _compared(argument, outputs[argument.name], reference, numerics)
-        for argument, reference in zip(results, references, strict=True)
-    ]
+    return [_compared(*each, numerics) for each in zip(results, outputs, references, strict=True)]
 
 
-def _random(argument: Argument, generator: np.random.Generator) -> np.ndarray:
+def _random(argument: HostArray, generator: np.random.Generator) -> np.ndarray:
     shape = argument.host_shape
     if argument.host_dtype == "bool":
         return generator.random(shape) < 0.5
@@ -86,12 +97,14 @@ def _random(argument: Argument, generator: np.random.Generator) -> np.ndarray:
     return values.astype(argument.host_dtype)
 
 
-def _compared(argument: Argument, got: np.ndarray, reference: np.ndarray, numerics: str) -> Comparison:
+def _compared(argument: HostArray, got: np.ndarray, reference: np.ndarray, numerics: str) -> Comparison:
     if argument.host_dtype not in TOLERANCES:
         wrong = int(np.count_nonzero(got != reference))
         return Comparison(argument.name, float(wrong), 0.0, "wrong elements")
     if reference.dtype == np.uint16:
         reference = (reference.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    if got.dtype == np.uint16:
+        got = (got.astype(np.uint32) << np.uint32(16)).view(np.float32)
     got, reference = got.astype(np.float64), reference.astype(np.float64)
     tolerance = TOLERANCES[argument.host_dtype] * (BIT_TRUE_FACTOR if numerics == BIT_TRUE else 1)
     finite = np.isfinite(reference)

@@ -10,8 +10,10 @@ from spyre_mlir.dialects import sdscbundle
 from spyre_mlir.dialects.attributes import from_attribute
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.timing import scope
 
 
+@scope("export", "stages")
 def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np.ndarray]]:
     """The bundle of a module and the values of its constants by argument name."""
     op = module.operation

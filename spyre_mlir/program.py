@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from spyre_mlir.argument_layouts import choices, set_layouts
+from spyre_mlir.build import Built, Value, build
 from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import Argument, Bundle, Transfer
 from spyre_mlir.bundle.transfer import same_moves
@@ -21,15 +21,18 @@ from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dynamic import DynamicProgram
 from spyre_mlir.errors import CompileError
-from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
-from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
-from spyre_mlir.remarks import WARNING, Remark, Remarks
-from spyre_mlir.report.program_facts import ProgramFacts, program_facts
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.program_folder import read_program, write_program
+from spyre_mlir.remarks import WARNING, Remarks
+from spyre_mlir.report.program_facts import ProgramFacts
+from spyre_mlir.report.steps_summary import summarize_steps
 from spyre_mlir.report.summary import summarize
-from spyre_mlir.simulator import Result, run
+from spyre_mlir.simulator import Result
+from spyre_mlir.steps import BundleStep
 from spyre_mlir.timeline import Timeline, timeline
 
 __all__ = ["Program", "Traffic", "compile", "torch_backend"]
@@ -44,143 +47,272 @@ class Traffic:
     by_op: tuple[tuple[str, int, int], ...]
 
 
-class Program:
-    """A compiled program: a bundle and what the host needs to call it.
+#: The operands of one call by name, and what makes of the results what the caller gets.
+Bound = tuple[dict[str, np.ndarray | DeviceTensor], Callable[[list[np.ndarray]], Any]]
 
-    ``module`` is the IR at the bundle level, ``remarks`` are the decisions of all passes,
-    ``compile_seconds`` the time of the pipeline, ``passes`` that of each pass, ``lx_frac_avail`` the part of LX
-    that the program may not use.
+
+class Program:
+    """A compiled program: its steps, and what the host needs to call it.
+
+    Most programs are one bundle; ``bundle``, ``module`` (the IR at the bundle level) and ``last_run`` are its.
+    ``steps`` are bundles and host functions in turn where the device cannot run all (``spyre_mlir/steps.py``).
+    ``arrays`` are weights and constants by name, ``remarks`` the decisions of all passes, ``compile_seconds`` the
+    time of the pipeline, ``passes`` that of each pass, ``lx_frac_avail`` the part of LX that it may not use.
     """
 
-    def __init__(
-        self,
-        module: ir.Module,
-        bundle: Bundle,
-        arrays: dict[str, np.ndarray],
-        remarks: list[Remark],
-        compile_seconds: float,
-        numerics: str = "ieee",
-        lx_frac_avail: float | None = None,
-        passes: Sequence[tuple[str, float]] = (),
-    ) -> None:
-        self.module = module
-        self.bundle = bundle
-        self.arrays = arrays
-        self.remarks = remarks
-        self.compile_seconds = compile_seconds
+    def __init__(self, built: Built, numerics: str = "ieee") -> None:
+        self._built = built
+        self.steps = built.steps
+        self.arguments = built.arguments
+        self.results = built.results
+        self.remarks = list(built.remarks)
+        self.compile_seconds = built.seconds
+        self.passes: Sequence[tuple[str, float]] = built.passes
         self.numerics = numerics
-        self.lx_frac_avail = lx_frac_avail
-        self.passes = passes
-        self.last_run: Result | None = None
-        self._operands: Callable[..., dict[str, np.ndarray | DeviceTensor]] = self._by_position
-        self._unflatten: Callable[[list[np.ndarray]], Any] = _one_or_all
+        first, *others = built.steps
+        self.arrays = first.arrays if isinstance(first, BundleStep) and not others else {}
+        self._bind: Callable[..., Bound] = self._by_position
         self._plan_text: Callable[[], str] | None = None
 
     @property
-    def inputs(self) -> list[Argument]:
+    def bundles(self) -> list[BundleStep]:
+        """The steps that run on the device, in order."""
+        return [step for step in self.steps if isinstance(step, BundleStep)]
+
+    @property
+    def is_one_bundle(self) -> bool:
+        """Whether the device runs the whole program."""
+        return len(self.steps) == 1 and len(self.bundles) == 1
+
+    @property
+    def _only(self) -> BundleStep:
+        if not self.is_one_bundle:
+            names = ", ".join(step.name for step in self.steps)
+            raise CompileError(
+                f"This program has several steps ({names}); ask them, as in 'program.steps[0]'."
+            )
+        return self.bundles[0]
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle of a program that is one."""
+        return self._only.bundle
+
+    @property
+    def module(self) -> ir.Module:
+        """The IR at the bundle level of a program that is one bundle."""
+        module = self._only.module
+        if module is None:
+            raise CompileError("A program that was read from a folder has no IR.")
+        return module
+
+    @property
+    def lx_frac_avail(self) -> float | None:
+        """The part of LX that the program may not use; None for that of the device."""
+        return self.bundles[0].lx_frac_avail if self.bundles else None
+
+    @property
+    def last_run(self) -> Result | None:
+        """What the last call moved, of a program that is one bundle; None before."""
+        return self._only.last_run
+
+    @last_run.setter
+    def last_run(self, result: Result) -> None:
+        self._only.last_run = result
+
+    @property
+    def inputs(self) -> list[Value]:
         """The arguments that a call gives, in order."""
-        arguments = self.bundle.manifest.arguments
-        return [argument for argument in arguments if argument.kind == "input" and argument.source is None]
+        return [argument for argument in self.arguments if argument.kind == "input"]
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Runs the program on the simulator and returns what the model would (arrays for a .mlir program).
 
         A ``DeviceTensor`` is taken where its layout is that of the argument.
         """
-        arguments = {argument.name: argument for argument in self.bundle.manifest.arguments}
-        given = {
-            name: _on_the_host(arguments[name], value) if isinstance(value, DeviceTensor) else value
-            for name, value in self._operands(*inputs, **named).items()
-        }
-        self.last_run = run(self.bundle, {**self.arrays, **given}, self.numerics, self.lx_frac_avail)
-        results = [argument.name for argument in self.bundle.manifest.arguments if argument.kind == "result"]
-        return self._unflatten([self.last_run.outputs[name] for name in results])
+        return self.call(*self._bind(*inputs, **named))
 
-    def _by_position(self, *inputs: Any, **named: Any) -> dict[str, np.ndarray | DeviceTensor]:
+    def call(
+        self,
+        operands: Mapping[str, np.ndarray | DeviceTensor],
+        finish: Callable[[list[np.ndarray]], Any],
+    ) -> Any:
+        """Runs the program on what a call gives, by name; what ``finish`` makes of its results."""
+        given = {
+            name: self._on_the_host(name, value) if isinstance(value, DeviceTensor) else value
+            for name, value in operands.items()
+        }
+        return finish(self.run({**self.arrays, **given}))
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """The results as host arrays, from the arrays of all arguments by name; each step in turn."""
+        values = dict(arrays)
+        for step in self.steps:
+            values.update(zip(step.outputs, step.run(values, self.numerics), strict=True))
+        return [values[name] for name in self._built.returned]
+
+    def _by_position(self, *inputs: Any, **named: Any) -> Bound:
         if named:
             raise CompileError(
                 f"The inputs of this program are given by position, not by name as '{next(iter(named))}'."
             )
         if len(inputs) != len(self.inputs):
             raise CompileError(f"The program takes {len(self.inputs)} inputs, not {len(inputs)}.")
-        return {
-            argument.name: value if isinstance(value, DeviceTensor) else _array(argument, value)
+        operands = {
+            argument.name: value if isinstance(value, DeviceTensor) else _array(argument.name, value)
             for argument, value in zip(self.inputs, inputs, strict=True)
         }
+        return operands, _one_or_all
+
+    def _on_the_host(self, name: str, value: DeviceTensor) -> np.ndarray:
+        """The array of a tensor that lies as the bundles want it; the simulator loads it into its own memory."""
+        for step in self.bundles:
+            for argument in step.bundle.manifest.arguments:
+                if argument.name == name:
+                    _check_layout(argument, value)
+        return value.numpy()
 
     def traffic(self) -> Traffic:
-        """The HBM bytes of the last run."""
-        if self.last_run is None:
+        """The HBM bytes of the last run, all bundles together."""
+        runs = [step.last_run for step in self.bundles]
+        if None in runs:
             raise CompileError("The program has not run yet; call it first.")
-        statistics = self.last_run.statistics
-        by_op = tuple(
-            (each.opcode, each.read_bytes, each.write_bytes) for each in statistics.executes.values()
+        statistics = [run.statistics for run in runs if run is not None]
+        by_op = (
+            (each.opcode, each.read_bytes, each.write_bytes)
+            for found in statistics
+            for each in found.executes.values()
         )
-        return Traffic(statistics.read_bytes, statistics.write_bytes, by_op)
+        return Traffic(
+            sum(found.read_bytes for found in statistics),
+            sum(found.write_bytes for found in statistics),
+            tuple(by_op),
+        )
 
     def summary(self) -> str:
         """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
 
-        It needs no run; after one it compares the traffic of the last run with the planned one.
+        It needs no run; after one it compares the traffic of the last run with the planned one. A program of several
+        steps has a page about them before those of its bundles.
         """
+        if not self.is_one_bundle:
+            return summarize_steps(self.steps, self.remarks, self.compile_seconds)
         return summarize(self.facts(), self.compile_seconds, self.last_run and self.last_run.statistics)
 
     def facts(self) -> ProgramFacts:
-        """What the summary and the page of ``report`` tell, as numbers."""
-        return program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail)
+        """What the summary and the page of ``report`` tell, as numbers, of a program that is one bundle."""
+        return self._only.facts()
 
     def timeline(self) -> Timeline:
-        """How long the program takes by a simulation of the device, and why; to rank plans, not to predict times."""
+        """How long the program takes by a simulation of the device, and why; to rank plans, not to predict times.
+
+        Of a program that is one bundle.
+        """
         return timeline(self.bundle, self.lx_frac_avail)
 
     def save(self, folder: str | Path) -> None:
-        """Writes the bundle folder, parameters and constants included, so that ``spyre-run`` can run it.
+        """Writes the folder of the program, parameters and constants included, so that ``spyre-run`` can run it.
 
-        The remarks are there too, for ``spyre-report``.
+        It is a bundle, or a folder of bundles and host functions. The remarks are there too, for ``spyre-report``.
         """
-        write_bundle(self.bundle, folder, self.arrays, self.remarks)
+        if self.is_one_bundle:
+            write_bundle(self.bundle, folder, self.arrays, self.remarks)
+        else:
+            write_program(folder, self._built, self.arrays)
+
+    @classmethod
+    def load(cls, folder: str | Path, numerics: str = "ieee") -> Program:
+        """The program in a folder that ``save`` wrote; it is called with arrays by position."""
+        built, arrays = read_program(folder)
+        program = cls(built, numerics)
+        program.arrays.update(arrays)
+        return program
 
     def plan(self) -> dict[str, Any]:
         """What was decided about every operation, to be edited and given to ``compile`` as ``plan``.
 
         ``docs/plans.md`` says what is in it. The program is compiled once more for it, with the same plan file if
-        it was made with one.
+        it was made with one. Only a program that is one bundle has a plan.
         """
-        if self._plan_text is None:
-            raise CompileError("Only a program that compile made has a plan; use its option save_plan.")
+        if self._plan_text is None or not self.is_one_bundle:
+            raise CompileError("Only a program that compile made, of one bundle, has a plan.")
         return json.loads(self._plan_text())
 
-    def report(self, path: str | Path) -> None:
-        """Writes a page of HTML about the program: that of ``spyre-report``, with the time of each pass."""
+    def report(self, path: str | Path) -> list[Path]:
+        """Writes a page of HTML about the program: that of ``spyre-report``, with the time of each pass.
+
+        A program of several steps has one for each bundle: ``model.device_0.html`` for ``model.html``. Returns the
+        paths of what was written.
+        """
         from spyre_mlir.report.page import page
 
-        try:
-            Path(path).write_text(page(self.facts(), self.bundle, Path(path).stem), encoding="utf-8")
-        except OSError as error:
-            raise CompileError(f"The file '{path}' cannot be written: {error.strerror}.") from None
+        path = Path(path)
+        written = []
+        for step in self.bundles:
+            to = path if self.is_one_bundle else path.with_suffix(f".{step.name}{path.suffix}")
+            try:
+                to.write_text(page(step.facts(), step.bundle, to.stem), encoding="utf-8")
+            except OSError as error:
+                raise CompileError(f"The file '{to}' cannot be written: {error.strerror}.") from None
+            written.append(to)
+        return written
+
+
+@overload
+def compile(
+    module_or_mlir: Any,
+    inputs: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    dynamic: None = None,
+    **options: Any,
+) -> Program: ...
+
+
+@overload
+def compile(
+    module_or_mlir: Any,
+    inputs: Sequence[Any] | Mapping[str, Any] = (),
+    *,
+    dynamic: Mapping[str, tuple[int, int]],
+    **options: Any,
+) -> DynamicProgram: ...
 
 
 def compile(
     module_or_mlir: Any,
-    inputs: Sequence[Any] = (),
+    inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     sencores: int | None = None,
     precision: str = "device",
     numerics: str = "ieee",
     layouts: Mapping[str | int, Any] | None = None,
     plan: Mapping[str, Any] | str | Path | None = None,
+    fallback: bool = True,
+    dynamic: Mapping[str, tuple[int, int]] | None = None,
     **pipeline_options: Any,
-) -> Program:
+) -> Program | DynamicProgram:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
 
-    ``inputs`` are example inputs of a PyTorch model. ``sencores`` is the number of cores, 1 to 32
-    (default: SENCORES, or 32). ``precision`` is "device" (fp16 islands stay fp16) or "strict" (the types
-    of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16". ``layouts`` chooses the
-    layouts of inputs, parameters and constants, by name or by the position of an input: each is a mapping
-    with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input that is a
-    ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives. Other options are
-    those of the spyre pipeline. Warnings of passes are Python's. Raises ``CompileError``.
+    ``inputs`` are example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. ``sencores`` is
+    the number of cores, 1 to 32 (default: SENCORES, or 32). ``precision`` is "device" (fp16 islands stay fp16)
+    or "strict" (the types of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16".
+    ``layouts`` chooses the layouts of inputs, parameters and constants, by name or by the position of an input:
+    each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input
+    that is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives.
+    With ``fallback`` the host runs what the device cannot; without it that is an error. ``dynamic`` gives the
+    granularity and the largest size of named dims of the inputs: a program for each size that calls want. Other
+    options are those of the spyre pipeline. Warnings of passes are Python's. Raises ``CompileError``.
     """
+    if dynamic is not None:
+        if isinstance(module_or_mlir, ir.Module | str | Path):
+            raise CompileError(
+                "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
+            )
+        options = {
+            "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts, "plan": plan,
+            "fallback": fallback, **pipeline_options,
+        }  # fmt: skip
+        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **options))
     options = {"sencores": sencores, "precision": precision, **pipeline_options}
     given = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
     pipeline = SpyrePipeline.parse(" ".join(given))
@@ -189,23 +321,23 @@ def compile(
         module = _parsed(module_or_mlir)
         laid_out = {at: each.layout for at, each in enumerate(inputs) if isinstance(each, DeviceTensor)}
         set_layouts(module, laid_out, chosen)
-        return _compiled(module, pipeline, numerics, plan)
+        return _compiled(module, pipeline, numerics, plan, fallback)
     from spyre_mlir.frontend import import_torch
 
     imported = import_torch(module_or_mlir, inputs, context=new_context())
     set_layouts(imported.module, imported.input_layouts, chosen)
-    program = _compiled(imported.module, pipeline, numerics, plan)
-    given = [argument for argument in imported.arguments if argument.kind != "input"]
-    from spyre_mlir.frontend.importer import to_numpy
+    program = _compiled(imported.module, pipeline, numerics, plan, fallback)
+    weights = [argument for argument in imported.arguments if argument.kind != "input"]
+    from spyre_mlir.frontend.signature import to_numpy
 
-    program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in given})
+    program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in weights})
 
-    def operands(*values: Any, **named: Any) -> dict[str, np.ndarray | DeviceTensor]:
-        arrays = imported.operands(*values, **named)
-        return {argument.name: array for argument, array in zip(imported.arguments, arrays, strict=True)}
+    def bind(*values: Any, **named: Any) -> Bound:
+        call = imported.bind(*values, **named)
+        names = (argument.name for argument in imported.arguments)
+        return dict(zip(names, call.operands(), strict=True)), call.finish
 
-    program._operands = operands
-    program._unflatten = imported.unflatten
+    program._bind = bind
     return program
 
 
@@ -242,20 +374,14 @@ def _compiled(
     pipeline: SpyrePipeline,
     numerics: str,
     plan: Mapping[str, Any] | str | Path | None = None,
+    fallback: bool = True,
 ) -> Program:
     if plan is not None:
         pipeline = replace(pipeline, use_plan=_given_plan(module, plan))
     source = module.operation.clone()
-    remarks, timing = Remarks(), Timing()
-    begun = time.perf_counter()
-    run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=remarks)
-    seconds = time.perf_counter() - begun
-    bundle, arrays = export(module)
-    program = Program(
-        module, bundle, arrays, list(remarks), seconds, numerics, pipeline.lx_frac_avail, timing
-    )
+    program = Program(build(module, pipeline, fallback), numerics)
     program._plan_text = partial(_plan_text, source, pipeline)
-    for remark in remarks.of_kind(WARNING):
+    for remark in Remarks(program.remarks).of_kind(WARNING):
         warnings.warn(str(of_remark(remark)), stacklevel=3)
     return program
 
@@ -279,24 +405,21 @@ def _plan_text(source: ir.OpView, pipeline: SpyrePipeline) -> str:
     return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value
 
 
-def _array(argument: Argument, value: Any) -> np.ndarray:
+def _array(name: str, value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
     except (ValueError, TypeError) as error:
-        raise CompileError(
-            f"The input '{argument.name}' is not an array: {str(error).rstrip('.')}."
-        ) from error
+        raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from error
 
 
-def _on_the_host(argument: Argument, value: DeviceTensor) -> np.ndarray:
-    """The array of a tensor that lies as the argument wants it; the simulator loads it into its own memory."""
+def _check_layout(argument: Argument, value: DeviceTensor) -> None:
+    """A tensor with the numbers of an argument lies as this wants it; other numbers the simulator tells."""
     is_like = value.shape == argument.host_shape and value.dtype == argument.host_dtype
     if is_like and not same_moves(value.transfer, argument.transfer):
         raise CompileError(
             f"The input '{argument.name}' is laid out as {_described(value.layout.device_size, value.transfer)}, "
             f"but the program takes it as {_described(argument.device_size, argument.transfer)}."
         )
-    return value.numpy()
 
 
 def _described(device_size: Sequence[int], transfer: Transfer) -> str:

@@ -134,6 +134,16 @@ class CpuReference:
         self._results = [_shape_and_dtype(_tensor_type(value)) for value in signature.results]
         self._engine = execution_engine(_lower(_without_layout_ops(_clone(module))))
 
+    @property
+    def dtypes(self) -> list[np.dtype]:
+        """Those of the arguments, in order."""
+        return [np.dtype(dtype) for _, dtype in self._inputs]
+
+    @property
+    def result_count(self) -> int:
+        """How many arrays a call gives."""
+        return len(self._results)
+
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         operands = self._checked(arrays)
         results = [np.zeros(shape, dtype) for shape, dtype in self._results]

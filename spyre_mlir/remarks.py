@@ -20,6 +20,9 @@ _TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("be
 #: The kind of a remark that users should see without asking: tools print it as ``file:line:col: warning: reason``.
 WARNING = "warning"
 
+#: The kind of a remark about an operation that the host runs.
+HOST = "host"
+
 _current: contextvars.ContextVar[Remarks | None] = contextvars.ContextVar("remarks", default=None)
 
 

@@ -7,10 +7,11 @@ compiler when they are known, which nothing but reports reads.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ from spyre_mlir.remarks import Remark, Remarks
 
 PROGRAM, MANIFEST, ARRAYS, REMARKS = "bundle.mlir", "manifest.json", "constants.npz", "remarks.jsonl"
 
+#: The file of a folder that holds a program of several steps (``spyre_mlir/program_folder.py``).
+STEPS = "program.json"
+
+#: The file of a folder that holds a program for each of many sizes (``spyre_mlir/dynamic.py``).
+SIZES = "sizes.json"
+
 # The earliest time that a zip file can hold; the time of writing would make equal bundles differ.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -42,6 +49,16 @@ def write_bundle(
     ``arrays`` are host values by argument name, ``remarks`` the decisions that led to the bundle. A folder
     with anything but a bundle in it is an error.
     """
+    with replacing(folder) as fresh:
+        write_files(bundle, fresh, arrays, remarks)
+
+
+@contextlib.contextmanager
+def replacing(folder: str | Path) -> Iterator[Path]:
+    """A new folder to write to, which takes the place of ``folder`` at the end, if nothing went wrong.
+
+    What is there already must be a bundle or a program of several.
+    """
     folder = Path(folder)
     _require_replaceable(folder)
     try:
@@ -49,7 +66,7 @@ def write_bundle(
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as work:
             fresh = Path(work) / "fresh"
             fresh.mkdir()
-            _write_files(bundle, fresh, arrays, remarks)
+            yield fresh
             if folder.exists():
                 folder.rename(Path(work) / "old")
             fresh.rename(folder)
@@ -62,36 +79,45 @@ def _require_replaceable(folder: Path) -> None:
         return
     if not folder.is_dir():
         raise CompileError("A bundle is a folder, but there is a file with this name.", str(folder))
-    if any(folder.iterdir()) and not (folder / PROGRAM).is_file():
+    is_ours = any((folder / name).is_file() for name in (PROGRAM, STEPS, SIZES))
+    if any(folder.iterdir()) and not is_ours:
         raise CompileError(
             "The folder is not empty and holds no bundle, so it is left alone; name another folder.",
             str(folder),
         )
 
 
-def _write_files(
+def write_files(
     bundle: Bundle, folder: Path, arrays: dict[str, np.ndarray] | None, remarks: Sequence[Remark]
 ) -> None:
+    """The files of a bundle, into a folder that is empty."""
     (folder / PROGRAM).write_text(print_program(bundle.parameters, bundle.statements), encoding="utf-8")
     for filename, design in bundle.designs.items():
-        _write_json(folder / filename, to_json(design))
-    _write_json(folder / MANIFEST, manifest_to_json(bundle.manifest))
+        write_json(folder / filename, to_json(design))
+    write_json(folder / MANIFEST, manifest_to_json(bundle.manifest))
     if arrays:
-        _write_arrays(folder / ARRAYS, arrays)
+        write_arrays(folder / ARRAYS, arrays)
     if remarks:
         (folder / REMARKS).write_text(Remarks(remarks).json_lines(), encoding="utf-8")
 
 
-def _write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any) -> None:
+    """A JSON file with the same bytes every time."""
     path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """An archive with the same bytes every time."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
             entry = zipfile.ZipInfo(f"{name}.npy", _NO_TIME)
             with archive.open(entry, "w", force_zip64=True) as stream:
                 np.lib.format.write_array(stream, np.asanyarray(arrays[name]), allow_pickle=False)
+
+
+def is_program(folder: str | Path) -> bool:
+    """Whether a folder holds a program of several steps, not one bundle."""
+    return (Path(folder) / STEPS).is_file()
 
 
 def read_bundle(folder: str | Path) -> Bundle:

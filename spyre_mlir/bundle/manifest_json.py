@@ -26,6 +26,11 @@ def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     return value
 
 
+def argument_to_json(argument: Argument) -> dict[str, Any]:
+    """The JSON object of one argument."""
+    return _plain(dataclasses.asdict(argument))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(member) for key, member in value.items() if member is not None}

@@ -11,11 +11,46 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.model import Transfer
-from spyre_mlir.target.formats import DL16, INT32, Numerics
+from spyre_mlir.bundle.model import Argument, Transfer
+from spyre_mlir.target.formats import DL16, FORMATS, INT32, Numerics, constant_bits, constant_value
 
 #: Per loop, the first value and the number of values.
 Part = tuple[tuple[int, int], ...]
+
+#: What lies in padding that the host leaves alone: NaN in every float format.
+UNDEFINED_BYTE = 0xFF
+
+
+def lay_out(argument: Argument, array: NDArray, numerics: Numerics, room: NDArray[np.uint8]) -> None:
+    """Write the bytes that an argument has on the device into ``room``, which is as large.
+
+    ``ValueError`` for an array of another type or shape, and for numbers that the format cannot hold.
+    """
+    if problem := misfit(argument, array):
+        raise ValueError(problem)
+    host = np.ascontiguousarray(to_raw(array, argument.host_dtype, argument.data_format, numerics))
+    _fill(argument, numerics, room)
+    scatter(host, room, 0, argument.transfer)
+
+
+def misfit(argument: Argument, array: NDArray) -> str | None:
+    """What is wrong with the array of an argument; None if its type and shape are right."""
+    allowed = ("uint16", "float32") if argument.host_dtype == "bfloat16" else (argument.host_dtype,)
+    if array.dtype.name not in allowed:
+        return f"the array is {array.dtype.name}, but the argument is {argument.host_dtype}."
+    if array.shape != tuple(argument.host_shape):
+        return f"the array has shape {list(array.shape)}, but the argument has {list(argument.host_shape)}."
+    return None
+
+
+def _fill(argument: Argument, numerics: Numerics, room: NDArray[np.uint8]) -> None:
+    """Makes all bytes of an argument the fill value, or those that nobody may read."""
+    if argument.fill is None:
+        room[...] = UNDEFINED_BYTE
+        return
+    form = argument.data_format
+    fill = np.array(constant_value(constant_bits(argument.fill, form), form))
+    room.view(FORMATS[form].raw)[...] = numerics.store(fill, form)
 
 
 def scatter(host: NDArray, buffer: NDArray, address: int, transfer: Transfer) -> None:

@@ -20,7 +20,8 @@ Host boundary: each argument and result of the kernel carries ``sdsc.host = #sds
 shape and dtype are those of the host, the tensor type is that of the device. An argument with
 ``sdsc.source = "w"`` is the host array of the argument ``w`` once more, in another layout. One with
 ``sdsc.host_view = {array = [512, 96], offset = 5, strides = [96, 1]}`` takes only these elements of its host
-array, whose shape is ``array``.
+array, whose shape is ``array``. A dim may lie in several pieces there, each with a stride; then ``sizes`` are those of
+the pieces, outermost first, dim by dim.
 
 ``sdsc.history = [["fusion", "fuse-device-ops", "reason"]]`` on an op lists what made it, oldest first; the
 bundle's debug handle carries it on.
@@ -206,13 +207,15 @@ def again(arguments: Sequence[ir.DictAttr], number: int) -> ir.DictAttr:
 
 def host_view_attr(view: HostView) -> ir.DictAttr:
     """``sdsc.host_view`` from a view of the host array; the shape is that of the argument."""
-    return ir.DictAttr.get(
-        {
-            "array": ir.DenseI64ArrayAttr.get(view.array_shape),
-            "offset": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), view.offset),
-            "strides": ir.DenseI64ArrayAttr.get(view.strides),
-        }
-    )
+    pieces = [piece for dim in view.dims for piece in dim]
+    entries = {
+        "array": ir.DenseI64ArrayAttr.get(view.array_shape),
+        "offset": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), view.offset),
+        "strides": ir.DenseI64ArrayAttr.get([stride for _, stride in pieces]),
+    }
+    if view.in_pieces:
+        entries["sizes"] = ir.DenseI64ArrayAttr.get([size for size, _ in pieces])
+    return ir.DictAttr.get(entries)
 
 
 def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
@@ -221,7 +224,9 @@ def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
         return HostView.whole(shape)
     view = ir.DictAttr(attrs[HOST_VIEW])
     array, strides = (tuple(ir.DenseI64ArrayAttr(view[name])) for name in ("array", "strides"))
-    return HostView(array, tuple(shape), strides, ir.IntegerAttr(view["offset"]).value)
+    sizes = ir.DenseI64ArrayAttr(view["sizes"]) if "sizes" in view else shape
+    offset = ir.IntegerAttr(view["offset"]).value
+    return HostView.of_pieces(array, shape, list(zip(sizes, strides, strict=True)), offset)
 
 
 def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:

@@ -93,7 +93,9 @@ class _Problem:
             tuple(self._touch(buffer, at, operand) for at, operand in buffer.accesses) for buffer in buffers
         ]
         self.homes = [
-            homes_of(touches, Kept(buffer.given, buffer.result, buffer.space), capacity, relayouts)
+            homes_of(
+                touches, Kept(buffer.given, buffer.result, buffer.space, buffer.holder), capacity, relayouts
+            )
             for buffer, touches in zip(buffers, self.touches, strict=True)
         ]
         self.tables = list(self._tables())
@@ -281,7 +283,7 @@ def _access_table(
         for column, home in enumerate(homes):
             if home is None:
                 table[:, row, column] = there
-            elif home.view == view if touch.writes else home.serves(view):
+            elif home.takes(view) if touch.writes else home.serves(view):
                 table[0, row, column] = relayouts * home.relayout_ns * home.relays(view)
             else:
                 table[:, row, column] = there if home.copied and not touch.writes else (math.inf, 0.0, 0.0)

@@ -11,6 +11,7 @@ from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring import relayout_ns
 from spyre_mlir.division.copies import copy_division
 from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
+from spyre_mlir.division.parts import why_apart
 from spyre_mlir.division.relayout import relayout
 from spyre_mlir.division.variants import Variant, Work, left_view, read_view
 from spyre_mlir.layout.space import Space
@@ -37,22 +38,30 @@ class Home:
         """Whether cores that want this view find it on chip."""
         return _finds(self.view, view) or _finds(self.relaid, view)
 
+    def takes(self, view: CoreView | None) -> bool:
+        """Whether cores that have the buffer so, or write a part of it, leave that where it is on chip."""
+        return view is not None and (view == self.view or why_apart(self.view, view, writes=True) is None)
+
     def relays(self, view: CoreView | None) -> bool:
         """Whether they find it only where the ring has carried it."""
         return _finds(self.relaid, view) and not _finds(self.view, view)
 
 
 def _finds(have: CoreView | None, view: CoreView | None) -> bool:
-    return have is not None and view is not None and mismatch(have, view) is None
+    return have is not None and view is not None and why_apart(have, view) is None
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Whether the host gives a buffer or reads it, and the space of a copy of it; None if the ring cannot copy it."""
+    """Whether the host gives a buffer or reads it, and the space of a copy of it; None if the ring cannot copy it.
+
+    ``holder`` is the number of the touch that says how LX holds it.
+    """
 
     given: bool
     result: bool
     space: Space | None
+    holder: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,13 +101,13 @@ def homes_of(
 ) -> tuple[Home | None, ...]:
     """The homes of a buffer, device memory first, ``capacity`` being the bytes of LX.
 
-    In LX it is as its writer leaves it, or, if it is given, as any reader wants it; then also where the ring carries
-    it. Equal buffers of a program have the same homes, which are the same object.
+    In LX it is as its holder has it, its writer if one operation makes it, or, if it is given, as any reader wants
+    it; then also where the ring carries it. Equal buffers of a program have the same homes, which are the same object.
     """
     if buffer.given:
         views = dict.fromkeys(view for touch in touches for view in touch.fitting(capacity))
         return (None, *(home for view in views for home in _copied(buffer, view)))
-    left = list(dict.fromkeys(touches[0].fitting(capacity)))
+    left = list(dict.fromkeys(touches[buffer.holder].fitting(capacity)))
     here = {view: _left_at(buffer, view, len(touches) > 2) for view in left}
     found = [home for homes in here.values() for home in homes]
     if relayouts and buffer.space is not None:

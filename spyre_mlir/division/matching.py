@@ -35,6 +35,29 @@ def matching_division(space: Space, operand: int, wanted: CoreView) -> Mapping |
     return (splits, order) if found_view is not None and same_owners(found_view, wanted) else None
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def slicing_alike(
+    space: Space, operand: int, other: Space, touched: int, division: Division
+) -> Mapping | None:
+    """How to divide ``space`` so that its part of a buffer is sliced as another operation's part of it is.
+
+    ``division`` is that of the ``other`` operation, whose operand ``touched`` lies in the buffer. Dims are the same if
+    they go on by as many elements. None if the parts have no such dims in common.
+    """
+    own = {axis.stride: axis.dim for axis in space.views[operand].axes}
+    theirs = {axis.dim: axis.stride for axis in other.views[touched].axes}
+    dims = {dim: own.get(theirs.get(dim, 0)) for dim, split in enumerate(division.splits) if split > 1}
+    splits, slices = [1] * len(space.sizes), [[0] * len(division.owners) for _ in space.sizes]
+    for source, dim in dims.items():
+        if dim is None or division.splits[source] > space.units[dim]:
+            return None
+        splits[dim], slices[dim] = division.splits[source], [each[source] for each in division.owners]
+    owners = list(zip(*slices, strict=True))
+    order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(owners, dim)))
+    mapped = Division.mixed_radix(splits, order)
+    return (tuple(splits), order) if list(mapped.owners) == owners else None
+
+
 def _begins(view: BufferView, rank: int, regions: tuple[Region | None, ...]) -> list[tuple[int, ...]] | None:
     """Where the region of each core begins along each dim, in elements."""
     found = [begin_of(view, rank, region) for region in regions]

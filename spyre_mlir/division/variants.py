@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.division.cores import Division, core_order
-from spyre_mlir.division.matching import Mapping, matching_division, view_of
+from spyre_mlir.division.matching import Mapping, matching_division, slicing_alike, view_of
 from spyre_mlir.division.matmul import cheapest_splits
 from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division.relayout import held_view
@@ -43,7 +43,7 @@ class Shared:
 
     ``space`` is that of a copy of the whole buffer; None if the ring cannot copy it. ``values`` tells of each access
     which value of the buffer it takes, by a number, and how often a relayout before it would run; values are copied
-    each for itself.
+    each for itself. The access ``holder`` touches all of the buffer; if it is ``in_parts`` others do not.
     """
 
     accesses: tuple[tuple[int, int], ...]
@@ -52,6 +52,8 @@ class Shared:
     copies: int = 1
     space: Space | None = None
     values: tuple[tuple[int, int], ...] = ()
+    holder: int = 0
+    in_parts: bool = False
 
     def value(self, at: int) -> tuple[int, int]:
         """The value that an access takes, and how often a relayout before it would run."""
@@ -156,35 +158,46 @@ def _project(
     known: list[set[Division]],
     most: int,
 ) -> None:
-    """Every variant of every access of a buffer gives one to each other access."""
-    views = dict.fromkeys(
-        view
-        for at, operand in buffer.accesses
-        for variant in found[at]
-        if (view := read_view(works[at], operand, variant)) is not None
-    )
+    """Every variant of every access of a buffer gives one to each other access that begins where it does.
+
+    Where the buffer is touched in parts, to all others.
+    """
+    views: dict[CoreView, tuple[Space, int, Division]] = {}
+    for at, operand in buffer.accesses:
+        for variant in found[at]:
+            view = read_view(works[at], operand, variant)
+            if view is not None and None not in view.regions:
+                views.setdefault(view, (works[at].space, operand, variant.division))
     for at, operand in buffer.accesses:
         work = works[at]
         if work.fixed:
             continue
         kept = tuple((dim, work.division.splits[dim]) for dim in sorted(work.blocked))
-        for view in views:
+        for view, source in views.items():
             if len(found[at]) >= most:
                 break
-            variant = _following(work.space, operand, view, kept)
+            mapping = None
+            if _begin(view) == work.space.views[operand].offset:
+                mapping = matching_division(work.space, operand, view)
+            if mapping is None and buffer.in_parts:
+                mapping = slicing_alike(work.space, operand, *source)
+            variant = None if mapping is None else _following(work.space, mapping, kept)
             if variant is not None and variant.division not in known[at]:
                 known[at].add(variant.division)
                 found[at].append(variant)
 
 
+def _begin(view: CoreView) -> int:
+    """The first element that any core touches; every core has a region.
+
+    Of a buffer that is read in many parts, only the views of one part can be those of an operation.
+    """
+    return min(region.start for region in view.regions if region is not None)
+
+
 @functools.lru_cache(maxsize=1 << 13)
-def _following(
-    space: Space, operand: int, view: CoreView, kept: tuple[tuple[int, int], ...]
-) -> Variant | None:
-    """The variant with which an operand has a view; ``kept`` are dims with the slices that they must have."""
-    mapping = matching_division(space, operand, view)
-    if mapping is None:
-        return None
+def _following(space: Space, mapping: Mapping, kept: tuple[tuple[int, int], ...]) -> Variant | None:
+    """The variant with a division; ``kept`` are dims with the slices that they must have."""
     splits, order = mapping
     if any(splits[dim] != split for dim, split in kept):
         return None

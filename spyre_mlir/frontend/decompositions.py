@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 from torch_mlir import fx
 
+from spyre_mlir.frontend import moving, pointwise, resampling, selection
+from spyre_mlir.frontend.pointwise import NARROW
+
 aten = torch.ops.aten
-_NARROW = (torch.float16, torch.bfloat16)
 
 #: Operations that torch-mlir lowers better itself: ``addmm`` in the table would cast the weights to f32,
 #: ``gelu`` and ``sigmoid`` have one scalar body each, ``full`` would become an ``empty`` that cannot fold.
@@ -23,13 +25,12 @@ _KEPT = (
     aten.addmm, aten.native_layer_norm, aten.rms_norm, aten._fused_rms_norm, aten.gelu, aten.sigmoid,
     aten.full,
 )  # fmt: skip
-_COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
 
 
 def _accumulated_sum(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
     """The sum of 16-bit numbers in f32; integers and f32 in their own format."""
     every = list(range(x.ndim)) if dims is None else list(dims)
-    return torch.sum(x, every, keepdim=keepdim, dtype=torch.float32 if x.dtype in _NARROW else None)
+    return torch.sum(x, every, keepdim=keepdim, dtype=torch.float32 if x.dtype in NARROW else None)
 
 
 def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor:
@@ -39,13 +40,13 @@ def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor
 
 
 def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, dtype=None) -> Tensor:
-    if x.dtype not in _NARROW or dtype not in (None, x.dtype):
+    if x.dtype not in NARROW or dtype not in (None, x.dtype):
         return NotImplemented
     return _accumulated_sum(x, dim, keepdim).to(x.dtype)
 
 
 def sum_all(x: Tensor, dtype=None) -> Tensor:
-    if x.dtype not in _NARROW or dtype not in (None, x.dtype):
+    if x.dtype not in NARROW or dtype not in (None, x.dtype):
         return NotImplemented
     return _accumulated_sum(x, None, False).to(x.dtype)
 
@@ -105,53 +106,6 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     return shifted - torch.log(_accumulated_sum(torch.exp(shifted), [dim], True).to(x.dtype))
 
 
-def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x)."""
-    return x * torch.sigmoid(x)
-
-
-def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    """max(x, 0) + log(1 + exp(-|x|)), which cannot overflow; the threshold only saves PyTorch from that."""
-    if x.dtype not in _NARROW:
-        return NotImplemented
-    scaled = x if beta == 1 else x * beta
-    result = torch.clamp(scaled, min=0) + torch.log(1 + torch.exp(-torch.abs(scaled)))
-    return result if beta == 1 else result / beta
-
-
-def mish(x: Tensor) -> Tensor:
-    """x * tanh(softplus(x))."""
-    return x * torch.tanh(torch.nn.functional.softplus(x))
-
-
-def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """max(x, x * slope) up to a slope of 1."""
-    if not 0 <= negative_slope <= 1:
-        return NotImplemented
-    return torch.maximum(x, x * negative_slope)
-
-
-def comparison_with(operation) -> Callable:
-    """A comparison with a number in the format of the tensor; torch-mlir would compare in f64."""
-
-    def compare(x: Tensor, number) -> Tensor:
-        if not x.is_floating_point():
-            return NotImplemented
-        return operation.Tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
-
-    return compare
-
-
-def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
-    """The last ``shift`` positions of each dim first."""
-    if not dims:
-        return roll(x.flatten(), shifts, [0]).reshape(x.shape)
-    for shift, dim in zip(shifts, dims, strict=True):
-        kept = x.shape[dim] - shift % max(x.shape[dim], 1)
-        x = torch.cat((x.narrow(dim, kept, x.shape[dim] - kept), x.narrow(dim, 0, kept)), dim)
-    return x
-
-
 def matrix_vector(matrix: Tensor, vector: Tensor) -> Tensor:
     return torch.mm(matrix, vector.unsqueeze(1)).squeeze(1)
 
@@ -160,15 +114,11 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return torch.mm(x.unsqueeze(0), y.unsqueeze(1)).reshape(())
 
 
-def power(x: Tensor, exponent) -> Tensor:
-    """Powers that the device has an operation for."""
-    forms: dict[float, Callable[[Tensor], Tensor]] = {
-        0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,
-        2: lambda base: base * base, 3: lambda base: base * base * base,
-    }  # fmt: skip
-    if exponent not in forms or not x.is_floating_point():
-        return NotImplemented
-    return forms[exponent](x)
+def scaled_products(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """beta * added + alpha * (x @ y), in the format of the factors."""
+    product = torch.bmm(x, y)
+    product = product if alpha == 1 else product * alpha
+    return product + (added if beta == 1 else added * beta)
 
 
 def _normalised_dims(shape: Sequence[int]) -> list[int]:
@@ -203,6 +153,18 @@ def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: flo
     shape = [-1, *(1,) * (x.ndim - 2)]
     scale = torch.rsqrt(var.float() + eps).to(x.dtype)
     result = (x - mean.reshape(shape)) * scale.reshape(shape)
+    result = result if weight is None else result * weight.reshape(shape)
+    result = result if bias is None else result + bias.reshape(shape)
+    return result, x.new_empty((0,)), x.new_empty((0,))
+
+
+def group_norm(
+    x: Tensor, weight, bias, images: int, channels: int, pixels: int, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A layer norm without parameters of each group, then weight and bias over dim 1."""
+    shape = [1, -1, *(1,) * (x.ndim - 2)]
+    grouped = x.reshape(images, groups, -1)
+    result = layer_norm(grouped, grouped.shape[2:], eps=eps).reshape(x.shape)
     result = result if weight is None else result * weight.reshape(shape)
     result = result if bias is None else result + bias.reshape(shape)
     return result, x.new_empty((0,)), x.new_empty((0,))
@@ -262,19 +224,17 @@ def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
         aten.softmax.int: softmax_to,
         aten._safe_softmax.default: safe_softmax,
         aten._log_softmax.default: log_softmax,
-        aten.silu.default: silu,
-        aten.softplus.default: softplus,
-        aten.mish.default: mish,
-        aten.leaky_relu.default: leaky_relu,
-        aten.hardtanh.default: lambda x, low=-1, high=1: torch.clamp(x, low, high),
-        **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},
-        aten.pow.Tensor_Scalar: power,
-        aten.roll.default: roll,
+        **pointwise.FORMS,
+        **selection.FORMS,
+        **moving.FORMS,
+        **resampling.FORMS,
+        aten.baddbmm.default: scaled_products,
         aten.mv.default: matrix_vector,
         aten.dot.default: dot,
         aten.layer_norm.default: layer_norm,
         aten.rms_norm.default: rms_norm,
         aten._native_batch_norm_legit_no_training.default: batch_norm,
+        aten.native_group_norm.default: group_norm,
         aten.scaled_dot_product_attention.default: attention,
         aten.sum.dim_IntList: sum_dims,
         aten.sum.default: sum_all,

@@ -8,25 +8,45 @@ import io
 import itertools
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, TensorArgument
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.caches import register_caches
+from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.decompositions import decomposition_table
+from spyre_mlir.frontend.experts import dense_experts
 from spyre_mlir.frontend.folding import ConstantFolder
 from spyre_mlir.frontend.hints import dim_sizes, names_of, resolve_hints
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
+from spyre_mlir.frontend.signature import (
+    CONSTANT,
+    INPUT,
+    PARAMETER,
+    Argument,
+    Fixed,
+    Leaf,
+    Result,
+    Signature,
+    Step,
+    Update,
+    View,
+    is_view_operation,
+    replayed,
+)
 
-INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
+#: Example inputs: a tuple, or a mapping from the names of keyword inputs.
+Inputs = Sequence[Any] | Mapping[str, Any]
 
 _DTYPES = (
     torch.float16, torch.bfloat16, torch.float32,
@@ -34,42 +54,26 @@ _DTYPES = (
 )  # fmt: skip
 
 
-class Argument(NamedTuple):
-    """One argument of @main.
+_STATE = {
+    InputKind.PARAMETER: PARAMETER, InputKind.BUFFER: CONSTANT, InputKind.CONSTANT_TENSOR: CONSTANT,
+}  # fmt: skip
+_UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
-    ``tensor`` is its data; an input has none. ``leaf`` is the position among the leaves of what the model is
-    called with, of an argument that each call gives. ``dims`` are the named dims that it is made of.
-    """
 
-    name: str
-    kind: str
-    tensor: torch.Tensor | None = None
-    leaf: int | None = None
-    dims: tuple[str, ...] = ()
+class NothingToCompile(CompileError):
+    """A model that only looks at its inputs, or computes what does not depend on them."""
 
 
 @dataclass(frozen=True)
 class ExportedGraph:
-    """An FX graph whose placeholders are ``arguments`` and whose outputs are all tensors.
+    """An FX graph whose placeholders are the arguments of ``signature`` and whose outputs are its results.
 
-    ``leaves`` are the leaves of what the model returns: the index of a result of the graph, or
-    ``Fixed(value)`` for what is known at compile time. ``dim_sizes`` are all declared dims, if the graph has
-    hints or named dims.
+    ``dim_sizes`` are all declared dims, if the graph has hints or named dims.
     """
 
     graph_module: GraphModule
-    arguments: list[Argument]
-    results: list[Node]
-    leaves: list[int | Fixed]
+    signature: Signature
     dim_sizes: dict[str, int]
-    program: ExportedProgram
-
-
-@dataclass(frozen=True)
-class Fixed:
-    """A leaf of the model's output that does not depend on its inputs."""
-
-    value: Any
 
 
 class _Function(torch.nn.Module):
@@ -101,29 +105,38 @@ def quiet() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _program(model: Any, example_inputs: Sequence[Any]) -> ExportedProgram:
+def _program(model: Any, inputs: Inputs) -> ExportedProgram:
     if isinstance(model, ExportedProgram):
         return model
     if not callable(model):
         raise CompileError(
             f"A model is an nn.Module, a function or an ExportedProgram, not a {type(model).__name__}."
         )
-    if not isinstance(example_inputs, (tuple, list)):
-        raise CompileError(
-            f"The example inputs are a tuple of tensors, not a {type(example_inputs).__name__}."
-        )
+    args, kwargs = as_call(inputs)
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
-    return torch.export.export(module, tuple(example_inputs))
+    return torch.export.export(module, args, kwargs)
 
 
-def export(model: Any, example_inputs: Sequence[Any]) -> ExportedProgram:
+def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The positional and the keyword inputs that example inputs stand for."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
+    raise CompileError(
+        "The example inputs are a tuple of tensors, or a mapping from the names of keyword inputs, "
+        f"not a {type(inputs).__name__}."
+    )
+
+
+def export(model: Any, inputs: Inputs) -> ExportedProgram:
     """The model as a functional graph of core operations; what torch rejects is a CompileError."""
+    register_caches()
     try:
-        with torch.no_grad(), preserve_node_meta(), recording_all_frames(), quiet():
-            program = _program(model, example_inputs)
+        with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
+            program = _program(model, inputs)
             _check_nodes(program)
             program = program.run_decompositions(decomposition_table())
-            _check_mutation(program)
             _check_nodes(program)
             _check_convolutions(program)
             _check_deterministic(program)
@@ -138,14 +151,6 @@ def export(model: Any, example_inputs: Sequence[Any]) -> ExportedProgram:
         raise CompileError(
             f"torch.export cannot capture the model: {reason[0]}", source_of_error(error)
         ) from error
-
-
-def _check_mutation(program: ExportedProgram) -> None:
-    signature = program.graph_signature
-    mutated = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-    if mutated:
-        names = ", ".join(f"'{name}'" for name in mutated)
-        raise CompileError(f"The model changes {names} in place; return the new value instead.")
 
 
 def _check_nodes(program: ExportedProgram) -> None:
@@ -199,32 +204,51 @@ def _state(program: ExportedProgram, spec: InputSpec, kind: str) -> Argument:
     """A parameter, a buffer (also a non-persistent one) or a lifted constant."""
     target = cast(str, spec.target)
     data = program.state_dict[target] if target in program.state_dict else program.constants[target]
-    return Argument(target, kind, cast(torch.Tensor, data).detach(), dims=names_of(data))
+    return Argument(target, kind, cast(torch.Tensor, data), dims=names_of(data))
 
 
-def _given(name: str, leaf: int, example: Any) -> Argument:
+def _given(name: str, leaf: int, example: Any, is_changed: bool) -> Argument:
     """What each call gives. A parameter is one here, too: Dynamo makes the parameters of a model inputs."""
-    if isinstance(example, torch.nn.Parameter):
+    if isinstance(example, torch.nn.Parameter) and not is_changed:
         return Argument(name, PARAMETER, example.detach(), leaf, names_of(example))
     return Argument(name, INPUT, None, leaf, names_of(example))
 
 
-def _arguments(program: ExportedProgram) -> dict[Node, Argument]:
-    """The argument of every placeholder; those of plain Python values (burnt into the graph) are left out."""
+def _changed(program: ExportedProgram) -> set[str]:
+    """The inputs, by their names in the graph, and the buffers and parameters, by theirs, that change in place."""
+    return {cast(str, spec.target) for spec in program.graph_signature.output_specs if spec.kind in _UPDATES}
+
+
+def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int, Any]]:
+    """The argument of every placeholder, and the leaves that are no tensors; these are burnt into the graph."""
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     examples = pytree.tree_leaves(program.example_inputs)
+    changed = _changed(program)
     leaves = itertools.count()
-    arguments = {}
+    arguments: dict[Node, Argument] = {}
+    numbers: dict[int, Any] = {}
     for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
         leaf = next(leaves) if spec.kind == InputKind.USER_INPUT else None
-        if leaf is not None and isinstance(spec.arg, TensorArgument):
-            arguments[node] = _given(node.name, leaf, examples[leaf])
-        elif spec.kind == InputKind.PARAMETER:
-            arguments[node] = _state(program, spec, PARAMETER)
-        elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            arguments[node] = _state(program, spec, CONSTANT)
-        elif not isinstance(spec.arg, ConstantArgument):
+        if leaf is not None and isinstance(spec.arg, ConstantArgument):
+            numbers[leaf] = spec.arg.value
+        elif leaf is not None and isinstance(spec.arg, TensorArgument):
+            arguments[node] = _given(node.name, leaf, examples[leaf], node.name in changed)
+        elif spec.kind in _STATE and isinstance(spec.arg, TensorArgument):
+            kind = INPUT if spec.target in changed else _STATE[spec.kind]
+            arguments[node] = _state(program, spec, kind)
+        else:
             raise CompileError(f"The input '{spec.arg.name}' is not a tensor.", source_of(node))
+    return _with_names_apart(arguments), numbers
+
+
+def _with_names_apart(arguments: dict[Node, Argument]) -> dict[Node, Argument]:
+    """An input that has the name of a parameter or a buffer gets another one."""
+    taken = {argument.name for argument in arguments.values() if argument.leaf is None}
+    for node, argument in arguments.items():
+        name = argument.name
+        while argument.leaf is not None and name in taken:
+            name += "_input"
+        arguments[node] = argument._replace(name=name)
     return arguments
 
 
@@ -240,50 +264,124 @@ def _fold(program: ExportedProgram, arguments: dict[Node, Argument]) -> Constant
     return folder
 
 
-def _split_outputs(program: ExportedProgram, folder: ConstantFolder) -> tuple[list[Node], list[int | Fixed]]:
-    """Leave only computed tensors in the output of the graph; these, and where each leaf comes from."""
-    output = program.graph.output_node()
-    leaves: list[int | Fixed] = []
-    results: list[Node] = []
-    for value, spec in zip(cast(Sequence, output.args[0]), program.graph_signature.output_specs, strict=True):
-        if spec.kind != OutputKind.USER_OUTPUT:
-            raise CompileError(f"Outputs of kind {spec.kind.name.lower()} are not supported.")
+class _Outputs:
+    """Where each output of a graph comes from: known, a view of an argument or of a result, or a result.
+
+    What several outputs are views of is one result, so that they lie in one memory as in PyTorch; a view that is
+    returned alone is computed like everything else.
+    """
+
+    def __init__(
+        self, values: Sequence[Any], arguments: Mapping[Node, Argument], known: Mapping[Node, Any]
+    ) -> None:
+        self.results: list[Node] = []
+        self._arguments = arguments
+        self._known = known
+        self._changed: dict[Node, Argument] = {}
+        nodes = dict.fromkeys(value for value in values if isinstance(value, Node))
+        self._views = Counter(_origin(node)[0] for node in nodes)
+
+    def update(self, argument: Argument, value: Node) -> Update:
+        """An argument that takes a new value in place; what is a view of that is from now on one of the argument."""
+        self._changed[value] = argument
+        return Update(argument, self._leaf(value))
+
+    def returned(self, value: Any) -> Leaf:
+        """A leaf of what the model returns."""
         if not isinstance(value, Node):
-            leaves.append(Fixed(value))
-        elif value in folder.values:
-            leaves.append(Fixed(folder.values[value]))
+            return Fixed(value)
+        if value in self._changed:
+            return View(self._changed[value])
+        origin, steps = _origin(value)
+        return View(self._changed[origin], steps) if origin in self._changed else self._leaf(value)
+
+    def _leaf(self, value: Node) -> Leaf:
+        origin, steps = _origin(value)
+        if origin in self._arguments:
+            return View(self._arguments[origin], steps)
+        if value in self._known:
+            return Fixed(self._known[value])
+        if self._views[origin] > 1:
+            return View(self._result(origin), steps)
+        return View(self._result(value))
+
+    def _result(self, node: Node) -> int:
+        if node not in self.results:
+            self.results.append(node)
+        return self.results.index(node)
+
+
+def _origin(node: Node) -> tuple[Node, tuple[Step, ...]]:
+    """The tensor that a node is a view of, itself if of none, and the steps from there."""
+    steps: list[Step] = []
+    while node.op == "call_function" and is_view_operation(node.target):
+        source, *args = node.args
+        if not isinstance(source, Node):
+            break
+        steps.append(Step(replayed(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
+        node = source
+    return node, tuple(reversed(steps))
+
+
+def _split_outputs(
+    program: ExportedProgram, arguments: dict[Node, Argument], known: Mapping[Node, Any]
+) -> tuple[list[Node], list[Leaf], list[Update]]:
+    """Leave only computed tensors in the output of the graph: these, the model's leaves, and what it changes."""
+    output = program.graph.output_node()
+    values = cast(Sequence, output.args[0])
+    outputs = _Outputs(values, arguments, known)
+    inputs = {node.name: argument for node, argument in arguments.items() if argument.leaf is not None}
+    state = {argument.name: argument for argument in arguments.values() if argument.leaf is None}
+    leaves: list[Leaf] = []
+    updates: list[Update] = []
+    for value, spec in zip(values, program.graph_signature.output_specs, strict=True):
+        if spec.kind in _UPDATES:
+            named = inputs if spec.kind == OutputKind.USER_INPUT_MUTATION else state
+            updates.append(outputs.update(named[cast(str, spec.target)], value))
+        elif spec.kind == OutputKind.USER_OUTPUT:
+            leaves.append(outputs.returned(value))
         else:
-            leaves.append(len(results))
-            results.append(value)
-    if not results:
-        raise CompileError(
+            raise CompileError(f"Outputs of kind {spec.kind.name.lower()} are not supported.")
+    if not outputs.results:
+        raise NothingToCompile(
             "The model returns no tensor that depends on its inputs, so there is nothing to compile."
         )
-    output.args = (tuple(results),)
-    return results, leaves
+    output.args = (tuple(outputs.results),)
+    return outputs.results, leaves, updates
 
 
-def _remove_unused(program: ExportedProgram, arguments: dict[Node, Argument]) -> None:
-    """Drop the placeholders of burnt-in values and of data that folding left without a use."""
-    for node in list(program.graph.nodes):
-        if node.op != "placeholder":
-            continue
+def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
+    """The arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
+
+    Placeholders of burnt-in values, and of data that folding left without a use, are dropped.
+    """
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    last = placeholders[-1]
+    for node in placeholders:
         argument = arguments.get(node)
-        if argument is None or (argument.kind != INPUT and not node.users):
-            program.graph.erase_node(node)
+        is_from_a_call = argument is not None and argument.kind == INPUT and argument.leaf is not None
+        if not is_from_a_call and (argument is None or not node.users):
+            graph.erase_node(node)
+        elif argument is not None and argument.kind == INPUT and argument.leaf is None:
+            last.append(node)
+            last = node
+    return [arguments[node] for node in graph.nodes if node.op == "placeholder"]
 
 
-def export_graph(model: Any, example_inputs: Sequence[Any]) -> ExportedGraph:
+def export_graph(model: Any, inputs: Inputs) -> ExportedGraph:
     """Export, decompose, fold and check a model."""
-    program = export(model, example_inputs)
-    arguments = _arguments(program)
+    program = export(model, inputs)
+    arguments, numbers = _arguments(program)
+    fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
-    results, leaves = _split_outputs(program, folder)
+    nodes, leaves, updates = _split_outputs(program, arguments, folder.values)
     program.graph.eliminate_dead_code()
-    _remove_unused(program, arguments)
+    ordered = _arrange(program.graph, arguments)
     program.graph_module.recompile()
     _check_dtypes(program.graph_module)
-    ordered = [arguments[node] for node in program.graph.nodes if node.op == "placeholder"]
     is_hinted = resolve_hints(program.graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
-    return ExportedGraph(program.graph_module, ordered, results, leaves, sizes, program)
+    results = [Result(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]
+    trees = (cast(pytree.TreeSpec, tree) for tree in (program.call_spec.in_spec, program.call_spec.out_spec))
+    signature = Signature(ordered, results, leaves, updates, numbers, *trees)
+    return ExportedGraph(program.graph_module, signature, sizes)

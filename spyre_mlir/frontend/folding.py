@@ -54,8 +54,16 @@ def _without_broadcast(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous()
 
 
+def _is_computed(node: Node, values: dict[Node, Any]) -> bool:
+    """Whether a node needs the values of its operands when the program runs."""
+    return node not in values and node.op != "output"
+
+
 class ConstantFolder:
-    """Folds one graph; ``arguments`` lists the new placeholders with their data."""
+    """Folds one graph; ``arguments`` lists the new placeholders with their data, ``values`` what is known.
+
+    What the graph returns stays as it is.
+    """
 
     def __init__(self, graph: Graph, known: dict[Node, torch.Tensor]) -> None:
         self.graph = graph
@@ -70,8 +78,15 @@ class ConstantFolder:
         _evaluate(self.graph, self.values)
         for node in list(self.graph.nodes):
             if node.op == "call_function" and isinstance(self.values.get(node), torch.Tensor):
-                if any(user not in self.values for user in node.users):
+                if any(_is_computed(user, self.values) for user in node.users):
                     self._replace(node, self.values[node])
+        self._erase_unused()
+
+    def _erase_unused(self) -> None:
+        """Also assertions about what is known, which held: to Graph.eliminate_dead_code they are alive."""
+        for node in reversed(self.graph.nodes):
+            if node.op == "call_function" and node in self.values and not node.users:
+                self.graph.erase_node(node)
         self.graph.eliminate_dead_code()
 
     def _replace(self, node: Node, value: torch.Tensor) -> None:
@@ -80,7 +95,9 @@ class ConstantFolder:
                 replacement = self._full(node, value)
             else:
                 replacement = self._placeholder(node, value)
-        node.replace_all_uses_with(replacement, propagate_meta=False)
+        node.replace_all_uses_with(
+            replacement, lambda user: _is_computed(user, self.values), propagate_meta=False
+        )
 
     def _full(self, node: Node, value: torch.Tensor) -> Node:
         number = value.flatten()[0].item()

@@ -56,6 +56,18 @@ def declare_tensor_dim(name: str, size: int) -> None:
     _sizes[name] = size
 
 
+@contextlib.contextmanager
+def dims_of_size(sizes: Mapping[str, int]) -> Iterator[None]:
+    """Inside, declared dims have other sizes: a model of dynamic dims is compiled at one size of each."""
+    before = dict(_sizes)
+    _sizes.update(sizes)
+    try:
+        yield
+    finally:
+        _sizes.clear()
+        _sizes.update(before)
+
+
 def clear_tensor_dims() -> None:
     """Forget all declared dims, and the names of all tensors."""
     _sizes.clear()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.cleaning import clean, operations
 from spyre_mlir.mlir import PassManager, ir, location_of
@@ -14,8 +15,8 @@ from spyre_mlir.mlir import PassManager, ir, location_of
 _TO_LINALG = (
     "func.func(torch-match-quantized-custom-ops,torch-reduce-op-variants{extra-library=},canonicalize,"
     "torch-decompose-complex-ops,torch-recompose-complex-ops,canonicalize)",
-    "func.func(torch-restructure-non-constant-axes,torch-fuse-quantized-ops,canonicalize,"
-    "convert-torch-to-linalg,canonicalize,convert-torch-to-scf,convert-torch-to-arith,convert-torch-to-tensor)",
+    "func.func(torch-restructure-non-constant-axes,torch-fuse-quantized-ops,convert-torch-to-tmtensor,"
+    "canonicalize,convert-torch-to-linalg,canonicalize,convert-torch-to-scf,convert-torch-to-arith,convert-torch-to-tensor)",
 )
 _FINISH = (
     "convert-torch-conversion-to-mlprogram",
@@ -58,17 +59,16 @@ def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
         with context:
             PassManager.parse(f"builtin.module({','.join(passes)})").run(module.operation)
     except ir.MLIRError as error:
-        raise _compile_error(error) from error
+        raise _named_operation(error) from error
     finally:
         context.emit_error_diagnostics = emit
 
 
-def _compile_error(error: ir.MLIRError) -> CompileError:
-    if not error.error_diagnostics:
-        return CompileError(f"Lowering to linalg failed: {error}")
-    first = error.error_diagnostics[0]
-    if named := _ATEN_OP.search(first.message):
+def _named_operation(error: ir.MLIRError) -> CompileError:
+    """The first diagnostic, as a sentence about the operation of PyTorch that it names."""
+    told = compile_error(error, f"Lowering to linalg failed: {error}")
+    if named := _ATEN_OP.search(told.message):
         message = f"The PyTorch operation {named[1]} has no form in linalg."
     else:
-        message = f"The model cannot be lowered to linalg: {first.message}"
-    return CompileError(message, location_of(first.location))
+        message = f"The model cannot be lowered to linalg: {told.message}"
+    return CompileError(message, told.location)

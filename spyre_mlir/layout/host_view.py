@@ -2,69 +2,144 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+
+#: A dim of a view: (positions, stride in elements of the host array), outermost first. A dim of one position has one.
+Pieces = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class HostView:
-    """A tensor of ``shape`` inside a host array: element ``i`` is at ``offset + sum(i_k * strides[k])``.
+    """A tensor inside a host array of ``array_shape``.
 
-    ``array_shape`` is that of the whole host array; strides and offset count its elements.
+    Position ``i`` of a dim counts the ``pieces`` of the dim, the last one fastest: with the digits ``d_k`` of all dims
+    the element is at ``offset + sum(d_k * stride_k)``. Most dims are one piece, a position times a stride.
     """
 
     array_shape: tuple[int, ...]
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    dims: tuple[Pieces, ...]
     offset: int = 0
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> HostView:
         """All of a dense row-major array."""
-        return cls(
-            tuple(shape), tuple(shape), tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
-        )
+        dims = (_canonical([(size, math.prod(shape[dim + 1 :]))]) for dim, size in enumerate(shape))
+        return cls(tuple(shape), tuple(dims))
+
+    @classmethod
+    def of_pieces(
+        cls, array_shape: Sequence[int], shape: Sequence[int], pieces: Sequence[tuple[int, int]], offset: int
+    ) -> HostView:
+        """A view of ``shape`` from the pieces of its dims, one after the other; a CompileError if they do not fit."""
+        rest, dims = list(pieces), []
+        for size in shape:
+            own, count = [], 0
+            while rest and count < size:
+                own.append(rest.pop(0))
+                count = math.prod(each for each, _ in own)
+            dims.append(tuple(own))
+        made = cls(tuple(array_shape), tuple(dims), offset)
+        if rest or made.shape != tuple(shape):
+            raise CompileError(f"The pieces {list(pieces)} of a host array do not make up the shape {list(shape)}.")
+        return made
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(math.prod(size for size, _ in dim) for dim in self.dims)
+
+    @property
+    def in_pieces(self) -> bool:
+        """Whether a dim has more than one stride."""
+        return any(len(dim) > 1 for dim in self.dims)
+
+    def falls_on(self, stick_elements: int) -> bool:
+        """Whether sticks of so many elements along any dim are made of whole pieces, or lie in one."""
+        inner = (count for dim in self.dims for count in inner_counts(dim)[:-1])
+        return all(count % stick_elements == 0 or stick_elements % count == 0 for count in inner)
 
     def after(self, step: Step) -> HostView | None:
-        """The view after a view operation; None where one stride per dim cannot say it."""
+        """The view after a view operation; None for parts of dims that lie in pieces."""
         if isinstance(step, Transpose):
-            order = step.permutation
-            return self._with([self.shape[dim] for dim in order], [self.strides[dim] for dim in order])
+            return self._with([self.dims[dim] for dim in step.permutation])
         if isinstance(step, Slice):
             return self._sliced(step)
         if isinstance(step, Expand):
             return self._expanded(step)
-        return self._collapsed(step) if isinstance(step, Collapse) else None
+        if isinstance(step, Collapse):
+            return self._with([_canonical([p for dim in group for p in self.dims[dim]]) for group in step.groups])
+        return None
 
-    def _with(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> HostView:
-        return HostView(self.array_shape, tuple(shape), tuple(strides), self.offset + offset)
+    def _with(self, dims: Sequence[Pieces], offset: int = 0) -> HostView:
+        return HostView(self.array_shape, tuple(dims), self.offset + offset)
 
-    def _sliced(self, step: Slice) -> HostView:
-        kept = [dim for dim in range(len(self.shape)) if dim not in step.dropped]
-        offset = sum(first * stride for first, stride in zip(step.offsets, self.strides, strict=True))
-        strides = [self.strides[dim] * step.steps[dim] for dim in kept]
-        return self._with([step.sizes[dim] for dim in kept], strides, offset)
+    def _sliced(self, step: Slice) -> HostView | None:
+        dims, offset = [], 0
+        for at, pieces in enumerate(self.dims):
+            taken = step.offsets[at], step.sizes[at], step.steps[at]
+            if len(pieces) == 1:
+                ((_, stride),) = pieces
+                offset += taken[0] * stride
+                pieces = _canonical([(taken[1], taken[2] * stride)])
+            elif taken != (0, self.shape[at], 1):
+                return None
+            if at not in step.dropped:
+                dims.append(pieces)
+        return self._with(dims, offset)
 
-    def _expanded(self, step: Expand) -> HostView:
-        strides = [1] * len(step.shape)
+    def _expanded(self, step: Expand) -> HostView | None:
+        dims: list[Pieces] = [((1, 1),)] * len(step.shape)
         for source, group in enumerate(step.groups):
-            stride = self.strides[source]
+            rest = list(self.dims[source])
+            end = rest[0][0] * rest[0][1]
             for dim in reversed(group):
-                strides[dim] = stride
-                stride *= step.shape[dim]
-        return self._with(step.shape, strides)
-
-    def _collapsed(self, step: Collapse) -> HostView | None:
-        shape, strides = [], []
-        for group in step.groups:
-            sized = [dim for dim in group if self.shape[dim] > 1]
-            for outer, inner in itertools.pairwise(sized):
-                if self.strides[outer] != self.strides[inner] * self.shape[inner]:
+                one = (1, rest[-1][1] if rest else end)
+                taken = _taken(rest, step.shape[dim])
+                if taken is None:
                     return None
-            shape.append(math.prod(self.shape[dim] for dim in group))
-            strides.append(self.strides[sized[-1]] if sized else 1)
-        return self._with(shape, strides)
+                dims[dim] = _canonical([one, *taken])
+        return self._with(dims)
+
+
+def inner_counts(pieces: Pieces) -> tuple[int, ...]:
+    """For each piece, the last one first, how many positions of its dim it has with all pieces inside of it."""
+    counts, count = [], 1
+    for size, _ in reversed(pieces):
+        count *= size
+        counts.append(count)
+    return tuple(counts)
+
+
+def _taken(pieces: list[tuple[int, int]], size: int) -> list[tuple[int, int]] | None:
+    """Takes so many positions off the inner end of some pieces; None if they do not fall on a cut."""
+    taken: list[tuple[int, int]] = []
+    while size > 1:
+        if not pieces:
+            return None
+        count, stride = pieces.pop()
+        if size % count == 0:
+            taken.insert(0, (count, stride))
+            size //= count
+        elif count % size == 0:
+            pieces.append((count // size, stride * size))
+            taken.insert(0, (size, stride))
+            size = 1
+        else:
+            return None
+    return taken
+
+
+def _canonical(pieces: Sequence[tuple[int, int]]) -> Pieces:
+    """Without pieces of one position, if there are others, and those as one of which the outer goes on as the inner."""
+    merged: list[tuple[int, int]] = []
+    for size, stride in pieces:
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == stride * size:
+            size *= merged.pop()[0]
+        merged.append((size, stride))
+    return tuple(merged) or (pieces[-1],)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import itertools
 from dataclasses import dataclass
 
+from spyre_mlir.layout.host_view import HostView, Pieces, inner_counts
 from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.view import ViewError
 
 
 @dataclass(frozen=True)
@@ -23,23 +24,52 @@ class DmaTuples:
     bounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]
 
 
-def dma_tuples(layout: StickLayout, strides: Sequence[int] | None = None) -> DmaTuples:
-    """The loop nest that moves a host array into the device array of ``layout``.
+def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
+    """The loop nest that moves what a view takes of a host array into the device array of ``layout``.
 
-    ``strides`` are those of the host array, in elements, outermost dim first; without them it is dense and
-    row-major.
+    Without a view the array is dense and row-major. ``ViewError`` where pieces of the view do not fall on those of
+    the layout.
     """
     shape = layout.shape
-    host = strides or [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    dims = (view or HostView.whole(shape)).dims
     ranges, host_strides, device_strides = [], [], []
+    loops: dict[int, list[tuple[int, int]]] = {dim: [] for dim in range(len(shape))}
     for digit, stride in zip(layout.digits, layout.device_strides, strict=True):
-        ranges.append(digit.size(shape))
-        host_strides.append(0 if digit.dim is None else digit.divisor * host[digit.dim])
-        device_strides.append(stride)
+        size = digit.size(shape)
+        parts = [(size, 1, 0)] if digit.dim is None else _parts(dims[digit.dim], digit.divisor, size)
+        for count, step, host_stride in parts:
+            if digit.dim is not None:
+                loops[digit.dim].append((len(ranges), digit.divisor * step))
+            ranges.append(count)
+            host_strides.append(host_stride)
+            device_strides.append(stride * step)
     bounds = []
     for dim, size in enumerate(shape):
-        loops = tuple(at for at, digit in enumerate(layout.digits) if digit.dim == dim)
-        reach = 1 + sum((ranges[at] - 1) * layout.digits[at].divisor for at in loops)
+        reach = 1 + sum((ranges[at] - 1) * weight for at, weight in loops[dim])
         if reach > size:
-            bounds.append((loops, tuple(layout.digits[at].divisor for at in loops), size))
+            bounds.append((*zip(*loops[dim], strict=True), size))
     return DmaTuples(tuple(ranges), tuple(host_strides), tuple(device_strides), tuple(bounds))
+
+
+def _parts(pieces: Pieces, divisor: int, size: int) -> list[tuple[int, int, int]]:
+    """The loops of a digit of ``size`` that counts steps of ``divisor`` positions, the outermost first.
+
+    Of each its range, how many steps of the digit are one of its, and its stride on the host.
+    """
+    cuts = [count for count in inner_counts(pieces)[:-1] if divisor < count < divisor * size]
+    begins = [divisor, *cuts]
+    if any(high % low for low, high in itertools.pairwise(begins)) or divisor * size % begins[-1]:
+        raise ViewError(f"pieces of {cuts} positions of the host do not fall on {size} steps of {divisor}")
+    ends = [*cuts, divisor * size]
+    steps = zip(begins, ends, strict=True)
+    return [(end // begin, begin // divisor, _stride(pieces, begin)) for begin, end in steps][::-1]
+
+
+def _stride(pieces: Pieces, step: int) -> int:
+    """How far on the host two positions are apart of which one is ``step`` behind the other in the same piece."""
+    *outer, (inner, stride) = pieces
+    if not outer or step < inner:
+        return step * stride
+    if step % inner:
+        raise ViewError(f"steps of {step} positions do not fall on pieces of {inner} of the host")
+    return _stride(tuple(outer), step // inner)

@@ -1,7 +1,8 @@
 """One divided, placed operation as a SuperDSC design: labels, sizes, slices, operands, masks. No IR.
 
 An operand in device memory is a part of the whole tensor, whose strides its dims and gaps say. One in LX is this
-core's slice alone: the same dims in the same order, one behind the other.
+core's slice alone: the same dims in the same order, one behind the other; or a part of what the core has there, with
+gaps again.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from spyre_mlir.bundle.model import (
     Operand,
 )
 from spyre_mlir.division import Division
+from spyre_mlir.division.parts import Part
 from spyre_mlir.division.relayout import Distribution
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
+from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import constant_bits
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, Kind
 
@@ -58,6 +61,7 @@ class DesignBuilder:
         masks: Mapping[int, float],
         in_lx: Collection[int] = (),
         held: Mapping[int, Distribution] | None = None,
+        parts: Mapping[int, Part] | None = None,
     ) -> None:
         self.opcode = opcode
         self.op = DEVICE_OPS[opcode]
@@ -66,6 +70,7 @@ class DesignBuilder:
         self.constants = constants
         self.masks = masks  # by iteration dim: what its padding reads as
         self.in_lx = in_lx  # operands by number
+        self.parts = parts or {}  # by operand: where it is in what a core has in LX, if that is more
         self.held = held or {}  # by operand: what the cores hold of it, in slices of the dims that it has
         units = shares_of(space.units, division.splits)
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
@@ -176,44 +181,59 @@ class DesignBuilder:
         gap: dict[str, int] = {}
         scale = {label: 1 if dim in present else -1 for dim, label in enumerate(self.labels)}
         stick = self._stick_label(view, present, scale)
-        axes = sorted(view.axes, key=lambda axis: axis.stride)
+        strides = self._strides(at)
+        axes = sorted(view.axes, key=lambda axis: (strides[axis.dim], axis.stride))
         without_axis = {dim for dim in present if view.axis_of(dim) is None}
         stride = view.elements_per_stick
         if view.lane is not None and view.lane in without_axis:
             order.append(stick)  # within one stick: innermost
             without_axis.discard(view.lane)
         for axis in axes:
-            if at not in self.in_lx:
-                self._close_gap(view, order, gap, stride, axis.stride)
-            label = self.labels[axis.dim]
-            order.append(label)
-            stride = axis.stride * self._steps(view, axis.dim)
+            if at not in self.in_lx or at in self.parts:
+                self._close_gap(at, order, gap, stride, strides[axis.dim])
+            order.append(self.labels[axis.dim])
+            stride = strides[axis.dim] * self._steps(at, axis.dim)
         order += [self.labels[dim] for dim in sorted(without_axis)]
         if stick not in order:
             order.append(stick)
         order += [label for dim, label in enumerate(self.labels) if dim not in present and label != stick]
         return Geometry(tuple(order), stick, scale, gap)
 
-    def _steps(self, view: BufferView, dim: int) -> int:
-        """Positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
-        padded = self.space.padded[dim]
-        return padded // view.elements_per_stick if dim == view.lane else padded
+    def _strides(self, at: int) -> dict[int, int]:
+        """Elements from one position of a dim to the next, in device memory or of a part in LX.
 
-    def _close_gap(
-        self, view: BufferView, order: list[str], gap: dict[str, int], stride: int, wanted: int
-    ) -> None:
+        A dim of which a core has one position has none of its own there: it is behind all others.
+        """
+        view = self.space.views[at]
+        if at not in self.parts:
+            return {axis.dim: axis.stride for axis in view.axes}
+        part, per_stick = self.parts[at], view.elements_per_stick
+        several = [axis for axis in view.axes if self._steps(at, axis.dim) > 1]
+        strides = {axis.dim: part.stride(axis.stride) * per_stick for axis in several}
+        behind = max((stride * self._steps(at, dim) for dim, stride in strides.items()), default=per_stick)
+        return {axis.dim: strides.get(axis.dim, behind) for axis in view.axes}
+
+    def _steps(self, at: int, dim: int) -> int:
+        """Positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
+        view, extent = self.space.views[at], self.space.padded[dim]
+        if at in self.parts:
+            extent = min(self.shares[dim], extent)
+        return extent // view.elements_per_stick if dim == view.lane else extent
+
+    def _close_gap(self, at: int, order: list[str], gap: dict[str, int], stride: int, wanted: int) -> None:
         """Makes the dims so far reach ``wanted`` elements, by a gap behind the last one."""
         if wanted == stride:
             return
         if not order:
             order.append(self._filler())
         last = order[-1]
+        view = self.space.views[at]
         per_stick = view.elements_per_stick
         if last in self.extra:
             base, extent = stride, 1
         else:
             dim = self.labels.index(last)
-            extent = self._steps(view, dim)
+            extent = self._steps(at, dim)
             base = stride // extent
         if wanted % base or wanted < stride:
             raise CompileError(f"'{self.opcode}' cannot address an operand: stride {wanted} after {stride}")
@@ -259,7 +279,9 @@ class DesignBuilder:
         )
 
     def _offset_bytes(self, at: int, slices: tuple[int, ...]) -> int:
-        """Where a core's slice of an operand begins in the buffer; in LX there is nothing else."""
+        """Where a core's slice of an operand begins in the buffer, in LX in what the core has of it."""
+        if at in self.parts:
+            return self.parts[at].offset * device().stick_bytes
         if at in self.in_lx:
             return 0
         view = self.space.views[at]

@@ -6,12 +6,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._ownership import LEFT_APART, SHUFFLE, Divided, Left, left_by, takes_over
+from spyre_mlir.passes._ownership import (
+    LEFT_APART,
+    NO_HOLDER,
+    SHUFFLE,
+    Divided,
+    Left,
+    Pieces,
+    left_by,
+    takes_over,
+    why_not_there,
+)
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
@@ -108,7 +117,11 @@ def _other_side(copy: Divided, touched: Touched) -> int:
 
 
 def _local_bytes(touched: Touched) -> int:
-    """Bytes per core: what the operation that writes most of the buffer leaves on each core."""
+    """Bytes per core: what the operation that writes most of the buffer leaves on each core, or its holder."""
+    pieces = touched.pieces
+    if pieces is not None and pieces.holder is not None:
+        user, operand = pieces.holder
+        return local_bytes(user.space, operand, user.division)
     return max(local_bytes(each.user.space, each.operand, each.user.division) for each in touched.writes)
 
 
@@ -136,10 +149,23 @@ def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
     for access in touched.reads:
         if DEVICE_OPS[access.user.opcode].kind is Kind.RESTICKIFY and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
-    if touched.whole:
-        yield from _ownership(touched)
-    else:
-        yield Reason(Barrier.PARTIAL, "it is put together from parts")
+    pieces = touched.pieces
+    yield from _ownership(touched) if pieces is None else _parts(touched, pieces)
+
+
+def _parts(touched: Touched, pieces: Pieces) -> Iterator[Reason]:
+    """Each operation has to touch its part where the holder's cores have it."""
+    for access in touched.accesses:
+        name, does = access.user.opcode, "writes" if access.writes else "reads"
+        if access.moving:
+            yield Reason(Barrier.PARTIAL, f"'{name}' {does} a part that moves with a loop")
+            continue
+        problem = why_not_there(pieces, access.user, access.operand)
+        if problem == NO_HOLDER:
+            yield Reason(Barrier.PARTIAL, problem.removeprefix(f"{Barrier.PARTIAL.value}: "))
+        elif problem is not None:
+            detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
+            yield Reason(Barrier.MISMATCH, f"'{name}' {does} a part of it: {detail}")
 
 
 def _ownership(touched: Touched) -> Iterator[Reason]:
@@ -153,27 +179,18 @@ def _ownership(touched: Touched) -> Iterator[Reason]:
             return
         found.append(left)
         for access in touched.reads:
-            yield from _handover(writer, left, access)
+            yield from _handover(left, access)
     relayed = any(access.user.opcode == SHUFFLE for access in touched.reads)
     if relayed and any(left.held != found[0].held for left in found):
         yield Reason(Barrier.MISMATCH, LEFT_APART.removeprefix(f"{Barrier.MISMATCH.value}: "))
 
 
-def _handover(writer: Access, left: Left, access: Access) -> Iterator[Reason]:
+def _handover(left: Left, access: Access) -> Iterator[Reason]:
     name = access.user.opcode
     if access.moving:
         yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")
-        return
-    if mismatch(_whole(writer), _whole(access)) is not None:
-        yield Reason(Barrier.PARTIAL, f"'{name}' reads another part than is written")
         return
     problem = takes_over(left, access.user, access.operand)
     if problem is not None:
         detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
         yield Reason(Barrier.MISMATCH, f"'{name}' reads it: {detail}")
-
-
-def _whole(access: Access) -> CoreView:
-    """What all cores together touch, as one core would."""
-    splits = (1,) * len(access.user.space.sizes)
-    return core_view(access.user.space, access.operand, Division.mixed_radix(splits))

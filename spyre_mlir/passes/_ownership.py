@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
+from spyre_mlir.division.ownership import Region
+from spyre_mlir.division.parts import why_apart
 from spyre_mlir.division.relayout import held_view, relayout
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
@@ -15,11 +17,15 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._loops import executions, repeated_ops
 from spyre_mlir.passes._memory import Memory, is_compute, is_in_lx
 from spyre_mlir.passes._terms import fail
+from spyre_mlir.target.device import device
 
 SHUFFLE = "shuffle"
 
 #: Why a shuffle cannot take a buffer: the design names one distribution.
 LEFT_APART = "core division mismatch: the operations that write it leave it on the cores in different ways"
+
+#: Why a buffer that operations touch in parts has no place in LX.
+NO_HOLDER = "partial or offset access: no operation touches all of it, which would tell how the cores hold it"
 
 #: Why nobody reads a part of LX that is another one in each iteration: the address is one number in the design.
 MOVING = "what is read moves with a loop, and an address in LX may not"
@@ -66,7 +72,8 @@ class Left:
 class Divided:
     """A divided op: what it does, its iteration space, its operands (the output last) and its division.
 
-    It runs ``executions`` times. ``moving`` are the operands whose place is another one in each iteration.
+    It runs ``executions`` times. ``moving`` are the operands whose place is another one in each iteration. ``fills``
+    says whether its result is all of a buffer.
     """
 
     op: ir.Operation
@@ -76,6 +83,34 @@ class Divided:
     division: Division
     executions: int = 1
     moving: frozenset[int] = frozenset()
+    fills: bool = True
+
+    @property
+    def output(self) -> int:
+        return len(self.values) - 1
+
+
+#: An operation and the number of its operand that lies in a buffer.
+Use = tuple[Divided, int]
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A buffer of which some operations touch parts; ``written``: some of them write parts.
+
+    The ``holder`` is the first operation that writes all of it, else the first that reads all: it says how LX holds
+    the buffer. None if there is none.
+    """
+
+    written: bool
+    holder: Use | None
+
+    @property
+    def view(self) -> CoreView:
+        """What the cores hold of the buffer; ``ViewError`` if that is no region of it."""
+        assert self.holder is not None
+        user, operand = self.holder
+        return core_view(user.space, operand, user.division)
 
 
 def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
@@ -85,12 +120,68 @@ def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
         if is_compute(op):
             opcode, space, values = memory.space(op)
             moving = frozenset(at for at, value in enumerate(values) if memory.place(value).moves)
-            found.append(Divided(op, opcode, space, values, division_of(op), executions(op), moving))
+            fills = memory.is_whole(values[-1])
+            found.append(Divided(op, opcode, space, values, division_of(op), executions(op), moving, fills))
+    return found
+
+
+def pieces_of(root: ir.Value, uses: Sequence[Use]) -> Pieces | None:
+    """How a buffer is touched in parts by operations in program order; None if all of them touch all of it."""
+    filled = next(((user, at) for user, at in uses if at == user.output and user.fills), None)
+    holder = filled or next((use for use in uses if _may_hold(use) and _is_all(root, use)), None)
+    whole = None if holder is None else _touched(*holder)
+    written = any(at == user.output and not user.fills for user, at in uses)
+    if written or any(at != user.output and _is_part(whole, user, at) for user, at in uses):
+        return Pieces(written, holder)
+    return None
+
+
+def _may_hold(use: Use) -> bool:
+    user, operand = use
+    return operand != user.output and user.opcode != SHUFFLE and operand not in user.moving
+
+
+def _is_all(root: ir.Value, use: Use) -> bool:
+    """Whether all cores together touch every stick of the buffer."""
+    layout, view = stick.layout_of(root.type), _touched(*use)
+    if layout is None or view is None:
+        return False
+    sticks = layout.bytes // device().stick_bytes
+    return view.regions == (Region(0, ((layout.elements_per_stick, sticks),) if sticks > 1 else ()),)
+
+
+def _is_part(whole: CoreView | None, user: Divided, operand: int) -> bool:
+    touched = _touched(user, operand)
+    return whole is None or touched is None or mismatch(whole, touched) is not None
+
+
+def _touched(user: Divided, operand: int) -> CoreView | None:
+    """What all cores together touch, as one core would; None if that is no region of the buffer."""
+    try:
+        return core_view(user.space, operand, Division.mixed_radix((1,) * len(user.space.sizes)))
+    except ViewError:
+        return None
+
+
+def uses_of_buffers(memory: Memory, ops: Sequence[Divided]) -> dict[ir.Value, list[Use]]:
+    """For each buffer, in program order, the operations on it."""
+    found: dict[ir.Value, list[Use]] = {}
+    for each in ops:
+        for operand, value in enumerate(each.values):
+            found.setdefault(memory.place(value).buffer, []).append((each, operand))
     return found
 
 
 def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
-    """Every read of a buffer that an op wrote, once, as they run; arguments and constants have no writer."""
+    """Every read of a buffer that an op wrote, once, as they run; arguments and constants have no writer.
+
+    Also each write of a part of what is in LX, which has to be where the buffer is held.
+    """
+    pieces = {
+        root: found
+        for root, uses in uses_of_buffers(memory, ops).items()
+        if (found := pieces_of(root, uses)) is not None
+    }
     written: dict[ir.Value, dict[ir.Operation, Left]] = {}
     known: set[tuple[ir.Operation, ir.Operation, int]] = set()
     first: dict[ir.Value, Left] = {}
@@ -102,13 +193,23 @@ def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
                 if (writer, op, operand) in known:
                     continue
                 known.add((writer, op, operand))
-                problem = MOVING if operand in each.moving else takes_over(left, each, operand)
+                problem = MOVING if operand in each.moving else None
+                if problem is None and place.buffer in pieces:
+                    problem = why_not_there(pieces[place.buffer], each, operand)
+                elif problem is None:
+                    problem = takes_over(left, each, operand)
                 if each.opcode == SHUFFLE and left.held != first.setdefault(place.buffer, left).held:
                     problem = problem or LEFT_APART
                 yield Handover(place.buffer, writer, op, operand, problem)
+        root = places[-1].buffer
+        if root in pieces and is_in_lx(root) and (op, op, each.output) not in known:
+            known.add((op, op, each.output))
+            holder = pieces[root].holder
+            problem = MOVING if each.output in each.moving else why_not_there(pieces[root], each, each.output)
+            yield Handover(root, op if holder is None else holder[0].op, op, each.output, problem)
         made = _left(op, space, len(values) - 1, division)
-        before = {} if memory.is_whole(values[-1]) else written.get(places[-1].buffer, {})
-        written[places[-1].buffer] = {**before, op: made}
+        before = {} if memory.is_whole(values[-1]) else written.get(root, {})
+        written[root] = {**before, op: made}
 
 
 def _as_they_run(memory: Memory, ops: Sequence[Divided]) -> Iterator[Divided]:
@@ -137,9 +238,27 @@ def takes_over(left: Left, reader: Divided, operand: int) -> str | None:
             return None
         return "core division mismatch: the cores hold no slices that the ring could carry"
     try:
-        return mismatch(left.written, core_view(reader.space, operand, reader.division))
+        return why_apart(left.written, core_view(reader.space, operand, reader.division))
     except ViewError as error:
         return f"core division mismatch: what a core reads is no region of the buffer: {error}"
+
+
+def why_not_there(pieces: Pieces, user: Divided, operand: int) -> str | None:
+    """Why an operation cannot touch its part of a buffer in LX, as the holder has that there; None if it can."""
+    if pieces.holder is None:
+        return NO_HOLDER
+    if (pieces.holder[0].op, pieces.holder[1]) == (user.op, operand):
+        return None
+    if user.opcode == SHUFFLE and (pieces.written or operand == user.output):
+        return LEFT_APART
+    try:
+        if user.opcode == SHUFFLE:
+            holder, written = pieces.holder
+            return takes_over(left_by(holder.space, written, holder.division), user, operand)
+        touched = core_view(user.space, operand, user.division)
+        return why_apart(pieces.view, touched, writes=operand == user.output)
+    except ViewError as error:
+        return f"core division mismatch: what a core touches is no region of the buffer: {error}"
 
 
 def left_by(space: Space, operand: int, division: Division) -> Left:

@@ -17,6 +17,7 @@ from spyre_mlir.remarks import Remarks
 from spyre_mlir.scratchpad import MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.target.device import device
+from spyre_mlir.timing import scope
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class BeforePlanning(Pass):
         """Bytes per core that the buffers need at once, if all of them are in LX."""
         return Instance.of([each.buffer for each in able], self.space).load
 
+    @scope("plan")
     def price(self, func: ir.Operation) -> Price:
         """What a function costs once it is planned; the function stays as it is."""
         planning = ScratchpadPlanning(

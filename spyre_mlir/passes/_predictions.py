@@ -7,6 +7,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes import find
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.timeline import timeline
+from spyre_mlir.timing import scope
 
 #: What follows the division of work, each with how much of LX the backend keeps.
 _PLANNING = (
@@ -15,6 +16,7 @@ _PLANNING = (
 _LOWERING = ("place-in-hbm", "convert-sdsc-to-sdscbundle")
 
 
+@scope("prediction")
 def predicted_ns(module: ir.Operation, lx_frac_avail: float, behind: str) -> float:
     """Predicted nanoseconds of a module with one function that a pass has left, which becomes a bundle."""
     following = _PLANNING[_PLANNING.index(behind) + 1 :]
@@ -25,6 +27,7 @@ def predicted_ns(module: ir.Operation, lx_frac_avail: float, behind: str) -> flo
             options = {"lx_frac_avail": lx_frac_avail} if name in following else {}
             if name == "hoist-loads":
                 options["compare"] = False
-            found(**options).run(module)
+            with scope(name):
+                found(**options).run(module)
         bundle, _ = export(module)
     return timeline(bundle, lx_frac_avail).total_ns

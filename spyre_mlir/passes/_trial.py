@@ -19,6 +19,7 @@ from spyre_mlir.passes._tile_nests import RESCALED, RUNNING
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.timing import scope
 
 #: The loops of each operation, by its result; those without an entry are not tiled.
 Tiling = Mapping[ir.Value, Sequence[TiledLoop]]
@@ -41,12 +42,14 @@ class Trials:
                 self.prices[text] = self._price(module.operation)
         return self.prices[text]
 
+    @scope("trial")
     def _price(self, module: ir.Operation) -> Price | None:
         try:
             for name, options in self._passes():
                 found = find(name)
                 assert found is not None
-                found(**options).run(module)
+                with scope(name):
+                    found(**options).run(module)
         except CompileError:
             return None
         return price_of(Usage(functions(module)[0]))

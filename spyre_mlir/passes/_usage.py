@@ -13,7 +13,14 @@ from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import Memory, all_ops
-from spyre_mlir.passes._ownership import SHUFFLE, Divided, divided_ops, left_by
+from spyre_mlir.passes._ownership import (
+    SHUFFLE,
+    Divided,
+    Pieces,
+    divided_ops,
+    left_by,
+    pieces_of,
+)
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -57,11 +64,10 @@ class Access:
 
 @dataclass
 class Touched:
-    """A buffer and its accesses in program order; ``whole``: each operation that writes it writes all of it."""
+    """A buffer and its accesses in program order."""
 
     root: ir.Value
     accesses: list[Access] = field(default_factory=list)
-    whole: bool = True
 
     @property
     def reads(self) -> list[Access]:
@@ -70,6 +76,11 @@ class Touched:
     @property
     def writes(self) -> list[Access]:
         return [access for access in self.accesses if access.writes]
+
+    @property
+    def pieces(self) -> Pieces | None:
+        """How operations touch parts of it; None if each touches all of it."""
+        return pieces_of(self.root, [(access.user, access.operand) for access in self.accesses])
 
     @property
     def hbm_bytes(self) -> int:
@@ -107,8 +118,6 @@ class Usage:
                 root = self.root(value)
                 touched = self.buffers.setdefault(root, Touched(root))
                 touched.accesses.append(Access(position, user, operand))
-                if touched.accesses[-1].writes and not self.memory.is_whole(value):
-                    touched.whole = False
 
     def root(self, value: ir.Value) -> ir.Value:
         """The buffer that a value lies in."""
@@ -129,13 +138,13 @@ class Usage:
     def in_place(self, position: int) -> list[ir.Value]:
         """The buffers that the result of an operation could take the place of, element for element."""
         user = self.ops[position]
-        if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE:
+        if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE or not user.fills:
             return []
-        own = user.space.views[-1]
+        own, layout = user.space.views[-1], self.memory.layout(user.values[-1])
         apart = {
             self.root(value)
             for value, view in zip(user.values[:-1], user.space.views, strict=False)
-            if not _same_elements(view, own)
+            if not _same_elements(view, own) or self.memory.layout(self.root(value)).bytes != layout.bytes
         }
         return [root for root in dict.fromkeys(map(self.root, user.values[:-1])) if root not in apart]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,8 +11,9 @@ from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.structured import defining_op, shape_of
-from spyre_mlir.division import CoreView, Division
+from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.division.parts import Part, part_of
 from spyre_mlir.division.relayout import Distribution, relayout
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
@@ -23,8 +25,16 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._debug import debug_handle
 from spyre_mlir.passes._design import FORMATS, DesignBuilder
 from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, trip_count
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute, is_in_lx
-from spyre_mlir.passes._ownership import SHUFFLE, divided_ops, handovers, left_by
+from spyre_mlir.passes._memory import Memory, Place, all_ops, functions, is_compute, is_in_lx
+from spyre_mlir.passes._ownership import (
+    SHUFFLE,
+    Pieces,
+    divided_ops,
+    handovers,
+    left_by,
+    pieces_of,
+    uses_of_buffers,
+)
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.place_in_hbm import POOL_BYTES
@@ -89,6 +99,7 @@ class _Lowering:
         self.symbols: dict[_Address, int] = {}
         self.bases: dict[str, ir.Value] = {}
         self.held: dict[ir.Value, CoreView] = {}  # what the cores have of a buffer in LX
+        self.pieces: dict[ir.Value, Pieces] = {}  # buffers in LX that operations touch in parts
         self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
 
     def run(self) -> None:
@@ -125,6 +136,10 @@ class _Lowering:
             root = self.memory.place(each.values[-1]).buffer
             if is_in_lx(root):
                 self.held[root] = left_by(each.space, len(each.values) - 1, each.division).held
+        for root, uses in uses_of_buffers(self.memory, divided).items():
+            pieces = pieces_of(root, uses) if is_in_lx(root) else None
+            if pieces is not None:
+                self.pieces[root] = pieces
 
     # -- arguments and buffers ------------------------------------------------------------------------
 
@@ -176,7 +191,7 @@ class _Lowering:
         place = self.memory.place(value)
         layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
         view = view or HostView.whole(layout.shape)
-        tuples = dma_tuples(layout, view.strides)
+        tuples = dma_tuples(layout, view)
         parameter = f"arg_{len(self.arguments)}_base_addr"
         size = self.memory.layout(place.buffer).bytes
         self.arguments.append(
@@ -274,16 +289,18 @@ class _Lowering:
         division = sdsc.division_of(op)
         places = [self.memory.place(value) for value in values]
         buffers = [
-            self._buffer(place.buffer, local_bytes(space, at, division)) for at, place in enumerate(places)
+            self._buffer(place.buffer, self._lx_bytes(place.buffer, space, at, division))
+            for at, place in enumerate(places)
         ]
         in_lx = [at for at, buffer in enumerate(buffers) if buffer.base == LX]
+        parts = self._parts(places, space, division)
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
         bound: dict[int, ir.Value] = {}
 
         def start(at: int, core: int, offset: int) -> int:
             buffer = buffers[at]
             if at in in_lx:
-                return buffer.offset
+                return buffer.offset + offset
             moves = {
                 variable: elements * ELEMENT_BYTES[space.views[at].dtype]
                 for variable, elements in places[at].moves.items()
@@ -293,11 +310,30 @@ class _Lowering:
             return symbol
 
         held = {0: self._source(op, space, division)} if opcode == SHUFFLE else {}
-        builder = DesignBuilder(opcode, space, division, constants, sdsc.masks_of(op), in_lx, held)
+        builder = DesignBuilder(opcode, space, division, constants, sdsc.masks_of(op), in_lx, held, parts)
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         self.uses.append(tuple(buffer.name for buffer in buffers))
+
+    def _lx_bytes(self, root: ir.Value, space: Space, at: int, division: Division) -> int:
+        """Bytes per core that a buffer takes if it is in LX."""
+        if root not in self.pieces:
+            return local_bytes(space, at, division)
+        holder = self.pieces[root].holder
+        assert holder is not None
+        user, operand = holder
+        return local_bytes(user.space, operand, user.division)
+
+    def _parts(self, places: Sequence[Place], space: Space, division: Division) -> dict[int, Part]:
+        """The operands that are not all of what the cores have of a buffer in LX, and where they are in that."""
+        found = {}
+        for at, place in enumerate(places):
+            if place.buffer in self.pieces:
+                held, touched = self.pieces[place.buffer].view, core_view(space, at, division)
+                if mismatch(held, touched) is not None:
+                    found[at] = part_of(held, touched)
+        return found
 
     def _source(self, op: ir.Operation, space: Space, division: Division) -> Distribution:
         """From which cores a shuffle takes what."""

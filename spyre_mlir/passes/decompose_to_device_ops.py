@@ -89,7 +89,10 @@ class _Function:
                     {sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))}
                 )
             )
-            values.append(self.terms.of_its_own(operand, op.location, frozenset(values)))
+            value = self.terms.of_its_own(operand, op.location, frozenset(values))
+            if any(_are_twins(value, other) for other in values):
+                value = self.terms.copied(value, op.location)
+            values.append(value)
         for index, value in enumerate(values):
             op.operands[index] = value
         types = ([argument.type for argument in self.block.arguments], [value.type for value in values])
@@ -236,6 +239,18 @@ def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: l
     return ir.Operation.create(
         "tensor.insert_slice", results=[whole.type], operands=[source, whole], attributes=attributes
     ).result
+
+
+def _are_twins(one: ir.Value, other: ir.Value) -> bool:
+    """Whether CSE makes two values one: those that differ in the types of the host only."""
+    if one == other:
+        return True
+    makers = [maker for value in (one, other) if (maker := defining_op(value)) is not None]
+    if len(makers) < 2 or one.type != other.type or makers[0].name != makers[1].name:
+        return False
+    first, second = ({name: maker.attributes[name] for name in maker.attributes} for maker in makers)
+    operands = [list(maker.operands) for maker in makers]
+    return first == second and len(operands[0]) == len(operands[1]) and all(map(_are_twins, *operands))
 
 
 def _checked(label: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.RankedTensorType:

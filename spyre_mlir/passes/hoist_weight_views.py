@@ -9,6 +9,7 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.steps import Transpose
+from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._view_ops import VIEWS, step_of
@@ -21,6 +22,8 @@ class HoistWeightViews(Pass):
 
     A view of a tiled tensor may cut its sticks, so that the device would have to move the data in every run.
     Of a weight the host can take any part ahead of time. Transposes stay: every layout has them for nothing.
+    Of an input it takes only what no layout can show: a dim that collects pieces which lie apart, as the patches of
+    an image.
     A weight that is read in other ways, too, or in several pieces, is given several times
     (``sdsc.source``); ``sdsc.host_view`` says which elements of the host array an argument takes.
 
@@ -49,8 +52,8 @@ class _Hoist:
 
     def run(self) -> None:
         for argument, attrs in zip(self.block.arguments, self.attrs, strict=True):
-            weight = ir.StringAttr(attrs[sdsc.HOST].kind).value not in ("input", "result")
-            if weight and stick.layout_of(argument.type) is None and sdsc.HOST_VIEW not in attrs:
+            given = ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
+            if given and stick.layout_of(argument.type) is None and sdsc.HOST_VIEW not in attrs:
                 self.views[argument] = (argument, HostView.whole(shape_of(argument)), False)
         for op in [op.operation for op in self.block.operations]:
             if op.name in VIEWS and op.operands[0] in self.views:
@@ -74,7 +77,7 @@ class _Hoist:
         result = op.results[0]
         cuts = cuts or not isinstance(step, Transpose)
         self.views[result] = (root, view, cuts)
-        if not cuts or all(use.owner.operation.name in VIEWS for use in result.uses):
+        if not self._is_cut(root, view, cuts) or all(use.owner.operation.name in VIEWS for use in result.uses):
             return
         key = (root.arg_number, view)
         if key not in self.made:
@@ -86,6 +89,13 @@ class _Hoist:
             user = use.owner.operation
             if user.name not in VIEWS:
                 user.operands[use.operand_number] = self.made[key]
+
+    def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
+        """Whether the host takes a view, and can whatever dim is in the stick."""
+        if view.in_pieces:
+            element = str(ir.RankedTensorType(root.type).element_type)
+            return view.falls_on(elements_per_stick(element))
+        return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"
 
     def _erase_unread(self) -> None:
         for op in reversed([op.operation for op in self.block.operations]):

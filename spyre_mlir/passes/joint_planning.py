@@ -21,7 +21,7 @@ from spyre_mlir.passes._clones import copy_space, division_of_copy, insert_clone
 from spyre_mlir.passes._dividing import Divider, work_of
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
-from spyre_mlir.passes._ownership import SHUFFLE, Divided
+from spyre_mlir.passes._ownership import SHUFFLE, Divided, Pieces
 from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._predictions import predicted_ns
 from spyre_mlir.passes._usage import Access, Touched, Usage
@@ -180,16 +180,34 @@ def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
             if sum(access.user.executions for access in accesses) >= 2 * copies:
                 space = _space(usage, whole)
                 yield Shared(_numbers(accesses), given=True, copies=copies, space=space), touched
-    elif touched.whole and touched.reads and not any(access.moving for access in touched.accesses):
+    elif touched.reads and not any(access.moving for access in touched.accesses):
+        pieces = touched.pieces
+        if pieces is not None and pieces.holder is None:
+            return
         copies = touched.accesses[0].user.executions
-        space = _space(usage, touched.root) if _may_be_relaid(touched) else None
+        space = _space(usage, touched.root) if _may_be_relaid(touched, pieces) else None
         values = _values(usage, touched)
-        result = touched.root in usage.results
-        yield Shared(_numbers(touched.accesses), False, result, copies, space, values), touched
+        result, holder = touched.root in usage.results, _holder(touched, pieces)
+        in_parts = pieces is not None
+        yield (
+            Shared(_numbers(touched.accesses), False, result, copies, space, values, holder, in_parts),
+            touched,
+        )
 
 
-def _may_be_relaid(touched: Touched) -> bool:
-    """Whether no plan file keeps a buffer where it is: on the cores that write it, or in device memory."""
+def _holder(touched: Touched, pieces: Pieces | None) -> int:
+    """The number of the access that tells how LX holds a buffer."""
+    if pieces is None or pieces.holder is None:
+        return 0
+    user, operand = pieces.holder
+    uses = ((access.user.op, access.operand) for access in touched.accesses)
+    return list(uses).index((user.op, operand))
+
+
+def _may_be_relaid(touched: Touched, pieces: Pieces | None) -> bool:
+    """Whether it is made as a whole, and no plan file keeps it on its writer's cores or in device memory."""
+    if pieces is not None and pieces.written:
+        return False
     pins = pins_of(maker_of(touched.root))
     return pins.relaid is not False and (pins.placement is None or pins.placement.memory == "lx")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from spyre_mlir.passes._memory import (
     is_in_lx,
     usable_lx_bytes,
 )
-from spyre_mlir.passes._ownership import MOVING, Divided, divided_ops
+from spyre_mlir.passes._ownership import MOVING, NO_HOLDER, Divided, divided_ops, pieces_of
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -30,12 +30,12 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 class VerifyScratchpad(Pass):
     """Every buffer in LX is where it can be, and nothing else is there while it lives.
 
-    Recomputed from the final IR, apart from planning: operations write the whole buffer, which is no argument,
-    constant or result, and none touches a part that moves with a loop; its address is aligned and its bytes per core
-    end inside the usable LX; no restickify across cores reads it; a shuffle goes from LX to LX, and copies of one part
-    are in LX; and buffers that are alive at one operation are
-    disjoint, except where a pointwise operation writes its result over an operand: at the same address, no larger,
-    element for element, and nobody reads the operand later.
+    Recomputed from the final IR, apart from planning: it is no argument, constant or result; one operation touches
+    all of it, which tells how many bytes per core it has, and none a part that moves with a loop; its address is
+    aligned and its bytes per core end inside the usable LX; no restickify across cores reads it; a shuffle goes from
+    LX to LX, and copies of one part are in LX; and buffers that are alive at one operation are disjoint, except where
+    a pointwise operation writes its result over an operand: at the same address, no larger, element for element, and
+    nobody reads the operand later.
 
     That readers own what they read is checked by ``verify-ownership``, which also tells mismatches in device
     memory; after both passes each core finds in its LX what it reads.
@@ -105,8 +105,12 @@ class _Check:
     def _root(self, value: ir.Value) -> ir.Value:
         return self.memory.place(value).buffer
 
+    def _bytes(self, value: ir.Value) -> int:
+        """Bytes of the buffer of a value, on all cores."""
+        return self.memory.layout(self._root(value)).bytes
+
     def _resident(self, op: ir.Operation) -> _Resident:
-        """The buffer that an op with a place in LX makes, which one operation writes as a whole."""
+        """The buffer that an op with a place in LX makes."""
         if op.name == "arith.constant":
             raise fail(op, "a constant is in device memory, where the host puts it, not in LX")
         root = op.results[0]
@@ -115,14 +119,24 @@ class _Check:
                 raise fail(op, f"result {number} is in device memory, where the host reads it, not in LX")
         accesses = self.touching.get(root, [])
         writers = [self.ops[at] for at, operand in accesses if self._writes(at, operand)]
-        if not writers or not all(self.memory.is_whole(writer.values[-1]) for writer in writers):
-            raise fail(op, "a buffer in LX is written as a whole, not put together from parts")
+        if not writers:
+            raise fail(op, "this buffer is in LX, and no operation writes it")
         for position, operand in accesses:
             if operand in self.ops[position].moving:
                 raise fail(self.ops[position].op, f"operand {operand} is in LX: {MOVING}")
         start = ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
-        size = max(local_bytes(each.space, len(each.values) - 1, each.division) for each in writers)
+        size = self._size(op, root, writers)
         return _Resident(root, writers[0], start, start + size, tuple(self.lives.of_root.get(root, ())))
+
+    def _size(self, op: ir.Operation, root: ir.Value, writers: Sequence[Divided]) -> int:
+        """Bytes per core, those of the operation that touches all of a buffer if others touch parts."""
+        pieces = pieces_of(root, [(self.ops[at], operand) for at, operand in self.touching[root]])
+        if pieces is None:
+            return max(local_bytes(each.space, each.output, each.division) for each in writers)
+        if pieces.holder is None:
+            raise fail(op, f"this buffer is in LX: {NO_HOLDER}")
+        user, operand = pieces.holder
+        return local_bytes(user.space, operand, user.division)
 
     def _writes(self, position: int, operand: int) -> bool:
         return operand == len(self.ops[position].values) - 1
@@ -181,6 +195,8 @@ class _Check:
             yield f"'{user.opcode}' does not work element by element"
         own = _order(user, len(user.values) - 1)
         read = [operand for operand, value in enumerate(user.values[:-1]) if self._root(value) == parent.root]
+        if self._bytes(parent.root) != self._bytes(child.root) or not user.fills:
+            yield f"'{user.opcode}' touches a part of a buffer"
         if any(_order(user, operand) != own for operand in read):
             yield f"'{user.opcode}' does not read it element for element where it writes"
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import itertools
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from spyre_mlir import passes
-from spyre_mlir.diagnostics import compile_error
+from spyre_mlir import logs, passes
+from spyre_mlir.diagnostics import compile_error, of_remark
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.pipelines.text import Pipeline, Step
-from spyre_mlir.remarks import Remarks
+from spyre_mlir.remarks import WARNING, Remark, Remarks
+from spyre_mlir.timing import Timing, scope
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,10 @@ class Printing:
     debug_info: bool = False
     elide_larger_than: int | None = None
 
+    @property
+    def is_wanted(self) -> bool:
+        return bool(self.before or self.after or self.before_all or self.after_all)
+
     def apply(self, manager: PassManager, name: str) -> None:
         before = self.before_all or name in self.before
         after = self.after_all or name in self.after
@@ -43,24 +48,6 @@ class Printing:
             large_elements_limit=self.elide_larger_than,
             enable_debug_info=self.debug_info,
         )
-
-
-class Timing(list[tuple[str, float]]):
-    """The seconds that each pass took, in order."""
-
-    @contextlib.contextmanager
-    def measuring(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.append((name, time.perf_counter() - start))
-
-    def report(self) -> str:
-        """A table with one row per pass and the total."""
-        total = sum(seconds for _, seconds in self)
-        rows = [*self, ("Total", total)]
-        table = [f"  {s:8.4f} ({100 * s / (total or 1):5.1f}%)  {name}" for name, s in rows]
-        head = ["... Execution time report ...", "  ----Wall Time----  ----Name----"]
-        return "\n".join([*head, *table]) + "\n"
 
 
 def run_pipeline(
@@ -82,11 +69,16 @@ def run_pipeline(
     # Verifiers and passes in Python need the interpreter lock, which a pool of MLIR threads would wait for.
     operation.context.enable_multithreading(False)
     collecting = remarks.collecting() if remarks is not None else contextlib.nullcontext()
-    with operation.context, operation.location, collecting:
+    timed = timing.collecting() if timing is not None else contextlib.nullcontext()
+    hidden = logs.hidden_progress() if printing and printing.is_wanted else contextlib.nullcontext()
+    with operation.context, operation.location, collecting, timed, hidden:
         managers = [(step, _manager(step, verify_each, printing)) for step in pipeline.steps]
-        for step, manager in managers:
-            with timing.measuring(str(step)) if timing is not None else contextlib.nullcontext():
-                _run(step, manager, operation)
+        count = itertools.count(1)
+        for stage, steps in itertools.groupby(managers, key=lambda each: each[0].stage):
+            with scope(stage, "stages") if stage else contextlib.nullcontext():
+                for step, manager in steps:
+                    with scope(step.name, "passes", str(step), (next(count), len(managers))):
+                        _run(step, manager, operation, remarks)
 
 
 def check(pipeline: Pipeline, context: ir.Context) -> None:
@@ -130,7 +122,8 @@ def _upstream_reason(step: Step, error: str) -> str:
     return f"The upstream pass '{step.text}' is refused: {' '.join(error.split())}."
 
 
-def _run(step: Step, manager: PassManager, operation: ir.Operation) -> None:
+def _run(step: Step, manager: PassManager, operation: ir.Operation, remarks: Remarks | None) -> None:
+    known = len(remarks or ())
     try:
         manager.run(operation)
     except ir.MLIRError as error:
@@ -138,3 +131,12 @@ def _run(step: Step, manager: PassManager, operation: ir.Operation) -> None:
     except Exception as error:
         error.add_note(f"while running the pass '{step}'")
         raise
+    for remark in (remarks or ())[known:]:
+        _tell(remark, step)
+
+
+def _tell(remark: Remark, step: Step) -> None:
+    """A decision as a line of the log; tools and ``compile`` show the warnings among them in their own way."""
+    if remark.kind != WARNING:
+        topics = (step.stage, remark.pass_name, remark.kind)
+        logs.tell(logs.REMARK, of_remark(remark).message, "remarks", topics, remark.op_location)

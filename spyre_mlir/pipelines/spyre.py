@@ -8,10 +8,9 @@ from typing import Literal
 from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.options import Options, from_environment
+from spyre_mlir.passes._stages import to_device_ops
 from spyre_mlir.pipelines.text import Pipeline
 from spyre_mlir.target.device import device
-
-_CLEAN = ("canonicalize", "cse")
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class SpyrePipeline(Options):
     """
 
     sencores: int = from_environment("SENCORES", device().cores)
-    precision: str = "device"
+    precision: Literal["device", "strict"] = "device"
     verify_each: bool = False
     uneven_splits: bool = False
     stick_outermost: bool = False
@@ -67,27 +66,7 @@ class SpyrePipeline(Options):
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
         """The levels in order, each with the passes that make it."""
         return [
-            (
-                "device-ops",
-                (
-                    "attach-hints",
-                    "drop-dead-results",
-                    *_CLEAN,
-                    "unroll-windows",
-                    "func.func(linalg-fold-unit-extent-dims)",
-                    "func.func(linalg-generalize-named-ops)",
-                    *_CLEAN,
-                    "fold-constants",
-                    "decompose-to-device-ops",
-                    *_CLEAN,
-                    "fuse-device-ops",
-                    f"apply-precision{{policy={self.precision}}}",
-                    *_CLEAN,
-                    "fuse-device-ops",
-                    "hoist-weight-views",
-                    "verify-device-ops",
-                ),
-            ),
+            ("device-ops", to_device_ops(self.precision)),
             (
                 "tiled",
                 (
@@ -129,8 +108,11 @@ class SpyrePipeline(Options):
         levels = [level for level, _ in stages]
         begin = self._number(self.from_level, levels) if self.from_level else 0
         end = self._number(to_level, levels) if to_level is not None else len(levels)
-        texts = [text for _, stage in stages[begin:end] for text in stage]
-        return Pipeline.parse(",".join(texts), "spyre-pipeline")
+        parsed = (
+            Pipeline.parse(",".join(texts), "spyre-pipeline").of_stage(level)
+            for level, texts in stages[begin:end]
+        )
+        return sum(parsed, Pipeline())
 
     def _number(self, level: str, levels: list[str]) -> int:
         """How many levels are made when a level is reached."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from spyre_mlir import passes
@@ -17,12 +17,16 @@ from spyre_mlir.passes.base import Pass
 
 @dataclass(frozen=True)
 class Step:
-    """One pass to run: its name, the text that upstream reads, and the pass itself where it is ours."""
+    """One pass to run: its name, the text that upstream reads, and the pass itself where it is ours.
+
+    ``stage`` is the level that it is a part of making, if it is one of a named pipeline.
+    """
 
     name: str
     text: str
     ours: Pass | None = None
     location: str = field(default="", compare=False)
+    stage: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         return str(self.ours) if self.ours else self.text
@@ -38,6 +42,10 @@ class Pipeline:
     def parse(cls, text: str, source: str = "pass-pipeline") -> Pipeline:
         """Read a pipeline; errors are at ``source:line:col`` of its text, if there is a source."""
         return cls(tuple(_Parser(text, source).parse()))
+
+    def of_stage(self, stage: str) -> Pipeline:
+        """The same passes as parts of a stage."""
+        return Pipeline(tuple(replace(step, stage=stage) for step in self.steps))
 
     def __add__(self, other: Pipeline) -> Pipeline:
         return Pipeline(self.steps + other.steps)

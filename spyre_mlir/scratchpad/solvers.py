@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import PlanError
@@ -12,6 +12,8 @@ from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver
 from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
 from spyre_mlir.scratchpad.portfolio import PortfolioSolver
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver
+
+Solver = TypeVar("Solver", bound=type[MemoryPlanSolver])
 
 #: The solver where none is named.
 DEFAULT = "portfolio"
@@ -29,6 +31,15 @@ SOLVERS: dict[str, type[MemoryPlanSolver]] = {
         PortfolioSolver,
     )
 }
+
+
+def register(solver: Solver) -> Solver:
+    """Makes a solver known by its name, from a file of anybody: a decorator of its class."""
+    known = SOLVERS.setdefault(solver.name, solver)
+    if (known.__module__, known.__qualname__) != (solver.__module__, solver.__qualname__):
+        raise PlanError(f"Two solvers are named '{solver.name}'.")
+    SOLVERS[solver.name] = solver
+    return solver
 
 
 def solver(name: str, **options: Any) -> MemoryPlanSolver:

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Argument
-from spyre_mlir.bundle.transfer import Part, filled_parts, from_raw, gather, part_of, scatter, to_raw
+from spyre_mlir.bundle.transfer import Part, filled_parts, from_raw, gather, lay_out, misfit, part_of
 from spyre_mlir.simulator.errors import SimulationError
-from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, POISON_BYTE, Memory, spread
-from spyre_mlir.target.formats import FORMATS, Numerics, constant_bits, constant_value
+from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, spread
+from spyre_mlir.target.formats import FORMATS, Numerics
 
 
 def load_argument(
@@ -22,25 +22,38 @@ def load_argument(
     Without one they hold what nobody may read.
     """
     check_array(argument, array)
-    host = np.ascontiguousarray(_raw(argument, array, numerics))
-    _fill(memory, address, argument, numerics)
-    for part in _checked_parts(argument):
-        tags = part_of(memory.shadow, address, host.dtype, argument.transfer.device_strides, part)
-        tags[...] = spread(HOST, host.dtype)
-    scatter(host, memory.data, address, argument.transfer)
+    parts = _checked_parts(argument)
+    try:
+        lay_out(argument, array, numerics, _room(memory, address, argument))
+    except ValueError as error:
+        raise SimulationError("argument", str(error), tensor=argument.name) from None
+    _tag(memory, address, argument, parts)
 
 
-def _fill(memory: Memory, address: int, argument: Argument, numerics: Numerics) -> None:
-    """Makes all bytes of an argument the fill value, or poison that nobody wrote."""
-    if argument.fill is None:
-        memory.data[address : address + argument.bytes] = POISON_BYTE
-        memory.shadow[address : address + argument.bytes] = NOBODY
-        return
+def load_image(memory: Memory, address: int, argument: Argument, image: NDArray[np.uint8]) -> None:
+    """Copy to ``address`` what ``load_argument`` would make there, laid out ahead of time."""
+    if image.dtype != np.uint8 or image.shape != (argument.bytes,):
+        text = f"its image holds {image.size} elements of {image.dtype}, but it has {argument.bytes} bytes."
+        raise SimulationError("argument", text, tensor=argument.name)
+    parts = _checked_parts(argument)
+    _room(memory, address, argument)[...] = image
+    _tag(memory, address, argument, parts)
+
+
+def _room(memory: Memory, address: int, argument: Argument) -> NDArray[np.uint8]:
+    return memory.data[address : address + argument.bytes]
+
+
+def _tag(memory: Memory, address: int, argument: Argument, parts: list[Part]) -> None:
+    """Says that the host wrote an argument: its elements, and all of it if it writes the padding."""
     raw = FORMATS[argument.data_format].raw
-    fill = constant_value(constant_bits(argument.fill, argument.data_format), argument.data_format)
-    count = argument.bytes // raw.itemsize
-    np.ndarray(count, raw, memory.data, address)[:] = numerics.store(np.array(fill), argument.data_format)
-    np.ndarray(count, raw, memory.shadow, address)[:] = spread(HOST, raw)
+    own = memory.shadow[address : address + argument.bytes]
+    if argument.fill is not None:
+        own.view(raw)[...] = spread(HOST, raw)
+        return
+    own[...] = NOBODY
+    for part in parts:
+        part_of(memory.shadow, address, raw, argument.transfer.device_strides, part)[...] = spread(HOST, raw)
 
 
 def read_argument(memory: Memory, address: int, argument: Argument, numerics: Numerics) -> NDArray:
@@ -55,13 +68,6 @@ def read_argument(memory: Memory, address: int, argument: Argument, numerics: Nu
             raise _unwritten(argument, address, np.argwhere(wrong)[0], part, int(wrong.sum()))
     gather(memory.data, address, host, argument.transfer)
     return from_raw(host, argument.host_dtype, argument.data_format, numerics)
-
-
-def _raw(argument: Argument, array: NDArray, numerics: Numerics) -> NDArray:
-    try:
-        return to_raw(array, argument.host_dtype, argument.data_format, numerics)
-    except ValueError as error:
-        raise SimulationError("argument", str(error), tensor=argument.name) from None
 
 
 def _checked_parts(argument: Argument) -> list[Part]:
@@ -84,13 +90,8 @@ def _checked_parts(argument: Argument) -> list[Part]:
 
 
 def check_array(argument: Argument, array: NDArray) -> None:
-    allowed = ("uint16", "float32") if argument.host_dtype == "bfloat16" else (argument.host_dtype,)
-    if array.dtype.name not in allowed:
-        text = f"the array is {array.dtype.name}, but the argument is {argument.host_dtype}."
-        raise SimulationError("argument", text, tensor=argument.name)
-    if array.shape != tuple(argument.host_shape):
-        text = f"the array has shape {list(array.shape)}, but the argument has {list(argument.host_shape)}."
-        raise SimulationError("argument", text, tensor=argument.name)
+    if problem := misfit(argument, array):
+        raise SimulationError("argument", problem, tensor=argument.name)
 
 
 def _unwritten(

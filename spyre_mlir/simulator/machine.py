@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.model import (
     Add,
     Allocate,
@@ -23,12 +24,13 @@ from spyre_mlir.bundle.model import (
 )
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.execute import execute
-from spyre_mlir.simulator.host import check_array, load_argument, read_argument
+from spyre_mlir.simulator.host import check_array, load_argument, load_image, read_argument
 from spyre_mlir.simulator.memory import AddressSpace, Region
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import IEEE, Numerics
+from spyre_mlir.timing import scope
 
 
 @dataclass(frozen=True)
@@ -39,20 +41,23 @@ class Result:
     statistics: Statistics
 
 
+@scope("simulate", "stages")
 def run(
     bundle: Bundle,
     arrays: Mapping[str, NDArray],
     numerics: str = IEEE,
     lx_backend_fraction: float | None = None,
+    images: Images | None = None,
 ) -> Result:
     """Execute ``bundle`` on host arrays given by argument name.
 
     Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
-    float32), but one with a source takes that of its source. ``lx_backend_fraction`` is the part of LX that
-    the bundle may not use; by default the device's. Any misuse of memory is a SimulationError.
+    float32), but one with a source takes that of its source, and one without an array may have an image.
+    ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default the device's. Any misuse of
+    memory is a SimulationError.
     """
     machine = _Machine(bundle, Numerics(numerics), lx_backend_fraction)
-    machine.load(arrays)
+    machine.load(arrays, images or Images())
     machine.block(bundle.statements, 0)
     return Result(machine.results(), machine.statistics)
 
@@ -88,8 +93,8 @@ class _Machine:
         ends = [buffer.offset + buffer.bytes for buffer in manifest.buffers if buffer.base == name]
         return max(sizes or ends, default=0)
 
-    def load(self, arrays: Mapping[str, NDArray]) -> None:
-        """Put the host arrays into simulated HBM."""
+    def load(self, arrays: Mapping[str, NDArray], images: Images) -> None:
+        """Put the host arrays into simulated HBM; an argument without one has its image."""
         given = [argument for argument in self.bundle.manifest.arguments if argument.kind != "result"]
         names = list(dict.fromkeys(argument.array_name for argument in given))
         unknown = sorted(set(arrays) - set(names))
@@ -98,6 +103,10 @@ class _Machine:
             raise SimulationError("argument", text, tensor=unknown[0])
         for argument in given:
             name = argument.array_name
+            image = images.find(argument, self.numerics.mode) if name not in arrays else None
+            if image is not None:
+                load_image(self.space.hbm, self._address(argument), argument, image)
+                continue
             if name not in arrays:
                 raise SimulationError("argument", "no array was given for this input.", tensor=name)
             array = np.asarray(arrays[name])

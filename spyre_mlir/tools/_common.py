@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.metadata
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
+from spyre_mlir import logs
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text, write_text
 from spyre_mlir.remarks import WARNING, Remark
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentParser",
+    "add_load",
     "internal_error",
     "parse_module",
     "read_text",
@@ -42,6 +45,7 @@ def tool(main: Main) -> Main:
 
     @functools.wraps(main)
     def run(argv: Sequence[str] | None = None) -> int:
+        logs.configure(os.environ.get("SPYRE_LOG", ""), terminal=True)
         try:
             return main(argv)
         except CompileError as error:
@@ -53,18 +57,27 @@ def tool(main: Main) -> Main:
             if os.environ.get("SPYRE_TRACEBACK"):
                 raise
             report(internal_error(error))
+        finally:
+            _note_silence()
         return 1
 
     return run
 
 
+def _note_silence() -> None:
+    for topic in logs.silent_topics():
+        print(f"note: Nothing was told about '{topic}', which the log was asked for.", file=sys.stderr)
+
+
 class ArgumentParser(argparse.ArgumentParser):
-    """An argparse parser with ``--version``, without abbreviations, whose errors are CompileErrors."""
+    """An argparse parser with ``--version`` and ``--log``, without abbreviations; its errors are CompileErrors."""
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, epilog, formatter_class=form, allow_abbrev=False)
         self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+        self.add_argument("--log", action=_Log, metavar="WORDS",
+                          help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
         raise CompileError(f"{message[:1].upper()}{message[1:]}; see '{self.prog} --help'.")
@@ -74,6 +87,24 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         print(f"{parser.prog} {VERSION} (torch-mlir {importlib.metadata.version('torch-mlir')})")
         parser.exit()
+
+
+class _Log(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        logs.configure(str(values), terminal=True)
+
+
+def add_load(parser: argparse._ActionsContainer) -> None:
+    """The flag ``--load``, which may be given several times."""
+    parser.add_argument("--load", action=_Load, metavar="FILE.py",
+                        help="import your own passes, solvers or device operations")  # fmt: skip
+
+
+class _Load(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        from spyre_mlir.tools._loading import load
+
+        load(str(values))
 
 
 def internal_error(error: Exception) -> CompileError:
@@ -94,8 +125,8 @@ def show(diagnostics: str, source: str) -> None:
 
 
 def show_warnings(remarks: Iterable[Remark], source: str = "<stdin>") -> None:
-    """Print the warnings of passes."""
-    found = [remark for remark in remarks if remark.kind == WARNING]
+    """Print the warnings of passes, unless the log is for errors alone."""
+    found = [remark for remark in remarks if remark.kind == WARNING and logs.shows(logging.WARNING)]
     if found:
         from spyre_mlir.diagnostics import of_remark
 

@@ -1,13 +1,9 @@
-"""What spyre-opt knows: the passes and their options, the dialects; and the files of a user's own passes."""
+"""What spyre-opt knows: the passes and their options, the dialects."""
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-import re
 import sys
-import traceback
-from pathlib import Path
 
 from spyre_mlir import dialects as our_dialects
 from spyre_mlir import passes as our_passes
@@ -39,34 +35,6 @@ def dialects() -> str:
         manual = inspect.getdoc(sys.modules[dialect.__module__]) or ""
         lines.append(f"{dialect.DIALECT_NAMESPACE:12}{manual.splitlines()[0] if manual else ''}")
     return "\n".join(lines) + f"\nupstream: {_upstream_dialects()}\n"
-
-
-def load(path: str) -> None:
-    """Import a Python file for the passes that it defines."""
-    if not Path(path).is_file():
-        raise CompileError(f"The file '{path}' of --load does not exist.")
-    name = "spyre_mlir_loaded_" + re.sub(r"\W", "_", str(Path(path).resolve()))
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise CompileError(f"The file '{path}' of --load is not a Python file; its name must end in '.py'.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except CompileError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise CompileError(f"The file of --load fails: {reason}.", _place(error, path)) from None
-
-
-def _place(error: Exception, path: str) -> str:
-    """The line of the user's file at which its import failed."""
-    if isinstance(error, SyntaxError):
-        return f"{path}:{error.lineno}:{error.offset or 1}"
-    file = Path(path).resolve()
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == file]
-    return f"{path}:{frames[-1].lineno}:{(frames[-1].colno or 0) + 1}" if frames else path
 
 
 def _upstream_dialects() -> str:

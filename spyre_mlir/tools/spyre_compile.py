@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -60,23 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     from spyre_mlir.argument_layouts import set_layouts
-    from spyre_mlir.export import export
-    from spyre_mlir.pipelines import Timing, run_pipeline
+    from spyre_mlir.build import build
     from spyre_mlir.program import Program
-    from spyre_mlir.remarks import Remarks
 
     pipeline = _pipeline(options)
     set_layouts(module, _layouts(options.layout, pipeline.stick_outermost))
-    remarks, timing = Remarks(), Timing()
-    begun = time.perf_counter()
-    run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=remarks)
-    bundle, arrays = export(module)
-    seconds = time.perf_counter() - begun
+    built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
-        print(timing.report(), end="", file=sys.stderr)
-    return Program(
-        module, bundle, arrays, list(remarks), seconds, options.numerics, pipeline.lx_frac_avail, timing
-    )
+        print(built.passes.report(), end="", file=sys.stderr)
+    return Program(built, options.numerics)
 
 
 def _plan_text(module: ir.Module) -> str:
@@ -122,26 +113,23 @@ def _save(program: Program, folder: str) -> int:
 
 def _check(program: Program, original: ir.OpView, folder: str) -> int:
     """Save with random parameters, run what is on disk, compare, print."""
-    from spyre_mlir.bundle import read_bundle
-    from spyre_mlir.bundle.folder import read_arrays
     from spyre_mlir.checking import DISTRIBUTION, SEED, compare, random_arguments
+    from spyre_mlir.program import Program
     from spyre_mlir.reference import CpuReference
-    from spyre_mlir.simulator import run
 
     reference = CpuReference(original)
-    manifest = program.bundle.manifest
-    arguments = random_arguments(manifest)
-    parameters = {each.name for each in manifest.arguments if each.kind == "parameter"}
+    arguments = random_arguments(program.arguments)
+    parameters = {each.name for each in program.arguments if each.kind == "parameter"}
     program.arrays.update({name: array for name, array in arguments.items() if name in parameters})
     program.save(folder)
+    saved = Program.load(folder, program.numerics)
     inputs = {name: array for name, array in arguments.items() if name not in parameters}
-    arrays = {**read_arrays(folder), **inputs}
-    program.last_run = run(read_bundle(folder), arrays, program.numerics, program.lx_frac_avail)
+    outputs = saved.run({**saved.arrays, **inputs})
+    for step, ran in zip(program.bundles, saved.bundles, strict=True):
+        step.last_run = ran.last_run
     print(program.summary())
     print(f"\ncheck against the CPU (seed {SEED}: {DISTRIBUTION})")
-    comparisons = compare(
-        manifest, program.last_run.outputs, reference(*arguments.values()), program.numerics
-    )
+    comparisons = compare(program.results, outputs, reference(*arguments.values()), program.numerics)
     for comparison in comparisons:
         print(comparison)
     return 0 if all(comparison.passed for comparison in comparisons) else 1
@@ -162,6 +150,7 @@ def _parser() -> _common.ArgumentParser:
                         help="default layouts have the stick count first, as in the tiled-tensor RFC")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"), default="ieee",
                         help="of --check: DL16 as IEEE fp16 (the default), or bit-true")  # fmt: skip
+    _common.add_load(parser)
     parser.add_argument("--save-plan", metavar="FILE.json",
                         help="write what was decided, to be edited and given back")  # fmt: skip
     parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
@@ -169,7 +158,11 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument(
         "--report", metavar="FILE.html", help="write the page of spyre-report, with compile times"
     )
-    parser.add_argument("--mlir-timing", action="store_true", help="print the time of each pass to stderr")
+    parser.add_argument(
+        "--mlir-timing", action="store_true", help="print what stages, passes and their parts took to stderr"
+    )
+    parser.add_argument("--no-fallback", action="store_true",
+                        help="what the device cannot run is an error, not work for the host")  # fmt: skip
     parser.add_argument("--check", action="store_true", help="run it and compare with the CPU")
     return parser
 

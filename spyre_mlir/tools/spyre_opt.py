@@ -32,15 +32,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-opt; 0 on success, 1 after diagnostics on stderr."""
     parser = _parser()
     options = parser.parse_args(_passes_as_steps(sys.argv[1:] if argv is None else argv, parser))
-    if options.list_passes is not None or options.show_dialects or options.load:
+    if options.list_passes is not None or options.show_dialects:
         from spyre_mlir.tools import _listing
 
-        for path in options.load:
-            _listing.load(path)
         if options.list_passes is not None:
             return _print(_listing.passes(options.list_passes))
-        if options.show_dialects:
-            return _print(_listing.dialects())
+        return _print(_listing.dialects())
     return _optimize(options)
 
 
@@ -240,7 +237,7 @@ def _parser() -> argparse.ArgumentParser:
                      help="from linalg to a bundle; alone or =\"sencores=4 verify-each\"")  # fmt: skip
     run.add_argument("--pass", action=_Step, dest="steps", help=argparse.SUPPRESS)
     run.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
-    run.add_argument("--load", action="append", default=[], metavar="FILE.py", help="import your own passes")
+    _common.add_load(run)
     run.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
                      help="check the IR after each pass (default: true)")  # fmt: skip
     reading = parser.add_argument_group("input")
@@ -259,7 +256,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--mlir-print-ir-after-change", "print IR after a pass only if it has changed"),
         ("--mlir-print-debuginfo", "print locations"),
         ("--mlir-print-op-generic", "print the generic form"),
-        ("--mlir-timing", "print the time of each pass to stderr"),
+        ("--mlir-timing", "print what stages, passes and their parts took to stderr"),
         ("--show-dialects", "list the dialects and exit"),
     ):
         showing.add_argument(flag, action="store_true", help=text)

@@ -45,10 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     begin = time.perf_counter()
     try:
         plan = solver.plan(buffers, space)
+        seconds = time.perf_counter() - begin
+        check_plan(buffers, space, plan)
     except PlanError as error:
         raise CompileError(str(error), options.file) from None
-    seconds = time.perf_counter() - begin
-    check_plan(buffers, space, plan)
     if options.output is not None:
         _common.write_text(options.output, offsets_table(buffers, plan))
     text = _summary(plan, seconds, moving_bound(buffers, space).traffic)
@@ -98,6 +98,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--alignment", metavar="BYTES", type=int, default=1,
                         help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
     parser.add_argument("--solver", metavar="NAME", help="how to plan (default: portfolio)")
+    _common.add_load(parser)
     parser.add_argument("--order-by-size", action="store_true", help="the same as --solver largest-first")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="write the offsets (- for stdout)")
     return parser

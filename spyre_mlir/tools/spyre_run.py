@@ -15,6 +15,7 @@ opens in ui.perfetto.dev and in chrome://tracing. It promises the ranking of pla
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
@@ -26,9 +27,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.folder import read_arrays, read_bundle
+from spyre_mlir.bundle.folder import is_program, read_arrays, read_bundle
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import sound_context
+from spyre_mlir.checking import HostArray
 from spyre_mlir.errors import CompileError
 from spyre_mlir.report import summary
 from spyre_mlir.report.lx_map import lx_map_of
@@ -47,17 +49,44 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-run; 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
     fraction = _lx_fraction(options.lx_backend_fraction)
+    if is_program(options.folder):
+        return _run_program(options)
     bundle = read_bundle(options.folder)
     if options.timeline:
         _write_timeline(bundle, options.timeline, fraction)
     if options.timeline and not (options.inputs or options.outputs or options.stats):
         return 0
-    given = _named(bundle, _read(options.inputs)) if options.inputs else {}
+    arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
+    given = _named(arguments, _read(options.inputs)) if options.inputs else {}
     result = run(bundle, {**read_arrays(options.folder), **given}, options.numerics, fraction)
     if options.outputs:
         _write(options.outputs, result.outputs)
     if options.stats:
         print(table(result.statistics))
+    return 0
+
+
+def _run_program(options: argparse.Namespace) -> int:
+    """A folder of several steps: bundles on the simulator, host functions on this machine."""
+    from spyre_mlir.program import Program
+    from spyre_mlir.steps import BundleStep
+
+    if options.timeline:
+        raise CompileError("A timeline is of one bundle; name that of a step.", options.folder)
+    program = Program.load(options.folder, options.numerics)
+    for step in program.bundles:
+        step.lx_frac_avail = _lx_fraction(options.lx_backend_fraction)
+    given = _named(program.arguments, _read(options.inputs)) if options.inputs else {}
+    results = program.run({**program.arrays, **given})
+    if options.outputs:
+        names = [value.name for value in program.results]
+        _write(options.outputs, dict(zip(names, results, strict=True)))
+    if options.stats:
+        for step in program.steps:
+            if isinstance(step, BundleStep) and step.last_run is not None:
+                print(f"{step.name}\n{table(step.last_run.statistics)}")
+            else:
+                print(f"{step.name}: on the host")
     return 0
 
 
@@ -113,9 +142,8 @@ def times(found: Timeline) -> str:
     return summary.table(rows)
 
 
-def _named(bundle: Bundle, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
+def _named(arguments: Sequence[HostArray], arrays: dict[str, NDArray]) -> dict[str, NDArray]:
     """Replace ``arr_<k>`` by the name of the k-th input, unless an argument has that very name."""
-    arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
     known = {argument.name for argument in arguments}
     inputs = [argument.name for argument in arguments if argument.kind == "input"]
     named: dict[str, NDArray] = {}
@@ -126,7 +154,7 @@ def _named(bundle: Bundle, arrays: dict[str, NDArray]) -> dict[str, NDArray]:
         elif int(position[1]) < len(inputs):
             name = inputs[int(position[1])]
         else:
-            raise CompileError(f"Array '{key}' has no argument: the bundle has {len(inputs)} inputs.")
+            raise CompileError(f"Array '{key}' has no argument: there are {len(inputs)} inputs.")
         if name in named:
             raise CompileError(f"Input '{name}' is given twice, by name and by position.")
         named[name] = array

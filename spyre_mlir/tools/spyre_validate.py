@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from spyre_mlir.bundle import read_bundle
 from spyre_mlir.bundle.context import statements_in_order
+from spyre_mlir.bundle.folder import is_program
 from spyre_mlir.bundle.model import Execute
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.tools._common import ArgumentParser, tool
@@ -16,19 +18,34 @@ from spyre_mlir.tools._common import ArgumentParser, tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Print what breaks a rule; the exit status is 1 if anything does."""
     parser = ArgumentParser("spyre-validate", __doc__)
-    parser.add_argument("folder", metavar="DIR", help="the bundle folder")
+    parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
     fraction = "part of LX that the backend keeps (default: the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     arguments = parser.parse_args(argv)
-    bundle = read_bundle(arguments.folder)
-    findings = validate(bundle, arguments.lx_backend_fraction)
+    folders = _bundles(Path(arguments.folder))
+    sound = [_validate(folder, arguments.lx_backend_fraction) for folder in folders]
+    return 0 if all(sound) else 1
+
+
+def _bundles(folder: Path) -> list[Path]:
+    """The folder of a bundle itself, or those of the bundles of a program."""
+    if not is_program(folder):
+        return [folder]
+    from spyre_mlir.program_folder import read_program
+
+    built, _ = read_program(folder)
+    return [folder / step.name for step in built.steps if (folder / step.name).is_dir()]
+
+
+def _validate(folder: Path, lx_backend_fraction: float | None) -> bool:
+    bundle = read_bundle(folder)
+    findings = validate(bundle, lx_backend_fraction)
     for finding in findings:
         print(finding)
-    if findings:
-        return 1
-    executes = sum(isinstance(each, Execute) for each in statements_in_order(bundle.statements))
-    print(f"{arguments.folder}: valid ({len(bundle.designs)} designs, {executes} executes)")
-    return 0
+    if not findings:
+        executes = sum(isinstance(each, Execute) for each in statements_in_order(bundle.statements))
+        print(f"{folder}: valid ({len(bundle.designs)} designs, {executes} executes)")
+    return not findings
 
 
 if __name__ == "__main__":

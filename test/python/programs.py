@@ -321,13 +321,16 @@ FLOOR = 1e-3
 def error_bound(
     model: nn.Module, inputs: Sequence[Tensor], floor: float = FLOOR
 ) -> list[tuple[Tensor, float]]:
-    """For each result: its value in float64, and how far from it a 16-bit result may be."""
+    """For each result: its value in float64, and how far from it a 16-bit result may be; integers are exact."""
     with torch.no_grad():
         own = _leaves(model(*inputs))
         with _InDouble():
             exact = _leaves(copy.deepcopy(model).double()(*map(_to_double, inputs)))
     bounds = []
     for mine, reference in zip(own, exact, strict=True):
+        if not mine.is_floating_point():
+            bounds.append((mine.double(), 0.0))
+            continue
         largest = reference.abs().max().item()
         own_error = (mine.double() - reference).abs().max().item()
         bounds.append((reference, max(4 * own_error, floor * largest)))

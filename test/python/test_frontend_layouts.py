@@ -42,7 +42,8 @@ def layouts(program: Imported) -> list[tuple[str, StickLayout]]:
 
 
 def on_the_cpu(program: Imported, *inputs: torch.Tensor):
-    return program.unflatten(CpuReference(program.module)(*program.operands(*inputs)))
+    call = program.bind(*inputs)
+    return call.finish(CpuReference(program.module)(*call.operands()))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])

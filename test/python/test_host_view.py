@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 import torch
 
 import spyre_mlir
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose
 
@@ -42,27 +44,56 @@ def random_step(rng: random.Random, array: np.ndarray):
     return Expand(groups, shape), array.reshape(shape)
 
 
-def test_views_address_what_numpy_views_hold():
-    """300 chains of view operations: the same elements; None only where numpy would have to copy, too."""
-    copies = 0
-    for seed in range(300):
+def shown_by(view: HostView, array: np.ndarray) -> np.ndarray:
+    """What a view holds by its definition: the digits of each position times their strides."""
+    where = np.full(view.shape, view.offset)
+    for at, pieces in enumerate(view.dims):
+        digits = np.unravel_index(np.arange(view.shape[at]), [size for size, _ in pieces])
+        steps = sum(digit * stride for digit, (_, stride) in zip(digits, pieces, strict=True))
+        where += steps.reshape([-1 if dim == at else 1 for dim in range(len(view.shape))])
+    return array.reshape(-1)[where]
+
+
+def test_views_address_what_numpy_shows():
+    """500 chains of view operations: the same elements; None only for a part of what numpy would copy, too."""
+    refused = in_pieces = 0
+    for seed in range(500):
         rng = random.Random(seed)
         array = np.arange(2 * 3 * 4 * 6).reshape(rng.choice([(6, 24), (4, 6, 6), (2, 3, 4, 6)]))
         view, shown = HostView.whole(array.shape), array
-        for _ in range(rng.randint(1, 4)):
+        for _ in range(rng.randint(1, 6)):
             if not shown.ndim:
                 break
             step, after = random_step(rng, shown)
             following = view.after(step)
             if following is None:
-                assert not np.shares_memory(after, shown)
-                copies += 1
+                assert view.in_pieces and isinstance(step, Slice | Expand), seed
+                refused += 1
                 break
             view, shown = following, after
-        steps = [stride * array.itemsize for stride in view.strides]
-        found = np.ndarray(view.shape, array.dtype, array, view.offset * array.itemsize, steps)
-        assert np.array_equal(found, shown), seed
-    assert copies > 10
+            assert not view.in_pieces or not np.shares_memory(shown, array), seed
+        assert np.array_equal(shown_by(view, array), shown), seed
+        in_pieces += view.in_pieces
+    assert refused > 10 and in_pieces > 30
+
+
+def test_pieces_and_sticks():
+    """Patches of 16 x 16 fall on sticks of 64 elements, those of 14 x 14 do not."""
+    for side, falls in ((16, True), (64, True), (14, False)):
+        whole = HostView.whole((3, 4 * side, 4 * side))
+        apart = whole.after(Expand(((0,), (1, 2), (3, 4)), (3, 4, side, 4, side)))
+        assert apart is not None
+        ordered = apart.after(Transpose((1, 3, 0, 2, 4)))
+        assert ordered is not None
+        patches = ordered.after(Collapse(((0,), (1,), (2, 3, 4))))
+        assert patches is not None and patches.in_pieces
+        assert patches.shape == (4, 4, 3 * side * side)
+        assert patches.falls_on(64) is falls
+
+
+def test_pieces_that_make_up_no_shape():
+    with pytest.raises(CompileError, match=r"do not make up the shape \[4, 6\]"):
+        HostView.of_pieces((24,), (4, 6), [(4, 6), (3, 2)], 0)
 
 
 class Cut(torch.nn.Module):

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Small modules without ideas of the compiler, for everybody.
-EVERYBODY = {"errors", "files", "options", "remarks", "version"}
+EVERYBODY = {"errors", "files", "logs", "options", "remarks", "timing", "version"}
 MATHEMATICS = {"layout", "division", "scratchpad", "tiling", "cost"}
 BINDINGS = {"mlir", "diagnostics"}
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
@@ -24,6 +24,8 @@ ALLOWED = {
     "errors": set(),
     "options": set(),
     "files": set(),
+    "logs": set(),
+    "timing": set(),
     "version": set(),
     "remarks": set(),
     "target": set(),
@@ -35,7 +37,9 @@ ALLOWED = {
     "reference": BINDINGS,
     "export": {*IR, "bundle"},
     "plans": {"bundle", "tiling"},
-    "passes": {*IR, "bundle", "reference", "export", "plans", "timeline"},
+    "partition": set(),
+    "passes": {*IR, "bundle", "reference", "export", "plans", "timeline", "partition"},
+    "host": {*BINDINGS, "reference"},
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
     "timeline": {"target", "bundle", "cost", "division"},

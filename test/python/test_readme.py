@@ -34,6 +34,7 @@ class Block:
 PAGES = (
     "README.md",
     "docs/cost.md",
+    "docs/dynamic.md",
     "docs/hints.md",
     "docs/layouts.md",
     "docs/plans.md",

@@ -1,0 +1,185 @@
+"""From a linalg module to the steps of a program: one bundle, or bundles and host functions in turn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.export import export
+from spyre_mlir.host import HostFunction
+from spyre_mlir.host.work import float_operations
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
+from spyre_mlir.remarks import Remarks
+from spyre_mlir.steps import BundleStep, HostStep, Step
+from spyre_mlir.timing import scope
+
+#: The name of a program that is one bundle, where steps are named.
+ONLY = "device_0"
+_PARTITION = "attach-hints,drop-dead-results,canonicalize,cse,outline-host-functions{precision=%s}"
+
+
+#: By the element type of the program.
+_DTYPES = {
+    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool", "i8": "int8",
+    "i16": "int16", "i32": "int32", "i64": "int64",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Value:
+    """An argument of a program: its name, its kind (input, parameter or constant), and the array of the host."""
+
+    name: str
+    kind: str
+    host_shape: tuple[int, ...]
+    host_dtype: str
+
+
+@dataclass
+class Built:
+    """The steps in order. ``arguments`` are what the program is called with, weights included.
+
+    ``returned`` are the names of the values that ``results`` are.
+    """
+
+    steps: Sequence[Step]
+    arguments: list[Value]
+    results: list[Value]
+    returned: list[str]
+    remarks: Remarks = field(default_factory=Remarks)
+    passes: Timing = field(default_factory=Timing)
+    seconds: float = 0.0
+
+
+def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> Built:
+    """Compile ``module`` in place; what the device cannot run goes to the host if there is a ``fallback``.
+
+    Raises ``CompileError``: what the pipeline says where the host cannot help or must not.
+    """
+    begun = time.perf_counter()
+    found = functions(module.operation)
+    arguments, results = (_arguments(found[0]), _results(found[0])) if len(found) == 1 else ([], [])
+    source = module.operation.clone() if fallback else None
+    remarks, timing = Remarks(), Timing()
+    try:
+        step = _bundle(ONLY, module, pipeline, remarks, timing)
+    except CompileError as error:
+        made = _partitioned(source, pipeline, error) if source is not None else None
+        if made is None:
+            raise
+        steps, returned, remarks, timing = made
+    else:
+        step.inputs = tuple(value.name for value in arguments)
+        step.outputs = tuple(value.name for value in results)
+        steps, returned = [step], list(step.outputs)
+    return Built(steps, arguments, results, returned, remarks, timing, time.perf_counter() - begun)
+
+
+def _bundle(
+    name: str, module: ir.Module, pipeline: SpyrePipeline, remarks: Remarks, timing: Timing
+) -> BundleStep:
+    """One bundle from a module, whose inputs and outputs are yet to be named."""
+    work = sum(float_operations(func) for func in functions(module.operation))
+    own = Remarks()
+    known = len(timing)
+    run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=own)
+    bundle, arrays = export(module)
+    remarks.extend(own)
+    passes = list(timing)[known:]
+    return BundleStep(name, (), (), module, bundle, arrays, list(own), passes, pipeline.lx_frac_avail, work)
+
+
+def _partitioned(
+    source: ir.OpView, pipeline: SpyrePipeline, error: CompileError
+) -> tuple[list[Step], list[str], Remarks, Timing] | None:
+    """The program in several steps; None if the device could run all of it alone, or the host cannot help."""
+    if pipeline.use_plan is not None or pipeline.save_plan is not None:
+        return None
+    whole = source.operation
+    remarks, timing = Remarks(), Timing()
+    try:
+        run_pipeline(whole, _PARTITION % pipeline.precision, remarks=remarks, timing=timing)
+    except CompileError:
+        raise error from error.__cause__
+    found = {_name(func): func for func in functions(whole)}
+    main = found.pop("main", None)
+    if main is None or not found:
+        return None
+    wiring = _Wiring(main)
+    steps: list[Step] = []
+    for name, inputs, outputs in wiring.calls:
+        with timing.collecting(), scope(name, "stages"):
+            step = _step(name, found[name], pipeline, remarks, timing, error)
+        step.inputs, step.outputs = inputs, outputs
+        steps.append(step)
+    return steps, wiring.results, remarks, timing
+
+
+def _step(name: str, func: ir.Operation, pipeline: SpyrePipeline, remarks: Remarks, timing: Timing) -> Step:
+    module = _alone(func)
+    if name.startswith("device"):
+        return _bundle(name, module, pipeline, remarks, timing)
+    function = HostFunction(module)
+    return HostStep(name, (), (), function, function.operations, float_operations(func))
+
+
+def _alone(func: ir.Operation) -> ir.Module:
+    """A module with a copy of one function, as @main."""
+    with func.context, func.location:
+        made = ir.Module.create()
+        copy = func.clone(ir.InsertionPoint(made.body)).operation
+        copy.attributes["sym_name"] = ir.StringAttr.get("main")
+    return made
+
+
+class _Wiring:
+    """The calls of @main in order: (callee, names of its operands, names of its results)."""
+
+    def __init__(self, main: ir.Operation) -> None:
+        block = main.regions[0].blocks[0]
+        names = dict(zip(block.arguments, (value.name for value in _arguments(main)), strict=True))
+        self.calls: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
+        self.results: list[str] = []
+        for op in (each.operation for each in block.operations):
+            operands = tuple(names[value] for value in op.operands)
+            if op.name == "func.call":
+                callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+                made = tuple(f"{callee}.{number}" for number in range(len(op.results)))
+                names.update(zip(op.results, made, strict=True))
+                self.calls.append((callee, operands, made))
+            elif op.name == "func.return":
+                self.results = list(operands)
+            else:
+                names[op.results[0]] = operands[0]
+
+
+def _arguments(func: ir.Operation) -> list[Value]:
+    given = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else []
+    values = []
+    for number, value in enumerate(func.regions[0].blocks[0].arguments):
+        attrs = ir.DictAttr(given[number]) if given else ir.DictAttr.get({}, func.context)
+        name = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{number}"
+        kind = ir.StringAttr(attrs["spyre.kind"]).value if "spyre.kind" in attrs else "input"
+        values.append(_value(name, kind, value.type))
+    return values
+
+
+def _results(func: ir.Operation) -> list[Value]:
+    types = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
+    return [_value(f"result{number}", "result", type_) for number, type_ in enumerate(types)]
+
+
+def _value(name: str, kind: str, type_: ir.Type) -> Value:
+    """What is no tensor has no shape here; the pipeline says that it is no program."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return Value(name, kind, (), str(type_))
+    element = str(ir.RankedTensorType(type_).element_type)
+    return Value(name, kind, tuple(ir.RankedTensorType(type_).shape), _DTYPES.get(element, element))
+
+
+def _name(func: ir.Operation) -> str:
+    return ir.StringAttr(func.attributes["sym_name"]).value

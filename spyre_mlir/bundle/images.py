@@ -1,0 +1,139 @@
+"""Device images: weights as the bytes that device memory holds of them, laid out once instead of before every run.
+
+    device_weights.npy     the images one after the other, as uint8
+    device_weights.json    the numerics that they are made for; of each image, in order, the argument and a checksum
+
+An image is that of an argument of ``manifest.json``: of a weight that is given in two layouts there are two. Files are
+written image by image, and read as a memory map.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.json_fields import Field, load, require_same
+from spyre_mlir.bundle.manifest_json import argument_to_json
+from spyre_mlir.bundle.model import Argument
+from spyre_mlir.bundle.transfer import lay_out
+from spyre_mlir.errors import CompileError
+from spyre_mlir.target.formats import IEEE, MODES, Numerics
+
+DATA, INDEX = "device_weights.npy", "device_weights.json"
+
+
+@dataclass(frozen=True)
+class Images:
+    """The bytes of arguments by their names, made for a kind of numerics."""
+
+    numerics: str = IEEE
+    by_name: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+
+    def find(self, argument: Argument, numerics: str) -> NDArray[np.uint8] | None:
+        """The image of an argument, if there is one; that of other numerics is a CompileError."""
+        image = self.by_name.get(argument.name)
+        if image is not None and numerics != self.numerics:
+            raise CompileError(
+                f"The weights are laid out for the numerics '{self.numerics}', so they cannot run with '{numerics}'."
+            )
+        return image
+
+
+def laid_out(arguments: Sequence[Argument], arrays: Mapping[str, NDArray], numerics: str = IEEE) -> Images:
+    """The images of all arguments whose arrays are given."""
+    made = {argument.name: image for argument, image in _images(arguments, arrays, numerics)}
+    return Images(numerics, made)
+
+
+def has_image(argument: Argument, arrays: Mapping[str, NDArray]) -> bool:
+    """Whether an argument is laid out ahead of time if so many arrays are known by then."""
+    return argument.kind != "result" and argument.array_name in arrays
+
+
+def _images(
+    arguments: Sequence[Argument], arrays: Mapping[str, NDArray], numerics: str
+) -> Iterator[tuple[Argument, NDArray[np.uint8]]]:
+    for argument in arguments:
+        if has_image(argument, arrays):
+            image = np.empty(argument.bytes, np.uint8)
+            try:
+                lay_out(argument, arrays[argument.array_name], Numerics(numerics), image)
+            except ValueError as error:
+                raise CompileError(f"The weight '{argument.name}' cannot be laid out: {error}") from None
+            yield argument, image
+
+
+def write_images(
+    folder: Path, arguments: Sequence[Argument], arrays: Mapping[str, NDArray], numerics: str = IEEE
+) -> None:
+    """Write the images of all arguments whose arrays are given; no more than one is in memory at a time."""
+    total = sum(argument.bytes for argument in arguments if has_image(argument, arrays))
+    entries = []
+    with (folder / DATA).open("wb") as stream:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (total,)}
+        np.lib.format.write_array_header_1_0(stream, header)
+        for argument, image in _images(arguments, arrays, numerics):
+            stream.write(image.data)
+            entries.append({"crc32": zlib.crc32(image.data), "argument": argument_to_json(argument)})
+    text = json.dumps({"numerics": numerics, "images": entries}, indent=1, allow_nan=False)
+    (folder / INDEX).write_text(text + "\n", encoding="utf-8")
+
+
+def read_images(folder: str | Path, arguments: Sequence[Argument]) -> Images:
+    """The images in the folder of a bundle with these arguments; none if there is no such file.
+
+    What is damaged, or laid out in another way than the bundle wants it now, is a CompileError.
+    """
+    folder = Path(folder)
+    if not (folder / INDEX).exists() and not (folder / DATA).exists():
+        return Images()
+    index, data = load(folder / INDEX), _mapped(folder / DATA)
+    numerics = index["numerics"].text()
+    if numerics not in MODES:
+        index["numerics"].fail(f"must be one of {', '.join(MODES)}")
+    wanted = {argument.name: argument for argument in arguments}
+    images: dict[str, NDArray[np.uint8]] = {}
+    end = 0
+    for entry in index["images"].items():
+        argument = _argument(entry, wanted)
+        if argument.name in images:
+            entry["argument"]["name"].fail("is there twice")
+        image = data[end : end + argument.bytes]
+        end += argument.bytes
+        if zlib.crc32(image) != entry["crc32"].integer():
+            message = f"The image of '{argument.name}' is damaged: its bytes are not those that were written."
+            raise CompileError(message, str(folder / DATA))
+        images[argument.name] = image
+    if end != data.size:
+        raise CompileError(
+            f"The file holds {data.size} bytes, but its images have {end}.", str(folder / DATA)
+        )
+    return Images(numerics, images)
+
+
+def _argument(entry: Field, wanted: Mapping[str, Argument]) -> Argument:
+    """The argument of the bundle that an image is of, which must be laid out as it was then."""
+    name = entry["argument"]["name"]
+    argument = wanted.get(name.text())
+    if argument is None:
+        name.fail("must be an argument of the bundle")
+    require_same(entry["argument"], argument_to_json(argument))
+    return argument
+
+
+def _mapped(path: Path) -> NDArray[np.uint8]:
+    try:
+        data = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise CompileError("The file is missing from the bundle.", str(path)) from None
+    except (OSError, ValueError, EOFError) as error:
+        raise CompileError(f"The file is not a numpy array: {error}.", str(path)) from None
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:
+        raise CompileError("The file does not hold bytes.", str(path))
+    return data

@@ -1,0 +1,190 @@
+"""Programs for many sizes: ``spyre_mlir.compile(model, inputs, dynamic={"S": (64, 4096)})``.
+
+A bundle has symbolic addresses, but the sizes of its designs are numbers. So a dynamic dim has a program per
+multiple of its granularity, compiled when a call first needs it. A call of another size is padded to the next multiple
+where that is proven to change no number (``frontend/prefixes.py``), and is an error elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spyre_mlir.bundle.folder import SIZES, replacing, write_json
+from spyre_mlir.dialects import context as new_context
+from spyre_mlir.errors import CompileError
+
+if TYPE_CHECKING:
+    from spyre_mlir.frontend.importer import Imported
+    from spyre_mlir.program import Program
+
+__all__ = ["DynamicDim", "DynamicProgram"]
+
+
+@dataclass(frozen=True)
+class DynamicDim:
+    """A dim of ``granularity``, ``2 * granularity``, .. up to ``max_value`` positions."""
+
+    name: str
+    granularity: int
+    max_value: int
+
+    @classmethod
+    def of(cls, name: str, given: Any) -> DynamicDim:
+        """From the pair ``(granularity, max_value)`` that a user gives."""
+        numbers = list(given) if isinstance(given, tuple | list) else []
+        if len(numbers) != 2 or not all(type(number) is int and number > 0 for number in numbers):
+            raise CompileError(
+                f"The dynamic dim '{name}' takes two positive numbers, granularity and largest size, not {given!r}."
+            )
+        granularity, max_value = numbers
+        if max_value % granularity:
+            raise CompileError(
+                f"The largest size {max_value} of dim '{name}' is not a multiple of its granularity {granularity}."
+            )
+        return cls(name, granularity, max_value)
+
+    def bucket(self, size: int) -> int:
+        """The next multiple of the granularity."""
+        if not 0 < size <= self.max_value:
+            raise CompileError(f"Dim '{self.name}' has size {size}, but at most {self.max_value}.")
+        return -(-size // self.granularity) * self.granularity
+
+    @property
+    def sizes(self) -> range:
+        """All sizes that a program is compiled for."""
+        return range(self.granularity, self.max_value + 1, self.granularity)
+
+
+#: The size of each dynamic dim, in the order in which they were given.
+Sizes = tuple[int, ...]
+
+
+class DynamicProgram:
+    """A model compiled for some sizes of its dynamic dims: call it like the model.
+
+    ``dims`` are the dynamic dims by name, ``programs`` what is compiled, by sizes; ``last`` is the program of the last
+    call. ``compile(model, inputs)`` makes a program.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        example_inputs: Sequence[Any] | Mapping[str, Any],
+        dynamic: Mapping[str, tuple[int, int]],
+        compile: Callable[[Any, Any], Program],
+    ) -> None:
+        from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
+
+        if not dynamic:
+            raise CompileError("The option 'dynamic' names at least one dim.")
+        self.dims = {name: DynamicDim.of(name, given) for name, given in dynamic.items()}
+        self.programs: dict[Sizes, Program] = {}
+        self.last: Program | None = None
+        self._model = model
+        self._compile = compile
+        self._inputs = DynamicInputs(model, example_inputs, list(dynamic))
+        self._beginnings: dict[Sizes, Imported] = {}
+        self._fitting(self._inputs.example_sizes)
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Runs the program for the sizes of these inputs, which is compiled if it is not yet."""
+        sizes = self._inputs.sizes(inputs, named)
+        program, wanted = self._fitting(sizes)
+        self.last = program
+        if wanted == sizes:
+            return program(*inputs, **named)
+        smaller = self._beginnings[self._key(sizes)]
+        return program.call(*self._inputs.padded(smaller, inputs, named, wanted))
+
+    @property
+    def sizes(self) -> list[dict[str, int]]:
+        """The sizes of what is compiled, in the order in which that happened."""
+        return [dict(zip(self.dims, each, strict=True)) for each in self.programs]
+
+    def program(self, **sizes: int) -> Program:
+        """The program for these sizes, each a multiple of the granularity of its dim."""
+        if sorted(sizes) != sorted(self.dims):
+            raise CompileError(f"A program needs a size of each dynamic dim: {', '.join(self.dims)}.")
+        key = self._key(sizes)
+        for dim, size in zip(self.dims.values(), key, strict=True):
+            if dim.bucket(size) != size:
+                raise CompileError(
+                    f"The size {size} of dim '{dim.name}' is not a multiple of its granularity {dim.granularity}."
+                )
+        if key not in self.programs:
+            with self._inputs.at(sizes) as example:
+                self.programs[key] = self._compile(self._model, example)
+        return self.programs[key]
+
+    def compile_all(self) -> None:
+        """Compiles what is missing, for every combination of sizes."""
+        for sizes in product(*(dim.sizes for dim in self.dims.values())):
+            self.program(**dict(zip(self.dims, sizes, strict=True)))
+
+    def summary(self) -> str:
+        """The page of each program that is compiled, under its sizes."""
+        pages = zip(self.sizes, self.programs.values(), strict=True)
+        return "\n\n".join(f"{_shown(sizes)}\n{program.summary()}" for sizes, program in pages)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes a folder per program that is compiled, and ``sizes.json``, which says for which sizes each is."""
+        names = {key: "-".join(map(str, key)) for key in self.programs}
+        with replacing(folder) as fresh:
+            for key, program in self.programs.items():
+                program.save(fresh / names[key])
+            write_json(fresh / SIZES, self._index(names))
+
+    def _index(self, names: Mapping[Sizes, str]) -> dict[str, Any]:
+        return {
+            "dims": [
+                {"name": dim.name, "granularity": dim.granularity, "max_value": dim.max_value}
+                for dim in self.dims.values()
+            ],
+            "programs": [
+                {"sizes": dict(zip(self.dims, key, strict=True)), "folder": name}
+                for key, name in names.items()
+            ],
+        }
+
+    def _fitting(self, sizes: Mapping[str, int]) -> tuple[Program, dict[str, int]]:
+        """The program that runs inputs of these sizes, and its own sizes."""
+        wanted = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
+        if wanted != sizes:
+            self._prove(sizes, wanted)
+        return self.program(**wanted), wanted
+
+    def _prove(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> None:
+        """That the program of the sizes wanted is right for these, too."""
+        from spyre_mlir.frontend import import_torch
+        from spyre_mlir.frontend.prefixes import NotABeginning, check_beginning
+
+        key = self._key(sizes)
+        if key in self._beginnings:
+            return
+        context, imported = new_context(), []
+        for each in (sizes, wanted):
+            with self._inputs.at(each) as example:
+                imported.append(import_torch(self._model, example, context=context))
+        try:
+            check_beginning(*imported)
+        except NotABeginning as error:
+            raise CompileError(self._unpadded(sizes, wanted, error.reason), error.location) from None
+        self._beginnings[key] = imported[0]
+
+    def _key(self, sizes: Mapping[str, int]) -> Sizes:
+        return tuple(sizes[name] for name in self.dims)
+
+    def _unpadded(self, sizes: Mapping[str, int], wanted: Mapping[str, int], reason: str) -> str:
+        dim = next(dim for name, dim in self.dims.items() if sizes[name] != wanted[name])
+        return (
+            f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
+            f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."
+        )
+
+
+def _shown(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())

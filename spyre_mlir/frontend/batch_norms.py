@@ -1,0 +1,131 @@
+"""Batch norms folded into the convolutions before them.
+
+A batch norm in evaluation is a scale and a shift per channel, made of parameters alone:
+
+    (conv(x, w) + b - mean) * scale + shift  =  conv(x, w * scale) + (b - mean) * scale + shift
+
+So is every chain of sums and products of a convolution with numbers per channel. The products of parameters are
+computed in f32 when the model is imported and rounded once. Parameters that each call gives stay as they are.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from spyre_mlir.frontend.signature import Argument
+
+aten = torch.ops.aten
+_STEPS: dict[Any, Callable] = {
+    aten.add.Tensor: operator.add, aten.sub.Tensor: operator.sub,
+    aten.mul.Tensor: operator.mul, aten.div.Tensor: operator.truediv,
+}  # fmt: skip
+
+
+def fold_batch_norms(graph: Graph, arguments: dict[Node, Argument]) -> None:
+    """Fold in place; what is new are arguments ``<weight>.folded`` and ``<weight>.folded_bias``."""
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target is aten.convolution.default and not node.args[6]:
+            _Folding(graph, arguments, node).run()
+
+
+class _Folding:
+    """One convolution and the chain after it."""
+
+    def __init__(self, graph: Graph, arguments: dict[Node, Argument], convolution: Node) -> None:
+        self.graph = graph
+        self.arguments = arguments
+        self.convolution = convolution
+        self.channels = convolution.meta["val"].shape[1]
+        self.values: dict[Node, Any] = {}
+
+    def run(self) -> None:
+        _, weight, bias, *rest = self.convolution.args
+        if not isinstance(weight, Node) or weight not in self.arguments or not self._is_known(weight):
+            return
+        if isinstance(bias, Node) and not self._is_known(bias):
+            return
+        last = self.convolution
+        scale = shift = None
+        with unset_fake_temporarily(), torch.no_grad():
+            for node, operand in self._chain():
+                if scale is None:
+                    scale = torch.ones(self.channels)
+                    shift = self._number(bias) if isinstance(bias, Node) else torch.zeros(self.channels)
+                step = _STEPS[node.target]
+                shift = step(shift, operand)
+                scale = step(scale, operand) if step in (operator.mul, operator.truediv) else scale
+                last = node
+            if scale is None or shift is None:
+                return
+            self._replace(last, weight, scale, shift)
+
+    def _chain(self) -> Iterator[tuple[Node, Tensor]]:
+        """The steps that nobody but the next one reads, each with its number per channel."""
+        node = self.convolution
+        while len(node.users) == 1:
+            (user,) = node.users
+            if user.target not in _STEPS or user.kwargs or user.meta["val"].dtype != node.meta["val"].dtype:
+                return
+            left, right = user.args
+            if right is node and user.target in (aten.add.Tensor, aten.mul.Tensor):
+                left, right = right, left
+            if left is not node or not isinstance(right, Node) or not self._is_per_channel(right):
+                return
+            yield user, self._number(right)
+            node = user
+
+    def _is_per_channel(self, node: Node) -> bool:
+        """Whether it is known, with one number for each channel of the result of the convolution."""
+        rank, shape = self.convolution.meta["val"].ndim, node.meta["val"].shape
+        padded = (1,) * (rank - len(shape)) + tuple(shape)
+        return padded == (1, self.channels, *(1,) * (rank - 2)) and self._is_known(node)
+
+    def _is_known(self, node: Node) -> bool:
+        """Whether no call changes it; its value is then in ``values``."""
+        if node in self.values:
+            return True
+        if node.op == "placeholder":
+            argument = self.arguments.get(node)
+            data = argument.tensor if argument is not None and argument.kind != "input" else None
+            if argument is None or argument.leaf is not None or data is None or data.device.type == "meta":
+                return False
+            self.values[node] = data
+            return True
+        if not isinstance(node.target, torch._ops.OpOverload) or not all(map(self._is_known, node.all_input_nodes)):
+            return False
+        with unset_fake_temporarily(), torch.no_grad():
+            args, kwargs = map_arg((node.args, node.kwargs), lambda source: self.values[source])
+            self.values[node] = node.target(*args, **kwargs)
+        return True
+
+    def _number(self, node: Node) -> Tensor:
+        return self.values[node].float().reshape(self.channels)
+
+    def _replace(self, last: Node, weight: Node, scale: Tensor, shift: Tensor) -> None:
+        value, name = self.values[weight], self.arguments[weight].name
+        folded = value.float() * scale.reshape(-1, *(1,) * (value.ndim - 1))
+        source, _, _, *rest = self.convolution.args
+        new = [
+            self._argument(f"{name}.folded", folded.to(value.dtype)),
+            self._argument(f"{name}.folded_bias", shift.to(value.dtype)),
+        ]
+        self.convolution.args = (source, *new, *rest)
+        last.replace_all_uses_with(self.convolution)
+
+    def _argument(self, name: str, data: Tensor) -> Node:
+        """A new parameter of the program, after those that it has."""
+        last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
+        with self.graph.inserting_after(last):
+            placeholder = self.graph.placeholder(name.replace(".", "_"))
+        mode = self.convolution.meta["val"].fake_mode
+        placeholder.meta["val"] = mode.from_tensor(data, static_shapes=True)
+        self.arguments[placeholder] = Argument(name, "parameter", data)
+        return placeholder

@@ -1,0 +1,143 @@
+"""Inputs with dims of many sizes: where these dims are, how large they are in a call, the same inputs at another size.
+
+The names of the example inputs (``name_tensor_dims``) say where a dynamic dim is. A dim of a tensor may be made of a
+dynamic dim and others inside of it, as the rows of a flattened matrix.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.device_tensor import DeviceTensor
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.exported import Inputs, as_call
+from spyre_mlir.frontend.hints import dim_sizes, dims_of_size, name_tensor_dims, names_of
+from spyre_mlir.frontend.importer import Imported
+from spyre_mlir.frontend.prefixes import beginning
+from spyre_mlir.frontend.signature import INPUT, leaves_of
+from spyre_mlir.tiling import NamedDim
+from spyre_mlir.tiling.names import split, whole
+
+
+class _Place(NamedTuple):
+    """Dim ``dim`` of the input ``leaf``, of which each position of ``name`` takes ``inner`` elements."""
+
+    leaf: int
+    dim: int
+    name: str
+    inner: int
+
+    def positions(self, shape: Sequence[int], sizes: Mapping[str, int]) -> list[int]:
+        """Where each element comes from, along the dim, to be of another size: copies of the last position pad it."""
+        have, want = shape[self.dim], sizes[self.name] * self.inner
+        return [at if at < have else have - self.inner + (at - have) % self.inner for at in range(want)]
+
+
+class DynamicInputs:
+    """The inputs of a model that has the dynamic dims ``names``, by the example of one call."""
+
+    def __init__(self, model: Any, example_inputs: Inputs, names: Sequence[str]) -> None:
+        if isinstance(model, ExportedProgram):
+            raise CompileError(
+                "A program that torch.export has made has one size of each dim; give the model itself."
+            )
+        self._leaves, self._tree = pytree.tree_flatten(as_call(example_inputs))
+        self._places = [place for leaf in range(len(self._leaves)) for place in self._places_of(leaf, names)]
+        found = {place.name for place in self._places}
+        for name in names:
+            if name not in found:
+                raise CompileError(
+                    f"No example input has the dynamic dim '{name}' with more than one element; "
+                    "declare_tensor_dim and name_tensor_dims say which dims the inputs have."
+                )
+
+    def _places_of(self, leaf: int, dynamic: Sequence[str]) -> Iterator[_Place]:
+        tensor, given = self._leaves[leaf], names_of(self._leaves[leaf])
+        if not set(given) & set(dynamic):
+            return
+        if isinstance(tensor, DeviceTensor):
+            raise CompileError(
+                f"Input {leaf} has a dynamic dim, so it cannot be on the device already; choose with layouts."
+            )
+        sizes = dim_sizes()
+        for dim, parts in enumerate(
+            split(whole(NamedDim(name, sizes[name]) for name in given), tensor.shape)
+        ):
+            mentioned = {name for part in parts for name in part.mentioned} & set(dynamic)
+            if not mentioned:
+                continue
+            name, *inner = (part.name for part in parts)
+            if name is None or name not in dynamic or None in inner or set(inner) & set(dynamic):
+                raise CompileError(
+                    f"Dim {dim} of input {leaf} is not made of the dynamic dim '{min(mentioned)}' "
+                    "and whole dims inside of it."
+                )
+            yield _Place(leaf, dim, name, tensor.shape[dim] // sizes[name])
+
+    def sizes(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, int]:
+        """How large the dynamic dims are in a call."""
+        return self._sizes(leaves_of(self._tree, inputs, named))
+
+    @property
+    def example_sizes(self) -> dict[str, int]:
+        """How large the dynamic dims are in the example."""
+        return self._sizes(self._leaves)
+
+    def _sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
+        sizes: dict[str, int] = {}
+        for leaf, dim, name, inner in self._places:
+            shape = tuple(getattr(leaves[leaf], "shape", ()))
+            if dim >= len(shape) or shape[dim] % inner or not shape[dim]:
+                raise CompileError(
+                    f"Dim {dim} of input {leaf} of shape {list(shape)} "
+                    f"does not have {inner} elements for each position of '{name}'."
+                )
+            size = shape[dim] // inner
+            if sizes.setdefault(name, size) != size:
+                raise CompileError(
+                    f"Dim '{name}' has size {size} in input {leaf} and {sizes[name]} in another one."
+                )
+        return sizes
+
+    @contextlib.contextmanager
+    def at(self, sizes: Mapping[str, int]) -> Iterator[Inputs]:
+        """The example inputs at other sizes; inside, the declared dims have these sizes."""
+        with dims_of_size(sizes):
+            leaves = list(self._leaves)
+            for place in self._places:
+                along = torch.tensor(place.positions(leaves[place.leaf].shape, sizes))
+                leaves[place.leaf] = leaves[place.leaf].detach().index_select(place.dim, along)
+            for leaf in {place.leaf for place in self._places}:
+                name_tensor_dims(leaves[leaf], names_of(self._leaves[leaf]))
+            args, kwargs = pytree.tree_unflatten(leaves, self._tree)
+            yield kwargs or args
+
+    def padded(
+        self, smaller: Imported, inputs: Sequence[Any], named: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> tuple[dict[str, Any], Callable[[list[np.ndarray]], Any]]:
+        """A call of the program for larger ``sizes`` in place of the ``smaller`` one: its operands, by name.
+
+        Also what makes of its results what the model returns.
+        """
+        call = smaller.bind(*inputs, **named)
+        operands = {}
+        for argument, array in zip(smaller.arguments, call.operands(), strict=True):
+            for place in self._places:
+                if place.leaf == argument.leaf:
+                    array = array.take(place.positions(array.shape, sizes), place.dim)
+            operands[argument.name] = array
+        given = {each.name: operands[each.name] for each in smaller.arguments if each.kind == INPUT}
+        shapes = [result.shape for result in smaller.signature.results]
+
+        def finish(arrays: list[np.ndarray]) -> Any:
+            cut = [array[beginning(shape)] for array, shape in zip(arrays, shapes, strict=True)]
+            return call.finish(cut)
+
+        return given, finish

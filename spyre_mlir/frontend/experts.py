@@ -1,0 +1,79 @@
+"""The experts of transformers' models as dense products: every expert takes every token.
+
+transformers sorts tokens by expert, so that the sizes of its matmuls depend on data, or it gathers the weights
+that a token wants. Here a gate that is 0 does what not being sent there does: nothing is sorted or gathered,
+all floating-point work is matmuls of sizes that are known, and it is as large as that of a batch in which
+every expert is wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+#: Where transformers keeps its registry of implementations; a model that has one has loaded it.
+_HOME = "transformers.integrations.moe"
+
+
+def dense_experts() -> contextlib.AbstractContextManager:
+    """While it is entered, models of transformers compute their experts by ``_dense``, whatever they chose."""
+    home = sys.modules.get(_HOME)
+    if home is None:
+        return contextlib.nullcontext()
+    return mock.patch.object(home.ExpertsInterface, "get_interface", _always_dense)
+
+
+def _always_dense(registry: Any, name: str, default: Callable) -> Callable:
+    return _dense
+
+
+def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    """sum_e gate[t, e] * down_e(activation(up_e(tokens))), with the gates of [tokens, top_k] choices.
+
+    ``experts`` is a module as ``use_experts_implementation`` of transformers describes it. A choice of an
+    expert that is not here (another process has it) has no gate.
+    """
+    gates = _gates(chosen, weights.to(tokens.dtype), experts.num_experts)
+    inner = _up(experts, tokens)
+    inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
+    if experts.has_post_expert_norm:
+        return (experts.post_expert_norm(_down(experts, inner)) * gates).sum(1)
+    return _gated_down(experts, inner, gates)
+
+
+def _gates(chosen: Tensor, weights: Tensor, experts: int) -> Tensor:
+    """What each token takes of each expert, [tokens, experts, 1]; 0 of those that it did not choose."""
+    every = torch.arange(experts, device=chosen.device)
+    return torch.where(chosen[:, :, None] == every, weights[:, :, None], 0.0).sum(1)[:, :, None]
+
+
+def _up(experts: Any, tokens: Tensor) -> Tensor:
+    """The first product of all experts in one matmul: [tokens, experts, width]."""
+    name = "gate_up_proj" if experts.has_gate else "up_proj"
+    matrix = getattr(experts, name)
+    matrix = matrix if experts.is_transposed else matrix.transpose(1, 2)
+    product = tokens @ matrix.transpose(0, 1).flatten(1)
+    product = product.unflatten(1, (experts.num_experts, -1))
+    return product + getattr(experts, f"{name}_bias") if experts.has_bias else product
+
+
+def _down_matrix(experts: Any) -> Tensor:
+    return experts.down_proj if experts.is_transposed else experts.down_proj.transpose(1, 2)
+
+
+def _down(experts: Any, inner: Tensor) -> Tensor:
+    """The second product of each expert: [tokens, experts, hidden]."""
+    product = torch.bmm(inner.transpose(0, 1), _down_matrix(experts)).transpose(0, 1)
+    return product + experts.down_proj_bias if experts.has_bias else product
+
+
+def _gated_down(experts: Any, inner: Tensor, gates: Tensor) -> Tensor:
+    """The second products, weighted and summed over the experts, as one matmul: [tokens, hidden]."""
+    product = (inner * gates).flatten(1) @ _down_matrix(experts).flatten(0, 1)
+    return product + gates.squeeze(2) @ experts.down_proj_bias if experts.has_bias else product

@@ -1,0 +1,119 @@
+"""PyTorch operations that only move data, as slices and concatenations; ``FORMS`` is their part of the table.
+
+A slice is a view on the device and a concatenation one copy per part, so what needs many parts is kept as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+#: The most parts that one tensor is put together from.
+_MOST_PARTS = 16
+
+
+def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """The last ``shift`` positions of each dim first."""
+    if not dims:
+        return roll(x.flatten(), shifts, [0]).reshape(x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        kept = x.shape[dim] - shift % max(x.shape[dim], 1)
+        x = torch.cat((x.narrow(dim, kept, x.shape[dim] - kept), x.narrow(dim, 0, kept)), dim)
+    return x
+
+
+def _reversed(x: Tensor, dim: int) -> Tensor:
+    return torch.cat([x.narrow(dim, at, 1) for at in reversed(range(x.shape[dim]))], dim)
+
+
+def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Each dim from its end."""
+    if any(x.shape[dim] > _MOST_PARTS for dim in dims):
+        return NotImplemented
+    for dim in dims:
+        x = x if x.shape[dim] == 1 else _reversed(x, dim)
+    return x
+
+
+def pad_with_constant(x: Tensor, amounts: Sequence[int], value: float = 0) -> Tensor:
+    """A negative amount cuts off; what is left has amounts that are not."""
+    if min(amounts) >= 0:
+        return NotImplemented
+    for at, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        dim = x.ndim - 1 - at
+        x = x.narrow(dim, max(-low, 0), x.shape[dim] + min(low, 0) + min(high, 0))
+    return aten.constant_pad_nd(x, [max(amount, 0) for amount in amounts], value)
+
+
+def reflection_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
+    """Around each border what is beside it, mirrored, without the border itself."""
+    if max(amounts) > _MOST_PARTS // 2 or min(amounts) < 0:
+        return NotImplemented
+    for at, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        dim = x.ndim - 1 - at
+        before, after = x.narrow(dim, 1, low), x.narrow(dim, x.shape[dim] - 1 - high, high)
+        x = _between(before, x, after, dim, reverse=True)
+    return x
+
+
+def replication_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
+    """Around each border, the border."""
+    if min(amounts) < 0:
+        return NotImplemented
+    for at, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        dim = x.ndim - 1 - at
+        before, after = (
+            x.narrow(dim, start, 1).expand([size if each == dim else -1 for each in range(x.ndim)])
+            for start, size in ((0, low), (x.shape[dim] - 1, high))
+        )
+        x = _between(before, x, after, dim)
+    return x
+
+
+def _between(before: Tensor, x: Tensor, after: Tensor, dim: int, reverse: bool = False) -> Tensor:
+    edges = [_reversed(edge, dim) if reverse and edge.shape[dim] else edge for edge in (before, after)]
+    return torch.cat([part for part in (edges[0], x, edges[1]) if part.shape[dim]], dim)
+
+
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """Windows along a dim; the places in a window are the last dim."""
+    if x.ndim == 0 or min(size, (x.shape[dim] - size) // step + 1) > _MOST_PARTS:
+        return NotImplemented
+    dim, count = dim % x.ndim, (x.shape[dim] - size) // step + 1
+    if count <= size:
+        windows = [x.narrow(dim, at * step, size).movedim(dim, -1) for at in range(count)]
+        return torch.stack(windows, dim)
+    last = (count - 1) * step + 1
+    return torch.stack([aten.slice(x, dim, at, at + last, step) for at in range(size)], -1)
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The sum over a dim of what is 0 off the diagonal."""
+    if not x.is_floating_point():
+        return NotImplemented
+    x = x.movedim((dim1, dim2), (-2, -1))
+    rows, columns = x.shape[-2:]
+    size = min(rows + min(offset, 0), columns - max(offset, 0))
+    if size <= 0:
+        return NotImplemented
+    square = x.narrow(-2, max(-offset, 0), size).narrow(-1, max(offset, 0), size)
+    position = torch.arange(size, device=x.device)
+    on_it = position[:, None] == position[None, :]
+    return torch.sum(torch.where(on_it, square, 0.0), [-2])
+
+
+FORMS = {
+    aten.roll.default: roll,
+    aten.flip.default: flip,
+    aten.constant_pad_nd.default: pad_with_constant,
+    aten.reflection_pad1d.default: reflection_pad,
+    aten.reflection_pad2d.default: reflection_pad,
+    aten.replication_pad1d.default: replication_pad,
+    aten.replication_pad2d.default: replication_pad,
+    aten.unfold.default: unfold,
+    aten.diagonal.default: diagonal,
+}

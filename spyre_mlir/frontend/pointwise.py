@@ -1,0 +1,139 @@
+"""Pointwise PyTorch operations by those of the device; ``FORMS`` is their part of the decomposition table.
+
+Where a function gives ``NotImplemented``, the operation is kept as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+NARROW = (torch.float16, torch.bfloat16)
+_COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
+
+
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x)."""
+    return x * torch.sigmoid(x)
+
+
+def _log_of_one_plus_exp(x: Tensor) -> Tensor:
+    """log(1 + exp(-|x|)), which cannot overflow."""
+    return torch.log(1 + torch.exp(-torch.abs(x)))
+
+
+def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """max(x, 0) + log(1 + exp(-|x|)); the threshold only saves PyTorch from an overflow."""
+    if x.dtype not in NARROW:
+        return NotImplemented
+    scaled = x if beta == 1 else x * beta
+    result = torch.clamp(scaled, min=0) + _log_of_one_plus_exp(scaled)
+    return result if beta == 1 else result / beta
+
+
+def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
+    """min(x, 0) - log(1 + exp(-|x|)); the second result is for the backward of PyTorch's own form."""
+    if x.dtype not in NARROW:
+        return NotImplemented
+    return torch.clamp(x, max=0) - _log_of_one_plus_exp(x), x.new_empty((0,))
+
+
+def mish(x: Tensor) -> Tensor:
+    """x * tanh(softplus(x))."""
+    return x * torch.tanh(torch.nn.functional.softplus(x))
+
+
+def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """max(x, x * slope) up to a slope of 1."""
+    if not 0 <= negative_slope <= 1:
+        return NotImplemented
+    return torch.maximum(x, x * negative_slope)
+
+
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    return aten.elu(x, alpha, 1.0, 1.0 / alpha)
+
+
+def ceil(x: Tensor) -> Tensor:
+    return -torch.floor(-x) if x.is_floating_point() else NotImplemented
+
+
+def round_to_even(x: Tensor) -> Tensor:
+    """The nearest integer, of two the even one; every step is exact."""
+    if not x.is_floating_point():
+        return NotImplemented
+    lower = torch.floor(x)
+    distance = x - lower
+    odd = lower - 2 * torch.floor(lower * 0.5)
+    return lower + torch.where(distance == 0.5, odd, (distance > 0.5).to(x.dtype))
+
+
+def logarithm(base: float) -> Callable[[Tensor], Tensor]:
+    """log(x) / log(base)."""
+
+    def form(x: Tensor) -> Tensor:
+        return torch.log(x) * (1 / math.log(base)) if x.is_floating_point() else NotImplemented
+
+    return form
+
+
+def copysign(x: Tensor, sign: Tensor) -> Tensor:
+    """|x| or -|x|; a zero has the sign of its reciprocal."""
+    if not (x.is_floating_point() and x.dtype == sign.dtype):
+        return NotImplemented
+    size = torch.abs(x)
+    return torch.where(torch.where(sign == 0, 1 / sign, sign) < 0, -size, size)
+
+
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    """larger * sqrt(1 + (smaller / larger)^2), which overflows only if the result does."""
+    x, y = torch.abs(x), torch.abs(y)
+    larger = torch.maximum(x, y)
+    ratio = torch.minimum(x, y) / torch.clamp(larger, min=torch.finfo(x.dtype).tiny)
+    return larger * torch.sqrt(1 + ratio * ratio)
+
+
+def power(x: Tensor, exponent) -> Tensor:
+    """Powers that the device has an operation for."""
+    forms: dict[float, Callable[[Tensor], Tensor]] = {
+        0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,
+        2: lambda base: base * base, 3: lambda base: base * base * base, 1.5: lambda base: base * torch.sqrt(base),
+        -2: lambda base: torch.reciprocal(base * base),
+    }  # fmt: skip
+    if exponent not in forms or not x.is_floating_point():
+        return NotImplemented
+    return forms[exponent](x)
+
+
+def comparison_with(operation) -> Callable:
+    """A comparison with a number in the format of the tensor; torch-mlir would compare in f64."""
+
+    def compare(x: Tensor, number) -> Tensor:
+        if not x.is_floating_point():
+            return NotImplemented
+        return operation.Tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))
+
+    return compare
+
+
+FORMS = {
+    aten.silu.default: silu,
+    aten.softplus.default: softplus,
+    aten.log_sigmoid_forward.default: log_sigmoid,
+    aten.mish.default: mish,
+    aten.leaky_relu.default: leaky_relu,
+    aten.celu.default: celu,
+    aten.hardtanh.default: lambda x, low=-1, high=1: torch.clamp(x, low, high),
+    aten.ceil.default: ceil,
+    aten.round.default: round_to_even,
+    aten.log2.default: logarithm(2),
+    aten.log10.default: logarithm(10),
+    aten.copysign.Tensor: copysign,
+    aten.hypot.default: hypot,
+    aten.pow.Tensor_Scalar: power,
+    **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},
+}

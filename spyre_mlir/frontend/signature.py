@@ -1,0 +1,243 @@
+"""How a program is called as its model is: what it takes, what it returns, what it changes in place.
+
+A program takes and gives tensors in a row. A model takes and gives tuples, dicts, dataclasses, None and numbers;
+it returns its inputs or views of them, and it changes inputs and buffers in place. ``Signature.bind`` checks the
+inputs of one call; the ``Call`` that it gives has the operands of the program and, from its results, does what
+the model does: it writes what changes into the caller's tensors and returns what the model returns, where views
+are views of the same tensors.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.device_tensor import DeviceTensor
+from spyre_mlir.errors import CompileError
+
+INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
+
+
+class Argument(NamedTuple):
+    """One argument of @main.
+
+    ``tensor`` is the parameter, the buffer or the constant; what each call gives has none. ``leaf`` is its
+    position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
+    A buffer that the model changes is an input with a tensor: each call takes it as the last one left it.
+    """
+
+    name: str
+    kind: str
+    tensor: torch.Tensor | None = None
+    leaf: int | None = None
+    dims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Fixed:
+    """A leaf of the model's output that does not depend on its inputs."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Fixed) or type(self.value) is not type(other.value):
+            return False
+        if isinstance(self.value, torch.Tensor):
+            return torch.equal(self.value, other.value)
+        return self.value == other.value
+
+    def fresh(self) -> Any:
+        """The value for one call, which may change it."""
+        return self.value.clone() if isinstance(self.value, torch.Tensor) else self.value
+
+
+class Step(NamedTuple):
+    """One operation that makes a view of its first operand; ``args`` are the others."""
+
+    operation: Callable
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class View(NamedTuple):
+    """A leaf that is a view of an argument or of a result, by its number; without steps it is that itself."""
+
+    base: Argument | int
+    steps: tuple[Step, ...] = ()
+
+    def of(self, base: Any) -> Any:
+        for step in self.steps:
+            base = step.operation(base, *step.args, **step.kwargs)
+        return base
+
+
+#: Where a leaf of what the model returns comes from.
+Leaf = Fixed | View
+
+
+class Update(NamedTuple):
+    """An argument that the model changes in place, and its new value."""
+
+    argument: Argument
+    value: Leaf
+
+
+def is_view_operation(target: Any) -> bool:
+    """Whether an operation only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
+    if target is operator.getitem:
+        return True
+    return (
+        isinstance(target, torch._ops.OpOverload)
+        and target.is_view
+        and target is not torch.ops.aten.as_strided.default
+    )
+
+
+def replayed(target: Callable) -> Callable:
+    """What makes the view in a call: a view of a tensor that lies in another way than the example is a copy."""
+    return torch.reshape if target is torch.ops.aten.view.default else target
+
+
+class Result(NamedTuple):
+    """Shape and type of one result of @main."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a program takes and gives, and what of it the model takes, returns and changes.
+
+    ``numbers`` are the leaves of the inputs that are no tensors, by position: the program is made for them.
+    """
+
+    arguments: list[Argument]
+    results: list[Result]
+    leaves: list[Leaf]
+    updates: list[Update]
+    numbers: dict[int, Any]
+    input_tree: pytree.TreeSpec = field(repr=False)
+    output_tree: pytree.TreeSpec = field(repr=False)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+        """A call of the model with these inputs; inputs that do not fit are a CompileError."""
+        leaves = self.leaves_of(args, kwargs)
+        for at, number in self.numbers.items():
+            if type(leaves[at]) is not type(number) or leaves[at] != number:
+                raise CompileError(
+                    f"The program was compiled for {number!r} as input {at}, not for {_shown(leaves[at])}."
+                )
+        call = Call(self, leaves)
+        for update in self.updates:
+            call.check_change(update.argument)
+        return call
+
+    def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves of inputs of the same structure as the example's."""
+        return leaves_of(self.input_tree, args, kwargs)
+
+
+def leaves_of(wanted: pytree.TreeSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The leaves of inputs; another structure than the one wanted is a CompileError."""
+    leaves, tree = pytree.tree_flatten((tuple(args), _ordered(wanted, kwargs)))
+    if tree != wanted:
+        raise CompileError(_other_inputs(wanted, tree))
+    return leaves
+
+
+def _ordered(wanted: pytree.TreeSpec, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword inputs in the order of the example; others as they are, which is another structure."""
+    names = wanted.child(1).context
+    return {name: kwargs[name] for name in names} if set(names) == set(kwargs) else dict(kwargs)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call, with the ``leaves`` of its inputs."""
+
+    signature: Signature
+    leaves: list[Any]
+
+    def check_change(self, argument: Argument) -> None:
+        """What is changed in place is a tensor on the host that shares no memory with another argument."""
+        changed = self._given(argument)
+        if isinstance(changed, DeviceTensor):
+            raise CompileError(
+                f"The model changes '{argument.name}' in place, so it cannot be given on the device."
+            )
+        for other in self.signature.arguments:
+            if other.name != argument.name and _share_memory(changed, self._given(other)):
+                raise CompileError(
+                    f"The model changes '{argument.name}' in place, but '{other.name}' lies in the same memory."
+                )
+
+    def operands(self) -> list[Any]:
+        """What @main is called with: arrays, but an input that is on the device already stays as it is."""
+        given = ((self._given(argument), argument.name) for argument in self.signature.arguments)
+        return [value if isinstance(value, DeviceTensor) else to_numpy(value, name) for value, name in given]
+
+    def finish(self, arrays: Sequence[np.ndarray]) -> Any:
+        """What the model returns, from the results of @main; what it changes in place is changed."""
+        results = [
+            to_tensor(array, result.dtype).reshape(result.shape)
+            for array, result in zip(arrays, self.signature.results, strict=True)
+        ]
+        changes = [
+            (self._given(update.argument), self._value(update.value, results))
+            for update in self.signature.updates
+        ]
+        with torch.no_grad():
+            for old, new in changes:
+                old.copy_(new)
+        values = [self._value(leaf, results) for leaf in self.signature.leaves]
+        return pytree.tree_unflatten(values, self.signature.output_tree)
+
+    def _given(self, argument: Argument) -> Any:
+        return argument.tensor if argument.leaf is None else self.leaves[argument.leaf]
+
+    def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
+        if isinstance(leaf, Fixed):
+            return leaf.fresh()
+        return leaf.of(results[leaf.base] if isinstance(leaf.base, int) else self._given(leaf.base))
+
+
+def _shown(value: Any) -> str:
+    return "a tensor" if isinstance(value, torch.Tensor) else repr(value)
+
+
+def _share_memory(one: Any, other: Any) -> bool:
+    """Whether two tensors are in one memory; without elements they share nothing."""
+    tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    if not tensors or not one.numel() or not other.numel():
+        return False
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+def _other_inputs(wanted: pytree.TreeSpec, given: pytree.TreeSpec) -> str:
+    if wanted.num_leaves != given.num_leaves:
+        return f"The program takes {wanted.num_leaves} inputs, not {given.num_leaves}."
+    structures = (" ".join(str(tree).split()) for tree in (wanted, given))
+    return "The program takes inputs of the structure {}, not {}.".format(*structures)
+
+
+def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
+    """A tensor as an array; bfloat16, which numpy lacks, as the bits in uint16."""
+    if not isinstance(tensor, torch.Tensor):
+        raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
+    tensor = tensor.detach().cpu().contiguous()
+    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+    """The inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
+    tensor = torch.from_numpy(np.array(array, order="C"))
+    if dtype == torch.bfloat16 and tensor.dtype == torch.uint16:
+        return tensor.view(torch.bfloat16)
+    return tensor.to(dtype)

@@ -1,0 +1,49 @@
+"""A host function of a program: linalg, compiled by upstream's CPU pipeline, on numpy arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.mlir import ir
+from spyre_mlir.reference import CpuReference
+
+_UNCOUNTED = {"arith.constant", "tensor.empty", "linalg.fill", "func.return"}
+
+
+class HostFunction:
+    """``HostFunction(module)(x, indices) -> [y]``: the function @main of a module.
+
+    Arrays are those of the simulator: bfloat16 comes as float32 numbers or as bits in uint16, and leaves as bits.
+    Raises ``CompileError`` for what the CPU pipeline does not take.
+    """
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self._compiled = CpuReference(module)
+
+    def __call__(self, *arrays: NDArray) -> list[NDArray]:
+        wanted = self._compiled.dtypes
+        return self._compiled(*(as_bits(array, dtype) for array, dtype in zip(arrays, wanted, strict=True)))
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many arguments and results it has."""
+        return len(self._compiled.dtypes), self._compiled.result_count
+
+    @property
+    def operations(self) -> int:
+        """How many ops it has that compute or move tensors, without constants and empty ones."""
+        body = self.module.body.operations[0].regions[0].blocks[0].operations
+        return sum(op.operation.name not in _UNCOUNTED for op in body)
+
+    def text(self) -> str:
+        """The module, with its locations."""
+        return str(self.module.operation.get_asm(enable_debug_info=True)) + "\n"
+
+
+def as_bits(array: NDArray, dtype: np.dtype) -> NDArray:
+    """Numbers in float32 as the bits of bfloat16, where those are wanted; the simulator gives only exact ones."""
+    if dtype == np.uint16 and array.dtype == np.float32:
+        return (np.asarray(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+    return np.asarray(array)

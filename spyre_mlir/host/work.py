@@ -1,0 +1,63 @@
+"""How much floating-point work a function of linalg does, to compare the host's part with the device's."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from spyre_mlir.mlir import indexing_maps, ir
+
+#: Scalar operations on floating-point numbers that compute: no casts, no selection.
+_COMPUTES = re.compile(
+    r"arith\.(addf|subf|mulf|divf|remf|negf|cmpf|maximumf|minimumf|maxnumf|minnumf)"
+    r"|math\.(?!absi|ctlz|cttz|ctpop|ipowi)"
+)
+
+
+def float_operations(func: ir.Operation) -> int:
+    """The number of scalar floating-point operations of a call, loops of linalg multiplied out."""
+    return sum(_of_block(block) for region in func.regions for block in region.blocks)
+
+
+def _of_block(block: ir.Block) -> int:
+    return sum(_of(op.operation) for op in block.operations)
+
+
+def _of(op: ir.Operation) -> int:
+    if _COMPUTES.match(op.name):
+        return int(_is_float(op.operands[0]))
+    inner = sum(_of_block(each) for region in op.regions for each in region.blocks)
+    if not inner:
+        return 0
+    return inner * (_iterations(op) if op.name.startswith("linalg.") else _elements(op))
+
+
+def _iterations(op: ir.Operation) -> int:
+    """The product of the extents of a structured op's loops.
+
+    A dim that no operand shows by itself (the output of a window that slides) is found in the others.
+    """
+    maps = indexing_maps(op)
+    extents: dict[int, int] = {}
+    for value, map_ in zip(op.operands, maps, strict=True):
+        if not isinstance(value.type, ir.RankedTensorType):
+            continue
+        for result, size in zip(map_.results, ir.RankedTensorType(value.type).shape, strict=True):
+            if isinstance(result, ir.AffineDimExpr):
+                extents[result.position] = size
+    return math.prod(extents.values())
+
+
+def _elements(op: ir.Operation) -> int:
+    """The elements of the largest tensor that an op of another dialect works on."""
+    values = [*op.operands, *op.results]
+    sizes = [
+        math.prod(ir.RankedTensorType(each.type).shape)
+        for each in values
+        if isinstance(each.type, ir.RankedTensorType)
+    ]
+    return max(sizes, default=1)
+
+
+def _is_float(value: ir.Value) -> bool:
+    return isinstance(value.type, ir.FloatType | ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type)

@@ -1,0 +1,170 @@
+"""What the compiler tells while it works, in one place: levels, topics and the progress line.
+
+``SPYRE_LOG``, or ``--log`` of a tool, is a list of words:
+
+    SPYRE_LOG=info                     what each stage took
+    SPYRE_LOG=debug,passes             what each pass took
+    SPYRE_LOG=remark,choose-layouts    the decisions of one pass, as it takes them
+    SPYRE_LOG=progress                 where the compiler is, also where stderr is no terminal
+
+One word may be a level: error, warning (if none is named), remark, info or debug; it shows what is at least as
+urgent. ``progress`` asks for the progress line. Any other word is a topic: the name of a stage, of a pass, of a part
+of one, or of a logger. Below warnings only records of the topics are shown; topics alone mean all levels.
+
+All goes through Python's logging, to the logger ``spyre_mlir`` and those below it, so a program that uses the
+library may use handlers of its own instead; with a level or a topic in ``SPYRE_LOG`` it is told on stderr alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+#: Decisions of passes: less urgent than a warning, more than the times of stages.
+REMARK = 25
+LEVELS = {
+    "error": logging.ERROR,
+    "warning": logging.WARNING,
+    "remark": REMARK,
+    "info": logging.INFO,
+    "debug": logging.DEBUG,
+}
+LOGGER = logging.getLogger("spyre_mlir")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The words of ``SPYRE_LOG``. ``level`` is None if neither a level nor a topic is named."""
+
+    level: int | None = None
+    topics: frozenset[str] = frozenset()
+    progress: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Request:
+        words = [word.strip() for word in text.split(",") if word.strip()]
+        levels = [LEVELS[word] for word in words if word in LEVELS]
+        topics = frozenset(words) - LEVELS.keys() - {"progress"}
+        level = levels[-1] if levels else logging.DEBUG if topics else None
+        return cls(level, topics, "progress" in words)
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+class ProgressLine:
+    """Where the compiler is: on a terminal one line that is written over, elsewhere a line per stage and pass."""
+
+    def __init__(self, on_a_terminal: bool) -> None:
+        self.on_a_terminal = on_a_terminal
+        self._drawn = False
+
+    def show(self, text: str, is_part: bool) -> None:
+        """``is_part`` is for what is inside of a pass, which comes by the thousand."""
+        if not self.on_a_terminal:
+            if not is_part:
+                _write(f"{text}\n")
+            return
+        width = shutil.get_terminal_size().columns - 1
+        _write(f"\r{text[:width]}\x1b[K")
+        self._drawn = True
+
+    def clear(self) -> None:
+        """The terminal as if there had been no line."""
+        if self._drawn:
+            _write("\r\x1b[K")
+        self._drawn = False
+
+
+class _Handler(logging.Handler):
+    """Writes the records of a request to stderr, above the progress line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.request = Request()
+        self.progress: ProgressLine | None = None
+        self.hides_progress = False
+        self.silent: set[str] = set()
+
+    def use(self, request: Request, progress: ProgressLine | None) -> None:
+        self.request, self.progress = request, progress
+        self.silent = set(request.topics)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        topics = {*getattr(record, "topics", ()), *record.name.split(".")[1:]}
+        self.silent -= topics
+        if record.levelno < logging.WARNING and self.request.topics and not topics & self.request.topics:
+            return
+        clear_progress()
+        location = getattr(record, "location", "")
+        head = f"{location}: " if location else ""
+        _write(f"{head}{record.levelname.lower()}: {record.getMessage()}\n")
+
+
+_handler = _Handler()
+
+
+def configure(text: str, terminal: bool = False) -> None:
+    """Show what the words of ``SPYRE_LOG`` ask for, and nothing that was asked for before.
+
+    ``terminal`` shows the progress line without being asked where stderr is a terminal and no level is named, so
+    that it is alone there.
+    """
+    request = Request.parse(text)
+    is_terminal = sys.stderr.isatty()
+    shown = request.progress or (terminal and is_terminal and request.level is None)
+    _handler.use(request, ProgressLine(is_terminal) if shown else None)
+    LOGGER.removeHandler(_handler)
+    LOGGER.setLevel(logging.NOTSET if request.level is None else request.level)
+    # torch installs a handler of its own at the root: a record would be told twice.
+    LOGGER.propagate = request.level is None
+    if request.level is not None:
+        LOGGER.addHandler(_handler)
+
+
+def shows(level: int) -> bool:
+    """Whether what is as urgent as that is told."""
+    return level >= (_handler.request.level or logging.WARNING)
+
+
+def silent_topics() -> list[str]:
+    """The topics that were asked for and of which nothing was told: mostly a misspelt name."""
+    return sorted(_handler.silent)
+
+
+def tell(level: int, message: str, logger: str = "", topics: Iterable[str] = (), location: str = "") -> None:
+    """One record of the logger ``spyre_mlir.<logger>``, about ``topics``, at a place of the user's source."""
+    LOGGER.getChild(logger).log(level, "%s", message, extra={"topics": tuple(topics), "location": location})
+
+
+def show_progress(text: str, is_part: bool = False) -> None:
+    """The new text of the progress line, if there is one."""
+    if _handler.progress is not None and not _handler.hides_progress:
+        _handler.progress.show(text, is_part)
+
+
+def clear_progress() -> None:
+    """Before somebody else writes to the terminal."""
+    if _handler.progress is not None:
+        _handler.progress.clear()
+
+
+@contextlib.contextmanager
+def hidden_progress() -> Iterator[None]:
+    """No progress line while somebody else writes to stderr."""
+    before, _handler.hides_progress = _handler.hides_progress, True
+    try:
+        yield
+    finally:
+        _handler.hides_progress = before
+
+
+logging.addLevelName(REMARK, "REMARK")
+configure(os.environ.get("SPYRE_LOG", ""))

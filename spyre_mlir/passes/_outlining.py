@@ -1,0 +1,138 @@
+"""Moves operations of a function into functions of their own: what they read are arguments, what is read results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from spyre_mlir.dialects import stick
+from spyre_mlir.dialects.hints import DIM_SIZES
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.mlir import ir
+
+#: Values that cost nothing to make: each function that needs one makes its own.
+_FREE = {"arith.constant", "tensor.empty"}
+
+
+def is_free(op: ir.Operation) -> bool:
+    """Whether an op is copied into every function that reads it: constants, and scalars with what they need."""
+    if op.name in _FREE:
+        return True
+    if op.name == "linalg.fill":
+        return all(maker is not None and is_free(maker) for maker in map(defining_op, op.operands))
+    return bool(op.results) and not any(isinstance(value.type, ir.RankedTensorType) for value in op.results)
+
+
+def read_by(op: ir.Operation) -> Iterator[ir.Value]:
+    """What an op reads from outside: its operands, and what its regions take."""
+    yield from op.operands
+    yield from _captured(op, op)
+
+
+def _captured(op: ir.Operation, outermost: ir.Operation) -> Iterator[ir.Value]:
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                for value in inner.operation.operands:
+                    if not _is_inside(value, outermost):
+                        yield value
+                yield from _captured(inner.operation, outermost)
+
+
+def _is_inside(value: ir.Value, op: ir.Operation) -> bool:
+    owner = value.owner
+    at = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent.operation
+    while at is not None and at.name != "builtin.module":
+        if at == op:
+            return True
+        at = at.parent.operation
+    return False
+
+
+def makers(op: ir.Operation) -> Iterator[ir.Operation]:
+    """The ops whose results an op reads, through those that are free."""
+    for value in read_by(op):
+        maker = defining_op(value)
+        if maker is None:
+            continue
+        if is_free(maker):
+            yield from makers(maker)
+        else:
+            yield maker
+
+
+class Outlined:
+    """A group of ops of one block, in order, as a function: ``arguments`` and ``results`` are values of the block."""
+
+    def __init__(self, ops: Sequence[ir.Operation]) -> None:
+        self.inside: list[ir.Operation] = []
+        self._seen: set[ir.Value] = set()
+        own = {value for op in ops for value in op.results}
+        for op in ops:
+            self._add(op, own)
+        made = {value for op in self.inside for value in op.results}
+        read = (value for op in self.inside for value in read_by(op))
+        self.arguments = list(dict.fromkeys(value for value in read if value not in made))
+        self.results = [
+            value
+            for op in ops
+            for value in op.results
+            if any(_user(use, op) not in own for use in value.uses)
+        ]
+
+    def _add(self, op: ir.Operation, own: set[ir.Value]) -> None:
+        """An op after the free ones that it needs."""
+        if op.results[0] in self._seen:
+            return
+        self._seen.add(op.results[0])
+        for value in read_by(op):
+            maker = defining_op(value)
+            if maker is not None and value not in own and is_free(maker):
+                self._add(maker, own)
+        self.inside.append(op)
+
+    def build(self, name: str, argument_attrs: Sequence[ir.DictAttr], layouts: bool) -> ir.Operation:
+        """The function, at the current insertion point; ``layouts`` says whether its arguments keep theirs."""
+        types = [value.type if layouts else stick.without_layout(value.type) for value in self.arguments]
+        func = ir.Operation.create(
+            "func.func",
+            regions=1,
+            attributes={
+                "sym_name": ir.StringAttr.get(name),
+                "function_type": ir.TypeAttr.get(
+                    ir.FunctionType.get(types, [value.type for value in self.results])
+                ),
+                "arg_attrs": ir.ArrayAttr.get(list(argument_attrs)),
+            },
+        )
+        block = ir.Block.create_at_start(func.regions[0], types)
+        values: dict[ir.Value, ir.Value] = dict(zip(self.arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for op in self.inside:
+                made = op.clone().operation
+                _replace(made, values)
+                values.update(zip(op.results, made.results, strict=True))
+            ir.Operation.create("func.return", operands=[values[value] for value in self.results])
+        return func
+
+
+def _user(use: ir.OpOperand, beside: ir.Operation) -> ir.Value | None:
+    """The first result of the op of the same block whose operand, or body, a use is; None for the return."""
+    at = use.owner.operation
+    while at.block != beside.block:
+        at = at.parent.operation
+    return at.results[0] if at.results else None
+
+
+def _replace(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
+    for number, operand in enumerate(op.operands):
+        if operand in values:
+            op.operands[number] = values[operand]
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in block.operations:
+                _replace(inner.operation, values)
+
+
+def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:
+    """What functions made of a function's ops keep of its attributes: the sizes of named dims."""
+    return {DIM_SIZES: func.attributes[DIM_SIZES]} if DIM_SIZES in func.attributes else {}

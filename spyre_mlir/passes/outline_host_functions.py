@@ -1,0 +1,207 @@
+"""Cuts a program into functions for the device and functions for the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import stick
+from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.partition.phases import Node, Phase, Side, phases
+from spyre_mlir.passes._device_trial import DeviceTrials, Verdict
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._outlining import Outlined, dim_sizes_of, is_free, makers
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.remarks import HOST
+
+#: Ops that name or move data: they follow what is around them, for alone they are not worth a bundle.
+_VIEWS = {
+    "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.cast", "linalg.transpose",
+    "linalg.broadcast",
+}  # fmt: skip
+_BYTES = {"i1": 1, "i8": 1, "ui8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
+
+
+@dataclass(frozen=True)
+class OutlineHostFunctions(Pass):
+    """Put what the device cannot run into functions for the host, as few as possible.
+
+        func.func @main(%x) {                  func.func @device_0(%x) {exp} .. func.func @host_0(%0) {sin}
+          %0 = linalg.generic {exp}            func.func @main(%x) {
+          %1 = linalg.generic {sin}     ->       %0 = call @device_0(%x)
+          return %1                              %1 = call @host_0(%0)
+        }                                        return %1
+                                               }
+
+    An op runs on the host if the device's passes refuse it alone, or if all it works on are integers: those serve as
+    indices there. Views and logic on booleans go where their neighbours are. Device and host take turns, as rarely
+    as the program allows. A program that the device can run whole is left alone.
+
+    Before: linalg, one function. After: functions without a call, and ``@main`` of calls.
+    """
+
+    name: ClassVar[str] = "outline-host-functions"
+    precision: str = "device"
+
+    def run(self, module: ir.Operation) -> None:
+        found = functions(module)
+        if len(found) != 1:
+            raise CompileError(f"a program is one function with a body, this module has {len(found)}")
+        _Partition(self, found[0]).run()
+
+
+class _Partition:
+    """One function: the side of each op, the phases, and their functions."""
+
+    def __init__(self, pass_: OutlineHostFunctions, func: ir.Operation) -> None:
+        self.pass_ = pass_
+        self.func = func
+        self.block = func.regions[0].blocks[0]
+        *body, self.end = [op.operation for op in self.block.operations]
+        self.ops = [op for op in body if not is_free(op)]
+        self.trials = DeviceTrials(pass_.precision)
+        self.reasons: dict[int, Verdict] = {}
+
+    def run(self) -> None:
+        sides = [self._side(at) for at in range(len(self.ops))]
+        found = self._settled(sides)
+        if all(phase.side is Side.DEVICE for phase in found):
+            return
+        self._outline(found)
+
+    # -- sides ----------------------------------------------------------------------------------------
+
+    def _side(self, at: int) -> Side:
+        op = self.ops[at]
+        elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
+        if op.name in _VIEWS:
+            return Side.EITHER
+        if elements == {"i1"}:
+            return Side.EITHER
+        if elements and all(element.startswith(("i", "ui")) for element in elements):
+            self.reasons[at] = Verdict("integers are for the host", location_of(op.location))
+            return Side.HOST
+        verdict = self.trials.verdict(Outlined([op]))
+        if verdict.reason:
+            self.reasons[at] = verdict  # kept for a part, which may have to go yet
+        return Side.HOST if verdict.reason and not verdict.is_part else Side.DEVICE
+
+    def _settled(self, sides: list[Side]) -> list[Phase]:
+        """The phases; parts of operations that are not fused where they are go to the host, and it is cut again."""
+        where = {op.results[0]: at for at, op in enumerate(self.ops)}
+        reads = [frozenset(where[maker.results[0]] for maker in makers(op)) for op in self.ops]
+        bytes_ = [sum(map(_bytes, op.results)) for op in self.ops]
+        while True:
+            nodes = [Node(*each) for each in zip(sides, reads, bytes_, strict=True)]
+            found = phases(nodes)
+            lost = {at for phase in found if phase.side is Side.DEVICE for at in self._unfused(phase, sides)}
+            if not lost:
+                return found
+            for at in lost:
+                sides[at] = Side.HOST
+
+    def _unfused(self, phase: Phase, sides: Sequence[Side]) -> list[int]:
+        """The parts in a phase that its passes refuse: those with the same verdict if there are any, else all."""
+        parts = [at for at in phase.nodes if at in self.reasons and sides[at] is Side.DEVICE]
+        if not parts:
+            return []
+        verdict = self.trials.verdict(Outlined([self.ops[at] for at in phase.nodes]))
+        if not verdict.reason:
+            return []
+        same = [at for at in parts if self.reasons[at].reason == verdict.reason]
+        there = [at for at in same if self.reasons[at].location == verdict.location]
+        return there or same or parts
+
+    # -- functions ------------------------------------------------------------------------------------
+
+    def _outline(self, found: Sequence[Phase]) -> None:
+        """A function per phase before ``@main``, whose body becomes the calls."""
+        counts = {Side.DEVICE: 0, Side.HOST: 0}
+        attributes = self._argument_attributes()
+        calls = []
+        for phase in found:
+            name = f"{phase.side.value}_{counts[phase.side]}"
+            counts[phase.side] += 1
+            outlined = Outlined([self.ops[at] for at in phase.nodes])
+            attrs = [attributes[value] for value in outlined.arguments]
+            on_device = phase.side is Side.DEVICE
+            with self.func.location, ir.InsertionPoint(self.func):
+                made = outlined.build(name, attrs, layouts=on_device)
+            if on_device:
+                for key, value in dim_sizes_of(self.func).items():
+                    made.attributes[key] = value
+            for number, value in enumerate(outlined.results):
+                attributes[value] = _named(f"{name}.{number}")
+            calls.append((name, outlined))
+            self._remark(phase)
+        self._call(calls)
+
+    def _argument_attributes(self) -> dict[ir.Value, ir.DictAttr]:
+        """By argument of the program what functions shall know of it; each has a name afterwards."""
+        given = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
+        attributes = {}
+        for number, value in enumerate(self.block.arguments):
+            attrs = {entry.name: entry.attr for entry in ir.DictAttr(given[number])} if given else {}
+            attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
+            attributes[value] = ir.DictAttr.get(attrs)
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
+        return attributes
+
+    def _call(self, calls: Sequence[tuple[str, Outlined]]) -> None:
+        values: dict[ir.Value, ir.Value] = {}
+        with self.func.location, ir.InsertionPoint(self.end):
+            for name, outlined in calls:
+                operands = [_plain(values.get(value, value), name) for value in outlined.arguments]
+                call = ir.Operation.create(
+                    "func.call",
+                    results=[value.type for value in outlined.results],
+                    operands=operands,
+                    attributes={"callee": ir.FlatSymbolRefAttr.get(name)},
+                )
+                values.update(zip(outlined.results, call.results, strict=True))
+        for number, value in enumerate(self.end.operands):
+            if value in values:
+                self.end.operands[number] = values[value]
+        for op in reversed([op.operation for op in self.block.operations]):
+            if op.name not in ("func.call", "func.return", "tensor.cast") and not any(
+                list(value.uses) for value in op.results
+            ):
+                op.erase()
+
+    def _remark(self, phase: Phase) -> None:
+        """Why operations are on the host."""
+        if phase.side is not Side.HOST:
+            return
+        for at in phase.nodes:
+            if at in self.reasons:
+                self.pass_.remark(self.ops[at], HOST, self.reasons[at].reason)
+
+
+def _plain(value: ir.Value, callee: str) -> ir.Value:
+    """A value as a function of the host takes it: without a layout; those of the device take it as it is."""
+    plain = stick.without_layout(value.type)
+    if callee.startswith(Side.DEVICE.value) or plain == value.type:
+        return value
+    return ir.Operation.create("tensor.cast", results=[plain], operands=[value]).result
+
+
+def _named(name: str) -> ir.DictAttr:
+    return ir.DictAttr.get({"spyre.name": ir.StringAttr.get(name), "spyre.kind": ir.StringAttr.get("input")})
+
+
+def _element(value: ir.Value) -> str:
+    return (
+        str(ir.RankedTensorType(value.type).element_type)
+        if isinstance(value.type, ir.RankedTensorType)
+        else ""
+    )
+
+
+def _bytes(value: ir.Value) -> int:
+    count = 1
+    for size in shape_of(value):
+        count *= size
+    return count * _BYTES.get(_element(value), 8)

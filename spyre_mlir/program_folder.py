@@ -1,0 +1,170 @@
+"""A program of several steps as a folder: ``program.json``, a bundle or a ``.mlir`` per step, the host's weights.
+
+    program.json        the steps in order, which values each takes and gives, the arguments and the results
+    device_0/           a bundle, as ``spyre_mlir/bundle/folder.py`` writes it
+    host_0.mlir         a function of the host, @main, in linalg
+    constants.npz       what arguments hold that no call gives and host functions read
+
+It is written whole or not at all, and the same bytes every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+
+from spyre_mlir.build import ONLY, Built, Value
+from spyre_mlir.bundle.folder import (
+    ARRAYS,
+    STEPS,
+    is_program,
+    read_arrays,
+    read_bundle,
+    replacing,
+    write_arrays,
+    write_files,
+    write_json,
+)
+from spyre_mlir.bundle.json_fields import Field, load
+from spyre_mlir.diagnostics import compile_error
+from spyre_mlir.dialects import context
+from spyre_mlir.host import HostFunction
+from spyre_mlir.mlir import ir, register_torch_passes
+from spyre_mlir.steps import BundleStep, HostStep, Step
+
+
+def write_program(folder: str | Path, built: Built, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write the steps as a folder, in place of what a program left there; ``arrays`` are weights by name."""
+    with replacing(folder) as fresh:
+        for step in built.steps:
+            _write_step(step, fresh, arrays)
+        read = {name for step in built.steps if isinstance(step, HostStep) for name in step.inputs}
+        kept = {name: array for name, array in arrays.items() if name in read}
+        if kept:
+            write_arrays(fresh / ARRAYS, kept)
+        described = {
+            "arguments": [_plain(each) for each in built.arguments],
+            "steps": [_described(step) for step in built.steps],
+            "results": [_plain(each) for each in built.results],
+            "returned": built.returned,
+        }
+        write_json(fresh / STEPS, described)
+
+
+def _plain(value: Value) -> dict[str, object]:
+    return {**asdict(value), "host_shape": list(value.host_shape)}
+
+
+def _write_step(step: Step, folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    if isinstance(step, HostStep):
+        (folder / f"{step.name}.mlir").write_text(step.function.text(), encoding="utf-8")
+        return
+    own = {name: arrays[name] for name in step.inputs if name in arrays}
+    (folder / step.name).mkdir()
+    write_files(step.bundle, folder / step.name, {**step.arrays, **own}, step.remarks)
+
+
+def _described(step: Step) -> dict[str, object]:
+    kind = "host" if isinstance(step, HostStep) else "bundle"
+    return {
+        "name": step.name,
+        "kind": kind,
+        "float_operations": step.float_operations,
+        "inputs": list(step.inputs),
+        "outputs": list(step.outputs),
+    }
+
+
+def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
+    """The steps of a folder, also of one that is a bundle alone, and the arrays of what no call gives.
+
+    ``CompileError`` that names the file for one that is missing or damaged, or a step that reads what nobody makes.
+    """
+    folder = Path(folder)
+    if not is_program(folder):
+        return _one_bundle(folder), read_arrays(folder)
+    root = load(folder / STEPS)
+    arguments, results = ([_value(item) for item in root[name].items()] for name in ("arguments", "results"))
+    known = {argument.name for argument in arguments}
+    steps: list[Step] = []
+    for item in root["steps"].items():
+        step = _read_step(item, folder, known)
+        known.update(step.outputs)
+        steps.append(step)
+    returned = root["returned"].items()
+    for item in returned:
+        _require_known(item, known)
+    if len(returned) != len(results):
+        root["returned"].fail(f"must name the {len(results)} results")
+    return Built(steps, arguments, results, [item.text() for item in returned]), read_arrays(folder)
+
+
+def _one_bundle(folder: Path) -> Built:
+    bundle = read_bundle(folder)
+    values = [
+        Value(each.name, each.kind, each.host_shape, each.host_dtype)
+        for each in bundle.manifest.arguments
+        if each.source is None
+    ]
+    arguments = [each for each in values if each.kind != "result"]
+    results = [each for each in values if each.kind == "result"]
+    inputs, outputs = (tuple(each.name for each in some) for some in (arguments, results))
+    step = BundleStep(ONLY, inputs, outputs, None, bundle, read_arrays(folder))
+    return Built([step], arguments, results, list(outputs))
+
+
+def _value(item: Field) -> Value:
+    shape = item["host_shape"].integers()
+    return Value(item["name"].text(), item["kind"].text(), shape, item["host_dtype"].text())
+
+
+def _require_known(item: Field, known: set[str]) -> None:
+    if item.text() not in known:
+        item.fail(f"names '{item.text()}', which is neither an argument nor made by an earlier step")
+
+
+def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
+    name, inputs, outputs = item["name"].text(), item["inputs"].texts(), item["outputs"].texts()
+    if not name.isidentifier():
+        item["name"].fail("must be a plain name of a step")
+    for each in item["inputs"].items():
+        _require_known(each, known)
+    for each in item["outputs"].items():
+        if each.text() in known:
+            each.fail(f"names '{each.text()}', which is there already")
+    work = item["float_operations"].integer()
+    kind = item["kind"].text()
+    if kind == "host":
+        return _host_step(item, name, inputs, outputs, folder / f"{name}.mlir", work)
+    if kind != "bundle":
+        item["kind"].fail(f"must be 'bundle' or 'host' but is '{kind}'")
+    bundle = read_bundle(folder / name)
+    arguments = [each for each in bundle.manifest.arguments if each.kind != "result" and each.source is None]
+    names = {each.name for each in arguments}
+    missing = next((each for each in inputs if each not in names), None)
+    if missing is not None:
+        item["inputs"].fail(f"names '{missing}', which is no argument of the bundle")
+    results = [each for each in bundle.manifest.arguments if each.kind == "result"]
+    if len(outputs) != len(results):
+        item["outputs"].fail(f"must name the {len(results)} results of the bundle")
+    return BundleStep(name, inputs, outputs, None, bundle, read_arrays(folder / name), float_operations=work)
+
+
+def _host_step(
+    item: Field, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], path: Path, work: int
+) -> HostStep:
+    register_torch_passes()  # and with them the dialects of what torch-mlir leaves to loops
+    try:
+        module = ir.Module.parseFile(str(path), context())
+    except ir.MLIRError as error:
+        raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
+    function = HostFunction(module)
+    counts = function.counts
+    if counts != (len(inputs), len(outputs)):
+        item.fail(
+            f"has {len(inputs)} inputs and {len(outputs)} outputs, but its function {counts[0]} and {counts[1]}"
+        )
+    return HostStep(name, inputs, outputs, function, function.operations, work)

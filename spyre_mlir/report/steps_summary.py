@@ -1,0 +1,69 @@
+"""The summary of a program of several steps: what runs where and why, what passes between host and device."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from spyre_mlir.bundle.model import Argument
+from spyre_mlir.remarks import HOST, Remark, Remarks
+from spyre_mlir.report.summary import Row, summarize, table
+from spyre_mlir.steps import BundleStep, HostStep, Step
+
+
+def summarize_steps(steps: Sequence[Step], remarks: Sequence[Remark], compile_seconds: float) -> str:
+    """A table of the steps, the reasons of the host's, and the summary of each bundle."""
+    parts = [table([*_rows(steps), *_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")])]
+    for step in steps:
+        if isinstance(step, BundleStep):
+            seconds = sum(time for _, time in step.passes)
+            told = summarize(step.facts(), seconds, step.last_run and step.last_run.statistics)
+            parts.append(f"{step.name}\n{'-' * len(step.name)}\n{told}")
+    return "\n\n".join(parts)
+
+
+def host_share(steps: Sequence[Step]) -> float:
+    """The part of the floating-point operations that the host does, 0 to 1."""
+    whole = sum(step.float_operations for step in steps)
+    on_host = sum(step.float_operations for step in steps if isinstance(step, HostStep))
+    return on_host / whole if whole else 0.0
+
+
+def _rows(steps: Sequence[Step]) -> Iterator[Row]:
+    bundles = [step for step in steps if isinstance(step, BundleStep)]
+    hosts = [step for step in steps if isinstance(step, HostStep)]
+    yield "steps", f"{len(bundles)} on the device, {len(hosts)} on the host"
+    for step in steps:
+        yield f"  {step.name}", _described(step)
+    yield "on the host", f"{host_share(steps):.2%} of the floating-point operations"
+
+
+def _described(step: Step) -> str:
+    if isinstance(step, HostStep):
+        return f"{step.operations:,} operations, {step.float_operations:,} on floats"
+    facts = step.facts()
+    taken = _transferred(step, "input")
+    given = _transferred(step, "result")
+    return f"{len(facts.operations):,} operations; {taken:,} bytes from the host, {given:,} bytes to it at each call"
+
+
+def _transferred(step: BundleStep, kind: str) -> int:
+    return sum(_moved(each) for each in step.bundle.manifest.arguments if each.kind == kind)
+
+
+def _moved(argument: Argument) -> int:
+    return argument.bytes if argument.source is None else 0
+
+
+def _reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
+    """Why operations run on the host, most frequent first."""
+    found = Remarks(remarks).of_kind(HOST)
+    counts = Counter(f"{remark.reason}" for remark in found)
+    places: dict[str, str] = {}
+    for remark in found:
+        places.setdefault(remark.reason, remark.op_location.rpartition("/")[2])
+    name = "because"
+    for reason, count in counts.most_common():
+        where = f" ({places[reason]}{', ..' if count > 1 else ''})" if places[reason] else ""
+        yield name, f"{count:,} x {reason}{where}"
+        name = ""

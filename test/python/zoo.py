@@ -1,0 +1,220 @@
+"""Models as users bring them: ``model(name, sizes)`` is a seeded fp16 module in eval mode, and its inputs.
+
+Those of transformers are made of their configurations with random weights; they take token ids or pixels and
+return what they return to everybody. Inputs are a tuple, or a mapping from the names of keyword inputs.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+Inputs = tuple[Any, ...] | Mapping[str, Any]
+
+#: transformers warns of configurations that no trained model has.
+logging.getLogger("transformers").setLevel(logging.ERROR)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What models are made of; ``cache`` is the length of a cache of keys, ``pixels`` that of an image's side."""
+
+    layers: int
+    hidden: int
+    heads: int
+    key_heads: int
+    inner: int
+    experts: int
+    vocabulary: int
+    sequence: int
+    cache: int
+    pixels: int
+    patch: int
+    channels: int
+
+
+FULL = Sizes(
+    layers=2, hidden=256, heads=8, key_heads=4, inner=512, experts=4, vocabulary=1000, sequence=128, cache=128,
+    pixels=64, patch=16, channels=64,
+)  # fmt: skip
+REDUCED = Sizes(
+    layers=1, hidden=128, heads=2, key_heads=1, inner=128, experts=3, vocabulary=130, sequence=9, cache=16,
+    pixels=16, patch=8, channels=8,
+)  # fmt: skip
+
+
+def model(name: str, sizes: Sizes = FULL) -> tuple[nn.Module, Inputs]:
+    """A model of the zoo and its inputs, the same in every process and order."""
+    torch.manual_seed(zlib.crc32(name.encode()))
+    module, inputs = ZOO[name](sizes)
+    return module.eval().half(), inputs
+
+
+class BasicBlock(nn.Module):
+    """Two convolutions of 3 x 3 around which the input is added; the first one may halve the image."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.first_norm, self.second_norm = nn.BatchNorm2d(outputs), nn.BatchNorm2d(outputs)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or inputs != outputs:
+            convolution = nn.Conv2d(inputs, outputs, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = torch.relu(self.first_norm(self.first(x)))
+        return torch.relu(self.second_norm(self.second(inner)) + self.shortcut(x))
+
+
+class ResNet18(nn.Module):
+    """A convolution of 7 x 7 and a pooling, four stages of two blocks, a mean over the image, a classifier."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 7, 2, 3, bias=False)
+        self.stem_norm, self.pooling = nn.BatchNorm2d(channels), nn.MaxPool2d(3, 2, 1)
+        widths = [channels, channels, 2 * channels, 4 * channels, 8 * channels]
+        blocks = []
+        for stage in range(4):
+            blocks.append(BasicBlock(widths[stage], widths[stage + 1], 1 if stage == 0 else 2))
+            blocks.append(BasicBlock(widths[stage + 1], widths[stage + 1], 1))
+        self.stages = nn.Sequential(*blocks)
+        self.mean, self.classifier = nn.AdaptiveAvgPool2d(1), nn.Linear(widths[4], classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pooling(torch.relu(self.stem_norm(self.stem(x))))
+        return self.classifier(self.mean(self.stages(x)).flatten(1))
+
+
+class StaticDecoder(nn.Module):
+    """A language model with a cache of fixed length as buffers, which each call extends in place by one token.
+
+    As ``TorchExportableModuleWithStaticCache`` of transformers does it.
+    """
+
+    def __init__(self, language_model: Any, length: int, filled: int) -> None:
+        super().__init__()
+        config = language_model.config
+        self.model = language_model
+        self.cache = transformers.StaticCache(config=config, max_cache_len=length)
+        head = config.hidden_size // config.num_attention_heads
+        self.cache.early_initialization(
+            1, [config.num_key_value_heads] * config.num_hidden_layers,
+            [head] * config.num_hidden_layers, torch.float16, torch.device("cpu"),
+        )  # fmt: skip
+        for at, layer in enumerate(self.cache.layers):
+            layer.keys[:, :, :filled].normal_()
+            layer.values[:, :, :filled].normal_()
+            layer.cumulative_length.fill_(filled)
+            self.register_buffer(f"keys_{at}", layer.keys)
+            self.register_buffer(f"values_{at}", layer.values)
+            self.register_buffer(f"length_{at}", layer.cumulative_length)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.model(input_ids=input_ids, past_key_values=self.cache, use_cache=True).logits
+
+
+def _ids(sizes: Sizes, length: int | None = None) -> Tensor:
+    return torch.randint(0, sizes.vocabulary, (1, length or sizes.sequence))
+
+
+def _decoder_config(sizes: Sizes) -> dict[str, Any]:
+    """What the configurations of Llama and its relatives share."""
+    return {
+        "hidden_size": sizes.hidden, "intermediate_size": sizes.inner, "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.key_heads,
+        "vocab_size": sizes.vocabulary,
+    }  # fmt: skip
+
+
+def _encoder_config(sizes: Sizes) -> dict[str, Any]:
+    """What the configurations of BERT and ViT share."""
+    return {
+        "hidden_size": sizes.hidden, "intermediate_size": sizes.inner, "num_hidden_layers": sizes.layers,
+        "num_attention_heads": sizes.heads,
+    }  # fmt: skip
+
+
+def _t5_config(sizes: Sizes) -> transformers.T5Config:
+    return transformers.T5Config(
+        d_model=sizes.hidden, d_kv=sizes.hidden // sizes.heads, d_ff=sizes.inner, num_layers=sizes.layers,
+        num_heads=sizes.heads, vocab_size=sizes.vocabulary,
+    )  # fmt: skip
+
+
+def _llama(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    config = transformers.LlamaConfig(**_decoder_config(sizes))
+    return transformers.LlamaForCausalLM(config), (_ids(sizes),)
+
+
+def _granite(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    config = transformers.GraniteConfig(**_decoder_config(sizes))
+    return transformers.GraniteForCausalLM(config), (_ids(sizes),)
+
+
+def _mixtral(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    config = transformers.MixtralConfig(**_decoder_config(sizes), num_local_experts=sizes.experts)
+    return transformers.MixtralForCausalLM(config), (_ids(sizes),)
+
+
+def _gpt2(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    config = transformers.GPT2Config(
+        n_embd=sizes.hidden, n_layer=sizes.layers, n_head=sizes.heads, n_inner=sizes.inner,
+        vocab_size=sizes.vocabulary,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config), (_ids(sizes),)
+
+
+def _bert(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    """With an attention mask: the last third of the sequence is padding."""
+    config = transformers.BertConfig(**_encoder_config(sizes), vocab_size=sizes.vocabulary)
+    mask = (torch.arange(sizes.sequence) < sizes.sequence * 2 // 3).long()[None]
+    return transformers.BertModel(config), {"input_ids": _ids(sizes), "attention_mask": mask}
+
+
+def _vit(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    config = transformers.ViTConfig(**_encoder_config(sizes), image_size=sizes.pixels, patch_size=sizes.patch)
+    return transformers.ViTModel(config), (torch.randn(1, 3, sizes.pixels, sizes.pixels).half(),)
+
+
+def _t5_encoder(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    return transformers.T5EncoderModel(_t5_config(sizes)), (_ids(sizes),)
+
+
+def _t5(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    inputs = {"input_ids": _ids(sizes), "decoder_input_ids": _ids(sizes, sizes.sequence // 2)}
+    return transformers.T5ForConditionalGeneration(_t5_config(sizes)), inputs
+
+
+def _llama_decode(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    config = transformers.LlamaConfig(**_decoder_config(sizes))
+    language_model = transformers.LlamaForCausalLM(config)
+    return StaticDecoder(language_model, sizes.cache, sizes.cache // 2), (_ids(sizes, 1),)
+
+
+def _resnet(sizes: Sizes) -> tuple[nn.Module, Inputs]:
+    image = torch.randn(1, 3, sizes.pixels, sizes.pixels).half()
+    return ResNet18(sizes.channels, sizes.vocabulary), (image,)
+
+
+ZOO: Mapping[str, Callable[[Sizes], tuple[nn.Module, Inputs]]] = {
+    "llama": _llama,
+    "granite": _granite,
+    "bert": _bert,
+    "gpt2": _gpt2,
+    "vit": _vit,
+    "t5_encoder": _t5_encoder,
+    "t5": _t5,
+    "mixtral": _mixtral,
+    "llama_decode": _llama_decode,
+    "resnet": _resnet,
+}
