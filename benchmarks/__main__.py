@@ -10,11 +10,14 @@ from pathlib import Path
 
 from benchmarks import __doc__ as manual
 from benchmarks import registry, report
+from spyre_mlir.tools._loading import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """List or run benchmarks; 0, or 1 after a diagnostic."""
     options = _parser().parse_args(argv)
+    for path in options.load:
+        load(path)
     known = registry.load_all()
     names = list(known) if options.all else options.names
     unknown = [name for name in names if name not in known]
@@ -49,6 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m benchmarks", description=manual, formatter_class=form)
     parser.add_argument("names", nargs="*", metavar="NAME", help="what to run; nothing lists them")
     parser.add_argument("--all", action="store_true", help="run all")
+    parser.add_argument("--load", action="append", default=[], metavar="FILE.py",
+                        help="import your own solvers: 'solvers' has them too")  # fmt: skip
     parser.add_argument("--json", metavar="FILE", help="write {name: {metric: value}}")
     parser.add_argument("--markdown", metavar="FILE", help="write a page of the tables")
     return parser

@@ -37,17 +37,26 @@ def solvers() -> Metrics:
     sets, packings = (_of_the_tests(name) for name in ("buffer_sets", "packings"))
     metrics = _hard(packings) if packings.FOLDER.exists() else {}
     for count in CHAINS:
-        for name in (*HEURISTICS, "portfolio"):
+        for name in (*HEURISTICS, *_loaded(), "portfolio"):
             metrics |= _run(f"chain_{count}", name, sets.chain(count), UNLIMITED, 128)
     traffic, note = _traffic(sets)
     return Noted(metrics | traffic, [note])
+
+
+def _loaded() -> tuple[str, ...]:
+    """The solvers of files that were loaded."""
+    from spyre_mlir.scratchpad.solvers import SOLVERS
+
+    return tuple(
+        name for name, each in SOLVERS.items() if not each.__module__.startswith("spyre_mlir.scratchpad")
+    )
 
 
 def _hard(packings: ModuleType) -> dict[str, float]:
     metrics: dict[str, float] = {}
     for instance in "ABCDEFGH":
         buffers = packings.hard(instance)
-        for name in HEURISTICS:
+        for name in (*HEURISTICS, *_loaded()):
             metrics |= _run(f"hard_{instance}", name, buffers, UNLIMITED, 1)
         for name in ("exact", "portfolio"):
             metrics |= _run(f"hard_{instance}", name, buffers, packings.HARD_CAPACITY, 1)
@@ -71,7 +80,7 @@ def _run(label: str, name: str, buffers: Any, capacity: int, alignment: int) -> 
 def _traffic(sets: ModuleType) -> tuple[dict[str, float], str]:
     from spyre_mlir.scratchpad import solver
 
-    names = (*HEURISTICS, "portfolio")
+    names = (*HEURISTICS, *_loaded(), "portfolio")
     ratios: dict[str, list[float]] = {name: [] for name in names}
     more = less = 0
     for seed in range(SETS):

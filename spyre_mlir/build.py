@@ -119,11 +119,22 @@ def _partitioned(
     return steps, wiring.results, remarks, timing
 
 
-def _step(name: str, func: ir.Operation, pipeline: SpyrePipeline, remarks: Remarks, timing: Timing) -> Step:
+def _step(
+    name: str,
+    func: ir.Operation,
+    pipeline: SpyrePipeline,
+    remarks: Remarks,
+    timing: Timing,
+    error: CompileError,
+) -> Step:
+    """A function as a step; ``error`` is why there are several, and is raised if the host cannot run its part."""
     module = _alone(func)
     if name.startswith("device"):
         return _bundle(name, module, pipeline, remarks, timing)
-    function = HostFunction(module)
+    try:
+        function = HostFunction(module)
+    except CompileError:
+        raise error from error.__cause__
     return HostStep(name, (), (), function, function.operations, float_operations(func))
 
 

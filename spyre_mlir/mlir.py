@@ -22,6 +22,7 @@ __all__ = [
     "ext",
     "indexing_maps",
     "ir",
+    "load_tm_tensor",
     "location_of",
     "memref_descriptor",
     "register_torch_passes",
@@ -56,6 +57,15 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
 def register_torch_passes() -> None:
     """Make the passes of torch-mlir itself (refback-*, tm-tensor-*) known by name, without importing torch."""
     importlib.import_module("torch_mlir._mlir_libs._torchMlir")
+
+
+def load_tm_tensor(context: ir.Context) -> None:
+    """Load ``tm_tensor``, the scans, scatters and sorts of torch-mlir; the bindings cannot name it, a pass loads it."""
+    register_torch_passes()
+    with context, ir.Location.unknown():
+        PassManager.parse("builtin.module(func.func(convert-torch-to-tmtensor))").run(
+            ir.Module.create().operation
+        )
 
 
 def memref_descriptor(array: Any) -> Any:

@@ -20,9 +20,10 @@ from spyre_mlir.bundle.transfer import same_moves
 from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
-from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects import parsed, sdsc
 from spyre_mlir.dynamic import DynamicProgram
 from spyre_mlir.errors import CompileError
+from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
@@ -347,24 +348,24 @@ def torch_backend(
     """The backend of ``torch.compile``: each graph of the model is a program on the simulator.
 
     ``torch.compile(model, backend=spyre_mlir.torch_backend, options={"sencores": 8})``; the options are those of
-    ``compile``. For inference: what cannot be compiled is a ``CompileError`` of the call.
+    ``compile``. What cannot be compiled is a ``CompileError`` of the call.
     """
-    from spyre_mlir.frontend.dynamo import CompiledGraph
+    from spyre_mlir.frontend.dynamo import compiled
 
-    return CompiledGraph(graph, partial(compile, **(options or {})))
+    return compiled(graph, example_inputs, partial(compile, **(options or {})))
 
 
 def _parsed(source: ir.Module | str | Path) -> ir.Module:
     """A module of our own: from text, from a file, or a copy of the caller's."""
     if isinstance(source, ir.Module):
-        return ir.Module.parse(str(source.operation.get_asm(enable_debug_info=True)), new_context())
+        return parsed(str(source.operation.get_asm(enable_debug_info=True)), new_context())
     from spyre_mlir.diagnostics import compile_error
 
     is_file = isinstance(source, Path) or ("\n" not in source and source.endswith(".mlir"))
     try:
         if is_file:
-            return ir.Module.parseFile(str(source), new_context())
-        return ir.Module.parse(str(source), new_context())
+            return parsed(read_text(str(source)), new_context(), str(source))
+        return parsed(str(source), new_context())
     except ir.MLIRError as error:
         raise compile_error(error, "The module cannot be parsed.") from error
 

@@ -28,11 +28,11 @@ from spyre_mlir.bundle.folder import (
     write_files,
     write_json,
 )
-from spyre_mlir.bundle.json_fields import Field, load
+from spyre_mlir.bundle.json_fields import Field, load, read_text
 from spyre_mlir.diagnostics import compile_error
-from spyre_mlir.dialects import context
+from spyre_mlir.dialects import context, parsed
 from spyre_mlir.host import HostFunction
-from spyre_mlir.mlir import ir, register_torch_passes
+from spyre_mlir.mlir import ir
 from spyre_mlir.steps import BundleStep, HostStep, Step
 
 
@@ -156,9 +156,8 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
 def _host_step(
     item: Field, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], path: Path, work: int
 ) -> HostStep:
-    register_torch_passes()  # and with them the dialects of what torch-mlir leaves to loops
     try:
-        module = ir.Module.parseFile(str(path), context())
+        module = parsed(read_text(path), context(), str(path))
     except ir.MLIRError as error:
         raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
     function = HostFunction(module)

@@ -12,12 +12,13 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from spyre_mlir.bundle.geometry import holders, operand_shares, operand_splits
+from spyre_mlir.bundle.geometry import holders, operand_shares, operand_splits, reduced_dims
 from spyre_mlir.bundle.json_fields import Field, require_same
 from spyre_mlir.bundle.model import Constant, DebugHandle, Design, Held, Operand
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import find_format
+from spyre_mlir.target.ops import DEVICE_OPS
 
 Json = dict[str, Any]
 
@@ -26,7 +27,7 @@ def to_json(design: Design) -> Json:
     """The JSON object of a design. Operands of one role must share their layout."""
     cores = range(design.cores)
     return {
-        f"{design.index}_{design.opcode}": {
+        f"{design.index}_{_function(design)}": {
             "coreFoldProp_": _fold("core", design.cores),
             "coreletFoldProp_": _fold("corelet", device().emitted_corelets),
             "numCoresUsed_": design.cores,
@@ -35,7 +36,7 @@ def to_json(design: Design) -> Json:
             "coreIdToWkSlice_": {str(core): dict(design.core_slices[core]) for core in cores},
             "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in cores},
             "debug_handle_": _debug_to_json(design.debug),
-            "dscs_": [{design.opcode: _configuration(design)}],
+            "dscs_": [{_function(design): _configuration(design)}],
         }
     }
 
@@ -44,13 +45,13 @@ def from_json(value: Json, filename: str) -> Design:
     """The design of a JSON object; anything missing or odd is a CompileError with file and field."""
     root = Field(value, filename)
     key, body = root.only_member()
-    index, _, opcode = key.partition("_")
-    if not (index.isdecimal() and opcode):
+    index, _, function = key.partition("_")
+    if not (index.isdecimal() and function):
         root.fail(f"must have a member named <index>_<opcode> but has {key!r}")
     name, dsc = _only_item(body["dscs_"]).only_member()
-    if name != opcode:
-        dsc.fail(f"must be named {opcode!r}")
-    design = _read_design(int(index), opcode, body, dsc)
+    if name != function:
+        dsc.fail(f"must be named {function!r}")
+    design = _read_design(int(index), _opcode(function, dsc), body, dsc)
     try:
         expected = to_json(design)
     except CompileError as error:
@@ -59,7 +60,22 @@ def from_json(value: Json, filename: str) -> Design:
     return design
 
 
+def _function(design: Design) -> str:
+    """The ``opFuncName`` of a design."""
+    op = DEVICE_OPS.get(design.opcode)
+    return (op and op.function) or design.opcode
+
+
+def _opcode(function: str, dsc: Field) -> str:
+    """The operation that a function is: with an index tensor it is another one than without."""
+    if _INDICES not in _only_item(dsc["computeOp_"]):
+        return function
+    return next((op.name for op in DEVICE_OPS.values() if op.function == function), function)
+
+
 # Writing
+
+_INDICES = "indirectAccessIndexLabeledDs"
 
 
 def _fold(label: str, factor: int) -> Json:
@@ -83,7 +99,7 @@ def _configuration(design: Design) -> Json:
         "dataStageParam_": {"0": stage},
         "primaryDsInfo_": _layouts(design),
         "scheduleTree_": [_allocation(design, i) for i in range(len(design.operands))],
-        "labeledDs_": [_labeled(i, operand) for i, operand in enumerate(design.operands)],
+        "labeledDs_": [_labeled(design, i) for i in range(len(design.operands))],
         "constantInfo_": _constants_to_json(design),
         "computeOp_": [_compute(design)],
     }
@@ -117,11 +133,12 @@ def _allocation(design: Design, index: int) -> Json:
     operand = design.operands[index]
     node: Json = {
         "nodeType_": "allocate",
-        "name_": f"allocate-Tensor{index}_{operand.memory}",
+        "name_": _node_name(design, index),
         "ldsIdx_": index,
         "component_": operand.memory,
         "layoutDimOrder_": list(operand.dim_order),
         "maxDimSizes_": [-1] * len(operand.dim_order),
+        **_indirection(design, index),
     }
     if operand.memory == "hbm":
         node["isStartAddrSymbolic_"] = 1
@@ -141,6 +158,30 @@ def _allocation(design: Design, index: int) -> Json:
             for core, own in holders(design, operand).items()
         }
     return node
+
+
+def _indirection(design: Design, index: int) -> Json:
+    """How an operand takes part in an indirect access: as the positions, or as the table with pages of one row."""
+    op = DEVICE_OPS.get(design.opcode)
+    if op is None or op.index is None or index not in op.indirect:
+        return {}
+    other = op.table if index == op.index else op.index
+    assert other is not None
+    if other >= len(design.operands):
+        return {}
+    related = {"relatedIndirectAccessAlloc_": _node_name(design, other)}
+    if index == op.index:
+        return {"indirectAllocType_": "index_tensor", **related, "indexTensorType_": "index"}
+    operand, rows = design.operands[index], reduced_dims(design)
+    page = [
+        -1 if operand.scale[dim] != 1 else 1 if dim in rows else design.sizes[dim]
+        for dim in operand.dim_order
+    ]
+    return {"maxDimSizes_": page, "indirectAllocType_": "value_tensor", **related}
+
+
+def _node_name(design: Design, index: int) -> str:
+    return f"allocate-Tensor{index}_{design.operands[index].memory}"
 
 
 def _varying(operand: Operand) -> list[str]:
@@ -177,8 +218,11 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
     }
 
 
-def _labeled(index: int, operand: Operand) -> Json:
+def _labeled(design: Design, index: int) -> Json:
+    operand = design.operands[index]
     memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
+    if index == _index_operand(design):
+        memories = (operand.memory,)  # the positions are read where they are
     return {
         "ldsIdx_": index,
         "dsName_": f"Tensor{index}",
@@ -203,15 +247,23 @@ def _constants_to_json(design: Design) -> Json | str:
     }
 
 
+def _index_operand(design: Design) -> int | None:
+    op = DEVICE_OPS.get(design.opcode)
+    return op and op.index
+
+
 def _compute(design: Design) -> Json:
     labels = [f"Tensor{i}-idx{i}" for i in range(len(design.operands))]
+    index = _index_operand(design)
+    indices = {} if index is None else {_INDICES: labels[index : index + 1]}
     return {
         "exUnit": design.unit,
-        "opFuncName": design.opcode,
+        "opFuncName": _function(design),
         "attributes_": {"dataFormat_": design.data_format, "fidelity_": "regular"},
         "location": "Inner",
-        "inputLabeledDs": labels[:-1],
+        "inputLabeledDs": [label for at, label in enumerate(labels[:-1]) if at != index],
         "outputLabeledDs": labels[-1:],
+        **indices,
     }
 
 

@@ -18,11 +18,9 @@ def unit(design: Design) -> Iterator[str]:
 
 def formats(design: Design) -> Iterator[str]:
     op = DEVICE_OPS[design.opcode]
-    source = design.operands[0].data_format
+    source = design.operands[op.first_data].data_format
     for i, operand in enumerate(design.operands):
-        allowed = op.formats if i == 0 else (source,)
-        if i == op.arity:
-            allowed = (op.result_format(source),)
+        allowed = (op.result_format(source),) if i == op.arity else op.formats_of(i, source)
         if operand.data_format not in allowed:
             expected = " or ".join(allowed)
             yield f"Tensor{i} has the format {operand.data_format}; expected {expected}."

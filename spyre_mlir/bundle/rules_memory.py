@@ -21,7 +21,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 def span(design: Design) -> Iterator[str]:
     limit = device().span_bytes
     for i, operand in enumerate(design.operands):
-        if operand.memory != "hbm":
+        if operand.memory != "hbm" or i in DEVICE_OPS[design.opcode].indirect:
             continue
         spans = [core_region(design, operand, core).span_bytes for core in range(design.cores)]
         if max(spans) > limit:

@@ -97,6 +97,28 @@ def _relayout(design: Design) -> Iterator[str]:
             yield f"Only one operand has the dim {dim}; a relayout moves the whole tensor"
 
 
+def _gather(design: Design) -> Iterator[str]:
+    index, table, output = design.operands
+    positions, rows = _dims(index), _dims(table) - _dims(output)
+    for i, operand in enumerate((index, table)):
+        if operand.memory != "hbm":
+            yield f"Tensor{i} is in {operand.memory}; expected an indirect access in device memory"
+    if index.scale[index.stick_dim] == 1:
+        yield f"Tensor0 sticks on {index.stick_dim}; expected one position per stick"
+    sticks = [(each.stick_dim, each.scale[each.stick_dim]) for each in (table, output)]
+    if sticks[0] != sticks[1]:
+        yield f"The output does not keep the stick {table.stick_dim} of the table"
+    if len(rows) > 1 or any(design.slices[dim] > 1 or dim == table.stick_dim for dim in rows):
+        text = f"The table has the dims {sorted(rows)} besides those of the output"
+        yield f"{text}; expected one, undivided and outside of the stick, that the positions count"
+    if _dims(output) - positions != _dims(table) - rows or positions & _dims(table):
+        yield "The output does not have the dims of the positions and of one row of the table"
+
+
+def _dims(operand: Operand) -> set[str]:
+    return {dim for dim, scale in operand.scale.items() if scale == 1}
+
+
 _RULES: dict[Kind, Callable[[Design], Iterator[str]]] = {
     Kind.POINTWISE: _pointwise,
     Kind.CAST: _pointwise,
@@ -105,4 +127,5 @@ _RULES: dict[Kind, Callable[[Design], Iterator[str]]] = {
     Kind.MATMUL: _matmul,
     Kind.RESTICKIFY: _restickify,
     Kind.RELAYOUT: _relayout,
+    Kind.GATHER: _gather,
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from spyre_mlir.dialects.sdsc import Sdsc
 from spyre_mlir.dialects.sdscbundle import SdscBundle
 from spyre_mlir.dialects.stick import Stick
-from spyre_mlir.mlir import announce_dialect, ir
+from spyre_mlir.mlir import announce_dialect, ir, load_tm_tensor
 
 DIALECTS = (Stick, Sdsc, SdscBundle)
 
@@ -22,6 +22,16 @@ def context() -> ir.Context:
     made = ir.Context()
     load_into(made)
     return made
+
+
+def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module:
+    """A module from text, or from the file at ``path`` whose text it is; ``ir.MLIRError`` for what is none.
+
+    ``tm_tensor``, in which torch-mlir writes scans, scatters and sorts, is loaded where it is used: that takes 30 ms.
+    """
+    if "tm_tensor." in text:
+        load_tm_tensor(context)
+    return ir.Module.parse(text, context) if path is None else ir.Module.parseFile(path, context)
 
 
 def load_into(existing: ir.Context) -> None:

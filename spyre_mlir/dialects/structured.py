@@ -172,7 +172,7 @@ def device_op(
     scalars = [ir.RankedTensorType(value.type).element_type for value in inputs]
     block = ir.Block.create_at_start(made.regions[0], [*scalars, type_.element_type])
     with ir.InsertionPoint(block), location:
-        body = Body(type_.element_type, constants or {})
+        body = Body(type_.element_type, constants or {}, rank)
         value = BODIES[opcode](body, *block.arguments)
         ir.Operation.create("linalg.yield", operands=[value])
     return made.result
@@ -232,9 +232,10 @@ def filled(constant: ir.Value, empty: ir.Value) -> ir.Value:
 class Body:
     """Writes scalar ops into the body of a device operation, in its element type."""
 
-    def __init__(self, element: ir.Type, constants: Mapping[str, float]) -> None:
+    def __init__(self, element: ir.Type, constants: Mapping[str, float], rank: int = 0) -> None:
         self.element = element
         self.constants = constants
+        self.rank = rank  # of the iteration
 
     def __call__(
         self, name: str, *operands: ir.Value, result: ir.Type | None = None, **attributes
@@ -294,6 +295,15 @@ def _matmul(b: Body, x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
     if x.type != b.element:
         x, y = b("arith.extf", x), b("arith.extf", y)
     return b("arith.addf", acc, b("arith.mulf", x, y))
+
+
+def _gather(b: Body, position: ir.Value, row: ir.Value, acc: ir.Value) -> ir.Value:
+    """The last dim runs over the rows of the table: the one at the position is kept."""
+    i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
+    index = b("linalg.index", result=ir.IndexType.get(), dim=ir.IntegerAttr.get(i64, b.rank - 1))
+    at = b("arith.index_cast", index, result=position.type)
+    found = b("arith.cmpi", at, position, result=i1, predicate=ir.IntegerAttr.get(i64, 0))
+    return b("arith.select", found, row, acc)
 
 
 def _leaky(b: Body, x: ir.Value) -> ir.Value:
@@ -372,4 +382,5 @@ BODIES: dict[str, Callable[..., ir.Value]] = {
     **dict.fromkeys(("mean", "meannonstick"), _scaled("scaling_factor")),
     "exx2_zeromean": _scaled("exx2scale", square=True),
     "batchmatmul": _matmul,
+    "gather": _gather,
 }

@@ -6,6 +6,7 @@ import functools
 
 from spyre_mlir.division.cores import Division, core_order
 from spyre_mlir.division.ownership import CoreView, Region, core_view, same_owners
+from spyre_mlir.division.slices import filled
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
 
@@ -49,9 +50,10 @@ def slicing_alike(
     dims = {dim: own.get(theirs.get(dim, 0)) for dim, split in enumerate(division.splits) if split > 1}
     splits, slices = [1] * len(space.sizes), [[0] * len(division.owners) for _ in space.sizes]
     for source, dim in dims.items():
-        if dim is None or division.splits[source] > space.units[dim]:
+        split = division.splits[source]
+        if dim is None or split > space.units[dim] or filled(space.units[dim], split) < split:
             return None
-        splits[dim], slices[dim] = division.splits[source], [each[source] for each in division.owners]
+        splits[dim], slices[dim] = split, [each[source] for each in division.owners]
     owners = list(zip(*slices, strict=True))
     order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(owners, dim)))
     mapped = Division.mixed_radix(splits, order)

@@ -47,7 +47,7 @@ class _Folding:
         self.values: dict[Node, Any] = {}
 
     def run(self) -> None:
-        _, weight, bias, *rest = self.convolution.args
+        _, weight, bias = self.convolution.args[:3]
         if not isinstance(weight, Node) or weight not in self.arguments or not self._is_known(weight):
             return
         if isinstance(bias, Node) and not self._is_known(bias):
@@ -99,7 +99,9 @@ class _Folding:
                 return False
             self.values[node] = data
             return True
-        if not isinstance(node.target, torch._ops.OpOverload) or not all(map(self._is_known, node.all_input_nodes)):
+        if not isinstance(node.target, torch._ops.OpOverload) or not all(
+            map(self._is_known, node.all_input_nodes)
+        ):
             return False
         with unset_fake_temporarily(), torch.no_grad():
             args, kwargs = map_arg((node.args, node.kwargs), lambda source: self.values[source])

@@ -59,6 +59,17 @@ def mean_all(x: Tensor, dtype=None) -> Tensor:
     return _mean(x if dtype is None else x.to(dtype), None, False)
 
 
+def accumulated(scan: Callable) -> Callable:
+    """``cumsum`` or ``cumprod`` of 16-bit numbers in f32."""
+
+    def form(x: Tensor, dim: int, dtype=None) -> Tensor:
+        if x.dtype not in NARROW or dtype not in (None, x.dtype):
+            return NotImplemented
+        return scan(x.to(torch.float32), dim).to(x.dtype)
+
+    return form
+
+
 def variance(
     x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
 ) -> Tensor:
@@ -240,6 +251,8 @@ def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
         aten.sum.default: sum_all,
         aten.mean.dim: mean_dims,
         aten.mean.default: mean_all,
+        aten.cumsum.default: accumulated(torch.cumsum),
+        aten.cumprod.default: accumulated(torch.cumprod),
         aten.var.correction: variance,
         aten.std.correction: deviation,
         aten.var_mean.correction: variance_and_mean,

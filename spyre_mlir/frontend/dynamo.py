@@ -4,23 +4,50 @@ Dynamo makes the parameters of a model inputs of its graph; they are parameters 
 and each call gives their data anew. A graph is compiled when it is called, once for each combination of
 shapes and names of dims: so an error is a ``CompileError`` of the call, and a graph with dynamic shapes
 is a program per shape.
+
+Where a gradient is wanted, AOTAutograd makes two graphs of one, forward and backward, and both are such graphs.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
+from functorch.compile import make_boxed_func
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule, Interpreter
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import _disable_current_modes
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.exported import NothingToCompile
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 
 
+def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable]) -> Callable:
+    """A graph of Dynamo as a function; ``compile(function, inputs)`` makes the programs that it calls."""
+    if not torch.is_grad_enabled() or not any(_wants_gradient(value) for value in example_inputs):
+        return CompiledGraph(graph, compile)
+
+    def compiler(part: GraphModule, _: Sequence[Any]) -> Callable:
+        return make_boxed_func(CompiledGraph(part, compile))
+
+    # The attention of the CPU is one operation with a gradient of its own; taken apart it is matmuls and a softmax.
+    with sdpa_kernel(SDPBackend.MATH):
+        backend = aot_autograd(fw_compiler=compiler, bw_compiler=compiler, decompositions=_gradients())
+        return backend(graph, example_inputs)
+
+
+def _gradients() -> dict[Any, Callable]:
+    """PyTorch's own forms of the gradients that it has operations for."""
+    table = cast(dict[Any, Callable], core_aten_decompositions())
+    return {op: form for op, form in table.items() if "backward" in op.name()}
+
+
 class CompiledGraph:
-    """A graph of Dynamo as a function: ``compile(function, inputs)`` makes the programs that it calls."""
+    """A graph as a function that calls the program for the shapes of its inputs."""
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Callable]) -> None:
         self.model = _as_function(graph)
@@ -28,15 +55,19 @@ class CompiledGraph:
         self.programs: dict[tuple, Callable] = {}
 
     def __call__(self, *inputs: Any) -> Any:
-        if torch.is_grad_enabled() and any(_wants_gradient(value) for value in inputs):
-            raise CompileError(
-                "The spyre backend is for inference, but an input or a parameter requires a gradient; "
-                "call the model under torch.no_grad()."
-            )
         key = (*map(_kind, inputs), *dim_sizes().items())
         if key not in self.programs:
-            self.programs[key] = self.compile(self.model, inputs)
-        return self.programs[key](*inputs)
+            self.programs[key] = self._program(inputs)
+        with torch.no_grad():
+            return self.programs[key](*inputs)
+
+    def _program(self, inputs: Sequence[Any]) -> Callable:
+        """A program; PyTorch itself runs a graph that only looks at its inputs, as a graph break may leave it."""
+        try:
+            with _disable_current_modes():  # AOTAutograd watches the operations of a first call, not ours
+                return self.compile(self.model, inputs)
+        except NothingToCompile:
+            return self.model
 
 
 def _as_function(graph: GraphModule) -> Callable:

@@ -22,7 +22,6 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts
@@ -41,7 +40,7 @@ from spyre_mlir.frontend.signature import (
     Step,
     Update,
     View,
-    is_view_operation,
+    is_view,
     replayed,
 )
 
@@ -131,7 +130,6 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def export(model: Any, inputs: Inputs) -> ExportedProgram:
     """The model as a functional graph of core operations; what torch rejects is a CompileError."""
-    register_caches()
     try:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
             program = _program(model, inputs)
@@ -314,7 +312,7 @@ class _Outputs:
 def _origin(node: Node) -> tuple[Node, tuple[Step, ...]]:
     """The tensor that a node is a view of, itself if of none, and the steps from there."""
     steps: list[Step] = []
-    while node.op == "call_function" and is_view_operation(node.target):
+    while is_view(node):
         source, *args = node.args
         if not isinstance(source, Node):
             break

@@ -25,6 +25,7 @@ from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hints import DIM_SIZES, DIMS
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, export_graph, quiet
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
@@ -70,6 +71,7 @@ def import_torch(
 
     A mapping has keyword inputs.
     """
+    register_caches()
     exported = export_graph(model, pytree.tree_map(_off_the_device, inputs))
     module = lower_to_linalg(_import_graph(exported, context))
     return Imported(module, exported.signature, _layouts(inputs, exported.signature))

@@ -24,7 +24,9 @@ def _scale(size: int, results: int, factor: float | None) -> float:
     return 1 / factor if factor else size / results
 
 
-def _linear_weights(like: Tensor, dim: int, results: int, align_corners: bool, factor: float | None) -> Tensor:
+def _linear_weights(
+    like: Tensor, dim: int, results: int, align_corners: bool, factor: float | None
+) -> Tensor:
     """1 - the distance of a source from where a result falls, as far as that is positive."""
     size = like.shape[dim]
     place = torch.arange(results, dtype=torch.float32, device=like.device)
@@ -74,7 +76,9 @@ def nearest(x: Tensor, size, factors=None) -> Tensor:
 
 def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
     """Means of ranges that need not be of one length; where they are, PyTorch's own form is better."""
-    if not x.is_floating_point() or all(each % results == 0 for each, results in zip(x.shape[-2:], size, strict=True)):
+    if not x.is_floating_point() or all(
+        each % results == 0 for each, results in zip(x.shape[-2:], size, strict=True)
+    ):
         return NotImplemented
     for dim, results in ((-1, size[1]), (-2, size[0])):
         x = _along(x, _mean_weights(x, dim, results), dim)

@@ -93,7 +93,9 @@ def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     return torch.where(_is_at(x, dim, torch.where(wide < 0, wide + x.shape[dim], wide)), source, x)
 
 
-def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
+def index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
     """``index_copy`` where one dim has an index of one element and those before it have none."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if len(given) != 1 or given[0][1].numel() != 1 or given[0][1].dtype == torch.bool or accumulate:

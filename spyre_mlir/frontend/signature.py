@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.device_tensor import DeviceTensor
@@ -88,14 +89,14 @@ class Update(NamedTuple):
     value: Leaf
 
 
-def is_view_operation(target: Any) -> bool:
-    """Whether an operation only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
-    if target is operator.getitem:
-        return True
+def is_view(node: Node) -> bool:
+    """Whether a node only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
+    if node.target is operator.getitem:
+        return is_view(node.all_input_nodes[0])
     return (
-        isinstance(target, torch._ops.OpOverload)
-        and target.is_view
-        and target is not torch.ops.aten.as_strided.default
+        isinstance(node.target, torch._ops.OpOverload)
+        and node.target.is_view
+        and node.target is not torch.ops.aten.as_strided.default
     )
 
 

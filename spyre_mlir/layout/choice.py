@@ -73,7 +73,7 @@ from spyre_mlir.layout.states import (
     state_cost,
     view_states,
 )
-from spyre_mlir.target.ops import KINDS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 
 #: Tensors that are buffers without an operation that makes them.
 _BUFFERS = (Assembled, Carried, Result)
@@ -249,10 +249,21 @@ class Problem:
         if node.pin is not None:
             return self._targets_of_pinned(node, lanes)
         if isinstance(node, Given) and node.free:
-            return tuple(held for lane in lanes for held in self._plain(node, lane))
+            orders = [ordered(node.shape, node.dtype, lane, rows) for lane in lanes for rows in self._rows(index)]
+            return distinct((*(held for lane in lanes for held in self._plain(node, lane)), *orders))
         readers = (self.nodes[reader] for reader, _ in self.readers[index])
         steps = [node.step for node in readers if isinstance(node, View)]
         return tuple(best_order(self._plain(node, lane), steps, batched) for lane in lanes)
+
+    def _rows(self, index: int) -> list[tuple[int, ...]]:
+        """Orders of a table, outermost first, in which the rows that readers want lie in one piece each."""
+        found = []
+        for reader, position in self.readers[index]:
+            node = self.nodes[reader]
+            if isinstance(node, Compute) and position == DEVICE_OPS[node.signature.opcode].table:
+                dims = node.signature.maps[position]
+                found.append(tuple(sorted(range(len(dims)), key=lambda at: dims[at] not in node.signature.iteration.reduced)))
+        return found
 
     def _targets_of_pinned(self, node: Node, lanes: tuple[int | None, ...]) -> tuple[Candidate, ...]:
         return tuple(self._plain(node, lane)[0] for lane in lanes)

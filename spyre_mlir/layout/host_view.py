@@ -45,7 +45,9 @@ class HostView:
             dims.append(tuple(own))
         made = cls(tuple(array_shape), tuple(dims), offset)
         if rest or made.shape != tuple(shape):
-            raise CompileError(f"The pieces {list(pieces)} of a host array do not make up the shape {list(shape)}.")
+            raise CompileError(
+                f"The pieces {list(pieces)} of a host array do not make up the shape {list(shape)}."
+            )
         return made
 
     @property
@@ -57,9 +59,9 @@ class HostView:
         """Whether a dim has more than one stride."""
         return any(len(dim) > 1 for dim in self.dims)
 
-    def falls_on(self, stick_elements: int) -> bool:
-        """Whether sticks of so many elements along any dim are made of whole pieces, or lie in one."""
-        inner = (count for dim in self.dims for count in inner_counts(dim)[:-1])
+    def falls_on(self, dim: int, stick_elements: int) -> bool:
+        """Whether sticks of so many elements along a dim are made of whole pieces, or lie in one."""
+        inner = inner_counts(self.dims[dim])[:-1]
         return all(count % stick_elements == 0 or stick_elements % count == 0 for count in inner)
 
     def after(self, step: Step) -> HostView | None:
@@ -71,7 +73,9 @@ class HostView:
         if isinstance(step, Expand):
             return self._expanded(step)
         if isinstance(step, Collapse):
-            return self._with([_canonical([p for dim in group for p in self.dims[dim]]) for group in step.groups])
+            return self._with(
+                [_canonical([p for dim in group for p in self.dims[dim]]) for group in step.groups]
+            )
         return None
 
     def _with(self, dims: Sequence[Pieces], offset: int = 0) -> HostView:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.layout.candidates import Candidate
@@ -17,12 +19,14 @@ class Way:
     """A form of an operation, seen from its operands (the result last).
 
     ``lanes`` are the dims in the stick by the operands' own dims, ``tiles`` what is taken of each operand in
-    one piece, in elements per dim of it. There is one object per signature and form.
+    one piece, in elements per dim of it; ``portions`` are the parts of their bytes that it moves. There is one object
+    per signature and form.
     """
 
     form: Form
     lanes: tuple[int | None, ...]
     tiles: tuple[tuple[int, ...], ...]
+    portions: tuple[Fraction, ...]
 
     @property
     def sparse(self) -> bool:
@@ -45,17 +49,30 @@ def _way(signature: Signature, form: Form) -> Way:
             for lane, dims in zip(form.lanes, signature.maps, strict=True)
         ),
         tuple(tuple(1 if dim is None else tile[dim] for dim in dims) for dims in signature.maps),
+        tuple(_portion(signature, operand) for operand in range(len(signature.maps))),
     )
+
+
+def _portion(signature: Signature, operand: int) -> Fraction:
+    """How often an operation moves all of an operand: once, but of a table as many rows as it has positions."""
+    if operand != DEVICE_OPS[signature.opcode].table:
+        return Fraction(1)
+    iteration = signature.iteration
+    rows = math.prod(iteration.sizes[dim] for dim in iteration.present[-1] - iteration.present[operand])
+    return Fraction(rows, math.prod(iteration.sizes[dim] for dim in iteration.reduced))
 
 
 def _tile(signature: Signature, form: Form) -> list[int]:
     """What an operation takes in one piece if it may: all of each dim, but of batches one.
 
-    A matmul works on one matrix at a time (hardware.md, batched matmul rows); how other dims are divided over
+    A gather takes one row of its table. A matmul works on one matrix at a time (hardware.md, batched matmul rows); how other dims are divided over
     cores is decided later and goes by the layouts.
     """
     iteration = signature.iteration
     tile = list(iteration.sizes)
+    if DEVICE_OPS[form.opcode].kind is Kind.GATHER:
+        for dim in iteration.reduced:
+            tile[dim] = 1
     if DEVICE_OPS[form.opcode].kind is Kind.MATMUL:
         for dim in iteration.present[0] & iteration.present[1] - iteration.reduced:
             tile[dim] = 1
@@ -67,4 +84,5 @@ def transfer_cost(way: Way, operand: int, held: Candidate) -> int | None:
     """Picoseconds to move one operand (-1: the result) once; None if it cannot lie like this."""
     if held.lane != way.lanes[operand] or not held.plain:
         return None
-    return pass_cost(held.bytes, held.view.run_bytes(way.tiles[operand]))
+    moved = math.ceil(held.bytes * way.portions[operand])
+    return pass_cost(moved, held.view.run_bytes(way.tiles[operand]))

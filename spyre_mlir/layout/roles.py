@@ -45,6 +45,7 @@ class Role(enum.Enum):
     WINDOW = "window"
     SELECTED = "k"
     NORMALISED = "normalised"
+    NONE = "no"
 
 
 _MEANING: dict[Role, Callable[[Iteration, int], bool]] = {
@@ -59,6 +60,7 @@ _MEANING: dict[Role, Callable[[Iteration, int], bool]] = {
     Role.WINDOW: lambda it, dim: dim in it.windows,
     Role.SELECTED: lambda it, dim: not any(dim in has for has in it.present[:-1]),
     Role.NORMALISED: lambda it, dim: dim in it.present[0] - it.present[1],
+    Role.NONE: lambda it, dim: False,
 }
 
 

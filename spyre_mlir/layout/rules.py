@@ -181,6 +181,10 @@ RULES: dict[Kind, Rule] = {
         (_REDUCES_NOTHING,),
         distinct=True,
     ),
+    Kind.GATHER: Rule(
+        "a gather has a dim of its rows in the stick of the table and of the result, its index is sparse",
+        (Seat(Role.NONE, (0,), sparse=True), Seat(Role.COLUMN, (1, -1), leader=1, sparse=True)),
+    ),
     Kind.RELAYOUT: Rule(
         "both sides of a shuffle have one stick",
         (Seat(Role.KEPT, leader=-1, sparse=True),),

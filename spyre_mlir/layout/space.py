@@ -57,6 +57,30 @@ class Space:
         return replace(self, sizes=sizes, views=views)
 
 
+def gathered(space: Space, table: int) -> Space:
+    """The space of a gather as it moves data: of its table just the rows that are read, wherever they are.
+
+    ``space`` has the reduced dim that counts the rows of the table; here it has size 1, and the table has the dims of
+    the positions in its place, a row somewhere for each. So bytes, spans and divisions follow as for a copy.
+    """
+    (row,) = space.reduced
+    sizes = tuple(1 if dim == row else size for dim, size in enumerate(space.sizes))
+    positions = sorted(space.present[-1] - space.present[table])
+    view = space.views[table]
+    distance = max((axis.stride * axis.size for axis in view.axes), default=view.elements_per_stick)
+    axes = []
+    for dim in reversed(positions):
+        axes.append(Axis(dim, 1, sizes[dim], distance))
+        distance *= sizes[dim]
+    kept = [axis for axis in view.axes if axis.dim != row]
+    rows = replace(view, shape=sizes, axes=tuple([*reversed(axes), *kept]))._canonical()
+    views = [replace(each, shape=sizes) for each in space.views]
+    views[table] = rows
+    present = list(space.present)
+    present[table] = space.present[-1]
+    return Space(sizes, tuple(views), tuple(present))
+
+
 def refined(views: Sequence[BufferView]) -> Space:
     """The space of a copy: logical dims that lie in pieces in any operand are split where the pieces meet.
 

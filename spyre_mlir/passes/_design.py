@@ -116,7 +116,7 @@ class DesignBuilder:
             index=index,
             opcode=self.opcode,
             unit=self.op.unit,
-            data_format=operands[0].data_format,
+            data_format=operands[self.op.first_data].data_format,
             sizes=sizes,
             slices={**slices, **ones},
             shares={**shares, **self.extra},
@@ -296,6 +296,8 @@ class DesignBuilder:
         """Which shared layout entry each operand uses; at most four differ."""
         if self.op.kind is Kind.MATMUL:
             return [INPUT, KERNEL, OUTPUT]
+        if self.op.kind is Kind.GATHER:
+            return [KERNEL_IDX, KERNEL, OUTPUT]
         keys = [
             (geometry.dim_order, geometry.stick_dim, view.elements_per_stick)
             for geometry, view in zip(geometries, self.space.views, strict=True)

@@ -35,6 +35,7 @@ from spyre_mlir.passes._loops import (
 from spyre_mlir.passes._memory import argument_attributes
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 class LayoutGraph:
@@ -115,7 +116,7 @@ class LayoutGraph:
 
     def _argument(self, argument: ir.Value, host: ir.Attribute) -> None:
         pinned = stick.layout_of(argument.type)
-        free = pinned is None and ir.StringAttr(host.kind).value != "input"
+        free = pinned is None and (ir.StringAttr(host.kind).value != "input" or _is_index(argument))
         name = ir.StringAttr(host.label).value
         node = Given(
             shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free
@@ -279,6 +280,22 @@ def _is_destination_slice(op: ir.Operation) -> bool:
         return False
     uses = list(op.results[0].uses)
     return bool(uses) and all(names_place(use.owner.operation, use.operand_number) for use in uses)
+
+
+def _is_index(value: ir.Value) -> bool:
+    """Whether a tensor holds nothing but positions of lookups: the host lays these few numbers out as they are wanted."""
+    uses = [(use.owner.operation, use.operand_number) for use in value.uses]
+    return bool(uses) and all(
+        _is_index(user.results[0])
+        if user.name in VIEWS
+        else number == _index_of(user)
+        for user, number in uses
+    )
+
+
+def _index_of(op: ir.Operation) -> int | None:
+    opcode = sdsc.opcode_of(op)
+    return DEVICE_OPS[opcode].index if opcode in DEVICE_OPS else None
 
 
 def _fills(user: ir.Operation, before: ir.Operation) -> bool:

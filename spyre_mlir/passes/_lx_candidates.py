@@ -147,6 +147,8 @@ def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
     if not touched.reads:
         yield Reason(Barrier.NO_READER, "no operation reads it")
     for access in touched.reads:
+        if access.operand in DEVICE_OPS[access.user.opcode].indirect:
+            yield Reason(Barrier.INDIRECT, f"'{access.user.opcode}' reads it")
         if DEVICE_OPS[access.user.opcode].kind is Kind.RESTICKIFY and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
     pieces = touched.pieces

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Known, Map, defining_op, structured
+from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.space import Space, gathered, refined
 from spyre_mlir.layout.steps import applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import LOOP, body_block, carried_by, initial_of, nested_ops
@@ -125,9 +125,19 @@ class Memory:
             return _copy_opcode(op, *views), _copy_space(*views, sdsc.copies_of(op)), values
         generic = structured(op, self._known)
         assert generic is not None
+        space, table = self._space(generic, values), DEVICE_OPS[generic.opcode].table
+        return generic.opcode, space if table is None else gathered(space, table), values
+
+    def addressed_space(self, op: ir.Operation) -> Space:
+        """The iteration space with operands as they lie: a gather has all rows of its table, not those it moves."""
+        generic = structured(op, self._known)
+        if generic is None:
+            return self.space(op)[1]
+        return self._space(generic, self.operands(op))
+
+    def _space(self, generic: Structured, values: tuple[ir.Value, ...]) -> Space:
         views = tuple(self.place(value).view for value in values)
-        space = _space(generic.opcode, views, generic.maps, generic.extents, generic.reduced)
-        return generic.opcode, space, values
+        return _space(generic.opcode, views, generic.maps, generic.extents, generic.reduced)
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.layout.host_view import HostView
-from spyre_mlir.layout.steps import Collapse, Expand, Step, Transpose
+from spyre_mlir.layout.steps import Collapse, Expand, Transpose
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._tensor_ops import collapsed, expanded, transposed
@@ -20,13 +20,13 @@ from spyre_mlir.passes._windows import Window, Windowed
 class Patches:
     """A convolution as ``y[rows, f] = sum over k of x[rows, k] * w[f, k]``.
 
-    ``rows`` are the iteration dims of the result that the source has, ``features`` those that the weight has, and
-    ``contracted`` all others, which are one dim in the order of the weight.
+    ``rows`` are the iteration dims of the result that the source has, those that are one dim together; ``feature`` is
+    that of the weight, and ``contracted`` are all others, which are one dim in the order of the weight.
     """
 
     found: Windowed
-    rows: tuple[int, ...]
-    features: tuple[int, ...]
+    rows: tuple[tuple[int, ...], ...]
+    feature: int
     contracted: tuple[int, ...]
 
     def source(self) -> ir.Value:
@@ -38,11 +38,17 @@ class Patches:
 
     def weight(self) -> ir.Value:
         """The weight, features first."""
-        ((value, dims),) = self._weights()
-        order = [dims.index(dim) for dim in (*self.features, *self.contracted)]
-        first = len(self.features)
-        groups = [*([dim] for dim in range(first)), list(range(first, len(order)))]
-        return collapsed(transposed(value, order), groups)
+        pairs = zip(self.found.inputs, self.found.others, strict=True)
+        ((value, dims),) = ((value, dims) for value, dims in pairs if dims is not None)
+        order = [dims.index(dim) for dim in (self.feature, *self.contracted)]
+        return collapsed(transposed(value, order), [[0], range(1, len(order))])
+
+    def restored(self, result: ir.Value) -> ir.Value:
+        """The dims of the op's result, in its order."""
+        dims = [*(dim for group in self.rows for dim in group), self.feature]
+        shape = [self.found.extents[dim] for dim in dims]
+        result = expanded(result, _groups([*self.rows, (self.feature,)]), shape)
+        return transposed(result, [dims.index(dim) for dim in self.found.result if dim is not None])
 
     def fit(self) -> bool:
         """Whether the host can cut the patches out of an argument."""
@@ -53,26 +59,22 @@ class Patches:
         for step in self._steps():
             view = view and view.after(step)
         element = str(ir.RankedTensorType(value.type).element_type)
-        return view is not None and view.falls_on(elements_per_stick(element))
-
-    def _weights(self) -> list[tuple[ir.Value, tuple[int, ...]]]:
-        pairs = zip(self.found.inputs, self.found.others, strict=True)
-        return [(value, tuple(dim for dim in dims if dim is not None)) for value, dims in pairs if dims is not None]
+        return (
+            view is not None
+            and view.in_pieces
+            and view.falls_on(len(view.dims) - 1, elements_per_stick(element))
+        )
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
         """The view operations: windows apart, rows before what is contracted, that together."""
         extents = self.found.extents
-        apart: list[int] = []
-        groups = []
-        for index in self.found.indices:
-            own = [index.output, index.kernel] if isinstance(index, Window) else [index or 0]
-            groups.append(tuple(range(len(apart), len(apart) + len(own))))
-            apart += own
-        order = [apart.index(dim) for dim in (*self.rows, *self.contracted)]
-        first = len(self.rows)
-        together = (*((dim,) for dim in range(first)), tuple(range(first, len(order))))
+        indices = (index for index in self.found.indices if index is not None)
+        split = [(index.output, index.kernel) if isinstance(index, Window) else (index,) for index in indices]
+        apart = [dim for group in split for dim in group]
+        together = [*self.rows, self.contracted]
+        order = tuple(apart.index(dim) for group in together for dim in group)
         shape = tuple(extents[dim] for dim in apart)
-        return Expand(tuple(groups), shape), Transpose(tuple(order)), Collapse(together)
+        return Expand(_groups(split), shape), Transpose(order), Collapse(_groups(together))
 
 
 def patches_of(found: Windowed, most_rows: int) -> Patches | None:
@@ -84,14 +86,21 @@ def patches_of(found: Windowed, most_rows: int) -> Patches | None:
     outputs = {window.output for window in found.windows}
     channels = {index for index in found.indices if isinstance(index, int)}
     rows = tuple(dim for dim in found.result if dim in outputs or dim in channels - set(weight))
-    features = tuple(dim for dim in found.result if dim not in rows)
-    contracted = tuple(dim for dim in weight if dim not in found.result)
+    features = [dim for dim in found.result if dim not in rows and dim is not None]
+    contracted = tuple(dim for dim in weight if dim not in found.result and dim is not None)
     shared = set(contracted) == {*found.kernel, *found.reduced} and not channels & set(features)
-    sized = [dim for dim in rows if found.extents[dim] > 1]
-    if None in weight or not shared or len(features) != 1 or len(sized) > most_rows:
+    if None in weight or not shared or len(features) != 1:
         return None
-    made = Patches(found, rows, features, contracted)
+    fits = sum(found.extents[dim] > 1 for dim in rows) <= most_rows
+    groups = tuple((dim,) for dim in rows) if fits else (rows,)
+    made = Patches(found, groups, features[0], contracted)
     return made if made.fit() else None
+
+
+def _groups(dims: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
+    """The numbers of dims that are listed group by group."""
+    ends = list(itertools.accumulate(len(group) for group in dims))
+    return tuple(tuple(range(end - len(group), end)) for group, end in zip(dims, ends, strict=True))
 
 
 def _side_by_side(found: Windowed, window: Window) -> bool:

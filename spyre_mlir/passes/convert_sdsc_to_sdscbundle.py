@@ -293,7 +293,7 @@ class _Lowering:
             for at, place in enumerate(places)
         ]
         in_lx = [at for at, buffer in enumerate(buffers) if buffer.base == LX]
-        parts = self._parts(places, space, division)
+        parts = {} if opcode == SHUFFLE else self._parts(places, space, division)
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
         bound: dict[int, ir.Value] = {}
 
@@ -310,7 +310,8 @@ class _Lowering:
             return symbol
 
         held = {0: self._source(op, space, division)} if opcode == SHUFFLE else {}
-        builder = DesignBuilder(opcode, space, division, constants, sdsc.masks_of(op), in_lx, held, parts)
+        addressed = self.memory.addressed_space(op)
+        builder = DesignBuilder(opcode, addressed, division, constants, sdsc.masks_of(op), in_lx, held, parts)
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)

@@ -11,6 +11,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._decompose_body import BodyDecomposer
+from spyre_mlir.passes._indirect import gathered_rows
 from spyre_mlir.passes._terms import Terms, device_element, fail
 from spyre_mlir.passes.base import Pass
 
@@ -102,7 +103,9 @@ class _Function:
     # -- ops ------------------------------------------------------------------------------------------
 
     def _visit(self, op: ir.Operation) -> None:
-        if op.name == "linalg.generic":
+        if (rows := gathered_rows(self.terms, op)) is not None:
+            self.terms.bind(op.results[0], rows, own=True)
+        elif op.name == "linalg.generic":
             self.terms.bind_term(op.results[0], BodyDecomposer(self.terms, op).run())
         elif op.name in _MOVED:
             self._view(op)

@@ -179,17 +179,12 @@ def _reduction(
 # -- pointwise patterns -------------------------------------------------------------------------------
 
 
-_RULES_BY_ROOT: dict[str, list[Rule]] = {}
-for _rule in RULES:
-    _RULES_BY_ROOT.setdefault(_rule[0][0], []).append(_rule)
-
-
 def _pointwise(root: Structured) -> ir.Value | None:
-    opcode = root.opcode
-    if root.reduced or opcode not in _RULES_BY_ROOT:
+    rules = [rule for rule in RULES if rule[0][0] == root.opcode]
+    if root.reduced or not rules:
         return None
     is_f32 = element_of(root.result) == "f32"
-    for rule in _RULES_BY_ROOT[opcode]:
+    for rule in rules:
         if not is_f32 or "IEEE_FP32" in DEVICE_OPS[rule[1]].formats:
             made = _apply(rule, root)
             if made is not None:

@@ -9,7 +9,7 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.steps import Transpose
-from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._view_ops import VIEWS, step_of
@@ -23,7 +23,7 @@ class HoistWeightViews(Pass):
     A view of a tiled tensor may cut its sticks, so that the device would have to move the data in every run.
     Of a weight the host can take any part ahead of time. Transposes stay: every layout has them for nothing.
     Of an input it takes only what no layout can show: a dim that collects pieces which lie apart, as the patches of
-    an image.
+    an image. If that falls on whole sticks in the last dim only, the argument gets a layout with this one in the stick.
     A weight that is read in other ways, too, or in several pieces, is given several times
     (``sdsc.source``); ``sdsc.host_view`` says which elements of the host array an argument takes.
 
@@ -77,7 +77,9 @@ class _Hoist:
         result = op.results[0]
         cuts = cuts or not isinstance(step, Transpose)
         self.views[result] = (root, view, cuts)
-        if not self._is_cut(root, view, cuts) or all(use.owner.operation.name in VIEWS for use in result.uses):
+        if not self._is_cut(root, view, cuts) or all(
+            use.owner.operation.name in VIEWS for use in result.uses
+        ):
             return
         key = (root.arg_number, view)
         if key not in self.made:
@@ -91,10 +93,9 @@ class _Hoist:
                 user.operands[use.operand_number] = self.made[key]
 
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
-        """Whether the host takes a view, and can whatever dim is in the stick."""
+        """Whether the host takes a view, and can, with the last dim in the stick if that is in pieces."""
         if view.in_pieces:
-            element = str(ir.RankedTensorType(root.type).element_type)
-            return view.falls_on(elements_per_stick(element))
+            return view.falls_on(len(view.dims) - 1, elements_per_stick(_element(root)))
         return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"
 
     def _erase_unread(self) -> None:
@@ -111,8 +112,16 @@ class _Hoist:
             value.replace_all_uses_with(root)
             self.attrs[number] = _with(self.attrs[number], entries)
             self.block.erase_argument(value.arg_number)
-            return
-        self.attrs.append(_with(sdsc.again(self.attrs, number), entries))
+            value = root
+        else:
+            self.attrs.append(_with(sdsc.again(self.attrs, number), entries))
+        element = _element(value)
+        if not all(view.falls_on(dim, elements_per_stick(element)) for dim in range(len(view.dims))):
+            stick.lay_out_argument(value, StickLayout.for_tensor(view.shape, element))
+
+
+def _element(value: ir.Value) -> str:
+    return str(ir.RankedTensorType(value.type).element_type)
 
 
 def _with(attrs: ir.DictAttr, more: dict[str, ir.Attribute]) -> ir.DictAttr:

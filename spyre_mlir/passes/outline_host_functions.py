@@ -49,7 +49,8 @@ class OutlineHostFunctions(Pass):
     def run(self, module: ir.Operation) -> None:
         found = functions(module)
         if len(found) != 1:
-            raise CompileError(f"a program is one function with a body, this module has {len(found)}")
+            where = location_of(module.location)
+            raise CompileError(f"a program is one function with a body, this module has {len(found)}", where)
         _Partition(self, found[0]).run()
 
 

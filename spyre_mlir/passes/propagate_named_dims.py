@@ -111,8 +111,8 @@ class _Propagation:
         if any(isinstance(part.dim, UnnamedDim) for dim in split(parts, array) for part in dim):
             self.owner.warn(self.func, f"{shown}, which do not fall on those of its shape")
         return tuple(
-            unnamed(size) if len(pieces) > 1 else covered(parts, size, pieces[0][1], view.offset)
-            for size, pieces in zip(view.shape, view.dims, strict=True)
+            unnamed(size) if outer else covered(parts, size, stride, view.offset)
+            for size, (*outer, (_, stride)) in zip(view.shape, view.dims, strict=True)
         )
 
     def _misfit(self, view: HostView, reason: str) -> Names:

@@ -12,6 +12,7 @@ from spyre_mlir.passes._dividing import Divider, blocked_dims, checked_cores
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class SpanReduction(Pass):
     def _reduce(self, memory: Memory, op: ir.Operation, cores: int, divider: Divider) -> None:
         opcode, space, values = memory.space(op)
         try:
-            splits = required_splits(space, cores, self.limit_bytes, blocked=blocked_dims(op))
+            exempt = DEVICE_OPS[opcode].indirect
+            splits = required_splits(space, cores, self.limit_bytes, blocked=blocked_dims(op), exempt=exempt)
         except SpanError as error:
             shape = list(shape_of(values[error.operand]))
             raise fail(op, f"'{opcode}' cannot reach its operand of shape {shape}: {error}") from error

@@ -15,6 +15,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes import _scalar_ops as scalar
 from spyre_mlir.passes._decompose_body import is_neutral
 from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._patches import Patches, patches_of
 from spyre_mlir.passes._tensor_ops import (
     collapsed,
     constant_pad,
@@ -48,6 +49,11 @@ class UnrollWindows(Pass):
     view. A matmul has two dims of rows at most: where there are more, all windows but the last and the images of
     the batch are one. That is a view of the slice if it is one window without steps, else of a copy.
 
+    Windows that lie side by side (as patches of an image, steps as long as the kernel) over an argument are no slices:
+    the host cuts the patches out (``hoist-weight-views``), and the convolution is one matmul:
+
+        y[i, j, f] = sum over k of x[i, j, k] * w[f, k],  k for all of c, p, q
+
     Any op whose indexing maps have windows is meant, named or not: one, two or more dims, groups, dilation. Before:
     linalg, single results (``drop-dead-results``). After: no windows.
     """
@@ -64,8 +70,11 @@ class UnrollWindows(Pass):
 
     def _unroll(self, found: Windowed) -> None:
         kernel = " x ".join(str(found.extents[dim]) for dim in found.kernel)
-        self.remark(found.op, "unroll", f"a window of {kernel}")
-        result = _Unrolling(found).run()
+        patches = patches_of(found, _MOST_ROWS)
+        how = "" if patches is None else "; they lie side by side, so all positions are one matmul"
+        self.remark(found.op, "unroll", f"a window of {kernel}{how}")
+        unrolling = _Unrolling(found)
+        result = unrolling.run() if patches is None else unrolling.at_once(patches)
         found.op.results[0].replace_all_uses_with(result)
         found.op.erase()
 
@@ -87,8 +96,7 @@ class _Unrolling:
 
     def run(self) -> ir.Value:
         source = self._source()
-        *_, destination = self.found.op.operands
-        nothing = self._nothing(destination)
+        nothing = self._nothing([self._extent(dim) for dim in self.kept if dim in self.found.result])
         result = None
         for row in self.found.rows():
             partial = nothing
@@ -96,7 +104,23 @@ class _Unrolling:
                 partial = self._tap(source, tap, partial, is_first=number == 0)
             result = partial if result is None else self._combined(result, partial)
         assert result is not None
-        result = self._restored(result)
+        return self._finished(self._restored(result))
+
+    def at_once(self, patches: Patches) -> ir.Value:
+        """One op instead of a chain."""
+        source, weight = patches.source(), patches.weight()
+        rows = len(patches.rows)
+        nothing = self._nothing([*shape_of(source)[:rows], shape_of(weight)[0]])
+        own = {True: (source, (*range(rows), rows + 1)), False: (weight, (rows, rows + 1))}
+        read = [own[dims is None] for dims in self.found.others]
+        maps = [*(dims for _, dims in read), tuple(range(rows + 1))]
+        made = generic_op([value for value, _ in read], nothing, maps, rows + 2, 1)
+        self._write(made, list(self.body.arguments), alone=False)
+        return self._finished(patches.restored(made.results[0]))
+
+    def _finished(self, result: ir.Value) -> ir.Value:
+        """All positions of the kernel, combined with what the destination held."""
+        *_, destination = self.found.op.operands
         if _is_neutral(destination, self.combine):
             return result
         return self._combined(result, *_spread(destination))
@@ -244,16 +268,17 @@ class _Unrolling:
 
     # -- the result -----------------------------------------------------------------------------------
 
-    def _nothing(self, destination: ir.Value) -> ir.Value:
+    def _nothing(self, shape: Sequence[int]) -> ir.Value:
         """What the first tap of a row is combined with."""
-        element = ir.RankedTensorType(destination.type).element_type
-        shape = [self._extent(dim) for dim in self.kept if dim in self.found.result]
+        element = ir.RankedTensorType(self.found.op.results[0].type).element_type
         reduction, *_ = scalar.COMBINES[self.combine.name]
         value = ir.FloatAttr.get(element, NEUTRAL[reduction])
         constant = ir.Operation.create(
             "arith.constant", results=[element], attributes={"value": value}
         ).result
-        empty = ir.Operation.create("tensor.empty", results=[ir.RankedTensorType.get(shape, element)]).result
+        empty = ir.Operation.create(
+            "tensor.empty", results=[ir.RankedTensorType.get(list(shape), element)]
+        ).result
         return filled(constant, empty)
 
     def _restored(self, result: ir.Value) -> ir.Value:

@@ -68,7 +68,7 @@ def _check_device_op(op: ir.Operation) -> None:
     described = DEVICE_OPS[opcode]
     if len(generic.inputs) != described.arity:
         raise fail(op, f"'{opcode}' takes {described.arity} operands, not {len(generic.inputs)}")
-    reduces = described.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
+    reduces = described.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL, Kind.GATHER)
     if reduces != bool(generic.reduced):
         raise fail(
             op, f"'{opcode}' is a {described.kind.value}, but reduces the dims {list(generic.reduced)}"
@@ -81,11 +81,14 @@ def _check_device_op(op: ir.Operation) -> None:
 
 def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str) -> None:
     described = DEVICE_OPS[opcode]
-    if len(set(inputs)) > 1:
+    if described.index is not None and _FORMATS[inputs[described.index]] != INT32:
+        raise fail(op, f"'{opcode}' takes its positions as i32, not as {inputs[described.index]}")
+    data = [element for number, element in enumerate(inputs) if number != described.index]
+    if len(set(data)) > 1:
         raise fail(op, f"'{opcode}' takes operands of one format, not {inputs}")
-    given = _FORMATS[inputs[0]]
+    given = _FORMATS[data[0]]
     if given not in described.formats:
-        raise fail(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({inputs[0]})")
+        raise fail(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({data[0]})")
     if _FORMATS[result] != described.result_format(given):
         raise fail(
             op, f"'{opcode}' gives {described.result_format(given)}, not {_FORMATS[result]} ({result})"

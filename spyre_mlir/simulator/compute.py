@@ -119,6 +119,12 @@ def _inverse_deviation(x: Array, constants: Constants) -> Array:
     return 1 / np.sqrt(x + np.float32(constants["eps"]))
 
 
+def _rows(operands: Sequence[Array], work: Work) -> Array:
+    """The rows of a table at the given positions, which are checked before."""
+    positions, table = operands[0].view(np.int32), operands[1]
+    return np.take_along_axis(table, positions, work.reduced[0]) if work.reduced else table
+
+
 @functools.cache
 def _erf_table() -> NDArray[np.float64]:
     """Per interval of width 1/64 up to 6, the cubic through erf and its slope at both ends."""
@@ -179,10 +185,11 @@ def _copy(operands: Sequence[Array], work: Work) -> Array:
 
 
 #: Operations that move bits and never look at them.
-COPIES = frozenset(("identity", "ReStickifyOpHBM"))
+COPIES = frozenset(("identity", "ReStickifyOpHBM", "gather"))
 
 FUNCTIONS: dict[str, Function] = {
-    **{name: _copy for name in (*COPIES, "dl16tofp32", "fp32todl16")},
+    **{name: _copy for name in ("identity", "ReStickifyOpHBM", "dl16tofp32", "fp32todl16")},
+    "gather": _rows,
     "add": _pointwise(np.add),
     "sub": _pointwise(np.subtract),
     "revsub": _pointwise(lambda a, b: b - a),

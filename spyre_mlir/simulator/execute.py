@@ -8,6 +8,7 @@ Of a split reduction the last core of each group has the result; into LX, it alo
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text, resolve
 from spyre_mlir.simulator.compute import COPIES, combine_partials, compute
 from spyre_mlir.simulator.conflicts import check_conflicts
+from spyre_mlir.simulator.gather import check_positions, rows_bytes
 from spyre_mlir.simulator.geometry import Box
 from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, Region, spread
 from spyre_mlir.simulator.plan import Plan
@@ -50,7 +52,7 @@ def execute(
             _leave_part(plan, access, space)
     for access, raw in results:
         _write(access, raw, space)
-    _count(statistics, inputs, written)
+    _count(plan, statistics, inputs, written)
 
 
 class _Runner:
@@ -78,6 +80,8 @@ class _Runner:
 
     def _partial(self, core: int) -> NDArray:
         operands = [self._numbers(operand[core]) for operand in self._inputs]
+        if self._plan.op.kind is Kind.GATHER:
+            check_positions(self._plan, [operand[core] for operand in self._inputs], operands)
         return compute(self._plan.op.name, operands, self._plan.work)
 
     def _numbers(self, access: Access) -> NDArray:
@@ -187,9 +191,20 @@ def _leave_part(plan: Plan, access: Access, space: AddressSpace) -> None:
     shadow[...] = spread(PARTIAL, raw_type)
 
 
-def _count(statistics: ExecuteStatistics, inputs: list[list[Access]], written: list[Access]) -> None:
-    loads = [access for operand in inputs for access in operand if not access.region.lx]
-    distinct = {access.key: access.box.touched_bytes for access in loads}
-    statistics.read_bytes += sum(distinct.values())
-    statistics.core_read_bytes += sum(access.box.touched_bytes for access in loads)
+def _count(
+    plan: Plan, statistics: ExecuteStatistics, inputs: list[list[Access]], written: list[Access]
+) -> None:
+    loads = [
+        _load(plan, inputs, access) for operand in inputs for access in operand if not access.region.lx
+    ]
+    statistics.read_bytes += sum(dict(loads).values())
+    statistics.core_read_bytes += sum(moved for _, moved in loads)
     statistics.write_bytes += sum(access.box.touched_bytes for access in written if not access.region.lx)
+
+
+def _load(plan: Plan, inputs: list[list[Access]], access: Access) -> tuple[Hashable, int]:
+    """What an access loads, equal for cores that share it, and the bytes: of a table the rows that are read."""
+    if plan.op.index is None or access.operand != plan.op.table:
+        return access.key, access.box.touched_bytes
+    positions = inputs[plan.op.index][access.core]
+    return (access.key, positions.key), rows_bytes(plan, positions, access)

@@ -10,7 +10,7 @@ from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.geometry import Box, make_box, operand_labels, slices_of
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS, constant_bits, constant_value
-from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, DeviceOp, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, INT32, NEUTRAL, DeviceOp, Kind
 
 _ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY, Kind.RELAYOUT)
 
@@ -86,6 +86,8 @@ def _checked_op(design: Design) -> DeviceOp:
 
 def _check_formats(design: Design, op: DeviceOp) -> None:
     *sources, target = (operand.data_format for operand in design.operands)
+    if op.index is not None and sources.pop(op.index) != INT32:
+        raise SimulationError("design", f"'{op.name}' takes its positions as {INT32}.", design=design)
     known = set(sources) <= set(op.formats) or op.name in COPIES  # copies move the bits of any format
     if not known or len(set(sources)) > 1:
         text = f"'{op.name}' cannot take {' and '.join(sources)}."
@@ -100,6 +102,9 @@ def _check_formats(design: Design, op: DeviceOp) -> None:
 def _check_reduced(
     design: Design, op: DeviceOp, inputs: list[frozenset[str]], reduced: frozenset[str]
 ) -> None:
+    if op.kind is Kind.GATHER and (len(reduced) > 1 or any(design.slices.get(each, 1) > 1 for each in reduced)):
+        text = f"the positions of '{op.name}' count one dim of its table, undivided, not {sorted(reduced)}."
+        raise SimulationError("design", text, design=design)
     if op.kind in _ELEMENTWISE and reduced:
         text = f"the output of '{op.name}' lacks dim '{min(reduced)}' of its inputs, but nothing is reduced."
         raise SimulationError("design", text, design=design)

@@ -25,6 +25,7 @@ class Kind(enum.Enum):
     TOP_K = "top-k"
     RESTICKIFY = "restickify"
     RELAYOUT = "relayout over the ring"
+    GATHER = "indirect access"
 
 
 DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
@@ -33,7 +34,11 @@ _BOTH = (DL16, FP32)
 
 @dataclass(frozen=True)
 class DeviceOp:
-    """One device operation. ``formats`` are those of its inputs; ``result`` is set where it differs."""
+    """One device operation. ``formats`` are those of its inputs; ``result`` is set where it differs.
+
+    ``index`` is the number of the input that holds, as INT32, positions in the input behind it. ``function`` is the
+    ``opFuncName`` of the interface where that is not the name.
+    """
 
     name: str
     kind: Kind
@@ -42,6 +47,29 @@ class DeviceOp:
     result: str | None = None
     constants: tuple[str, ...] = ()
     unit: str = "sfp"
+    index: int | None = None
+    function: str = ""
+
+    @property
+    def table(self) -> int | None:
+        """The input that is read at the positions which another one holds."""
+        return None if self.index is None else self.index + 1
+
+    @property
+    def indirect(self) -> frozenset[int]:
+        """The inputs of an indirect access: both are in device memory, and the table may span any distance."""
+        return frozenset() if self.index is None else frozenset({self.index, self.index + 1})
+
+    def formats_of(self, number: int, first: str) -> tuple[str, ...]:
+        """The formats that an input may have; all but an index have that of the ``first`` of them."""
+        if number == self.index:
+            return (INT32,)
+        return self.formats if number == self.first_data else (first,)
+
+    @property
+    def first_data(self) -> int:
+        """The first input that is no index."""
+        return 1 if self.index == 0 else 0
 
     def result_format(self, input_format: str) -> str:
         return self.result or input_format
@@ -83,6 +111,8 @@ DEVICE_OPS: dict[str, DeviceOp] = _table(
     DeviceOp("exx2_zeromean", Kind.REDUCE_STICK, constants=("exx2scale",)),
     DeviceOp("batchmatmul", Kind.MATMUL, 2, (DL16,), unit="pt"),
     DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=(DL16, FP32, INT32)),
+    # Rows of a table by their positions: a copy whose source is read indirectly.
+    DeviceOp("gather", Kind.GATHER, 2, (DL16, FP32, INT32), index=0, function="identity"),
     # From one distribution over the LX of the cores to another, bits as they are.
     DeviceOp("shuffle", Kind.RELAYOUT, formats=(DL16, FP32, INT32)),
 )

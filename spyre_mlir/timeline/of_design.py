@@ -17,7 +17,7 @@ from spyre_mlir.cost.ring import LinkLoads, reduce_links, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import KINDS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 
 Sizes = Mapping[str, int]
 
@@ -110,11 +110,22 @@ class DesignWork:
         return KINDS[self.design.opcode]
 
     @functools.cached_property
+    def _operands(self) -> tuple[Operand, ...]:
+        """The operands as data moves: a gather moves one row of its table for each of its positions."""
+        operands, table = self.design.operands, DEVICE_OPS[self.design.opcode].table
+        if table is None:
+            return operands
+        scale = {
+            label: operands[-1].scale.get(label, -1) if abs(own) == 1 else own
+            for label, own in operands[table].scale.items()
+        }
+        return tuple(replace(each, scale=scale) if at == table else each for at, each in enumerate(operands))
+
+    @functools.cached_property
     def _dims(self) -> tuple[frozenset[str], ...]:
         """The dims of each operand."""
         return tuple(
-            frozenset(label for label in each.dim_order if each.scale[label] == 1)
-            for each in self.design.operands
+            frozenset(label for label in each.dim_order if each.scale[label] == 1) for each in self._operands
         )
 
     @functools.cached_property
@@ -161,14 +172,14 @@ class DesignWork:
     # -- operands --------------------------------------------------------------------------------------
 
     def _operand(self, number: int) -> OperandWork:
-        design, operand, dims = self.design, self.design.operands[number], self._dims[number]
+        design, operand, dims = self.design, self._operands[number], self._dims[number]
         writes = number == len(design.operands) - 1
         return OperandWork(
             writes,
             bytes=_bytes_of_cores(design, operand),
             core_bytes=math.prod(_counts(operand, design.shares)) * device().stick_bytes,
             fan_out=1 if writes else _product(design.slices, design.slices.keys() - dims),
-            run_bytes=self._run_bytes(operand),
+            run_bytes=self._run_bytes(design.operands[number]),
             in_lx=operand.memory == "lx",
         )
 
@@ -184,8 +195,13 @@ class DesignWork:
 
     @functools.cached_property
     def _tile(self) -> Sizes:
-        """What a core takes in one go: its share; of a matmul one matrix, of it all rows and a stick of the rest."""
+        """What a core takes in one go: its share; of a matmul one matrix, of it all rows and a stick of the rest.
+
+        Of the table of a gather that is one row.
+        """
         shares = self.design.shares
+        if self._kind is Kind.GATHER:
+            return {label: share if label in self._dims[-1] else 1 for label, share in shares.items()}
         if self._kind is not Kind.MATMUL:
             return shares
         first, second = self._dims[:2]

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentParser",
-    "add_load",
     "internal_error",
     "parse_module",
     "read_text",
@@ -70,12 +69,14 @@ def _note_silence() -> None:
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """An argparse parser with ``--version`` and ``--log``, without abbreviations; its errors are CompileErrors."""
+    """An argparse parser without abbreviations, whose errors are CompileErrors, with the flags of all tools."""
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
         form = argparse.RawDescriptionHelpFormatter
         super().__init__(prog, None, description, epilog, formatter_class=form, allow_abbrev=False)
         self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+        self.add_argument("--load", action=_Load, metavar="FILE.py",
+                          help="import your own passes, solvers or device operations")  # fmt: skip
         self.add_argument("--log", action=_Log, metavar="WORDS",
                           help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
 
@@ -92,12 +93,6 @@ class _Version(argparse.Action):
 class _Log(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         logs.configure(str(values), terminal=True)
-
-
-def add_load(parser: argparse._ActionsContainer) -> None:
-    """The flag ``--load``, which may be given several times."""
-    parser.add_argument("--load", action=_Load, metavar="FILE.py",
-                        help="import your own passes, solvers or device operations")  # fmt: skip
 
 
 class _Load(argparse.Action):
@@ -145,11 +140,12 @@ def _text(error: CompileError) -> str:
 def parse_module(path: str, context: ir.Context, text: str | None = None) -> ir.Module:
     """Parse the file at ``path``, or ``text``, whose locations then have the file name ``-``."""
     from spyre_mlir.diagnostics import compile_error
+    from spyre_mlir.dialects import parsed
     from spyre_mlir.mlir import ir
 
     is_file = text is None and path != "-"
     text = read_text(path) if text is None else text
     try:
-        return ir.Module.parseFile(path, context) if is_file else ir.Module.parse(text, context)
+        return parsed(text, context, path if is_file else None)
     except ir.MLIRError as error:
         raise compile_error(error, f"The file '{path}' cannot be parsed.") from error

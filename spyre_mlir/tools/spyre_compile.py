@@ -150,7 +150,6 @@ def _parser() -> _common.ArgumentParser:
                         help="default layouts have the stick count first, as in the tiled-tensor RFC")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"), default="ieee",
                         help="of --check: DL16 as IEEE fp16 (the default), or bit-true")  # fmt: skip
-    _common.add_load(parser)
     parser.add_argument("--save-plan", metavar="FILE.json",
                         help="write what was decided, to be edited and given back")  # fmt: skip
     parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")

@@ -237,7 +237,6 @@ def _parser() -> argparse.ArgumentParser:
                      help="from linalg to a bundle; alone or =\"sencores=4 verify-each\"")  # fmt: skip
     run.add_argument("--pass", action=_Step, dest="steps", help=argparse.SUPPRESS)
     run.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
-    _common.add_load(run)
     run.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
                      help="check the IR after each pass (default: true)")  # fmt: skip
     reading = parser.add_argument_group("input")

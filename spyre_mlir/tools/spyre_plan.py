@@ -98,7 +98,6 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--alignment", metavar="BYTES", type=int, default=1,
                         help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
     parser.add_argument("--solver", metavar="NAME", help="how to plan (default: portfolio)")
-    _common.add_load(parser)
     parser.add_argument("--order-by-size", action="store_true", help="the same as --solver largest-first")
     parser.add_argument("-o", "--output", metavar="FILE.csv", help="write the offsets (- for stdout)")
     return parser

@@ -197,3 +197,34 @@ func.func @dynamic(%x: tensor<1x64x?x8xf16>, %f: tensor<1x64x?x4xf16>) -> tensor
   %0 = linalg.pooling_nchw_max {strides = dense<2> : tensor<2xi64>} ins(%x, %k : tensor<1x64x?x8xf16>, tensor<2x2xf16>) outs(%f : tensor<1x64x?x4xf16>) -> tensor<1x64x?x4xf16>
   return %0 : tensor<1x64x?x4xf16>
 }
+// -----
+// Windows side by side over an argument are one matmul of patches; rows of the image and of patches come apart.
+// CHECK-LABEL: func.func @patches(
+// CHECK-SAME: %[[X:\w+]]: tensor<1x3x32x48xf16>, %[[W:\w+]]: tensor<64x3x16x16xf16>
+// CHECK: %[[E:.*]] = tensor.expand_shape %[[X]] {{\[\[}}0], [1], [2, 3], [4, 5]] output_shape [1, 3, 2, 16, 3, 16]
+// CHECK: %[[T:.*]] = linalg.transpose ins(%[[E]] {{.*}} permutation = [0, 2, 4, 1, 3, 5]
+// CHECK: %[[P:.*]] = tensor.collapse_shape %[[T]] {{\[\[}}0], [1], [2], [3, 4, 5]]
+// CHECK: %[[K:.*]] = tensor.collapse_shape %[[W]] {{\[\[}}0], [1, 2, 3]]
+// CHECK: %[[Y:.*]] = linalg.generic {{.*}}"parallel", "reduction"]} ins(%[[P]], %[[K]] : tensor<1x2x3x768xf16>, tensor<64x768xf16>)
+// CHECK: linalg.transpose ins(%{{.*}} : tensor<1x2x3x64xf32>) {{.*}} permutation = [0, 3, 1, 2]
+func.func @patches(%x: tensor<1x3x32x48xf16>, %w: tensor<64x3x16x16xf16>) -> tensor<1x64x2x3xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x64x2x3xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x64x2x3xf32>) -> tensor<1x64x2x3xf32>
+  // expected-remark@below {{unroll: a window of 16 x 16; they lie side by side, so all positions are one matmul}}
+  %0 = linalg.conv_2d_nchw_fchw {strides = dense<16> : tensor<2xi64>} ins(%x, %w : tensor<1x3x32x48xf16>, tensor<64x3x16x16xf16>) outs(%f : tensor<1x64x2x3xf32>) -> tensor<1x64x2x3xf32>
+  return %0 : tensor<1x64x2x3xf32>
+}
+// -----
+// Patches of 14 x 14 lie across sticks.
+// CHECK-LABEL: func.func @beside_sticks(
+// CHECK-NOT: tensor.expand_shape
+// CHECK-COUNT-196: linalg.generic
+func.func @beside_sticks(%x: tensor<1x3x14x28xf16>, %w: tensor<64x3x14x14xf16>) -> tensor<1x64x1x2xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<1x64x1x2xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x64x1x2xf32>) -> tensor<1x64x1x2xf32>
+  // expected-remark@below {{unroll: a window of 14 x 14}}
+  %0 = linalg.conv_2d_nchw_fchw {strides = dense<14> : tensor<2xi64>} ins(%x, %w : tensor<1x3x14x28xf16>, tensor<64x3x14x14xf16>) outs(%f : tensor<1x64x1x2xf32>) -> tensor<1x64x1x2xf32>
+  return %0 : tensor<1x64x1x2xf32>
+}

@@ -6,6 +6,7 @@ Every factory seeds torch by its name, as in programs.py, whose ``check_close`` 
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -111,10 +112,18 @@ def _matmuls() -> None:
     _function("matmul_4d_t", lambda a, b: a @ b.transpose(-1, -2), (2, 3, 17, 64), (2, 3, 33, 64))
     _function("matmul_bcast", torch.matmul, (2, 3, 17, 64), (64, 33))
     _function("mv", torch.mv, (33, 65), (65,))
-    _function("einsum_bhqd", lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k), (2, 17, 3, 64), (2, 33, 3, 64))
+    _function(
+        "einsum_bhqd", lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k), (2, 17, 3, 64), (2, 33, 3, 64)
+    )
     _function("int_mm_i8", torch._int_mm, small_integers(32, 64), small_integers(64, 40))
     _function("linear_f32acc", lambda x, w: (x.float() @ w.float().T).to(x.dtype), (17, 64), (65, 64))
-    _function("baddbmm", lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2), (3, 17, 33), (3, 17, 64), (3, 64, 33))
+    _function(
+        "baddbmm",
+        lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2),
+        (3, 17, 33),
+        (3, 17, 64),
+        (3, 64, 33),
+    )
     _function("outer_kron", lambda x, y: (torch.outer(x, y), torch.kron(x, y)), (17,), (65,))
 
 
@@ -206,9 +215,7 @@ class FusedAttention(nn.Module):
         self.heads, self.qkv, self.out = heads, nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1)
-        )
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
         return self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(-2))
 
 
@@ -283,6 +290,8 @@ def _write_in_place(q: Tensor, new: Tensor, cache: Tensor, position: Tensor) -> 
 
 
 class _CacheBuffer(nn.Module):
+    cache: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("cache", torch.randn(1, 2, 33, 64))
@@ -306,9 +315,7 @@ def _decoding() -> None:
         lambda q, n, c, p: _attend(q, *(torch.where(torch.arange(33)[:, None] == p, n, c),) * 2),
         one, one, cache, position,
     )  # fmt: skip
-    _function(
-        "decode_cat", lambda q, n, c: (kv := torch.cat((c, n), 2), _attend(q, kv, kv)), one, one, cache
-    )
+    _function("decode_cat", lambda q, n, c: (kv := torch.cat((c, n), 2), _attend(q, kv, kv)), one, one, cache)
     _function(
         "decode_slice_scatter",
         lambda q, n, c: (kv := torch.slice_scatter(c, n, 2, 20, 21), _attend(q, kv, kv)),
@@ -324,7 +331,9 @@ def _elementwise() -> None:
     _function("add_scalar", lambda x: x + 0.5, wide)
     _function("relu_sigmoid_tanh", lambda x: torch.relu(x) + torch.sigmoid(x) * torch.tanh(x), wide)
     _function(
-        "exp_log_sqrt_rsqrt", lambda x: (torch.exp(x), torch.log(x), torch.sqrt(x), torch.rsqrt(x)), positive(33, 65)
+        "exp_log_sqrt_rsqrt",
+        lambda x: (torch.exp(x), torch.log(x), torch.sqrt(x), torch.rsqrt(x)),
+        positive(33, 65),
     )
     _function("silu", F.silu, wide)
     _function("gelu_erf", F.gelu, wide)
@@ -363,9 +372,7 @@ def _gathers() -> None:
     _function("scatter_add", lambda x, i, s: x.scatter_add(1, i, s), x, _columns(33, 7, 65), (33, 7))
     _function("index_select", lambda x, i: x.index_select(0, i), x, indices(33, 9))
     _function("index_tensor", lambda x, i: x[i], x, indices(33, 3, 5))
-    _function(
-        "index_put", lambda x, i, s: x.index_put((i,), s), x, different_indices(33, 5), (5, 65)
-    )
+    _function("index_put", lambda x, i, s: x.index_put((i,), s), x, different_indices(33, 5), (5, 65))
     _function("index_add", lambda x, i, s: x.index_add(0, i, s), x, different_indices(33, 5), (5, 65))
     _function("take_along", lambda x, i: torch.take_along_dim(x, i, 1), x, indices(65, 33, 1))
     _module("embedding", lambda: nn.Embedding(100, 64), indices(100, 2, 17))
@@ -429,7 +436,9 @@ def _control_flow() -> None:
     )
     _function(
         "while_loop_hop",
-        lambda x: while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 0.5), (torch.zeros((), dtype=torch.int64), x)),
+        lambda x: while_loop(
+            lambda i, y: i < 3, lambda i, y: (i + 1, y * 0.5), (torch.zeros((), dtype=torch.int64), x)
+        ),
         (17, 65),
     )
     _function(
@@ -438,6 +447,10 @@ def _control_flow() -> None:
         (7, 65),
     )
     _module("checkpoint_hop", lambda: _Checkpointed(checkpoint), (17, 64))
+
+
+def _zero() -> Tensor:
+    return torch.zeros((), dtype=torch.int64)
 
 
 class _Checkpointed(nn.Module):
@@ -472,7 +485,7 @@ class ResNet18(nn.Module):
         self.norm, self.pool = nn.BatchNorm2d(width), nn.MaxPool2d(3, 2, 1)
         widths = [width, width, 2 * width, 4 * width, 8 * width]
         blocks = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in itertools.pairwise(widths):
             blocks += [BasicBlock(before, after, 1 if before == after else 2), BasicBlock(after, after, 1)]
         self.blocks, self.head = nn.Sequential(*blocks), nn.Linear(8 * width, 10)
 
@@ -487,7 +500,11 @@ def _convolutions() -> None:
     _module("conv2d_s2_dil", lambda: nn.Conv2d(16, 24, 3, stride=2, padding=2, dilation=2), image)
     _module("conv2d_depthwise", lambda: nn.Conv2d(16, 16, 3, padding=1, groups=16), image)
     _module("conv2d_grouped", lambda: nn.Conv2d(16, 24, 3, padding=1, groups=4), image)
-    _module("conv1d_causal", lambda: nn.Sequential(nn.ConstantPad1d((3, 0), 0.0), nn.Conv1d(16, 24, 4)), (2, 16, 17))
+    _module(
+        "conv1d_causal",
+        lambda: nn.Sequential(nn.ConstantPad1d((3, 0), 0.0), nn.Conv1d(16, 24, 4)),
+        (2, 16, 17),
+    )
     _function("maxpool2d", lambda x: F.max_pool2d(x, 3, 2, 1), image)
     _function("avgpool_adaptive", lambda x: (F.adaptive_avg_pool2d(x, 1), F.avg_pool2d(x, 2)), image)
     _function("interpolate_nearest", lambda x: F.interpolate(x, scale_factor=2), image)
@@ -537,7 +554,12 @@ def _hugging_face() -> None:
     tokens = indices(100, 1, 17)
     gpt2 = dict(vocab_size=100, n_embd=64, n_layer=1, n_head=2, n_positions=64)
     vit = dict(
-        hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=8
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=8,
     )
     for attention in ("eager", "sdpa"):
         _module(f"hf_llama_{attention}", _transformers("Llama", attention, **_SIZES), tokens)

@@ -54,6 +54,18 @@ LARGE = Drawing(
     ),
 )  # fmt: skip
 
+#: Some operations are the host's: between those of the device, before and after them, side by side.
+MIXED = Drawing(
+    sizes=(1, 2, 3, 5, 31, 64, 65, 96),
+    elements=(1, 6_000),
+    largest_input=2,
+    steps=8,
+    instructions=(
+        "host", "host", "host", "unary", "binary", "reduction", "matmul", "permute", "reshape", "slice",
+        "concatenate", "where",
+    ),
+)  # fmt: skip
+
 Instruction = tuple[Callable[..., Tensor], tuple[int, ...]]
 
 
@@ -163,6 +175,23 @@ class _Maker:
             ]
         )
         self.step(text, function, self.any())
+
+    def host(self) -> None:
+        """What the device has no operation for: positions of maxima, running sums, orders, rounding."""
+        name = self.any(1)
+        if name is None:
+            return
+        dim = self.rng.randrange(self.value(name).dim())
+        text, function = self.rng.choice(
+            [
+                (f"cumsum({{}}, {dim})", lambda x: torch.cumsum(x, dim)),
+                (f"sort({{}}, {dim})", lambda x: torch.sort(x, dim)[0]),
+                ("round({} / 2)", lambda x: torch.round(x / 2)),
+                (f"argmax({{}}, {dim}, keepdim=True)", lambda x: torch.argmax(x, dim, keepdim=True).to(x.dtype)),
+                ("{}.long() % 3", lambda x: (x.long() % 3).to(x.dtype)),
+            ]
+        )
+        self.step(text, function, name, bound=self.value(name).abs().sum().item() if "cumsum" in text else 0.0)
 
     def partner(self, name: str) -> str:
         """Something that broadcasts with a value: an earlier one, or a new input."""

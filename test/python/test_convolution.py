@@ -53,6 +53,10 @@ CASES = {
     "asymmetric": (nn.Conv2d(65, 33, (2, 5), padding=(1, 2), stride=(1, 2)), (1, 65, 6, 11)),
     "batch": (nn.Conv2d(64, 32, 3, padding=1), (3, 64, 5, 6)),
     "batch_stride": (nn.Conv2d(64, 32, 3, padding=1, stride=2), (2, 64, 7, 9)),
+    "patches": (nn.Conv2d(3, 65, 16, stride=16), (1, 3, 48, 32)),
+    "patches_of_a_batch": (nn.Conv2d(3, 32, (8, 4), stride=(8, 4), bias=False), (3, 3, 40, 12)),
+    "patches_beside_sticks": (nn.Conv2d(2, 16, 6, stride=6), (1, 2, 12, 18)),
+    "patches_of_the_whole": (nn.Conv2d(3, 16, 4, stride=4), (2, 3, 4, 4)),
     "few_channels": (nn.Conv2d(3, 16, 3, padding=1), (2, 3, 8, 8)),
     "one_channel": (nn.Conv2d(1, 16, 3, padding=1), (1, 1, 8, 8)),
     "one_output": (nn.Conv2d(64, 1, 3, padding=1), (1, 64, 6, 6)),
@@ -191,6 +195,20 @@ def test_an_input_is_converted_once():
     assert operations.count("ReStickifyOpHBM") == 1
     conversions = [remark for remark in program.remarks if remark.kind in ("restickify", "copy")]
     assert len(conversions) == 1
+
+
+def test_patches_are_one_matmul():
+    """As a vision transformer has them, also of a batch: the host cuts them out, nothing is converted or copied."""
+    for batch in (1, 2):
+        program = check_exact(*whole_numbers(nn.Conv2d(3, 64, 16, stride=16, bias=False), batch, 3, 224, 32))
+        assert [opcode for opcode, *_ in program.traffic().by_op] == ["batchmatmul"]
+
+
+def test_patches_of_what_is_computed_are_slices():
+    """The host has them no more."""
+    model = nn.Sequential(nn.ReLU(), nn.Conv2d(64, 32, 2, stride=2, bias=False))
+    program = check_exact(*whole_numbers(model, 1, 64, 6, 4))
+    assert [opcode for opcode, *_ in program.traffic().by_op].count("batchmatmul") == 4
 
 
 @pytest.mark.parametrize(

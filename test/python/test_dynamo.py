@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.metadata
 import tomllib
 from collections.abc import Callable, Iterator
@@ -183,13 +184,44 @@ def test_changes_in_place():
     torch.testing.assert_close(x, expected, rtol=2e-3, atol=0)
 
 
-def test_gradients():
-    """A result without a gradient would be a wrong one for training."""
-    model, x = nn.Linear(64, 64).half(), half(8, 64)
-    with pytest.raises(CompileError, match="for inference"):
-        compiled(model)(x)
-    with torch.no_grad():
-        assert compiled(model)(x).shape == (8, 64)
+def test_a_cache_that_changes():
+    """A buffer of the model, at a position that each call gives, as eager PyTorch leaves it."""
+
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(8, 64, dtype=torch.half))
+
+        def forward(self, x, position):
+            self.cache.index_copy_(0, position, x)
+            return torch.tanh(self.cache).sum(0)
+
+    model = Cached()
+    eager, program = copy.deepcopy(model), compiled(model)
+    for at in (3, 5):
+        x, position = half(1, 64), torch.tensor([at])
+        torch.testing.assert_close(program(x, position), eager(x, position), rtol=2e-3, atol=1e-3)
+        assert torch.equal(model.cache, eager.cache)
+
+
+def test_graphs_without_computation():
+    """A graph break may leave a graph that only looks at its inputs, or computes nothing of them."""
+
+    def model(x):
+        y = x.view(64, 8)
+        torch._dynamo.graph_break()
+        return y, torch.arange(3)
+
+    x = half(8, 64)
+    view, numbers = compiled(model)(x)
+    assert view.shape == (64, 8) and view.data_ptr() == x.data_ptr() and numbers.tolist() == [0, 1, 2]
+
+
+def test_results_that_are_inputs():
+    x = half(8, 64)
+    same, twice, transposed = compiled(lambda x: (x, x * 2, x.T))(x)
+    assert same is x and transposed.data_ptr() == x.data_ptr()
+    assert torch.equal(twice, x * 2)
 
 
 def test_naming_inside_a_model():

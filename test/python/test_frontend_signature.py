@@ -279,3 +279,15 @@ def test_nothing_to_compile():
     """A model that only looks at its inputs is no program."""
     with pytest.raises(CompileError, match="nothing to compile"):
         imported(lambda x: x.T, numbers(2, 3))
+
+
+def test_results_of_one_operation():
+    """The parts of a split are views of what is split; the results of a norm are tensors of their own."""
+
+    def model(x):
+        return (*torch.native_layer_norm(x, [4], None, None, 1e-5), *(x + 1).split(2))
+
+    x = numbers(4, 4)
+    program = imported(model, x)
+    assert [result.shape for result in program.signature.results] == [(4, 4), (4, 1), (4, 1), (4, 4)]
+    same(on_the_cpu(program, x), model(x))

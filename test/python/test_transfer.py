@@ -18,7 +18,9 @@ from layout_cases import (
     random_shape,
 )
 
-from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout import StickLayout, ViewError
+from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.steps import Collapse, Expand, Transpose
 from spyre_mlir.layout.transfer import DmaTuples, dma_tuples
 
 
@@ -63,6 +65,39 @@ def test_padded_and_divided_dims_move_to_their_place(seed):
     expected = np.full(elements, -1)
     expected[positions(layout)] = host
     np.testing.assert_array_equal(moved(dma_tuples(layout), host, elements), expected)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_views_in_pieces_move_to_their_place(seed):
+    """Patches of images, their rows and columns one dim: as if the host had made an array of them before."""
+    rng = random.Random(seed)
+    images, rows, columns = rng.randint(1, 3), rng.choice((1, 2, 4)), rng.choice((2, 4, 8))
+    channels, high, wide = rng.randint(1, 3), rng.choice((1, 4, 16)), rng.choice((4, 16, 64))
+    array = np.arange(images * channels * rows * high * columns * wide)
+    steps = (
+        Expand(((0,), (1,), (2, 3), (4, 5)), (images, channels, rows, high, columns, wide)),
+        Transpose((0, 2, 4, 1, 3, 5)),
+        Collapse(((0,), (1, 2), (3, 4, 5))),
+    )
+    view = HostView.whole((images, channels, rows * high, columns * wide))
+    for step in steps:
+        view = view.after(step)
+    dense = array.reshape(steps[0].shape).transpose(steps[1].permutation).reshape(view.shape)
+    layout = StickLayout.for_tensor(view.shape, "f16", rng.sample(range(3), 3))
+    size = math.prod(layout.device_size)
+    np.testing.assert_array_equal(
+        moved(dma_tuples(layout, view), array, size), moved(dma_tuples(layout), dense, size)
+    )
+
+
+def test_pieces_beside_sticks():
+    """Sticks of 64 along a dim of pieces of 14."""
+    view = HostView((28, 28), (((2, 392), (14, 28)), ((28, 1),)))
+    with pytest.raises(
+        ViewError, match=r"pieces of \[14\] positions of the host do not fall on 64 steps of 1"
+    ):
+        dma_tuples(StickLayout.for_tensor((28, 28), "f16", [1, 0]), view)
+    assert dma_tuples(StickLayout.for_tensor((28, 28), "f16", [0, 1]), view).host_strides == (64, 392, 28, 1)
 
 
 def test_all_small_tensors_come_back():

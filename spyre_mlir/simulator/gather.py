@@ -1,0 +1,35 @@
+"""Indirect access: positions that are data must be rows of the table, and only these rows are moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.simulator.access import Access, access_error, element_text
+from spyre_mlir.simulator.plan import Plan
+
+
+def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[NDArray]) -> None:
+    """A position of no row of the table is an error: it names the first that a core has."""
+    assert plan.op.index is not None and plan.op.table is not None
+    positions = operands[plan.op.index].view(np.int32)
+    access, rows = accesses[plan.op.index], math.prod(_rows(plan, operands[plan.op.table].shape))
+    wrong = (positions < 0) | (positions >= rows)
+    if not wrong.any():
+        return
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    text = f"{element_text(plan, access.box, at)} is {positions[at]}, but the table has {rows} rows."
+    raise access_error(plan, access, "position", text, access.box.whole.address_of(at, access.address))
+
+
+def rows_bytes(plan: Plan, positions: Access, table: Access) -> int:
+    """Bytes of the rows that a core reads of a table."""
+    return table.box.touched_bytes // math.prod(_rows(plan, table.box.extents)) * math.prod(positions.box.valid)
+
+
+def _rows(plan: Plan, extents: Sequence[int]) -> list[int]:
+    """How many rows the table has: the extent of the dim that the result lacks, if that has more than one."""
+    return [extents[axis] for axis in plan.work.reduced]

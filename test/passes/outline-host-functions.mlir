@@ -1,0 +1,85 @@
+// RUN: spyre-opt %s --outline-host-functions --split-input-file --verify-diagnostics | filecheck %s
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// What only the host can do is one function of it; the device's parts are two. %0 is read by both.
+// CHECK-LABEL: func.func @device_0(%arg0: tensor<8x64xf16> {spyre.kind = "input", spyre.name = "x"}) -> tensor<8x64xf16>
+// CHECK: linalg.exp
+// CHECK-NEXT: return
+// CHECK-LABEL: func.func @host_0(%arg0: tensor<8x64xf16> {spyre.kind = "input", spyre.name = "device_0.0"})
+// CHECK: math.sin
+// CHECK-LABEL: func.func @device_1(
+// CHECK-SAME: {spyre.kind = "input", spyre.name = "host_0.0"}
+// CHECK-SAME: {spyre.kind = "input", spyre.name = "device_0.0"}
+// CHECK: linalg.add
+// CHECK-LABEL: func.func @main(%arg0: tensor<8x64xf16> {spyre.kind = "input", spyre.name = "x"}) -> tensor<8x64xf16>
+// CHECK-NEXT: %[[A:.*]] = call @device_0(%arg0)
+// CHECK-NEXT: %[[B:.*]] = call @host_0(%[[A]])
+// CHECK-NEXT: %[[C:.*]] = call @device_1(%[[B]], %[[A]])
+// CHECK-NEXT: return %[[C]]
+func.func @main(%x: tensor<8x64xf16> {spyre.name = "x", spyre.kind = "input"}) -> tensor<8x64xf16> {
+  %e = tensor.empty() : tensor<8x64xf16>
+  %0 = linalg.exp ins(%x : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  // expected-remark@below {{host: 'math.sin' has no device operation}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%0 : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) {
+  ^bb0(%a: f16, %b: f16):
+    %s = math.sin %a : f16
+    linalg.yield %s : f16
+  } -> tensor<8x64xf16>
+  %2 = linalg.add ins(%1, %0 : tensor<8x64xf16>, tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  return %2 : tensor<8x64xf16>
+}
+// -----
+// What the device can run whole is left alone.
+// CHECK-LABEL: func.func @main
+// CHECK-NOT: call
+// CHECK: linalg.exp
+func.func @main(%x: tensor<8x64xf16>) -> tensor<8x64xf16> {
+  %e = tensor.empty() : tensor<8x64xf16>
+  %0 = linalg.exp ins(%x : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  return %0 : tensor<8x64xf16>
+}
+// -----
+// A matmul has no result in f32 on the device, but beside the rounding of it the two are one operation; integers,
+// although the device could add them, are for the host as soon as it has to help.
+#id = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK-LABEL: func.func @host_0
+// CHECK: linalg.add
+// CHECK: math.sin
+// CHECK-LABEL: func.func @device_0
+// CHECK: linalg.matmul
+// CHECK: arith.truncf
+// CHECK-LABEL: func.func @main
+// CHECK: return %{{.*}}, %{{.*}}, %arg1
+func.func @main(%x: tensor<64x64xf16>, %i: tensor<64x64xi64>)
+    -> (tensor<64x64xf16>, tensor<64x64xi64>, tensor<64x64xi64>) {
+  %e = tensor.empty() : tensor<64x64xf16>
+  %n = tensor.empty() : tensor<64x64xi64>
+  %w = tensor.empty() : tensor<64x64xf32>
+  %zero = arith.constant 0.0 : f32
+  // expected-remark@below {{host: integers are for the host}}
+  %0 = linalg.add ins(%i, %i : tensor<64x64xi64>, tensor<64x64xi64>) outs(%n : tensor<64x64xi64>) -> tensor<64x64xi64>
+  // expected-remark@below {{host: 'math.sin' has no device operation}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) {
+  ^bb0(%a: f16, %b: f16):
+    %s = math.sin %a : f16
+    linalg.yield %s : f16
+  } -> tensor<64x64xf16>
+  %f = linalg.fill ins(%zero : f32) outs(%w : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %2 = linalg.matmul ins(%1, %x : tensor<64x64xf16>, tensor<64x64xf16>) outs(%f : tensor<64x64xf32>) -> tensor<64x64xf32>
+  %3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%2 : tensor<64x64xf32>) outs(%e : tensor<64x64xf16>) {
+  ^bb0(%a: f32, %b: f16):
+    %s = arith.truncf %a : f32 to f16
+    linalg.yield %s : f16
+  } -> tensor<64x64xf16>
+  return %3, %0, %i : tensor<64x64xf16>, tensor<64x64xi64>, tensor<64x64xi64>
+}
+// -----
+// expected-error@below {{a program is one function with a body, this module has 2}}
+module {
+  func.func @one(%x: tensor<8xf16>) -> tensor<8xf16> { return %x : tensor<8xf16> }
+  func.func @two(%x: tensor<8xf16>) -> tensor<8xf16> { return %x : tensor<8xf16> }
+}

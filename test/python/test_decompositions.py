@@ -1,0 +1,227 @@
+"""The forms of PyTorch operations for the device, run by PyTorch itself and compared with the operation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from spyre_mlir.frontend import moving, pointwise, resampling, selection
+
+aten = torch.ops.aten
+FORMS = {**pointwise.FORMS, **selection.FORMS, **moving.FORMS, **resampling.FORMS}
+SHAPES = ((5,), (1,), (3, 7), (2, 5, 11), (2, 3, 5, 4))
+
+
+def tensors(seed: int = 9, *shapes: tuple[int, ...]) -> list[Tensor]:
+    """Multiples of 1/8, half of which tie with another."""
+    torch.manual_seed(seed)
+    return [torch.randint(-16, 16, shape).half() / 8 for shape in shapes or SHAPES]
+
+
+def images() -> list[Tensor]:
+    return tensors(9, (1, 2, 6, 9), (2, 1, 5, 4))
+
+
+def compare(operation, *arguments, tolerance: float = 0.0, **named) -> None:
+    """The form of an operation gives what the operation gives."""
+    got, expected = FORMS[operation](*arguments, **named), operation(*arguments, **named)
+    assert got is not NotImplemented
+    for mine, reference in zip(*map(_results, (got, expected)), strict=True):
+        assert mine.shape == reference.shape and mine.dtype == reference.dtype
+        torch.testing.assert_close(mine, reference, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def _results(value) -> tuple[Tensor, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+@pytest.mark.parametrize("operation", (aten.max.dim, aten.min.dim, aten.cummax.default, aten.cummin.default))
+def test_extremes_and_their_positions_are_those_of_pytorch(operation):
+    for x in tensors():
+        for dim in range(-1, x.ndim):
+            compare(operation, x, dim)
+
+
+@pytest.mark.parametrize("operation", (aten.argmax.default, aten.argmin.default))
+def test_positions_of_extremes_are_the_first_ones(operation):
+    for x in tensors():
+        compare(operation, x)
+        compare(operation, x, keepdim=True)
+        for dim in range(-1, x.ndim):
+            compare(operation, x, dim, keepdim=True)
+
+
+def test_positions_beyond_the_16_bit_integers_are_exact():
+    x = torch.zeros(5003, dtype=torch.float16)
+    x[4999] = 1
+    compare(aten.argmax.default, x)
+
+
+@pytest.mark.parametrize("largest", (True, False))
+def test_the_largest_elements_are_different_ones(largest):
+    torch.manual_seed(9)
+    x = torch.randperm(6 * 9).reshape(6, 9).half()
+    for k in (1, 2, 4):
+        compare(aten.topk.default, x, k, 1, largest)
+        compare(aten.topk.default, x, k, 0, largest)
+
+
+def test_the_largest_elements_of_a_row_of_infinities_are_different_ones():
+    values, positions = selection.largest_elements(torch.full((2, 5), float("-inf")), 3)
+    assert positions.tolist() == [[0, 1, 2]] * 2 and torch.isneginf(values).all()
+
+
+def test_more_of_the_largest_elements_than_the_device_gives_are_left():
+    assert selection.largest_elements(torch.zeros(9), 5) is NotImplemented
+
+
+@pytest.mark.parametrize("position", (0, 4, -1))
+def test_one_slice_is_written_where_an_index_says(position):
+    x, new = tensors(9, (3, 5, 2), (3, 1, 2))
+    index = torch.tensor([position])
+    compare(aten.index_put.default, x, [None, index], new)
+    if position >= 0:
+        compare(aten.index_copy.default, x, 1, index, new)
+
+
+def test_several_slices_are_left():
+    x, new = tensors(9, (3, 5), (3, 2))
+    assert selection.index_copy(x, 1, torch.tensor([0, 1]), new) is NotImplemented
+
+
+def test_a_few_elements_per_row_are_scattered():
+    x, source = tensors(9, (4, 7), (4, 3))
+    index = torch.stack([torch.randperm(7)[:3] for _ in range(4)])
+    compare(aten.scatter.src, x, 1, index, source)
+    compare(aten.scatter.value, x, 1, index, 2.5)
+    compare(aten.scatter_add.default, x, 1, torch.randint(0, 7, (4, 3)), source)
+
+
+def test_an_index_that_does_not_cover_the_other_dims_is_left():
+    x, source = tensors(9, (4, 7), (4, 3))
+    assert FORMS[aten.scatter.src](x, 1, torch.zeros(2, 3, dtype=torch.int64), source) is NotImplemented
+
+
+def test_medians_and_ordered_elements():
+    torch.manual_seed(9)
+    for size in (1, 4, 7):
+        x = torch.randperm(3 * size).reshape(3, size).half()
+        compare(aten.median.dim, x, 1)
+        compare(aten.kthvalue.default, x, size, 1, True)
+
+
+@pytest.mark.parametrize("right", (False, True))
+def test_insertion_points_of_equal_numbers_are_before_or_after(right):
+    ordered, x = torch.tensor([0.0, 1.0, 1.0, 2.0]), torch.tensor([-1.0, 0.0, 1.0, 1.5, 3.0])
+    compare(aten.searchsorted.Tensor, ordered, x, right=right)
+
+
+def test_elements_that_are_not_zero_are_counted():
+    for x in tensors():
+        compare(aten.count_nonzero.default, x)
+        compare(aten.count_nonzero.dim_IntList, x, [-1])
+
+
+def test_one_hot_rows():
+    index = torch.tensor([[0, 3], [2, 1]])
+    assert torch.equal(selection.one_hot(index, 5), torch.nn.functional.one_hot(index, 5))
+
+
+def test_dims_are_reversed_and_rolled():
+    for x in tensors():
+        compare(aten.flip.default, x, [-1])
+        compare(aten.flip.default, x, list(range(x.ndim)))
+        compare(aten.roll.default, x, [2], [0])
+        compare(aten.roll.default, x, [-3], [])
+    assert moving.flip(torch.zeros(17), [0]) is NotImplemented
+
+
+@pytest.mark.parametrize("amounts", ([-2, 3], [1, -4, -1, 0], [0, 2, -1, -1]))
+def test_a_pad_by_a_negative_amount_cuts_off(amounts):
+    (x,) = tensors(9, (4, 9))
+    compare(aten.constant_pad_nd.default, x, amounts, 1.5)
+
+
+def test_borders_are_mirrored_and_repeated():
+    for x in images():
+        compare(aten.reflection_pad2d.default, x, [3, 1, 0, 2])
+        compare(aten.replication_pad2d.default, x, [3, 1, 0, 2])
+        compare(aten.reflection_pad1d.default, x[0], [0, 2])
+        compare(aten.replication_pad1d.default, x[0], [20, 0])
+
+
+@pytest.mark.parametrize(("size", "step"), ((1, 1), (3, 1), (2, 3), (9, 1)))
+def test_windows_of_few_or_of_many_elements(size, step):
+    (x,) = tensors(9, (2, 11, 3))
+    compare(aten.unfold.default, x, 1, size, step)
+
+
+@pytest.mark.parametrize("offset", (0, 2, -3))
+def test_diagonals_of_rectangles(offset):
+    (x,) = tensors(9, (5, 4, 7))
+    compare(aten.diagonal.default, x, offset, 0, 2)
+    compare(aten.diagonal.default, x, offset, -1, 1)
+
+
+@pytest.mark.parametrize("size", ((6, 9), (3, 20), (13, 2), (1, 1)))
+@pytest.mark.parametrize("align_corners", (False, True))
+def test_interpolation_between_pixels(size, align_corners):
+    for x in images():
+        compare(aten.upsample_bilinear2d.vec, x.float(), size, align_corners, None, tolerance=1e-5)
+
+
+def test_interpolation_by_a_factor_that_is_no_ratio_of_sizes():
+    (x,) = tensors(9, (1, 2, 10))
+    compare(aten.upsample_linear1d.vec, x.float(), None, False, [1.25], tolerance=1e-5)
+
+
+@pytest.mark.parametrize("size", ((12, 9), (18, 27), (2, 3)))
+def test_nearest_pixels(size):
+    compare(aten.upsample_nearest2d.vec, images()[0], size, None)
+
+
+def test_nearest_pixels_that_are_no_copies_are_left():
+    assert resampling.nearest(images()[0], (7, 9)) is NotImplemented
+
+
+def test_means_of_ranges_of_different_lengths():
+    for x in images():
+        compare(aten._adaptive_avg_pool2d.default, x.float(), (4, 3), tolerance=1e-5)
+
+
+@pytest.mark.parametrize("operation", (aten.round.default, aten.ceil.default))
+def test_integers_near_a_number(operation):
+    compare(
+        operation,
+        torch.cat([*tensors(9, (99,)), torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, 1025, 60000]).half()]),
+    )
+
+
+def test_signs_of_zeros_are_copied():
+    (x,) = tensors(9, (5,))
+    compare(aten.copysign.Tensor, x, torch.tensor([0.0, -0.0, 1, -1, -2]).half())
+
+
+def test_lengths_that_do_not_overflow():
+    compare(aten.hypot.default, torch.tensor([3e4, 0.0, -3.0]), torch.tensor([4e4, 0.0, 4.0]), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("exponent", (0.5, 1.5, -2, -0.5, 3))
+def test_powers(exponent):
+    compare(aten.pow.Tensor_Scalar, torch.linspace(0.5, 3, 20), exponent, tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    (aten.softplus.default, aten.mish.default, aten.celu.default, aten.log2.default, aten.log10.default),
+)
+def test_activations_and_logarithms(operation):
+    x = torch.linspace(0.1, 3, 20).half()
+    compare(operation, x, tolerance=3e-3)
+
+
+def test_the_logarithm_of_the_sigmoid():
+    x = torch.linspace(-30, 30, 61).half()
+    mine, expected = pointwise.log_sigmoid(x)[0], torch.nn.functional.logsigmoid(x)
+    torch.testing.assert_close(mine, expected, rtol=2e-3, atol=2e-3)

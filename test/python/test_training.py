@@ -1,0 +1,86 @@
+"""torch.compile with gradients: forward and backward are programs, with help of the host where it is needed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from programs import GeluMlp, LlamaBlock
+from torch import Tensor, nn
+
+import spyre_mlir
+from spyre_mlir.frontend.dynamo import compiled
+
+#: What is trained, and the shape of its input.
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "gelu_mlp": (lambda: GeluMlp(64, 128), (16, 64)),
+    "layer_norm": (lambda: nn.LayerNorm(64), (16, 64)),
+    "llama_block": (lambda: LlamaBlock(64, 8, 2, 1, 64), (1, 8, 64)),
+    "batch_norm": (lambda: nn.BatchNorm1d(65), (16, 65)),
+}
+FLOOR = 1e-3
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    yield
+
+
+def step(model: Callable, x: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
+    """The result of a model, and the gradients of a loss by its input and its parameters."""
+    x = x.clone().requires_grad_()
+    result = model(x)
+    weights = torch.linspace(-1, 1, result.numel(), dtype=result.dtype).reshape(result.shape)
+    return [result, *torch.autograd.grad((result * weights).sum(), [x, *parameters])]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients(name):
+    """Results, gradients and running statistics are as good as those of eager fp16, up to a factor of 4."""
+    torch.manual_seed(0)
+    make, shape = MODELS[name]
+    model, x = make().half(), torch.randn(shape).half()
+    eager, exact = copy.deepcopy(model), copy.deepcopy(model).double()
+    program = torch.compile(model, backend=spyre_mlir.torch_backend)
+    got, own, wanted = (
+        [*step(run, given, list(of.parameters())), *of.buffers()]
+        for run, given, of in ((program, x, model), (eager, x, eager), (exact, x.double(), exact))
+    )
+    for result, mine, reference in zip(got, own, wanted, strict=True):
+        assert result.dtype == mine.dtype
+        errors = [(each.double() - reference).abs().max() for each in (result, mine)]
+        assert errors[0] <= max(4 * errors[1], FLOOR * reference.abs().max())
+
+
+def test_forward_and_backward_are_programs():
+    """One program each; a second step takes the parameters as the first one left them."""
+    programs = []
+
+    def compile(function: Callable, inputs: tuple) -> Callable:
+        programs.append(spyre_mlir.compile(function, inputs))
+        return programs[-1]
+
+    torch.manual_seed(0)
+    model = nn.Linear(64, 64, bias=False).half()
+    eager = copy.deepcopy(model)
+    program = torch.compile(model, backend=lambda graph, inputs: compiled(graph, inputs, compile))
+    for x in torch.randn(2, 8, 64).half():
+        for run, of in ((program, model), (eager, eager)):
+            run(x).square().mean().backward()
+            with torch.no_grad():
+                of.weight -= of.weight.grad * 10
+            of.weight.grad = None
+        torch.testing.assert_close(model.weight, eager.weight, rtol=2e-3, atol=1e-3)
+    assert len(programs) == 2
+
+
+def test_no_gradient_no_backward():
+    """Under no_grad the graph is that of the model, though its parameters could have gradients."""
+    model, x = nn.Linear(64, 64).half(), torch.randn(8, 64).half()
+    with torch.no_grad():
+        result = torch.compile(model, backend=spyre_mlir.torch_backend)(x)
+    assert not result.requires_grad
+    torch.testing.assert_close(result, model(x).detach(), rtol=2e-3, atol=1e-3)
