@@ -58,7 +58,7 @@ def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
     block = func.regions[0].blocks[0]
     with func.location:
         for index, layout in chosen.items():
-            stick.lay_out_argument(block.arguments[index], layout)
+            _set(block, index, layout)
         types = [value.type for value in block.arguments]
         results = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
         func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, results))
@@ -120,3 +120,13 @@ def _layout(argument: _Argument, choice: Choice) -> StickLayout:
             f"but the tensor is {list(argument.shape)} {argument.element}."
         )
     return choice
+
+
+def _set(block: ir.Block, index: int, layout: StickLayout) -> None:
+    """The type of one argument; the body reads it through a cast, for upstream's ops want one type throughout."""
+    value = block.arguments[index]
+    with ir.InsertionPoint.at_block_begin(block):
+        plain = stick.without_layout(value.type)
+        value.set_type(stick.with_layout(value.type, layout))
+        cast = ir.Operation.create("tensor.cast", results=[plain], operands=[value])
+    value.replace_all_uses_except(cast.result, cast)

@@ -16,10 +16,11 @@ from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.steps import BundleStep, HostStep, Step
 from spyre_mlir.timing import scope
+from spyre_mlir.transfers import Transfers, transfers
 
 #: The name of a program that is one bundle, where steps are named.
 ONLY = "device_0"
-_PARTITION = "attach-hints,drop-dead-results,canonicalize,cse,outline-host-functions{precision=%s}"
+_PARTITION = "attach-hints,drop-dead-results,narrow-matmuls,canonicalize,cse,outline-host-functions{precision=%s}"
 
 
 #: By the element type of the program.
@@ -53,6 +54,11 @@ class Built:
     remarks: Remarks = field(default_factory=Remarks)
     passes: Timing = field(default_factory=Timing)
     seconds: float = 0.0
+
+    def transfers(self) -> list[Transfers]:
+        """What each step moves between host and device at each call."""
+        weights = [value.name for value in self.arguments if value.kind != "input"]
+        return transfers(self.steps, weights, self.returned)
 
 
 def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> Built:

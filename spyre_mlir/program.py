@@ -35,6 +35,7 @@ from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result
 from spyre_mlir.steps import BundleStep
 from spyre_mlir.timeline import Timeline, timeline
+from spyre_mlir.transfers import Transfers
 
 __all__ = ["Program", "Traffic", "compile", "torch_backend"]
 
@@ -190,6 +191,10 @@ class Program:
             tuple(by_op),
         )
 
+    def transfers(self) -> list[Transfers]:
+        """What each step brings to the device and takes from it at each call; weights are there already."""
+        return self._built.transfers()
+
     def summary(self) -> str:
         """One page: operations, cores, traffic, LX, spills with reasons, predicted time, compile time.
 
@@ -197,7 +202,7 @@ class Program:
         steps has a page about them before those of its bundles.
         """
         if not self.is_one_bundle:
-            return summarize_steps(self.steps, self.remarks, self.compile_seconds)
+            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds)
         return summarize(self.facts(), self.compile_seconds, self.last_run and self.last_run.statistics)
 
     def facts(self) -> ProgramFacts:

@@ -29,11 +29,13 @@ from spyre_mlir.bundle.folder import (
     write_json,
 )
 from spyre_mlir.bundle.json_fields import Field, load, read_text
+from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
 from spyre_mlir.steps import BundleStep, HostStep, Step
+from spyre_mlir.transfers import Transfers
 
 
 def write_program(folder: str | Path, built: Built, arrays: Mapping[str, np.ndarray]) -> None:
@@ -47,7 +49,7 @@ def write_program(folder: str | Path, built: Built, arrays: Mapping[str, np.ndar
             write_arrays(fresh / ARRAYS, kept)
         described = {
             "arguments": [_plain(each) for each in built.arguments],
-            "steps": [_described(step) for step in built.steps],
+            "steps": [_described(*each) for each in zip(built.steps, built.transfers(), strict=True)],
             "results": [_plain(each) for each in built.results],
             "returned": built.returned,
         }
@@ -67,15 +69,27 @@ def _write_step(step: Step, folder: Path, arrays: Mapping[str, np.ndarray]) -> N
     write_files(step.bundle, folder / step.name, {**step.arrays, **own}, step.remarks)
 
 
-def _described(step: Step) -> dict[str, object]:
-    kind = "host" if isinstance(step, HostStep) else "bundle"
-    return {
+def _described(step: Step, moved: Transfers) -> dict[str, object]:
+    """A step; what passes between host and device is for the reader, the arrays are known without it."""
+    described: dict[str, object] = {
         "name": step.name,
-        "kind": kind,
+        "kind": "host" if isinstance(step, HostStep) else "bundle",
         "float_operations": step.float_operations,
         "inputs": list(step.inputs),
         "outputs": list(step.outputs),
     }
+    if isinstance(step, BundleStep):
+        results = dict(zip(_result_names(step.bundle), step.outputs, strict=True))
+        described["transfers"] = {
+            "to_device": [each.name for each in moved.to_device],
+            "kept": [each.name for each in moved.kept],
+            "to_host": [results[each.name] for each in moved.to_host],
+        }
+    return described
+
+
+def _result_names(bundle: Bundle) -> list[str]:
+    return [each.name for each in bundle.manifest.arguments if each.kind == "result"]
 
 
 def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
@@ -147,7 +161,7 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     missing = next((each for each in inputs if each not in names), None)
     if missing is not None:
         item["inputs"].fail(f"names '{missing}', which is no argument of the bundle")
-    results = [each for each in bundle.manifest.arguments if each.kind == "result"]
+    results = _result_names(bundle)
     if len(outputs) != len(results):
         item["outputs"].fail(f"must name the {len(results)} results of the bundle")
     return BundleStep(name, inputs, outputs, None, bundle, read_arrays(folder / name), float_operations=work)

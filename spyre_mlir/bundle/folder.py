@@ -125,6 +125,9 @@ def read_bundle(folder: str | Path) -> Bundle:
     folder = Path(folder)
     if not folder.is_dir():
         raise CompileError("There is no bundle folder with this name.", str(folder))
+    if is_program(folder):
+        first = min((path.parent for path in folder.glob(f"*/{PROGRAM}")), default=folder / "device_0")
+        raise CompileError(f"The folder holds several bundles; name one, as in '{first}'.", str(folder))
     program = folder / PROGRAM
     parameters, statements = parse_program(read_text(program), str(program))
     present = sorted((path.name for path in folder.glob("sdsc_*.json")), key=_by_number)

@@ -91,19 +91,13 @@ def _transfer(argument: Argument) -> Iterator[str]:
         yield f"Its transfer reaches host element {last}; expected less than {room}."
 
 
-def _last(ranges: tuple[int, ...], strides: tuple[int, ...]) -> int:
+def _last(ranges: Sequence[int], strides: Sequence[int]) -> int:
     return sum((count - 1) * stride for count, stride in zip(ranges, strides, strict=True))
 
 
 def _last_host(transfer: Transfer) -> int:
-    """The highest host element: a bounded host dim ends at its size, whatever its loops do."""
-    last = transfer.host_offset + _last(transfer.ranges, transfer.host_strides)
-    for loops, weights, size in transfer.bounds:
-        reached = _last(tuple(transfer.ranges[loop] for loop in loops), weights)
-        excess = max(0, reached - (size - 1))
-        # The host stride of the dim: a step of one loop moves by its weight along the dim.
-        stride = min(
-            transfer.host_strides[loop] // max(weight, 1) for loop, weight in zip(loops, weights, strict=True)
-        )
-        last -= excess * stride
-    return last
+    """The highest host element of all positions that have one."""
+    return max(
+        transfer.host_offset + _last([first + count for first, count in part], transfer.host_strides)
+        for part in filled_parts(transfer)
+    )

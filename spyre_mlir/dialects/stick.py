@@ -170,15 +170,6 @@ def without_layout(type_: ir.Type) -> ir.RankedTensorType:
     return ir.RankedTensorType.get(tensor.shape, tensor.element_type)
 
 
-def lay_out_argument(argument: ir.Value, layout: StickLayout) -> None:
-    """Give an argument of a block its layout; the body reads it through a cast, for upstream's ops want one type."""
-    with ir.InsertionPoint.at_block_begin(ir.BlockArgument(argument).owner):
-        plain = without_layout(argument.type)
-        argument.set_type(with_layout(argument.type, layout))
-        cast = ir.Operation.create("tensor.cast", results=[plain], operands=[argument])
-    argument.replace_all_uses_except(cast.result, cast)
-
-
 def layout_attr(layout: StickLayout) -> LayoutAttr:
     """``#stick.layout`` from a layout."""
     return LayoutAttr.get(ir.AffineMapAttr.get(affine_map(layout)))

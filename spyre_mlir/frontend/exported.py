@@ -262,6 +262,16 @@ def _fold(program: ExportedProgram, arguments: dict[Node, Argument]) -> Constant
     return folder
 
 
+def _drop_empty_parts(graph: Graph) -> None:
+    """Take what has no elements out of concatenations, as the first keys of a cache that is empty."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
+        parts = [part for part in cast(Sequence[Node], node.args[0]) if part.meta["val"].numel()]
+        if len(parts) == 1:
+            node.replace_all_uses_with(parts[0])
+        elif parts:
+            node.args = (parts, *node.args[1:])
+
+
 class _Outputs:
     """Where each output of a graph comes from: known, a view of an argument or of a result, or a result.
 
@@ -369,6 +379,7 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
 def export_graph(model: Any, inputs: Inputs) -> ExportedGraph:
     """Export, decompose, fold and check a model."""
     program = export(model, inputs)
+    _drop_empty_parts(program.graph)
     arguments, numbers = _arguments(program)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)

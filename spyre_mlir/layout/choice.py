@@ -249,7 +249,9 @@ class Problem:
         if node.pin is not None:
             return self._targets_of_pinned(node, lanes)
         if isinstance(node, Given) and node.free:
-            orders = [ordered(node.shape, node.dtype, lane, rows) for lane in lanes for rows in self._rows(index)]
+            orders = [
+                ordered(node.shape, node.dtype, lane, rows) for lane in lanes for rows in self._rows(index)
+            ]
             return distinct((*(held for lane in lanes for held in self._plain(node, lane)), *orders))
         readers = (self.nodes[reader] for reader, _ in self.readers[index])
         steps = [node.step for node in readers if isinstance(node, View)]
@@ -261,8 +263,9 @@ class Problem:
         for reader, position in self.readers[index]:
             node = self.nodes[reader]
             if isinstance(node, Compute) and position == DEVICE_OPS[node.signature.opcode].table:
-                dims = node.signature.maps[position]
-                found.append(tuple(sorted(range(len(dims)), key=lambda at: dims[at] not in node.signature.iteration.reduced)))
+                rows = node.signature.iteration.reduced
+                dims = enumerate(node.signature.maps[position])
+                found.append(tuple(at for _, at in sorted((dim not in rows, at) for at, dim in dims)))
         return found
 
     def _targets_of_pinned(self, node: Node, lanes: tuple[int | None, ...]) -> tuple[Candidate, ...]:

@@ -64,6 +64,13 @@ class HostView:
         inner = inner_counts(self.dims[dim])[:-1]
         return all(count % stick_elements == 0 or stick_elements % count == 0 for count in inner)
 
+    def gathers_sticks(self, stick_elements: int) -> bool:
+        """Whether a stick of the last dim is made of several whole pieces, so that no layout of the array shows it."""
+        last = len(self.dims) - 1
+        return self.falls_on(last, stick_elements) and any(
+            count % stick_elements for count in inner_counts(self.dims[last])[:-1]
+        )
+
     def after(self, step: Step) -> HostView | None:
         """The view after a view operation; None for parts of dims that lie in pieces."""
         if isinstance(step, Transpose):

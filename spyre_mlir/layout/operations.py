@@ -65,8 +65,8 @@ def _portion(signature: Signature, operand: int) -> Fraction:
 def _tile(signature: Signature, form: Form) -> list[int]:
     """What an operation takes in one piece if it may: all of each dim, but of batches one.
 
-    A gather takes one row of its table. A matmul works on one matrix at a time (hardware.md, batched matmul rows); how other dims are divided over
-    cores is decided later and goes by the layouts.
+    A gather takes one row of its table. A matmul works on one matrix at a time (hardware.md, batched matmul rows);
+    how other dims are divided over cores is decided later and goes by the layouts.
     """
     iteration = signature.iteration
     tile = list(iteration.sizes)

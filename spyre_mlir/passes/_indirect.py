@@ -1,10 +1,17 @@
-"""Lookups in a table: ``tensor.extract`` at an index that is data, as ``aten.embedding`` and ``index_select`` make it."""
+"""Lookups in a table, ``tensor.extract`` at an index that is data: what ``embedding`` and ``index_select`` become."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spyre_mlir.dialects.structured import Structured, defining_op, device_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import (
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    shape_of,
+    structured,
+)
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import Terms
 
@@ -13,7 +20,7 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
     """The device operation that a lookup is; None for another op, or a lookup that is no gather of rows.
 
         %y = linalg.generic ins(%i : tensor<3xi64>) outs(..) { tensor.extract %table[%in, %d1] }
-    ->  %y = linalg.generic ins(%i, %table) outs(..) {sdsc.op = #sdsc.op<"gather", {}>}, reduced over the rows of the table
+    ->  %y = linalg.generic ins(%i, %table) outs(..) {sdsc.op = #sdsc.op<"gather", {}>}, reduced over the rows
 
     One dim of the table is indexed by the one input, each other one by an iteration dim of its own, all of it; the
     result has all iteration dims in order. A negative index is none: PyTorch's embedding refuses it.
@@ -73,5 +80,7 @@ def _is_gather(generic: Structured, table: tuple[int, ...], dims: Sequence[int |
         None not in rows
         and generic.maps[-1] == tuple(everything)
         and sorted(str(dim) for dim in (*rows, *positions)) == sorted(map(str, everything))
-        and all(dim == _ROW or generic.extents[dim or 0] == size for dim, size in zip(dims, table, strict=True))
+        and all(
+            dim == _ROW or generic.extents[dim or 0] == size for dim, size in zip(dims, table, strict=True)
+        )
     )

@@ -283,12 +283,10 @@ def _is_destination_slice(op: ir.Operation) -> bool:
 
 
 def _is_index(value: ir.Value) -> bool:
-    """Whether a tensor holds nothing but positions of lookups: the host lays these few numbers out as they are wanted."""
+    """Whether a tensor holds nothing but positions of lookups: the host lays these few numbers out as wanted."""
     uses = [(use.owner.operation, use.operand_number) for use in value.uses]
     return bool(uses) and all(
-        _is_index(user.results[0])
-        if user.name in VIEWS
-        else number == _index_of(user)
+        _is_index(user.results[0]) if user.name in VIEWS else number == _index_of(user)
         for user, number in uses
     )
 

@@ -59,11 +59,7 @@ class Patches:
         for step in self._steps():
             view = view and view.after(step)
         element = str(ir.RankedTensorType(value.type).element_type)
-        return (
-            view is not None
-            and view.in_pieces
-            and view.falls_on(len(view.dims) - 1, elements_per_stick(element))
-        )
+        return view is not None and view.gathers_sticks(elements_per_stick(element))
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
         """The view operations: windows apart, rows before what is contracted, that together."""

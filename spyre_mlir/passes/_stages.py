@@ -18,6 +18,7 @@ def to_device_ops(precision: str) -> tuple[str, ...]:
         "attach-hints",
         "drop-dead-results",
         *CLEAN,
+        "narrow-matmuls",
         "unroll-windows",
         "func.func(linalg-fold-unit-extent-dims)",
         "func.func(linalg-generalize-named-ops)",

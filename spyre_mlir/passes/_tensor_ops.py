@@ -61,6 +61,35 @@ def extracted(
     ).result
 
 
+def inserted(
+    part: ir.Value, whole: ir.Value, offsets: Sequence[int], sizes: Sequence[int] | None = None
+) -> ir.Value:
+    """The whole with a part put in at its offsets, of the part's own ``sizes`` unless given."""
+    attributes = {
+        "static_offsets": ir.DenseI64ArrayAttr.get(list(offsets)),
+        "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes or shape_of(part))),
+        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(offsets)),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0, 0, 0]),
+    }
+    return ir.Operation.create(
+        "tensor.insert_slice", results=[whole.type], operands=[part, whole], attributes=attributes
+    ).result
+
+
+def concatenated(parts: Sequence[ir.Value], dim: int) -> ir.Value:
+    """Tensors one behind the other along a dim."""
+    shape = list(shape_of(parts[0]))
+    shape[dim] = sum(shape_of(part)[dim] for part in parts)
+    type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(parts[0].type).element_type)
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.Operation.create(
+        "tensor.concat",
+        results=[type_],
+        operands=list(parts),
+        attributes={"dim": ir.IntegerAttr.get(i64, dim)},
+    ).result
+
+
 def collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
     """The dims of each group as one."""
     shape, element = shape_of(value), ir.RankedTensorType(value.type).element_type

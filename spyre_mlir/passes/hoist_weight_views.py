@@ -22,8 +22,9 @@ class HoistWeightViews(Pass):
 
     A view of a tiled tensor may cut its sticks, so that the device would have to move the data in every run.
     Of a weight the host can take any part ahead of time. Transposes stay: every layout has them for nothing.
-    Of an input it takes only what no layout can show: a dim that collects pieces which lie apart, as the patches of
-    an image. If that falls on whole sticks in the last dim only, the argument gets a layout with this one in the stick.
+    Of an input it takes only what no layout can show: a last dim whose sticks collect pieces from several places, as
+    the patches of an image. If other dims are in pieces beside sticks, the argument gets a layout with this one in
+    the stick.
     A weight that is read in other ways, too, or in several pieces, is given several times
     (``sdsc.source``); ``sdsc.host_view`` says which elements of the host array an argument takes.
 
@@ -93,9 +94,9 @@ class _Hoist:
                 user.operands[use.operand_number] = self.made[key]
 
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
-        """Whether the host takes a view, and can, with the last dim in the stick if that is in pieces."""
+        """Whether the host takes a view."""
         if view.in_pieces:
-            return view.falls_on(len(view.dims) - 1, elements_per_stick(_element(root)))
+            return view.gathers_sticks(elements_per_stick(_element(root)))
         return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"
 
     def _erase_unread(self) -> None:
@@ -117,7 +118,7 @@ class _Hoist:
             self.attrs.append(_with(sdsc.again(self.attrs, number), entries))
         element = _element(value)
         if not all(view.falls_on(dim, elements_per_stick(element)) for dim in range(len(view.dims))):
-            stick.lay_out_argument(value, StickLayout.for_tensor(view.shape, element))
+            value.set_type(stick.with_layout(value.type, StickLayout.for_tensor(view.shape, element)))
 
 
 def _element(value: ir.Value) -> str:

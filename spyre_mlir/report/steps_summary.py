@@ -9,11 +9,15 @@ from spyre_mlir.bundle.model import Argument
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.summary import Row, summarize, table
 from spyre_mlir.steps import BundleStep, HostStep, Step
+from spyre_mlir.transfers import Transfers
 
 
-def summarize_steps(steps: Sequence[Step], remarks: Sequence[Remark], compile_seconds: float) -> str:
-    """A table of the steps, the reasons of the host's, and the summary of each bundle."""
-    parts = [table([*_rows(steps), *_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")])]
+def summarize_steps(
+    steps: Sequence[Step], moved: Sequence[Transfers], remarks: Sequence[Remark], compile_seconds: float
+) -> str:
+    """A table of the steps and of what each transfers, the reasons of the host's, and the summary of each bundle."""
+    rows = [*_rows(steps, moved), *_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")]
+    parts = [table(rows)]
     for step in steps:
         if isinstance(step, BundleStep):
             seconds = sum(time for _, time in step.passes)
@@ -29,36 +33,32 @@ def host_share(steps: Sequence[Step]) -> float:
     return on_host / whole if whole else 0.0
 
 
-def _rows(steps: Sequence[Step]) -> Iterator[Row]:
+def _rows(steps: Sequence[Step], moved: Sequence[Transfers]) -> Iterator[Row]:
     bundles = [step for step in steps if isinstance(step, BundleStep)]
-    hosts = [step for step in steps if isinstance(step, HostStep)]
-    yield "steps", f"{len(bundles)} on the device, {len(hosts)} on the host"
-    for step in steps:
-        yield f"  {step.name}", _described(step)
+    yield "steps", f"{len(bundles)} on the device, {len(steps) - len(bundles)} on the host"
+    for step, transfers in zip(steps, moved, strict=True):
+        yield f"  {step.name}", _described(step, transfers)
     yield "on the host", f"{host_share(steps):.2%} of the floating-point operations"
 
 
-def _described(step: Step) -> str:
+def _described(step: Step, transfers: Transfers) -> str:
     if isinstance(step, HostStep):
         return f"{step.operations:,} operations, {step.float_operations:,} on floats"
-    facts = step.facts()
-    taken = _transferred(step, "input")
-    given = _transferred(step, "result")
-    return f"{len(facts.operations):,} operations; {taken:,} bytes from the host, {given:,} bytes to it at each call"
+    kept = f", {_bytes(transfers.kept)} bytes stay from earlier steps" if transfers.kept else ""
+    return (
+        f"{len(step.facts().operations):,} operations; each call brings {_bytes(transfers.to_device)} bytes{kept}, "
+        f"and takes {_bytes(transfers.to_host)}"
+    )
 
 
-def _transferred(step: BundleStep, kind: str) -> int:
-    return sum(_moved(each) for each in step.bundle.manifest.arguments if each.kind == kind)
-
-
-def _moved(argument: Argument) -> int:
-    return argument.bytes if argument.source is None else 0
+def _bytes(arguments: Sequence[Argument]) -> str:
+    return f"{sum(each.bytes for each in arguments):,}"
 
 
 def _reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
     """Why operations run on the host, most frequent first."""
     found = Remarks(remarks).of_kind(HOST)
-    counts = Counter(f"{remark.reason}" for remark in found)
+    counts = Counter(remark.reason for remark in found)
     places: dict[str, str] = {}
     for remark in found:
         places.setdefault(remark.reason, remark.op_location.rpartition("/")[2])

@@ -67,7 +67,8 @@ def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
     region, address = access.region, access.address
     unit = device().lx_alignment_bytes if region.lx else device().hbm_alignment_bytes
     if region.start <= address and access.end <= region.end and address % unit == 0:
-        if region.lx or access.box.span_bytes <= device().span_bytes:
+        far = access.operand in plan.op.indirect  # each row has an address of its own
+        if region.lx or far or access.box.span_bytes <= device().span_bytes:
             return
         text = f"it spans {access.box.span_bytes} bytes, but a core can address {device().span_bytes}."
         raise access_error(plan, access, "span", text)

@@ -194,9 +194,7 @@ def _leave_part(plan: Plan, access: Access, space: AddressSpace) -> None:
 def _count(
     plan: Plan, statistics: ExecuteStatistics, inputs: list[list[Access]], written: list[Access]
 ) -> None:
-    loads = [
-        _load(plan, inputs, access) for operand in inputs for access in operand if not access.region.lx
-    ]
+    loads = [_load(plan, inputs, access) for operand in inputs for access in operand if not access.region.lx]
     statistics.read_bytes += sum(dict(loads).values())
     statistics.core_read_bytes += sum(moved for _, moved in loads)
     statistics.write_bytes += sum(access.box.touched_bytes for access in written if not access.region.lx)

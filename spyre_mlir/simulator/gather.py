@@ -27,7 +27,9 @@ def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[N
 
 def rows_bytes(plan: Plan, positions: Access, table: Access) -> int:
     """Bytes of the rows that a core reads of a table."""
-    return table.box.touched_bytes // math.prod(_rows(plan, table.box.extents)) * math.prod(positions.box.valid)
+    return (
+        table.box.touched_bytes // math.prod(_rows(plan, table.box.extents)) * math.prod(positions.box.valid)
+    )
 
 
 def _rows(plan: Plan, extents: Sequence[int]) -> list[int]:

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from spyre_mlir.program import Program
 from spyre_mlir.report.steps_summary import host_share
 from spyre_mlir.steps import BundleStep, HostStep
 from spyre_mlir.tools.spyre_compile import main as spyre_compile
+from spyre_mlir.tools.spyre_report import main as spyre_report
 from spyre_mlir.tools.spyre_run import main as spyre_run
 from spyre_mlir.tools.spyre_validate import main as spyre_validate
 
@@ -76,11 +78,11 @@ def test_element_types_cross_between_host_and_device(element: str) -> None:
 
 
 def test_booleans_cross_between_host_and_device() -> None:
-    """A comparison on the device, a running sum of its result on the host, a choice by it on the device."""
+    """A comparison on the device, an order of its result on the host, a choice by it on the device."""
 
     def model(x: torch.Tensor) -> torch.Tensor:
         large = x > 0
-        return torch.where(large, x * 2, torch.cumsum(large.long(), 0).to(x.dtype))
+        return torch.where(large, x * 2, torch.sort(large.long(), 0)[0].to(x.dtype))
 
     x = torch.randint(-3, 4, (33, 65)).half()
     assert torch.equal(spyre_mlir.compile(model, (x,))(x), model(x))
@@ -193,6 +195,51 @@ def test_a_bundle_finds_nothing_in_lx() -> None:
     assert names
 
 
+def names(arguments) -> list[str]:
+    return [argument.name for argument in arguments]
+
+
+def test_a_value_stays_in_device_memory_over_a_host_call() -> None:
+    """device_0's result goes to the host, which reads it, but does not come back for device_1."""
+    first, host, last = spyre_mlir.compile(sin_program()).transfers()
+    assert (names(first.to_device), names(first.to_host), names(first.kept)) == (["arg0"], ["result0"], [])
+    assert host == type(host)()
+    assert (names(last.to_device), names(last.kept), names(last.to_host)) == (
+        ["host_0.0"], ["device_0.0"], ["result0"],
+    )  # fmt: skip
+
+
+def test_a_value_that_is_wanted_otherwise_goes_by_way_of_the_host() -> None:
+    """Made with its columns in sticks; the later bundle is told to take it with its rows there."""
+    program = spyre_mlir.compile(sin_program())
+    (made,) = [each for each in program.bundles[0].bundle.manifest.arguments if each.kind == "result"]
+    last = program.bundles[1]
+    other = spyre_mlir.to_device(np.zeros((8, 65), np.float16), stick_dims=[0])
+    changed = [
+        replace(each, transfer=other.transfer, device_size=other.layout.device_size, bytes=other.layout.bytes)
+        if each.name == "device_0.0"
+        else each
+        for each in last.bundle.manifest.arguments
+    ]
+    assert made.transfer != other.transfer
+    last.bundle = replace(last.bundle, manifest=replace(last.bundle.manifest, arguments=tuple(changed)))
+    moved = program.transfers()[2]
+    assert "device_0.0" in names(moved.to_device) and not moved.kept
+
+
+def test_weights_are_not_moved_at_calls() -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = torch.nn.Parameter(torch.ones(64).half())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sort(x * self.scale, 0)[0]
+
+    first, _ = spyre_mlir.compile(Model().eval(), (torch.ones(8, 64).half(),)).transfers()
+    assert names(first.to_device) == ["x"]
+
+
 # -- folders -----------------------------------------------------------------------------------------------
 
 
@@ -221,6 +268,11 @@ def test_every_bundle_of_a_folder_is_validated(folder: Path, capsys) -> None:
     assert spyre_validate([str(folder)]) == 1
 
 
+def test_tools_for_one_bundle_say_which_there_are(folder: Path, capsys, tmp_path: Path) -> None:
+    assert spyre_report([str(folder), "-o", str(tmp_path / "page.html")]) == 1
+    assert f"several bundles; name one, as in '{folder / 'device_0'}'" in capsys.readouterr().err
+
+
 def test_the_same_program_is_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     spyre_mlir.compile(sin_program()).save(tmp_path / "again")
     files = sorted(path.relative_to(folder) for path in folder.rglob("*.*"))
@@ -237,7 +289,7 @@ def test_weights_are_saved_with_the_steps_that_read_them(tmp_path: Path) -> None
             self.scale = torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0, 4.0]).half())
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.cumsum(self.table, 0) + x * self.scale
+            return torch.sort(self.table, 0, descending=True)[0] + x * self.scale
 
     model, x = Model().eval(), torch.ones(3, 4).half()
     spyre_mlir.compile(model, (x,)).save(tmp_path / "p")

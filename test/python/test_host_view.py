@@ -88,7 +88,8 @@ def test_pieces_and_sticks():
         patches = ordered.after(Collapse(((0,), (1,), (2, 3, 4))))
         assert patches is not None and patches.in_pieces
         assert patches.shape == (4, 4, 3 * side * side)
-        assert [patches.falls_on(dim, 64) for dim in range(3)] == [True, True, falls]
+        assert patches.falls_on(2, 64) is falls
+        assert patches.gathers_sticks(64) is (side == 16)
 
 
 def test_pieces_that_make_up_no_shape():

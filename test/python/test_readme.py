@@ -35,6 +35,7 @@ PAGES = (
     "README.md",
     "docs/cost.md",
     "docs/dynamic.md",
+    "docs/host.md",
     "docs/hints.md",
     "docs/layouts.md",
     "docs/plans.md",

@@ -43,6 +43,7 @@ DIMS = {
     Kind.TOP_K: ("0r", "0r", "0R", "r"),
     Kind.RESTICKIFY: ("0r", "0r", "0R"),
     Kind.RELAYOUT: ("0r", "0r", "0R"),
+    Kind.GATHER: ("0r", "0r", "1r", "1r", "1R"),
 }
 OPCODES = {
     Kind.POINTWISE: "add",
@@ -56,6 +57,7 @@ OPCODES = {
     Kind.TOP_K: "topkvalue",
     Kind.RESTICKIFY: "ReStickifyOpHBM",
     Kind.RELAYOUT: "shuffle",
+    Kind.GATHER: "gather",
 }
 
 
@@ -131,6 +133,11 @@ def is_top_k(it: Iteration, lanes: Lanes) -> bool:
     return bool(it.reduced) and not (it.reduced | k) & set(lanes) and lanes[0] == lanes[1]
 
 
+def is_gather(it: Iteration, lanes: Lanes) -> bool:
+    """The index is sparse, table and result have one stick, which is never the dim that the index counts."""
+    return lanes[0] is None and lanes[1] == lanes[2] and lanes[1] not in it.reduced
+
+
 PREDICATES: dict[Kind, Callable[[Iteration, Lanes], bool]] = {
     Kind.POINTWISE: is_pointwise,
     Kind.CAST: is_pointwise,
@@ -143,6 +150,7 @@ PREDICATES: dict[Kind, Callable[[Iteration, Lanes], bool]] = {
     Kind.TOP_K: is_top_k,
     Kind.RESTICKIFY: lambda it, lanes: not it.reduced and lanes[0] != lanes[1],
     Kind.RELAYOUT: is_pointwise,
+    Kind.GATHER: is_gather,
 }
 
 

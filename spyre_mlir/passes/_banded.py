@@ -1,0 +1,210 @@
+"""Windows over images in bands of rows: a core has all that it slides over in its own scratchpad."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spyre_mlir.dialects.structured import filled, shape_of
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._tensor_ops import (
+    collapsed,
+    concatenated,
+    constant_pad,
+    expanded,
+    extracted,
+    inserted,
+    transposed,
+)
+from spyre_mlir.passes._unrolling import Unrolling, padded
+from spyre_mlir.passes._windows import Window, Windowed
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Each image in ``count`` bands of ``rows`` rows, with ``above`` and ``below`` of them as many rows of others."""
+
+    count: int
+    rows: int
+    above: int
+    below: int
+
+
+class Banded(Unrolling):
+    """The chain of an op that slides over rows and columns by single steps, and whose result has as many rows.
+
+    The source becomes a tensor of bands ``[band, row, column, channels]``. A band has the rows that its windows touch:
+    its own, and copies of its neighbours' or of the padding. Rows and columns of a band are one dim then, and a tap is
+    one slice of it, equally far from the start of each band:
+
+        y[band, m] = sum over p, q of x[band, m + d*p*columns + d*q] * w[p, q],  m = row * columns + column
+
+    So with a band per core each finds what it reads in its own LX, at one address. Positions behind the last column
+    are numbers of no window; they are not read, and one row of padding more keeps the last of them inside.
+    """
+
+    def __init__(self, found: Windowed, bands: Bands) -> None:
+        self.bands = bands
+        self.rows, self.columns = found.windows
+        self.columns_padded = shape_of(found.inputs[found.source])[found.indices.index(self.columns)]
+        super().__init__(found)
+
+    def _merged(self) -> tuple[int, ...]:
+        """Images and their bands are one dim."""
+        return (self.rows.output, *self.found.images)
+
+    def _order(self) -> tuple[int, ...]:
+        indices = self.found.indices
+        images = [indices.index(dim) for dim in self.found.images]
+        first = [*images, indices.index(self.rows), indices.index(self.columns)]
+        return (*first, *(dim for dim in range(len(indices)) if dim not in first))
+
+    @property
+    def _images(self) -> int:
+        return math.prod(self.found.extents[dim] for dim in self.found.images)
+
+    def _extent(self, dim: int) -> int:
+        if dim == self.rows.output:
+            return self._images * self.bands.count
+        return (
+            self.bands.rows * self.columns_padded if dim == self.columns.output else self.found.extents[dim]
+        )
+
+    def _source(self) -> ir.Value:
+        """The bands, rows and columns as one dim."""
+        value = self.found.inputs[self.found.source]
+        pad = padded(value)
+        inner, number, (low, high) = pad or (value, _zero(value), ([0] * len(self.order),) * 2)
+        at = self.found.indices.index(self.columns)
+        own = self._own(inner)
+        whole = self._padded(own, number, low[at], high[at])
+        above, below, last = self.bands.above, self.bands.below, self.bands.rows
+        if above and self.bands.count > 1:
+            rows = self._shifted(own, number, last - above, above, after=True)
+            whole = inserted(rows, whole, self._offsets(0, low[at]))
+        if below and self.bands.count > 1:
+            rows = self._shifted(own, number, 0, below, after=False)
+            whole = inserted(rows, whole, self._offsets(above + last, low[at]))
+        return collapsed(whole, [[0, 1], [2, 3], *([dim] for dim in range(4, len(shape_of(whole))))])
+
+    def _own(self, value: ir.Value) -> ir.Value:
+        """The bands without what surrounds them: ``[image, band, row, column, channels]``."""
+        value, images = transposed(value, self.order), len(self.found.images)
+        shape = shape_of(value)
+        if images > 1:
+            value = collapsed(value, [range(images), *([dim] for dim in range(images, len(shape)))])
+        rest, split = shape[images + 1 :], (self.bands.count, self.bands.rows)
+        if images:
+            groups = [[0], [1, 2], *([dim] for dim in range(3, 3 + len(rest)))]
+        else:
+            groups = [[0, 1, 2], *([dim] for dim in range(3, 3 + len(rest)))]
+        return expanded(value, groups, (self._images, *split, *rest))
+
+    def _padded(self, own: ir.Value, number: ir.Operation, left: int, right: int) -> ir.Value:
+        """The bands with room for all that windows touch."""
+        spare = 1 if self.found.extents[self.columns.kernel] > 1 else 0
+        below = self.bands.below + spare
+        low, high = ([0, 0, rows, columns] for rows, columns in ((self.bands.above, left), (below, right)))
+        shape = shape_of(own)
+        low, high = (amounts + [0] * (len(shape) - 4) for amounts in (low, high))
+        sizes = [before + size + after for before, size, after in zip(low, shape, high, strict=True)]
+        return constant_pad(own, number, low, high, sizes)
+
+    def _shifted(self, own: ir.Value, number: ir.Operation, first: int, count: int, after: bool) -> ir.Value:
+        """For each band ``count`` rows of the band before, or ``after`` False of the one after; padding at the ends."""
+        shape = list(shape_of(own))
+        offsets, sizes = [0] * len(shape), list(shape)
+        offsets[2], sizes[2] = first, count
+        rows = extracted(own, offsets, sizes, [1] * len(shape))
+        empty = ir.Operation.create(
+            "tensor.empty",
+            results=[ir.RankedTensorType.get([shape[0], 1, count, *shape[3:]], _element(own))],
+        )
+        end = filled(number.clone().operation.results[0], empty.result)
+        together = concatenated([end, rows] if after else [rows, end], 1)
+        offsets = [0, 0 if after else 1, *([0] * (len(shape) - 2))]
+        return extracted(together, offsets, sizes, [1] * len(shape))
+
+    def _offsets(self, row: int, column: int) -> list[int]:
+        channels = len(self.order) - len(self.found.images) - 2
+        return [0, 0, row, column, *([0] * channels)]
+
+    def _slice(self, source: ir.Value, tap: dict[int, int]) -> ir.Value:
+        rows, columns = (each.dilation * tap[each.kernel] for each in (self.rows, self.columns))
+        shape = list(shape_of(source))
+        offsets = [0, rows * self.columns_padded + columns, *([0] * (len(shape) - 2))]
+        sizes = [shape[0], self._extent(self.columns.output), *shape[2:]]
+        return extracted(source, offsets, sizes, [1] * len(shape))
+
+    def _restored(self, result: ir.Value) -> ir.Value:
+        """The dims of the op's result, in its order, without the positions behind the last column."""
+        found = self.found
+        (bands, _, *rest), rows = shape_of(result), self.bands.rows
+        channels = [[dim] for dim in range(3, 3 + len(rest))]
+        result = expanded(result, [[0], [1, 2], *channels], (bands, rows, self.columns_padded, *rest))
+        sizes = (bands, rows, found.extents[self.columns.output], *rest)
+        result = extracted(result, [0] * len(sizes), sizes, [1] * len(sizes))
+        result = collapsed(result, [[0, 1], *([dim] for dim in range(2, len(sizes)))])
+        outputs = [*found.images, *(dim for dim in self.kept if dim in found.result)]
+        images = len(found.images)
+        if images:
+            groups = [list(range(images + 1)), *([dim] for dim in range(images + 1, len(outputs)))]
+            result = expanded(result, groups, [found.extents[dim] for dim in outputs])
+        return transposed(result, [outputs.index(dim) for dim in found.result if dim is not None])
+
+
+def bands_of(found: Windowed, cores: int) -> Bands | None:
+    """The bands of an op on so many cores; None if it is none of those."""
+    if len(found.windows) != 2 or not all(_is_single_step(found, window) for window in found.windows):
+        return None
+    rows, columns = found.windows
+    outputs = {rows.output, columns.output}
+    if any(dims is not None and outputs & set(dims) for dims in found.others):
+        return None
+    reach = rows.dilation * (found.extents[rows.kernel] - 1)
+    if not reach and found.extents[columns.kernel] == 1:
+        return None
+    above, below = _surroundings(found)
+    height = found.extents[rows.output]
+    if above is None or above + below != reach:
+        return None
+    images = math.prod(found.extents[dim] for dim in found.images)
+    counts = [
+        count
+        for count in range(1, height + 1)
+        if height % count == 0 and images * count <= cores and height // count >= max(above, below)
+    ]
+    if not counts:
+        return None
+    import os
+
+    want = int(os.environ.get("BANDS", "28"))
+    count = max(c for c in counts if c <= want)
+    return Bands(count, height // count, above, below) if images * count > 1 else None
+
+
+def _surroundings(found: Windowed) -> tuple[int | None, int]:
+    """The rows of padding above and below an image; None if other dims than rows and columns are padded."""
+    pad = padded(found.inputs[found.source])
+    if pad is None:
+        return 0, 0
+    _, _, (low, high) = pad
+    slid = [found.indices.index(window) for window in found.windows]
+    if any((low[dim], high[dim]) != (0, 0) for dim in range(len(low)) if dim not in slid):
+        return None, 0
+    return low[slid[0]], high[slid[0]]
+
+
+def _is_single_step(found: Windowed, window: Window) -> bool:
+    return window.stride == 1 or found.extents[window.output] == 1
+
+
+def _zero(value: ir.Value) -> ir.Operation:
+    element = _element(value)
+    return ir.Operation.create(
+        "arith.constant", results=[element], attributes={"value": ir.FloatAttr.get(element, 0.0)}
+    )
+
+
+def _element(value: ir.Value) -> ir.Type:
+    return ir.RankedTensorType(value.type).element_type

@@ -1,0 +1,137 @@
+"""Lets matmuls take 16-bit operands as they are, not cast to f32 before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects.structured import Map, defining_op, element_of, selection, shape_of
+from spyre_mlir.mlir import indexing_maps, ir
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._tensor_ops import generic_op, transposed
+from spyre_mlir.passes.base import Pass
+
+_NARROW = {"f16", "bf16"}
+_MATMULS = {"linalg.matmul", "linalg.batch_matmul", "linalg.generic"}
+_VIEWS = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"}
+
+
+@dataclass(frozen=True)
+class NarrowMatmuls(Pass):
+    """Take the casts to f32 of both operands of a matmul into the matmul.
+
+        %a = extf %x : f16 to f32            linalg.generic ins(%x, %y : f16, f16) outs(.. : f32) {
+        %b = extf %y : f16 to f32     ->       %p = mulf (extf x), (extf y)
+        linalg.matmul ins(%a, %b)              addf %p, acc
+                                             }
+
+    A product of two 16-bit numbers is exact in f32, so the numbers are the same, and the device has this matmul. Casts
+    are seen through views, transposes and broadcasts.
+    """
+
+    name: ClassVar[str] = "narrow-matmuls"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            for op in [op.operation for op in func.regions[0].blocks[0].operations]:
+                if op.name in _MATMULS and _is_matmul(op):
+                    with ir.InsertionPoint(op), op.location:
+                        self._narrow(op)
+
+    def _narrow(self, op: ir.Operation) -> None:
+        sources = [_source(value) for value in list(op.operands)[:2]]
+        if any(source is None for source in sources):
+            return
+        maps = [selection(map_) for map_ in indexing_maps(op)]
+        if any(dims is None for dims in maps):
+            return
+        self.remark(op, "rewrite", "its operands are cast from 16 bits: it takes them as they are")
+        inputs = [_narrowed(value) for value in list(op.operands)[:2]]
+        made = _product(inputs, op.operands[2], [dims for dims in maps if dims is not None])
+        op.results[0].replace_all_uses_with(made)
+        op.erase()
+
+
+def _is_matmul(op: ir.Operation) -> bool:
+    """Whether it adds products of two f32 operands."""
+    if len(op.operands) != 3 or any(element_of(value) != "f32" for value in op.operands):
+        return False
+    body = [each.operation.name for each in op.regions[0].blocks[0].operations]
+    return body == ["arith.mulf", "arith.addf", "linalg.yield"] and "reduction" in _iterators(op)
+
+
+def _iterators(op: ir.Operation) -> str:
+    return str(op.attributes["iterator_types"]) if op.name == "linalg.generic" else "reduction"
+
+
+def _source(value: ir.Value) -> ir.Value | None:
+    """The 16-bit tensor that a value is made of by one cast and by moving data; None if it is not."""
+    op = defining_op(value)
+    if op is None:
+        return None
+    if element_of(value) in _NARROW:
+        return value
+    moves = op.name in _VIEWS or op.name in ("linalg.transpose", "linalg.broadcast")
+    if op.name == "linalg.generic":
+        moves = _is_move(op)
+    return _cast_or(op.operands[0]) if moves else None
+
+
+def _cast_or(value: ir.Value) -> ir.Value | None:
+    return value if element_of(value) in _NARROW else _source(value)
+
+
+def _is_move(op: ir.Operation) -> bool:
+    """A generic op with one input that casts at most."""
+    body = [each.operation.name for each in op.regions[0].blocks[0].operations]
+    return len(op.operands) == 2 and body in (["arith.extf", "linalg.yield"], ["linalg.yield"])
+
+
+def _narrowed(value: ir.Value) -> ir.Value:
+    """A value that has a source, in 16 bits."""
+    if element_of(value) in _NARROW:
+        return value
+    op = defining_op(value)
+    assert op is not None
+    source = _narrowed(op.operands[0])
+    if op.name == "linalg.transpose":
+        return transposed(source, list(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
+    element = ir.RankedTensorType(source.type).element_type
+    type_ = ir.RankedTensorType.get(shape_of(value), element)
+    if op.name in _VIEWS:
+        copy = op.clone().operation
+        copy.operands[0] = source
+        copy.results[0].set_type(type_)
+        return copy.results[0]
+    maps = [selection(map_) for map_ in indexing_maps(op)]
+    if maps[0] == maps[1]:
+        return source
+    empty = ir.Operation.create("tensor.empty", results=[type_]).result
+    moved = generic_op([source], empty, [dims for dims in maps if dims is not None], len(shape_of(value)), 0)
+    block = ir.Block.create_at_start(moved.regions[0], [element, element])
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    return moved.results[0]
+
+
+def _product(inputs: list[ir.Value], output: ir.Value, maps: list[Map]) -> ir.Value:
+    """The sum of the products of 16-bit numbers in f32."""
+    rank = 1 + max(dim for dims in maps for dim in dims if dim is not None)
+    reduced = [dim for dim in range(rank) if dim not in maps[-1]]
+    order = [*(dim for dim in range(rank) if dim not in reduced), *reduced]
+    ordered = [tuple(None if dim is None else order.index(dim) for dim in dims) for dims in maps]
+    made = generic_op(inputs, output, ordered, rank, len(reduced))
+    wide = ir.F32Type.get()
+    elements = [ir.RankedTensorType(value.type).element_type for value in inputs]
+    block = ir.Block.create_at_start(made.regions[0], [*elements, wide])
+    with ir.InsertionPoint(block):
+        factors = [
+            ir.Operation.create("arith.extf", results=[wide], operands=[argument]).result
+            for argument in list(block.arguments)[:2]
+        ]
+        product = ir.Operation.create("arith.mulf", results=[wide], operands=factors).result
+        total = ir.Operation.create(
+            "arith.addf", results=[wide], operands=[block.arguments[2], product]
+        ).result
+        ir.Operation.create("linalg.yield", operands=[total])
+    return made.results[0]
