@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from spyre_mlir.bundle.context import Complaint, Context
 from spyre_mlir.bundle.model import Argument, Transfer
+from spyre_mlir.bundle.transfer import filled_parts
 from spyre_mlir.target.formats import FORMATS
 
 KINDS = ("input", "parameter", "constant", "result")
@@ -83,6 +84,9 @@ def _transfer(argument: Argument) -> Iterator[str]:
         if len(loop_ids) != len(weights) or size < 1 or not set(loop_ids) <= set(range(loops)):
             yield "A bound of its transfer does not name loops with one weight each and a size."
             return
+        if not _counts_once(transfer, loop_ids, weights):
+            yield "A bound of its transfer counts a position of its dim twice."
+            return
     last, room = _last(transfer.ranges, transfer.device_strides), prod(argument.device_size)
     if last >= room:
         yield f"Its transfer reaches device element {last}; expected less than {room}."
@@ -93,6 +97,16 @@ def _transfer(argument: Argument) -> Iterator[str]:
 
 def _last(ranges: Sequence[int], strides: Sequence[int]) -> int:
     return sum((count - 1) * stride for count, stride in zip(ranges, strides, strict=True))
+
+
+def _counts_once(transfer: Transfer, loops: Sequence[int], weights: Sequence[int]) -> bool:
+    """Whether the loops of a bound are the digits of a number, each one's weight beyond all that those inside reach."""
+    reach = 0
+    for weight, loop in sorted(zip(weights, loops, strict=True)):
+        if transfer.ranges[loop] > 1 and weight <= reach:
+            return False
+        reach += weight * (transfer.ranges[loop] - 1)
+    return True
 
 
 def _last_host(transfer: Transfer) -> int:

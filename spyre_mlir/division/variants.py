@@ -11,6 +11,7 @@ from spyre_mlir.division.matching import Mapping, matching_division, slicing_ali
 from spyre_mlir.division.matmul import cheapest_splits
 from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division.relayout import held_view
+from spyre_mlir.division.slices import divisors
 from spyre_mlir.division.spans import span_bytes
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
@@ -77,11 +78,14 @@ class Variant:
 def variants_of(works: Sequence[Work], buffers: Sequence[Shared], most: int) -> list[tuple[Variant, ...]]:
     """Each work's own division first, then other good ones, then those that give its buffers the views of neighbours.
 
-    At most ``most`` per work, half of them left to the neighbours, on as many cores as the widest work has.
+    Before these, what leaves whole the dims of which a buffer has parts. At most ``most`` per work, half of them left to the neighbours, on as many cores as the widest work has.
     """
     cores = max((work.division.cores for work in works), default=1)
     found = [_own(work, cores, -(-most // 2)) for work in works]
     known = [{_plain(each.division) for each in some} for some in found]
+    for buffer in buffers:
+        if buffer.in_parts:
+            _share_whole_dims(works, buffer, cores, found, known, most)
     for sweep in (buffers, buffers[::-1], buffers):
         for buffer in sweep:
             _project(works, buffer, found, known, most)
@@ -149,6 +153,39 @@ def _divided(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> D
 
 def _fits_span(space: Space, splits: tuple[int, ...]) -> bool:
     return all(span_bytes(space, each, splits) <= device().span_bytes for each in range(len(space.views)))
+
+
+def _share_whole_dims(
+    works: Sequence[Work],
+    buffer: Shared,
+    cores: int,
+    found: list[list[Variant]],
+    known: list[set[Division]],
+    most: int,
+) -> None:
+    """For each access of a buffer a division of dims alone of which all accesses touch all: parts do not differ then."""
+    dims = [_dims_by_step(works[at].space, operand) for at, operand in buffer.accesses]
+    shared, left = {}, cores
+    for step in sorted(set.intersection(*(set(own) for own in dims)), reverse=True):
+        shared[step] = divisors(step[1], left)[-1]
+        left //= shared[step]
+    for (at, _), own in zip(buffer.accesses, dims, strict=True):
+        work, splits = works[at], [1] * len(works[at].space.sizes)
+        for step, split in shared.items():
+            splits[own[step]] = split
+        order = dict.fromkeys([*(own[step] for step in shared), *range(len(splits))])
+        kept = tuple((dim, work.division.splits[dim]) for dim in sorted(work.blocked))
+        variant = _following(work.space, (tuple(splits), tuple(order)), kept)
+        if work.fixed or variant is None or len(found[at]) >= most or variant.division in known[at]:
+            continue
+        known[at].add(variant.division)
+        found[at].append(variant)
+
+
+def _dims_by_step(space: Space, operand: int) -> dict[tuple[int, int], int]:
+    """The dims of an operand that are not reduced, by their stride in the buffer and how many units they have."""
+    axes = (axis for axis in space.views[operand].axes if axis.dim not in space.reduced)
+    return {(axis.stride, space.units[axis.dim]): axis.dim for axis in axes}
 
 
 def _project(

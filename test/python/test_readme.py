@@ -33,14 +33,21 @@ class Block:
 
 PAGES = (
     "README.md",
+    "docs/adding-a-device-op.md",
     "docs/cost.md",
     "docs/dynamic.md",
-    "docs/host.md",
+    "docs/getting-started.md",
     "docs/hints.md",
+    "docs/host.md",
     "docs/layouts.md",
+    "docs/levels.md",
+    "docs/logs.md",
     "docs/plans.md",
+    "docs/reading-a-report.md",
     "docs/scratchpad.md",
     "docs/tiling.md",
+    "docs/writing-a-pass.md",
+    "docs/writing-a-solver.md",
 )
 
 
@@ -87,6 +94,36 @@ def test_the_make_targets_of_the_page_exist(target: str) -> None:
     assert f"make {target}" in (ROOT / "README.md").read_text(encoding="utf-8")
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_readme_links_every_page() -> None:
+    """So a page is found, and pages are where the reader begins."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [
+        page.name for page in sorted((ROOT / "docs").glob("*.md")) if f"(docs/{page.name})" not in text
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    """To a file of the checkout, and where they name a heading, to one that it has."""
+    folder = (ROOT / page).parent
+    for target in re.findall(r"\]\((?!https?:)([^)]+)\)", _prose(page)):
+        path, _, anchor = target.partition("#")
+        file = folder / path if path else ROOT / page
+        assert file.exists(), f"{page} links {target}"
+        assert not anchor or anchor in _anchors(file), f"{page} links {target}"
+
+
+def _prose(page: str) -> str:
+    return BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def _anchors(file: Path) -> set[str]:
+    """The anchors of the headings, as they are made of their words."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", file.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_an_expected_output_can_leave_lines_out() -> None:
