@@ -31,6 +31,18 @@ def suite() -> ModuleType:
     return importlib.import_module("suite")
 
 
+def zoo() -> ModuleType:
+    """The module of models, ``test/python/zoo.py``. Imports torch and transformers."""
+    _see_tests()
+    return importlib.import_module("zoo")
+
+
+def op_coverage() -> ModuleType:
+    """The module of docs/coverage.md, ``test/python/op_coverage.py``. Imports torch."""
+    _see_tests()
+    return importlib.import_module("op_coverage")
+
+
 def suite_linalg(name: str) -> Any:
     """The ``ir.Module`` of a program of the suite at full size, whose weights take no memory."""
     from spyre_mlir.dialects import context

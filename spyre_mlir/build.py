@@ -92,8 +92,9 @@ def _bundle(
     work = sum(float_operations(func) for func in functions(module.operation))
     own = Remarks()
     known = len(timing)
-    run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=own)
-    bundle, arrays = export(module)
+    with timing.collecting():
+        run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=own)
+        bundle, arrays = export(module)
     remarks.extend(own)
     passes = list(timing)[known:]
     return BundleStep(name, (), (), module, bundle, arrays, list(own), passes, pipeline.lx_frac_avail, work)

@@ -216,15 +216,26 @@ class Program:
         """
         return timeline(self.bundle, self.lx_frac_avail)
 
-    def save(self, folder: str | Path) -> None:
+    def lay_out_weights(self) -> None:
+        """Lays out weights and constants for the device once, and not before every call.
+
+        Later calls take these bytes, as long as ``arrays`` has the same arrays: what changes in them is not seen.
+        """
+        for step in self.bundles:
+            step.lay_out(self.arrays, self.numerics)
+
+    def save(self, folder: str | Path, *, lay_out_weights: bool = False) -> None:
         """Writes the folder of the program, parameters and constants included, so that ``spyre-run`` can run it.
 
         It is a bundle, or a folder of bundles and host functions. The remarks are there too, for ``spyre-report``.
+        With ``lay_out_weights`` what bundles take is written as the bytes that the device holds, to be mapped when it
+        is read; it then runs with the numerics of this program only.
         """
+        laid_out_for = self.numerics if lay_out_weights else None
         if self.is_one_bundle:
-            write_bundle(self.bundle, folder, self.arrays, self.remarks)
+            write_bundle(self.bundle, folder, self.arrays, self.remarks, laid_out_for)
         else:
-            write_program(folder, self._built, self.arrays)
+            write_program(folder, self._built, self.arrays, laid_out_for)
 
     @classmethod
     def load(cls, folder: str | Path, numerics: str = "ieee") -> Program:

@@ -28,6 +28,7 @@ from spyre_mlir.bundle.folder import (
     write_files,
     write_json,
 )
+from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.json_fields import Field, load, read_text
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.diagnostics import compile_error
@@ -38,11 +39,16 @@ from spyre_mlir.steps import BundleStep, HostStep, Step
 from spyre_mlir.transfers import Transfers
 
 
-def write_program(folder: str | Path, built: Built, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write the steps as a folder, in place of what a program left there; ``arrays`` are weights by name."""
+def write_program(
+    folder: str | Path, built: Built, arrays: Mapping[str, np.ndarray], laid_out_for: str | None = None
+) -> None:
+    """Write the steps as a folder, in place of what a program left there; ``arrays`` are weights by name.
+
+    With ``laid_out_for`` some numerics those of bundles are written as device images.
+    """
     with replacing(folder) as fresh:
         for step in built.steps:
-            _write_step(step, fresh, arrays)
+            _write_step(step, fresh, arrays, laid_out_for)
         read = {name for step in built.steps if isinstance(step, HostStep) for name in step.inputs}
         kept = {name: array for name, array in arrays.items() if name in read}
         if kept:
@@ -60,13 +66,13 @@ def _plain(value: Value) -> dict[str, object]:
     return {**asdict(value), "host_shape": list(value.host_shape)}
 
 
-def _write_step(step: Step, folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def _write_step(step: Step, folder: Path, arrays: Mapping[str, np.ndarray], laid_out_for: str | None) -> None:
     if isinstance(step, HostStep):
         (folder / f"{step.name}.mlir").write_text(step.function.text(), encoding="utf-8")
         return
     own = {name: arrays[name] for name in step.inputs if name in arrays}
     (folder / step.name).mkdir()
-    write_files(step.bundle, folder / step.name, {**step.arrays, **own}, step.remarks)
+    write_files(step.bundle, folder / step.name, {**step.arrays, **own}, step.remarks, laid_out_for)
 
 
 def _described(step: Step, moved: Transfers) -> dict[str, object]:
@@ -126,7 +132,8 @@ def _one_bundle(folder: Path) -> Built:
     arguments = [each for each in values if each.kind != "result"]
     results = [each for each in values if each.kind == "result"]
     inputs, outputs = (tuple(each.name for each in some) for some in (arguments, results))
-    step = BundleStep(ONLY, inputs, outputs, None, bundle, read_arrays(folder))
+    images = read_images(folder, bundle.manifest.arguments)
+    step = BundleStep(ONLY, inputs, outputs, None, bundle, read_arrays(folder), images=images)
     return Built([step], arguments, results, list(outputs))
 
 
@@ -164,7 +171,8 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     results = _result_names(bundle)
     if len(outputs) != len(results):
         item["outputs"].fail(f"must name the {len(results)} results of the bundle")
-    return BundleStep(name, inputs, outputs, None, bundle, read_arrays(folder / name), float_operations=work)
+    own, images = read_arrays(folder / name), read_images(folder / name, bundle.manifest.arguments)
+    return BundleStep(name, inputs, outputs, None, bundle, own, float_operations=work, images=images)
 
 
 def _host_step(

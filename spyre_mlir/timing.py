@@ -77,6 +77,11 @@ def scope(
         _leave(path)
 
 
+def entered() -> list[str]:
+    """The names of the scopes in which the program is, the outermost first."""
+    return [each.name for each in _path.get()]
+
+
 def _leave(path: Sequence[Scope]) -> None:
     """Tells what the last scope of a path took; behind the outermost there is no progress."""
     left, names = path[-1], [each.name for each in path]
@@ -116,6 +121,9 @@ class Timing(Sequence[tuple[str, float]]):
 
     def __len__(self) -> int:
         return len(self._passes())
+
+    def __iter__(self) -> Iterator[tuple[str, float]]:
+        return iter(self._passes())
 
     def __getitem__(self, index):
         return self._passes()[index]

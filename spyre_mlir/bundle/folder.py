@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from spyre_mlir.bundle.design_json import from_json, to_json
+from spyre_mlir.bundle.images import write_images
 from spyre_mlir.bundle.json_fields import load, read_text
 from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
 from spyre_mlir.bundle.model import Bundle, Execute, Loop, Statement
@@ -43,14 +44,16 @@ def write_bundle(
     folder: str | Path,
     arrays: dict[str, np.ndarray] | None = None,
     remarks: Sequence[Remark] = (),
+    laid_out_for: str | None = None,
 ) -> None:
     """Write the bundle as a folder, in place of a bundle that is there already.
 
-    ``arrays`` are host values by argument name, ``remarks`` the decisions that led to the bundle. A folder
-    with anything but a bundle in it is an error.
+    ``arrays`` are host values by argument name, ``remarks`` the decisions that led to the bundle. With
+    ``laid_out_for`` some numerics the arrays are written as device images (``images.py``). A folder with anything
+    but a bundle in it is an error.
     """
     with replacing(folder) as fresh:
-        write_files(bundle, fresh, arrays, remarks)
+        write_files(bundle, fresh, arrays, remarks, laid_out_for)
 
 
 @contextlib.contextmanager
@@ -88,14 +91,20 @@ def _require_replaceable(folder: Path) -> None:
 
 
 def write_files(
-    bundle: Bundle, folder: Path, arrays: dict[str, np.ndarray] | None, remarks: Sequence[Remark]
+    bundle: Bundle,
+    folder: Path,
+    arrays: dict[str, np.ndarray] | None,
+    remarks: Sequence[Remark],
+    laid_out_for: str | None = None,
 ) -> None:
-    """The files of a bundle, into a folder that is empty."""
+    """The files of a bundle, into a folder that is empty; arrays as images if they are laid out for some numerics."""
     (folder / PROGRAM).write_text(print_program(bundle.parameters, bundle.statements), encoding="utf-8")
     for filename, design in bundle.designs.items():
         write_json(folder / filename, to_json(design))
     write_json(folder / MANIFEST, manifest_to_json(bundle.manifest))
-    if arrays:
+    if arrays and laid_out_for is not None:
+        write_images(folder, bundle.manifest.arguments, arrays, laid_out_for)
+    elif arrays:
         write_arrays(folder / ARRAYS, arrays)
     if remarks:
         (folder / REMARKS).write_text(Remarks(remarks).json_lines(), encoding="utf-8")

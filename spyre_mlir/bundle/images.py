@@ -30,10 +30,22 @@ DATA, INDEX = "device_weights.npy", "device_weights.json"
 
 @dataclass(frozen=True)
 class Images:
-    """The bytes of arguments by their names, made for a kind of numerics."""
+    """The bytes of arguments by their names, made for a kind of numerics.
+
+    ``made_of`` are the host arrays that they were made of; those of a file do not know theirs.
+    """
 
     numerics: str = IEEE
     by_name: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
+    made_of: Mapping[str, NDArray] = field(default_factory=dict)
+
+    def without(self, arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
+        """Those of some arrays that these images were not made of: other memory, or seen in another way."""
+        return {
+            name: array
+            for name, array in arrays.items()
+            if name not in self.made_of or not _is_same(self.made_of[name], np.asarray(array))
+        }
 
     def find(self, argument: Argument, numerics: str) -> NDArray[np.uint8] | None:
         """The image of an argument, if there is one; that of other numerics is a CompileError."""
@@ -45,10 +57,15 @@ class Images:
         return image
 
 
+def _is_same(one: NDArray, other: NDArray) -> bool:
+    """Whether two arrays are the same memory, seen in the same way."""
+    return one.__array_interface__ == other.__array_interface__
+
+
 def laid_out(arguments: Sequence[Argument], arrays: Mapping[str, NDArray], numerics: str = IEEE) -> Images:
     """The images of all arguments whose arrays are given."""
     made = {argument.name: image for argument, image in _images(arguments, arrays, numerics)}
-    return Images(numerics, made)
+    return Images(numerics, made, dict(arrays))
 
 
 def has_image(argument: Argument, arrays: Mapping[str, NDArray]) -> bool:
@@ -106,7 +123,7 @@ def read_images(folder: str | Path, arguments: Sequence[Argument]) -> Images:
             entry["argument"]["name"].fail("is there twice")
         image = data[end : end + argument.bytes]
         end += argument.bytes
-        if zlib.crc32(image) != entry["crc32"].integer():
+        if zlib.crc32(image.data) != entry["crc32"].integer():
             message = f"The image of '{argument.name}' is damaged: its bytes are not those that were written."
             raise CompileError(message, str(folder / DATA))
         images[argument.name] = image

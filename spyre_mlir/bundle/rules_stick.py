@@ -108,7 +108,7 @@ def _gather(design: Design) -> Iterator[str]:
     sticks = [(each.stick_dim, each.scale[each.stick_dim]) for each in (table, output)]
     if sticks[0] != sticks[1]:
         yield f"The output does not keep the stick {table.stick_dim} of the table"
-    if len(rows) > 1 or any(design.slices[dim] > 1 or dim == table.stick_dim for dim in rows):
+    if len(rows) != 1 or any(design.slices[dim] > 1 or dim == table.stick_dim for dim in rows):
         text = f"The table has the dims {sorted(rows)} besides those of the output"
         yield f"{text}; expected one, undivided and outside of the stick, that the positions count"
     if _dims(output) - positions != _dims(table) - rows or positions & _dims(table):

@@ -6,6 +6,7 @@ import functools
 
 from spyre_mlir.division.cores import Division, core_order
 from spyre_mlir.division.ownership import CoreView, Region, core_view, same_owners
+from spyre_mlir.division.parts import why_apart
 from spyre_mlir.division.slices import filled
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
@@ -15,11 +16,12 @@ Mapping = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def matching_division(space: Space, operand: int, wanted: CoreView) -> Mapping | None:
+def matching_division(space: Space, operand: int, wanted: CoreView, in_parts: bool = False) -> Mapping | None:
     """How to divide ``space`` so that the cores touch of the buffer of an operand what ``wanted`` says.
 
-    Dims that the operand does not have stay whole. None if there is no such division: where cores share a
-    region or have none, or own pieces that are no slices of the operation's dims.
+    ``in_parts``: or what that is a part of on each core, or a part of that. Dims that the operand does not have stay
+    whole. None if there is no such division: where cores share a region or have none, or own pieces that are no
+    slices of the operation's dims.
     """
     begins = _begins(space.views[operand], len(space.sizes), wanted.regions)
     if begins is None:
@@ -33,7 +35,16 @@ def matching_division(space: Space, operand: int, wanted: CoreView) -> Mapping |
     if mapped.owners != tuple(tuple(map(list.index, found, own)) for own in begins):
         return None
     found_view = view_of(space, operand, mapped)
-    return (splits, order) if found_view is not None and same_owners(found_view, wanted) else None
+    if found_view is None or not (
+        same_owners(found_view, wanted) or in_parts and _contain(found_view, wanted)
+    ):
+        return None
+    return splits, order
+
+
+def _contain(one: CoreView, other: CoreView) -> bool:
+    """Whether what each core touches in one is a part of what it touches in the other, in the same place on each."""
+    return why_apart(one, other) is None or why_apart(other, one) is None
 
 
 @functools.lru_cache(maxsize=1 << 12)

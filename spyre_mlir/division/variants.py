@@ -78,7 +78,8 @@ class Variant:
 def variants_of(works: Sequence[Work], buffers: Sequence[Shared], most: int) -> list[tuple[Variant, ...]]:
     """Each work's own division first, then other good ones, then those that give its buffers the views of neighbours.
 
-    Before these, what leaves whole the dims of which a buffer has parts. At most ``most`` per work, half of them left to the neighbours, on as many cores as the widest work has.
+    Before these, what leaves whole the dims of which a buffer has parts. At most ``most`` per work, half of them left
+    to the neighbours, on as many cores as the widest work has.
     """
     cores = max((work.division.cores for work in works), default=1)
     found = [_own(work, cores, -(-most // 2)) for work in works]
@@ -163,7 +164,7 @@ def _share_whole_dims(
     known: list[set[Division]],
     most: int,
 ) -> None:
-    """For each access of a buffer a division of dims alone of which all accesses touch all: parts do not differ then."""
+    """For each access of a buffer a division of those dims alone of which all accesses touch all."""
     dims = [_dims_by_step(works[at].space, operand) for at, operand in buffer.accesses]
     shared, left = {}, cores
     for step in sorted(set.intersection(*(set(own) for own in dims)), reverse=True):
@@ -215,7 +216,7 @@ def _project(
                 break
             mapping = None
             if _begin(view) == work.space.views[operand].offset:
-                mapping = matching_division(work.space, operand, view)
+                mapping = matching_division(work.space, operand, view, buffer.in_parts)
             if mapping is None and buffer.in_parts:
                 mapping = slicing_alike(work.space, operand, *source)
             variant = None if mapping is None else _following(work.space, mapping, kept)

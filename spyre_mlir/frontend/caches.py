@@ -29,7 +29,7 @@ def _register(kind: type) -> None:
 
     def unflatten(parts: Any, context: tuple[tuple[str, ...], dict[str, Any]]) -> Any:
         names, others = context
-        made = kind.__new__(kind)
+        made = object.__new__(kind)
         vars(made).update(others, **dict(zip(names, parts, strict=True)))
         return made
 

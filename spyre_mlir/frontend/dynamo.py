@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
-from functorch.compile import make_boxed_func
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch.fx import GraphModule, Interpreter
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import _disable_current_modes

@@ -50,7 +50,9 @@ def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Ten
 def _gates(chosen: Tensor, weights: Tensor, experts: int) -> Tensor:
     """What each token takes of each expert, [tokens, experts, 1]; 0 of those that it did not choose."""
     every = torch.arange(experts, device=chosen.device).to(torch.float32)  # the device compares no integers
-    return torch.where(chosen[:, :, None].to(torch.float32) == every, weights[:, :, None], 0.0).sum(1)[:, :, None]
+    return torch.where(chosen[:, :, None].to(torch.float32) == every, weights[:, :, None], 0.0).sum(1)[
+        :, :, None
+    ]
 
 
 def _up(experts: Any, tokens: Tensor) -> Tensor:

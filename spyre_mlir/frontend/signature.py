@@ -229,10 +229,10 @@ def _other_inputs(wanted: pytree.TreeSpec, given: pytree.TreeSpec) -> str:
 
 
 def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
-    """A tensor as an array; bfloat16, which numpy lacks, as the bits in uint16."""
+    """A tensor as an array in the same memory; bfloat16, which numpy lacks, as the bits in uint16."""
     if not isinstance(tensor, torch.Tensor):
         raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
-    tensor = tensor.detach().cpu().contiguous()
+    tensor = tensor.detach().cpu()
     return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
 
 

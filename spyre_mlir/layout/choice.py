@@ -206,6 +206,8 @@ class Problem:
             for reader, position in self.readers[index]:
                 batched[index] |= batched[reader] if self._keeps_order(reader) else self._batched(reader)
                 lanes |= dict.fromkeys(self._wanted_lanes(node, reader, position))
+                if isinstance(node, Given) and node.free and self._is_wanted_sparse(reader, wanted[reader]):
+                    lanes[None] = None
             if sized(node.shape):
                 targets = self._targets(index, node, tuple(lanes), batched[index])
                 wanted[index] = distinct((*targets, *self._pins_of_carried(index)))
@@ -239,6 +241,10 @@ class Problem:
         if isinstance(other, Carried):
             return () if isinstance(node, Assembled) else (*sized(node.shape), None)
         return sized(node.shape) if isinstance(node, Given) and node.free else ()
+
+    def _is_wanted_sparse(self, reader: int, wanted: tuple[Candidate, ...]) -> bool:
+        """Whether a reader is a view that others want sparse alone, as the positions of a lookup."""
+        return isinstance(self.nodes[reader], View) and {held.lane for held in wanted} == {None}
 
     def _plain(self, node: Node, lane: int | None) -> tuple[Candidate, ...]:
         return plain_candidates(node.shape, node.dtype, lane, self.stick_outermost)

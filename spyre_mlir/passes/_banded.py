@@ -46,6 +46,8 @@ class Banded(Unrolling):
     def __init__(self, found: Windowed, bands: Bands) -> None:
         self.bands = bands
         self.rows, self.columns = found.windows
+        images = math.prod(found.extents[dim] for dim in found.images)
+        self.lead = tuple(count for count in (images, bands.count) if count > 1)
         self.columns_padded = shape_of(found.inputs[found.source])[found.indices.index(self.columns)]
         super().__init__(found)
 
@@ -59,75 +61,62 @@ class Banded(Unrolling):
         first = [*images, indices.index(self.rows), indices.index(self.columns)]
         return (*first, *(dim for dim in range(len(indices)) if dim not in first))
 
-    @property
-    def _images(self) -> int:
-        return math.prod(self.found.extents[dim] for dim in self.found.images)
-
     def _extent(self, dim: int) -> int:
         if dim == self.rows.output:
-            return self._images * self.bands.count
-        return (
-            self.bands.rows * self.columns_padded if dim == self.columns.output else self.found.extents[dim]
-        )
+            return math.prod(self.lead)
+        width = self.columns_padded
+        return self.bands.rows * width if dim == self.columns.output else self.found.extents[dim]
 
     def _source(self) -> ir.Value:
-        """The bands, rows and columns as one dim."""
+        """The bands, ``[band, row * column, channels]``."""
         value = self.found.inputs[self.found.source]
         pad = padded(value)
         inner, number, (low, high) = pad or (value, _zero(value), ([0] * len(self.order),) * 2)
         at = self.found.indices.index(self.columns)
         own = self._own(inner)
+        rows, rank = len(self.lead), len(shape_of(own))
         whole = self._padded(own, number, low[at], high[at])
-        above, below, last = self.bands.above, self.bands.below, self.bands.rows
-        if above and self.bands.count > 1:
-            rows = self._shifted(own, number, last - above, above, after=True)
-            whole = inserted(rows, whole, self._offsets(0, low[at]))
-        if below and self.bands.count > 1:
-            rows = self._shifted(own, number, 0, below, after=False)
-            whole = inserted(rows, whole, self._offsets(above + last, low[at]))
-        return collapsed(whole, [[0, 1], [2, 3], *([dim] for dim in range(4, len(shape_of(whole))))])
+        above, below, height = self.bands.above, self.bands.below, self.bands.rows
+        halo = [(0, height - above, above, True), (above + height, 0, below, False)]
+        for row, first, count, before in halo if self.bands.count > 1 else []:
+            if count:
+                part = self._shifted(own, number, first, count, before)
+                whole = inserted(part, whole, [*([0] * rows), row, low[at], *([0] * (rank - rows - 2))])
+        return collapsed(whole, [range(rows), [rows, rows + 1], *([dim] for dim in range(rows + 2, rank))])
 
     def _own(self, value: ir.Value) -> ir.Value:
-        """The bands without what surrounds them: ``[image, band, row, column, channels]``."""
+        """The bands without what surrounds them, ``[image, band, row, column, channels]``; dims of size 1 left out."""
         value, images = transposed(value, self.order), len(self.found.images)
         shape = shape_of(value)
-        if images > 1:
-            value = collapsed(value, [range(images), *([dim] for dim in range(images, len(shape)))])
-        rest, split = shape[images + 1 :], (self.bands.count, self.bands.rows)
-        if images:
-            groups = [[0], [1, 2], *([dim] for dim in range(3, 3 + len(rest)))]
-        else:
-            groups = [[0, 1, 2], *([dim] for dim in range(3, 3 + len(rest)))]
-        return expanded(value, groups, (self._images, *split, *rest))
+        rest = shape[images + 1 :]
+        value = collapsed(value, [range(images + 1), *([images + 1 + dim] for dim in range(len(rest)))])
+        rows = len(self.lead)
+        groups = [range(rows + 1), *([rows + 1 + dim] for dim in range(len(rest)))]
+        return expanded(value, groups, (*self.lead, self.bands.rows, *rest))
 
     def _padded(self, own: ir.Value, number: ir.Operation, left: int, right: int) -> ir.Value:
         """The bands with room for all that windows touch."""
         spare = 1 if self.found.extents[self.columns.kernel] > 1 else 0
-        below = self.bands.below + spare
-        low, high = ([0, 0, rows, columns] for rows, columns in ((self.bands.above, left), (below, right)))
-        shape = shape_of(own)
-        low, high = (amounts + [0] * (len(shape) - 4) for amounts in (low, high))
+        shape, rows = shape_of(own), len(self.lead)
+        low, high = [0] * len(shape), [0] * len(shape)
+        low[rows : rows + 2] = self.bands.above, left
+        high[rows : rows + 2] = self.bands.below + spare, right
         sizes = [before + size + after for before, size, after in zip(low, shape, high, strict=True)]
         return constant_pad(own, number, low, high, sizes)
 
-    def _shifted(self, own: ir.Value, number: ir.Operation, first: int, count: int, after: bool) -> ir.Value:
-        """For each band ``count`` rows of the band before, or ``after`` False of the one after; padding at the ends."""
-        shape = list(shape_of(own))
-        offsets, sizes = [0] * len(shape), list(shape)
-        offsets[2], sizes[2] = first, count
-        rows = extracted(own, offsets, sizes, [1] * len(shape))
-        empty = ir.Operation.create(
-            "tensor.empty",
-            results=[ir.RankedTensorType.get([shape[0], 1, count, *shape[3:]], _element(own))],
-        )
-        end = filled(number.clone().operation.results[0], empty.result)
-        together = concatenated([end, rows] if after else [rows, end], 1)
-        offsets = [0, 0 if after else 1, *([0] * (len(shape) - 2))]
-        return extracted(together, offsets, sizes, [1] * len(shape))
-
-    def _offsets(self, row: int, column: int) -> list[int]:
-        channels = len(self.order) - len(self.found.images) - 2
-        return [0, 0, row, column, *([0] * channels)]
+    def _shifted(self, own: ir.Value, number: ir.Operation, first: int, count: int, before: bool) -> ir.Value:
+        """For each band ``count`` rows of the band ``before`` it, or after it; those of the padding at the ends."""
+        shape, rows = list(shape_of(own)), len(self.lead)
+        offsets, sizes, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        offsets[rows], sizes[rows] = first, count
+        part = extracted(own, offsets, sizes, steps)
+        end_type = ir.RankedTensorType.get([*self.lead[:-1], 1, *sizes[rows:]], _element(own))
+        empty = ir.Operation.create("tensor.empty", results=[end_type]).result
+        end = filled(number.clone().operation.results[0], empty)
+        together = concatenated([end, part] if before else [part, end], rows - 1)
+        offsets = [0] * len(shape)
+        offsets[rows - 1] = 0 if before else 1
+        return extracted(together, offsets, sizes, steps)
 
     def _slice(self, source: ir.Value, tap: dict[int, int]) -> ir.Value:
         rows, columns = (each.dilation * tap[each.kernel] for each in (self.rows, self.columns))

@@ -146,8 +146,14 @@ class BodyDecomposer:
         if op.name in scalar.LOGICAL and str(op.results[0].type) == "i1":
             return scalar.LOGICAL[op.name]
         if op.name in scalar.DIRECT:
+            self._check_width(op)
             return scalar.DIRECT[op.name]
         raise fail(op, f"'{op.name}' has no device operation; see the device-operation table for what has")
+
+    def _check_width(self, op: ir.Operation) -> None:
+        """Sums and products of 64-bit integers may not fit the device's 32 bits, which would not show."""
+        if op.name in scalar.INTEGER and str(op.results[0].type) == "i64":
+            raise fail(op, f"'{op.name}' on 64-bit integers has no device operation, whose integers have 32 bits")
 
     def _cast(self, op: ir.Operation) -> Node:
         node = self._lookup(op.operands[0])

@@ -10,6 +10,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._outlining import Outlined
 from spyre_mlir.passes._stages import run_steps, to_device_ops
 from spyre_mlir.remarks import Remarks
+from spyre_mlir.timing import scope
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class DeviceTrials:
             self.known[text] = self._tried(module)
         return self.known[text]
 
+    @scope("trial")
     def _tried(self, module: ir.Module) -> Verdict:
         steps = to_device_ops(self.precision)
         alone = next(at for at, step in enumerate(steps) if step.startswith("apply-precision"))

@@ -36,6 +36,9 @@ DIRECT: dict[str, str] = {
     "math.erf": "erf",
 }
 
+#: Whose results can be larger than their operands.
+INTEGER = {"arith.addi", "arith.muli"}
+
 #: On booleans, which run as 0.0 and 1.0.
 LOGICAL: dict[str, str] = {"arith.andi": "mul", "arith.ori": "maximum", "arith.xori": "notequal"}
 

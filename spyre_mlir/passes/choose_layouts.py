@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.cost.units import PICOSECONDS
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.layout.choice import LayoutError, Plan, choose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
@@ -14,7 +16,7 @@ from spyre_mlir.passes._layout_rewrite import LayoutRewrite
 from spyre_mlir.passes._layout_rooms import make_room
 from spyre_mlir.passes._layout_types import apply_layouts
 from spyre_mlir.passes._layout_views import Views
-from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes.base import Pass
 
 
@@ -47,6 +49,7 @@ class ChooseLayouts(Pass):
             self._lay_out(func)
 
     def _lay_out(self, func: ir.Operation) -> None:
+        _fill_apart(func)
         source = LayoutGraph(func)
         plan = self._choose(source)
         rewrite = LayoutRewrite(self, source, plan)
@@ -81,3 +84,23 @@ class ChooseLayouts(Pass):
             before=plan.bound / PICOSECONDS,
             after=plan.cost / PICOSECONDS,
         )
+
+
+def _fill_apart(func: ir.Operation) -> None:
+    """Gives each buffer that begins with a fill one of its own: a copy of one takes as long, and its parts go there.
+
+    Fills with one number are one value after CSE. The new one is just before the first part, to live no longer.
+    """
+    for op in all_ops(func):
+        fill = defining_op(op.operands[1]) if op.name == "tensor.insert_slice" else None
+        if fill is None or not _is_fill(fill) or len(list(fill.results[0].uses)) == 1:
+            continue
+        part = defining_op(op.operands[0])
+        follows = part is not None and part.block == fill.block and fill.is_before_in_block(part)
+        with ir.InsertionPoint(part) if part is not None and follows else ir.InsertionPoint.after(fill):
+            op.operands[1] = fill.clone().operation.results[0]
+
+
+def _is_fill(op: ir.Operation) -> bool:
+    """Whether an op writes one number everywhere."""
+    return sdsc.opcode_of(op) == "identity" and op.name == "linalg.generic" and shape_of(op.operands[0]) == ()

@@ -21,14 +21,18 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS
 
-#: A pattern: a variable "x", a constant (number, or "?name" to bind one), or (opcode, operand patterns..).
+#: A pattern: a variable "x", a constant (number, or "?name" to bind one), or (opcode, operand patterns..). What an
+#: opcode after ``_SHARED`` gives may have other readers; it goes only if it has none left.
 Pattern = str | float | tuple
+_SHARED = "shared "
 
 _COMMUTES = {"add", "mul", "maximum", "minimum", "equal", "notequal"}
 
 _SIGMOID = ("reciprocal", ("add", ("exp", ("neg", "x")), 1.0))
 _ERF = ("add", ("erf", ("mul", "x", 0.70710678)), 1.0)
 _ERF_DIV = ("add", ("erf", ("realdiv", "x", 1.41421356)), 1.0)
+
+_SCALED = (_SHARED + "mul", "x", "?b")
 
 #: (pattern, operation, its operands, its constants from the bound ones)
 Rule = tuple[tuple, str, tuple[str, ...], Callable[[dict[str, float]], dict[str, float]] | None]
@@ -62,11 +66,14 @@ RULES: list[Rule] = [
     (("minimum", ("relufwd", "x"), "?hi"), "clip", ("x",), lambda c: {"clipMin": 0.0, "clipMax": c["?hi"]}),
     (("where3", ("greaterthan", "x", "?t"), "x", ("log1p", ("exp", "x"))), "softplus", ("x",),
      lambda c: {"softplusBeta": 1.0, "softplusThresh": c["?t"]}),
+    (("where3", ("greaterthan", _SCALED, "?t"), "x", ("realdiv", ("log1p", ("exp", _SCALED)), "?b")), "softplus",
+     ("x",), lambda c: {"softplusBeta": c["?b"], "softplusThresh": c["?t"]}),
     (("mul", "x", ("tanh", ("softplus", "x"))), "mish", ("x",), None),
     (("rsqrt", ("add", "x", "?e")), "layernormscale", ("x",), lambda c: {"eps": c["?e"]}),
 ]  # fmt: skip
 
 _MEANS = {"sum": "mean", "sumnonstick": "meannonstick"}
+_ABSOLUTE = {"max": "absmax", "maxnonstick": "absmaxnonstick"}
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class FuseDeviceOps(Pass):
             if root is None:
                 return
             with ir.InsertionPoint(current):
-                made = _mean(root) or _mean_square(root) or _pointwise(root)
+                made = _mean(root) or _mean_square(root) or _absolute_maximum(root) or _pointwise(root)
             if made is None:
                 return
             op = maker_of(made)
@@ -160,6 +167,16 @@ def _mean_square(root: Structured) -> ir.Value | None:
     return _reduction(root, square.inputs[0], "exx2_zeromean", root, exx2scale=scale)
 
 
+def _absolute_maximum(root: Structured) -> ir.Value | None:
+    """max(abs(x))  ->  absmax(x)."""
+    if root.opcode not in _ABSOLUTE:
+        return None
+    inner = _inner(root.inputs[0])
+    if inner is None or inner.opcode != "abs" or inner.maps[0] != inner.maps[1]:
+        return None
+    return _reduction(root, inner.inputs[0], _ABSOLUTE[root.opcode], root)
+
+
 def _reduction(
     shape: Structured, source: ir.Value, opcode: str, at: Structured, **constants: float
 ) -> ir.Value:
@@ -216,6 +233,7 @@ def _apply(rule: Rule, root: Structured) -> ir.Value | None:
 def _match(pattern: tuple, op: Structured, dims: Map, bound: dict):
     """Yields the bindings under which ``pattern`` is ``op``, its iteration dims being ``dims`` of the root's."""
     opcode, *operands = pattern
+    opcode = opcode.removeprefix(_SHARED)
     if opcode != op.opcode or op.reduced or len(operands) != len(op.inputs):
         return
     orders = itertools.permutations(range(len(operands))) if opcode in _COMMUTES else [range(len(operands))]
@@ -236,7 +254,7 @@ def _match_operands(todo: list, dims: Map, bound: dict):
 
 def _match_value(pattern: Pattern, value: ir.Value, where: Map, bound: dict):
     if isinstance(pattern, tuple):
-        inner = _inner(value)
+        inner = _inner(value, may_be_shared=pattern[0].startswith(_SHARED))
         if inner is not None and inner.maps[-1] == tuple(range(len(where))):
             yield from _match(pattern, inner, where, bound)
     elif isinstance(pattern, float):
@@ -251,12 +269,12 @@ def _match_value(pattern: Pattern, value: ir.Value, where: Map, bound: dict):
         yield {**bound, pattern: (value, where)}
 
 
-def _inner(value: ir.Value) -> Structured | None:
-    """The device operation that makes a value which nobody else reads."""
+def _inner(value: ir.Value, may_be_shared: bool = False) -> Structured | None:
+    """The device operation that makes a value which nobody else reads, unless it may be shared."""
     owner = defining_op(value)
     if owner is None or sdsc.opcode_of(owner) is None:
         return None
-    return structured(owner) if _has_one_reader(value) else None
+    return structured(owner) if may_be_shared or _has_one_reader(value) else None
 
 
 def _has_one_reader(value: ir.Value) -> bool:

@@ -146,9 +146,16 @@ def _is_sparse(generic: Structured, sparse: set[ir.Value]) -> bool:
 
 
 def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
-    """The iteration dims that lie in sticks of operands, and the elements of the longest of these."""
+    """The iteration dims that lie in sticks of operands, and the elements of the longest of these.
+
+    Positions in a table lie one to a stick.
+    """
     found: dict[int, int] = {}
-    for value, dims in zip((*generic.inputs, generic.result), generic.maps, strict=True):
+    index = DEVICE_OPS[generic.opcode].index if generic.opcode in DEVICE_OPS else None
+    operands = zip((*generic.inputs, generic.result), generic.maps, strict=True)
+    for number, (value, dims) in enumerate(operands):
+        if number == index:
+            continue
         sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
         if sized and value not in sparse:
             found[sized[-1]] = max(found.get(sized[-1], 1), elements_per_stick(element_of(value)))

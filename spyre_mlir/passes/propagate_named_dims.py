@@ -24,6 +24,7 @@ from spyre_mlir.passes._loops import LOOP, carried_values
 from spyre_mlir.passes._memory import COPIES, all_ops, argument_attributes, functions
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling import NamedDim, Names, Part, Parts, UnnamedDim
 from spyre_mlir.tiling.names import (
     best,
@@ -149,7 +150,9 @@ class _Propagation:
                 for value, operand in zip(generic.inputs, maps, strict=False)
                 if dim in operand
             ]
-            dims.append(self._agreed(op, f"iteration dim {dim}", found) if found else unnamed(size))
+            is_looked_up = dim in generic.reduced and _is_gather(generic)  # nothing of it can be left out
+            named = found and not is_looked_up
+            dims.append(self._agreed(op, f"iteration dim {dim}", found) if named else unnamed(size))
         self.names[generic.result] = tuple(() if dim is None else dims[dim] for dim in maps[-1])
         op.attributes[DIMS] = dims_attr([labels(parts) for parts in dims])
         hints = hints_in(op.location)
@@ -220,6 +223,10 @@ class _Propagation:
         known = (name, part.dim) in self.warned
         self.warned.add((name, part.dim))
         return not known
+
+
+def _is_gather(generic: Structured) -> bool:
+    return generic.opcode in DEVICE_OPS and DEVICE_OPS[generic.opcode].kind is Kind.GATHER
 
 
 def _name_of(argument: ir.Value, attributes: dict[str, ir.Attribute]) -> str:

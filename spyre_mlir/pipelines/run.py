@@ -16,7 +16,7 @@ from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.pipelines.text import Pipeline, Step
 from spyre_mlir.remarks import WARNING, Remark, Remarks
-from spyre_mlir.timing import Timing, scope
+from spyre_mlir.timing import Timing, entered, scope
 
 
 @dataclass(frozen=True)
@@ -132,11 +132,11 @@ def _run(step: Step, manager: PassManager, operation: ir.Operation, remarks: Rem
         error.add_note(f"while running the pass '{step}'")
         raise
     for remark in (remarks or ())[known:]:
-        _tell(remark, step)
+        _tell(remark)
 
 
-def _tell(remark: Remark, step: Step) -> None:
+def _tell(remark: Remark) -> None:
     """A decision as a line of the log; tools and ``compile`` show the warnings among them in their own way."""
     if remark.kind != WARNING:
-        topics = (step.stage, remark.pass_name, remark.kind)
+        topics = (*entered(), remark.pass_name, remark.kind)
         logs.tell(logs.REMARK, of_remark(remark).message, "remarks", topics, remark.op_location)

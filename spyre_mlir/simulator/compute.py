@@ -122,7 +122,7 @@ def _inverse_deviation(x: Array, constants: Constants) -> Array:
 def _rows(operands: Sequence[Array], work: Work) -> Array:
     """The rows of a table at the given positions, which are checked before."""
     positions, table = operands[0].view(np.int32), operands[1]
-    return np.take_along_axis(table, positions, work.reduced[0]) if work.reduced else table
+    return np.take_along_axis(table, positions, work.reduced[0])
 
 
 @functools.cache

@@ -16,7 +16,7 @@ def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[N
     """A position of no row of the table is an error: it names the first that a core has."""
     assert plan.op.index is not None and plan.op.table is not None
     positions = operands[plan.op.index].view(np.int32)
-    access, rows = accesses[plan.op.index], math.prod(_rows(plan, operands[plan.op.table].shape))
+    access, rows = accesses[plan.op.index], _rows(plan, operands[plan.op.table].shape)
     wrong = (positions < 0) | (positions >= rows)
     if not wrong.any():
         return
@@ -27,11 +27,9 @@ def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[N
 
 def rows_bytes(plan: Plan, positions: Access, table: Access) -> int:
     """Bytes of the rows that a core reads of a table."""
-    return (
-        table.box.touched_bytes // math.prod(_rows(plan, table.box.extents)) * math.prod(positions.box.valid)
-    )
+    return table.box.touched_bytes // _rows(plan, table.box.extents) * math.prod(positions.box.valid)
 
 
-def _rows(plan: Plan, extents: Sequence[int]) -> list[int]:
-    """How many rows the table has: the extent of the dim that the result lacks, if that has more than one."""
-    return [extents[axis] for axis in plan.work.reduced]
+def _rows(plan: Plan, extents: Sequence[int]) -> int:
+    """How many rows a table has: the extent of the dim that the result lacks."""
+    return extents[plan.work.reduced[0]]

@@ -2,8 +2,8 @@
 
 The shadow of a memory has the same size and is read through the same windows. It holds one 16-bit tag
 per two bytes: who wrote them. So one comparison finds uninitialised bytes and stale ones, which were
-overwritten through another buffer since. Nothing computes on 1-byte formats; if that changes, the
-shadow must become finer.
+overwritten through another buffer since. Elements of 1 byte have a tag of one byte each: the host alone writes them,
+and no tag of a buffer has a byte that could be the host's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _WORDS = {
     POISON: "an operation's padding",
     PARTIAL: "a part of a sum",
 }
-_LAST_TAG = 0xFFFF
+_NO_BYTE = 0xFF  # of no tag: what stands for a buffer in the shadow of an element of 1 byte
+_DIGITS = _NO_BYTE - FIRST_BUFFER
+_MOST_BUFFERS = _DIGITS * (1 + _DIGITS)
 
 #: What an operation leaves in the padding of its result: NaN in every float format.
 POISON_BYTE = 0xFF
@@ -36,12 +38,20 @@ _GUARD_BYTES = 4096
 
 def tag_pattern(tag: int, bytes_: int) -> int:
     """The shadow of one element of ``bytes_`` bytes whose bytes all carry ``tag``."""
+    if bytes_ == 1:
+        return tag if tag < FIRST_BUFFER else _NO_BYTE
     return tag * sum(1 << 16 * i for i in range(bytes_ // 2))
 
 
 def spread(tag: int, raw: np.dtype) -> np.integer:
     """``tag_pattern`` as a scalar of the raw element type."""
     return raw.type(tag_pattern(tag, raw.itemsize))
+
+
+def buffer_tag(number: int) -> int:
+    """The tag of a buffer: two bytes of which none is that of another tag; the upper one is 0 for the first buffers."""
+    upper, lower = divmod(number, _DIGITS)
+    return (FIRST_BUFFER + lower) + ((FIRST_BUFFER + upper - 1) << 8 if upper else 0)
 
 
 @dataclass
@@ -93,10 +103,11 @@ class AddressSpace:
 
     def add_buffer(self, name: str, base: str, offset: int, size: int) -> None:
         """Name a part of an allocation, or of every core's LX (``base`` "lx")."""
-        tag = FIRST_BUFFER + len(self.regions)
-        if tag > _LAST_TAG:
-            text = f"the simulator can tell {_LAST_TAG - FIRST_BUFFER} buffers apart, not more."
-            raise SimulationError("manifest", text)
+        if len(self.regions) == _MOST_BUFFERS:
+            raise SimulationError(
+                "manifest", f"the simulator can tell {_MOST_BUFFERS} buffers apart, not more."
+            )
+        tag = buffer_tag(len(self.regions))
         if name in self.regions:
             raise SimulationError("manifest", "this buffer is described twice.", tensor=name)
         if base == "lx":

@@ -103,7 +103,7 @@ def _check_reduced(
     design: Design, op: DeviceOp, inputs: list[frozenset[str]], reduced: frozenset[str]
 ) -> None:
     if op.kind is Kind.GATHER and (
-        len(reduced) > 1 or any(design.slices.get(each, 1) > 1 for each in reduced)
+        len(reduced) != 1 or any(design.slices.get(each, 1) > 1 for each in reduced)
     ):
         text = f"the positions of '{op.name}' count one dim of its table, undivided, not {sorted(reduced)}."
         raise SimulationError("design", text, design=design)

@@ -11,10 +11,15 @@ DL16 (``SEN169_FP16``, DLFloat16): 1 sign, 6 exponent (bias 31), 9 mantissa bits
   rounding to even would take to 0.5898, and IBM's own host code (onnx-mlir) adds half a unit and cuts.
 - The host's conversion from IEEE fp16 stays inside the fp16 range: 65504 is a tie that would go to
   65536, and becomes 65472 (``fp16_to_dl16``).
+
+FP8 (``SEN143_FP8``): 1 sign, 4 exponent (bias 7), 3 mantissa bits, with subnormals; exponent 15 mantissa 7 is NaN, the
+largest number is 448. The host hands over the bits of float8_e4m3fn as they are (torch-spyre). INT8 (``SENINT8``):
+two's complement. Operations read both and write neither.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -23,7 +28,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import DL16, FP32, INT32
+from spyre_mlir.target.ops import DL16, FP8, FP32, INT8, INT32
 
 IEEE, BIT_TRUE = "ieee", "dl16"
 MODES = (IEEE, BIT_TRUE)
@@ -60,7 +65,8 @@ FORMATS: dict[str, Format] = {
     DL16: Format(DL16, 2, np.dtype(np.uint16)),
     FP32: Format(FP32, 4, np.dtype(np.float32)),
     INT32: Format(INT32, 4, np.dtype(np.int32)),
-    "SEN143_FP8": Format("SEN143_FP8", 1, np.dtype(np.uint8)),
+    INT8: Format(INT8, 1, np.dtype(np.int8)),
+    FP8: Format(FP8, 1, np.dtype(np.uint8)),
     "SEN152_FP8": Format("SEN152_FP8", 1, np.dtype(np.uint8)),
 }
 
@@ -101,6 +107,21 @@ def fp16_to_dl16(values: NDArray[np.float16]) -> NDArray[np.uint16]:
     return np.where(too_large, code & np.uint16(_SIGN) | np.uint16(_FP16_MAX_CODE), code)
 
 
+@functools.cache
+def _fp8_numbers() -> NDArray[np.float32]:
+    """The number of each FP8 code."""
+    code = np.arange(256)
+    exponent, mantissa = code >> 3 & 15, code & 7
+    magnitude = np.where(exponent == 0, mantissa, 8 + mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
+    magnitude[code & 0x7F == 0x7F] = np.nan
+    return np.where(code & 0x80, -magnitude, magnitude).astype(np.float32)
+
+
+def decode_fp8(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """The float32 values of FP8 codes, every one of them exact."""
+    return _fp8_numbers()[codes]
+
+
 def constant_bits(value: float, format_name: str) -> int:
     """A number as the unsigned bits of a format.
 
@@ -113,8 +134,10 @@ def constant_bits(value: float, format_name: str) -> int:
         return int(encode_dl16(np.array(_saturated(finite))))
     if form.name == FP32:
         return int(np.float32(_saturated(value)).view(np.uint32))
-    if form.name == INT32:
-        return _integer_bits(value)
+    if form.name in (INT32, INT8):
+        return _integer_bits(value, form)
+    if form.name == FP8:
+        return _fp8_bits(value)
     raise CompileError(f"Format '{format_name}' is for storage only and cannot hold a constant.")
 
 
@@ -126,8 +149,10 @@ def constant_value(bits: int, format_name: str) -> float:
     raw = np.array(bits, dtype=form.raw)
     if form.name == DL16:
         return float(decode_dl16(raw))
-    if form.name in (FP32, INT32):
+    if form.name in (FP32, INT32, INT8):
         return raw.view(form.storage).item()
+    if form.name == FP8:
+        return float(decode_fp8(raw))
     raise CompileError(f"Format '{format_name}' is for storage only and cannot hold a constant.")
 
 
@@ -137,12 +162,21 @@ def _saturated(value: float) -> float:
     return value if math.isinf(value) or math.isnan(value) else min(max(value, -largest), largest)
 
 
-def _integer_bits(value: float) -> int:
+def _integer_bits(value: float, form: Format) -> int:
     if value != value or value in (math.inf, -math.inf) or int(value) != value:
-        raise CompileError(f"Constant {value} is no integer and cannot be held in {INT32}.")
-    if not -(2**31) <= value < 2**31:
-        raise CompileError(f"Constant {value} is outside the range of {INT32}.")
-    return int(value) & 0xFFFFFFFF
+        raise CompileError(f"Constant {value} is no integer and cannot be held in {form.name}.")
+    bits = 8 * form.bytes
+    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise CompileError(f"Constant {value} is outside the range of {form.name}.")
+    return int(value) & (2**bits - 1)
+
+
+def _fp8_bits(value: float) -> int:
+    """The code of a number that FP8 has exactly, the positive zero of the two."""
+    codes = np.flatnonzero(_fp8_numbers() == value)
+    if not codes.size:
+        raise CompileError(f"Constant {value} is no number of {FP8}.")
+    return int(codes[0])
 
 
 @dataclass(frozen=True)
@@ -150,7 +184,7 @@ class Numerics:
     """How bytes in device memory become numbers to compute with, and back.
 
     ``mode`` "ieee" keeps DL16 tensors as IEEE float16 (fast); "dl16" is bit-true. Raw arrays are unsigned
-    integers of the format's width; numbers are float32, or int32 for the integer format.
+    integers of the format's width; numbers are float32, or integers for the integer formats.
     """
 
     mode: str = IEEE
@@ -163,6 +197,8 @@ class Numerics:
         """Numbers from raw bits."""
         if format_name == DL16:
             return decode_dl16(raw) if self.mode == BIT_TRUE else raw.view(np.float16).astype(np.float32)
+        if format_name == FP8:
+            return decode_fp8(raw)
         return raw.view(_computable(format_name).storage)
 
     def store(self, values: NDArray, format_name: str) -> NDArray:
@@ -180,6 +216,6 @@ class Numerics:
 
 
 def _computable(format_name: str) -> Format:
-    if format_name not in (DL16, FP32, INT32):
+    if format_name not in (DL16, FP32, INT32, INT8):
         raise CompileError(f"Format '{format_name}' is for storage only; nothing computes with it.")
     return FORMATS[format_name]

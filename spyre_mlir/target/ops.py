@@ -29,6 +29,7 @@ class Kind(enum.Enum):
 
 
 DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
+INT8, FP8 = "SENINT8", "SEN143_FP8"
 _BOTH = (DL16, FP32)
 
 
@@ -110,6 +111,9 @@ DEVICE_OPS: dict[str, DeviceOp] = _table(
     DeviceOp("meannonstick", Kind.REDUCE_OTHER, constants=("scaling_factor",)),
     DeviceOp("exx2_zeromean", Kind.REDUCE_STICK, constants=("exx2scale",)),
     DeviceOp("batchmatmul", Kind.MATMUL, 2, (DL16,), unit="pt"),
+    # Both accumulate in more than their operands have and round to DL16 at the end, an integer sum too.
+    DeviceOp("batchmatmulint8", Kind.MATMUL, 2, (INT8,), result=DL16, unit="pt"),
+    DeviceOp("batchmatmulfp8", Kind.MATMUL, 2, (FP8,), result=DL16, unit="pt"),
     DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=(DL16, FP32, INT32)),
     # Rows of a table by their positions: a copy whose source is read indirectly.
     DeviceOp("gather", Kind.GATHER, 2, (DL16, FP32, INT32), index=0, function="identity"),
@@ -120,7 +124,7 @@ DEVICE_OPS: dict[str, DeviceOp] = _table(
 #: The kind of every operation of the interface that the stick rules know, those without a lowering included.
 KINDS: dict[str, Kind] = {
     **{op.name: op.kind for op in DEVICE_OPS.values()},
-    **dict.fromkeys(("batchmatmulfp8", "batchmatmulint8", "batchmatmulint4"), Kind.MATMUL),
+    "batchmatmulint4": Kind.MATMUL,
     **dict.fromkeys(("conv2d", "conv2dfp8", "conv2dint8", "conv2dint4"), Kind.CONVOLUTION),
     "exx2": Kind.REDUCE_STICK,
     "layernormnorm": Kind.NORMALISE,
@@ -133,12 +137,18 @@ NEUTRAL: dict[str, float] = {
     **dict.fromkeys(
         ("sum", "mean", "absmax", "exx2_zeromean", "batchmatmul", "sumnonstick", "meannonstick"), 0.0
     ),
-    **dict.fromkeys(("absmaxnonstick",), 0.0),
+    **dict.fromkeys(("absmaxnonstick", "batchmatmulint8", "batchmatmulfp8"), 0.0),
     **dict.fromkeys(("max", "maxnonstick"), float("-inf")),
     **dict.fromkeys(("min", "minnonstick"), float("inf")),
     "prod": 1.0,
 }
 
+#: Matmuls whose contracted dim is never split: the cores cannot combine partial sums of 8-bit operands (torch-spyre,
+#: work_division_constraints.py: the kernel of an 8-bit matmul does not support it).
+WHOLE_SUMS = frozenset(("batchmatmulint8", "batchmatmulfp8"))
+
 #: How the partial results of a split reduction are combined over the ring; by addition where nothing is said.
 _COMBINED_BY = {"max": "max", "absmax": "max", "min": "min", "prod": "mul"}
-COMBINE: dict[str, str] = {name: _COMBINED_BY.get(name.removesuffix("nonstick"), "add") for name in NEUTRAL}
+COMBINE: dict[str, str] = {
+    name: _COMBINED_BY.get(name.removesuffix("nonstick"), "add") for name in NEUTRAL if name not in WHOLE_SUMS
+}

@@ -13,7 +13,8 @@ dim-order=1,0 names the order of all dims, the stick last; stick-outermost puts 
 
 --check reads the folder back, runs it on the simulator with seeded random arguments and compares the results
 with those of the CPU: upstream's lowering of the program as it was given. The arguments of kind "parameter"
-are then saved in the bundle. The exit status is 1 when a result is off; the bundle stays, to be looked at.
+are then saved in the bundle; with --lay-out-weights as the bytes that the device has. The exit status is 1 when
+a result is off; the bundle stays, to be looked at.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     original = module.operation.clone()
     program = _compile(module, options)
     _common.show_warnings(program.remarks)
-    status = _check(program, original, options.output) if options.check else _save(program, options.output)
+    status = _check(program, original, options) if options.check else _save(program, options)
     if options.save_plan:
         _common.write_text(options.save_plan, _plan_text(module))
     if options.report:
@@ -105,13 +106,13 @@ def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | 
     return layouts
 
 
-def _save(program: Program, folder: str) -> int:
-    program.save(folder)
+def _save(program: Program, options: argparse.Namespace) -> int:
+    program.save(options.output, lay_out_weights=options.lay_out_weights)
     print(program.summary())
     return 0
 
 
-def _check(program: Program, original: ir.OpView, folder: str) -> int:
+def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -> int:
     """Save with random parameters, run what is on disk, compare, print."""
     from spyre_mlir.checking import DISTRIBUTION, SEED, compare, random_arguments
     from spyre_mlir.program import Program
@@ -121,8 +122,8 @@ def _check(program: Program, original: ir.OpView, folder: str) -> int:
     arguments = random_arguments(program.arguments)
     parameters = {each.name for each in program.arguments if each.kind == "parameter"}
     program.arrays.update({name: array for name, array in arguments.items() if name in parameters})
-    program.save(folder)
-    saved = Program.load(folder, program.numerics)
+    program.save(options.output, lay_out_weights=options.lay_out_weights)
+    saved = Program.load(options.output, program.numerics)
     inputs = {name: array for name, array in arguments.items() if name not in parameters}
     outputs = saved.run({**saved.arrays, **inputs})
     for step, ran in zip(program.bundles, saved.bundles, strict=True):
@@ -162,6 +163,8 @@ def _parser() -> _common.ArgumentParser:
     )
     parser.add_argument("--no-fallback", action="store_true",
                         help="what the device cannot run is an error, not work for the host")  # fmt: skip
+    parser.add_argument("--lay-out-weights", action="store_true",
+                        help="save weights as the device has them, for --numerics")  # fmt: skip
     parser.add_argument("--check", action="store_true", help="run it and compare with the CPU")
     return parser
 

@@ -5,7 +5,8 @@
     spyre-run softmax.bundle --timeline trace.json
 
 The arrays of in.npz are named as the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs;
-constants and parameters come from the bundle's own constants.npz where in.npz does not name them. Any
+constants and parameters come from the bundle's own constants.npz, or as bytes of the device from its
+device_weights.npy, where in.npz does not name them. Any
 misuse of memory is one diagnostic that names the operation, the tensor, the core and the address. The
 output file is written on success only.
 
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.folder import is_program, read_arrays, read_bundle
+from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.checking import HostArray
@@ -58,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
     given = _named(arguments, _read(options.inputs)) if options.inputs else {}
-    result = run(bundle, {**read_arrays(options.folder), **given}, options.numerics, fraction)
+    images = read_images(options.folder, bundle.manifest.arguments)
+    result = run(bundle, {**read_arrays(options.folder), **given}, options.numerics, fraction, images)
     if options.outputs:
         _write(options.outputs, result.outputs)
     if options.stats:

@@ -197,3 +197,16 @@ func.func @unwritten() -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
   return %e : tensor<64xf16>
 }
+// -----
+// The device's integers have 32 bits: a sum of 64-bit ones could be wrong unnoticed.
+func.func @wide(%x: tensor<64xi64>) -> tensor<64xi64> {
+  %e = tensor.empty() : tensor<64xi64>
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      ins(%x : tensor<64xi64>) outs(%e : tensor<64xi64>) {
+  ^bb0(%a: i64, %b: i64):
+    // expected-error@below {{'arith.muli' on 64-bit integers has no device operation, whose integers have 32 bits}}
+    %r = arith.muli %a, %a : i64
+    linalg.yield %r : i64
+  } -> tensor<64xi64>
+  return %0 : tensor<64xi64>
+}

@@ -31,16 +31,16 @@ func.func @argument(%x: tensor<64x128xbf16, #stick.layout<#columns>>) -> (tensor
 // CHECK-NEXT: return %[[P]]
 #columns = affine_map<(d0, d1) -> (d0 floordiv 32, d1, d0 mod 32)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
-func.func @requests(%x: tensor<64x128xi64>) -> tensor<64x128xi64> {
-  %0 = "stick.restickify"(%x) {stick.to = #stick.layout<#columns>} : (tensor<64x128xi64>) -> tensor<64x128xi64>
-  %e = tensor.empty() : tensor<64x128xi64>
-  %1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%0, %0 : tensor<64x128xi64>, tensor<64x128xi64>) outs(%e : tensor<64x128xi64>) {
-  ^bb0(%a: i64, %b: i64, %o: i64):
-    %r = arith.addi %a, %b : i64
-    linalg.yield %r : i64
-  } -> tensor<64x128xi64>
-  %2 = "stick.pin"(%1) {stick.to = #stick.layout<#columns>} : (tensor<64x128xi64>) -> tensor<64x128xi64>
-  return %2 : tensor<64x128xi64>
+func.func @requests(%x: tensor<64x128xi32>) -> tensor<64x128xi32> {
+  %0 = "stick.restickify"(%x) {stick.to = #stick.layout<#columns>} : (tensor<64x128xi32>) -> tensor<64x128xi32>
+  %e = tensor.empty() : tensor<64x128xi32>
+  %1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%0, %0 : tensor<64x128xi32>, tensor<64x128xi32>) outs(%e : tensor<64x128xi32>) {
+  ^bb0(%a: i32, %b: i32, %o: i32):
+    %r = arith.addi %a, %b : i32
+    linalg.yield %r : i32
+  } -> tensor<64x128xi32>
+  %2 = "stick.pin"(%1) {stick.to = #stick.layout<#columns>} : (tensor<64x128xi32>) -> tensor<64x128xi32>
+  return %2 : tensor<64x128xi32>
 }
 // -----
 // A new tensor of one number is written where it is pinned; a second layout of an equal one is a tensor of its own.

@@ -355,3 +355,77 @@ func.func @barrier(%x: tensor<64xf16>) -> tensor<64xf16> {
   } -> tensor<64xf16>
   return %v1 : tensor<64xf16>
 }
+// -----
+// The largest absolute value is one reduction.
+// CHECK-LABEL: func.func @absmax(
+// CHECK-SAME: %[[X:.*]]: tensor<8x64xf16>
+// CHECK: linalg.generic {{.*}} ins(%[[X]] : tensor<8x64xf16>) {{.*}}sdsc.op = #sdsc.op<"absmax", {}>
+// CHECK-NOT: sdsc.op<
+// CHECK: return
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+func.func @absmax(%x: tensor<8x64xf16>) -> tensor<8xf16> {
+  %lowest = arith.constant 0xFC00 : f16
+  %e = tensor.empty() : tensor<8x64xf16>
+  %v0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) attrs = {sdsc.op = #sdsc.op<"abs", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.absf %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<8x64xf16>
+  %f = tensor.empty() : tensor<8xf16>
+  %i = linalg.fill ins(%lowest : f16) outs(%f : tensor<8xf16>) -> tensor<8xf16>
+  %v1 = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%v0 : tensor<8x64xf16>) outs(%i : tensor<8xf16>) attrs = {sdsc.op = #sdsc.op<"max", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = arith.maximumf %a0, %o : f16
+    linalg.yield %r : f16
+  } -> tensor<8xf16>
+  return %v1 : tensor<8xf16>
+}
+// -----
+// The product with beta has two readers within softplus and none besides: it goes too.
+// CHECK-LABEL: func.func @softplus_with_beta(
+// CHECK-SAME: %[[X:.*]]: tensor<64xf16>
+// CHECK: linalg.generic {{.*}} ins(%[[X]] : tensor<64xf16>) {{.*}}sdsc.op = #sdsc.op<"softplus", {softplusBeta = 2.000000e+00{{.*}}, softplusThresh = 1.000000e+01
+// CHECK-NOT: sdsc.op<
+// CHECK: return
+#id = affine_map<(d0) -> (d0)>
+#all = affine_map<(d0) -> ()>
+func.func @softplus_with_beta(%x: tensor<64xf16>) -> tensor<64xf16> {
+  %e = tensor.empty() : tensor<64xf16>
+  %beta = arith.constant dense<2.0> : tensor<f16>
+  %most = arith.constant dense<10.0> : tensor<f16>
+  %v0 = linalg.generic {indexing_maps = [#id, #all, #id], iterator_types = ["parallel"]} ins(%x, %beta : tensor<64xf16>, tensor<f16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"mul", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %r = arith.mulf %a0, %a1 : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  %v1 = linalg.generic {indexing_maps = [#id, #all, #id], iterator_types = ["parallel"]} ins(%v0, %most : tensor<64xf16>, tensor<f16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"greaterthan", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %k = arith.cmpf ogt, %a0, %a1 : f16
+    %r = arith.uitofp %k : i1 to f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  %v2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%v0 : tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.exp %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  %v3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%v2 : tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"log1p", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.log1p %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  %v4 = linalg.generic {indexing_maps = [#id, #all, #id], iterator_types = ["parallel"]} ins(%v3, %beta : tensor<64xf16>, tensor<f16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"realdiv", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    %r = arith.divf %a0, %a1 : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  %v5 = linalg.generic {indexing_maps = [#id, #id, #id, #id], iterator_types = ["parallel"]} ins(%v1, %x, %v4 : tensor<64xf16>, tensor<64xf16>, tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"where3", {}>} {
+  ^bb0(%a0: f16, %a1: f16, %a2: f16, %o: f16):
+    %z = arith.constant 0.0 : f16
+    %k = arith.cmpf une, %a0, %z : f16
+    %r = arith.select %k, %a1, %a2 : f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %v5 : tensor<64xf16>
+}

@@ -1,4 +1,4 @@
-"""Small good bundles for tests: an add on two cores, a reduction over the stick in LX, loops of tiles."""
+"""Small good bundles for tests: an add on two cores, a reduction over the stick in LX, loops of tiles, a lookup."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from spyre_mlir.bundle.model import (
     INPUT,
     KERNEL,
+    KERNEL_IDX,
     OUTPUT,
     Add,
     Allocate,
@@ -29,8 +30,8 @@ from spyre_mlir.bundle.model import (
     Transfer,
 )
 
-FP16 = "SEN169_FP16"
-STICK_BYTES, LANES = 128, 64
+FP16, INT32 = "SEN169_FP16", "IEEE_INT32"
+STICK_BYTES, LANES, INT32_LANES = 128, 64, 32
 
 
 def operand(role: str, dims: str, start: tuple[int, ...], **changes) -> Operand:
@@ -316,10 +317,50 @@ def relayout_bundle() -> Bundle:
     return _bundle("arg0 arg1", statements, designs, Manifest(arguments, buffers, uses))
 
 
+def gather_bundle() -> Bundle:
+    """y = t[i] for 128 positions in a table of (16, 256) fp16, on two cores: each has all of the table."""
+    index = operand(
+        KERNEL_IDX,
+        "mb out x",
+        (-1, -2),
+        data_format=INT32,
+        stick_elements=INT32_LANES,
+        scale={"mb": 1, "out": -2, "x": -1},
+    )
+    table = operand(KERNEL, "x out mb", (-3, -3), scale={"x": 1, "out": 1, "mb": -1})
+    rows = operand(OUTPUT, "mb out x", (-4, -5), scale={"mb": 1, "out": 1, "x": -1})
+    design = two_core_design(
+        0,
+        "gather",
+        (index, table, rows),
+        sizes={"mb": 128, "out": 256, "x": 16},
+        slices={"mb": 2, "out": 1, "x": 1},
+        shares={"mb": 64, "out": 256, "x": 16},
+        core_slices=({"mb": 0, "out": 0, "x": 0}, {"mb": 1, "out": 0, "x": 0}),
+    )
+    i = replace(
+        sparse_argument("i", "input", "arg0", 128),
+        host_dtype="int32",
+        data_format=INT32,
+        device_size=(128, INT32_LANES),
+        transfer=Transfer((128,), (1,), (INT32_LANES,)),
+    )
+    arguments = i, argument("t", "parameter", "arg1", 16, 256), argument("y", "result", "arg2", 128, 256)
+    statements = [
+        *per_core_addresses("i", "arg0", 64 * STICK_BYTES),
+        Extract("t_0", "arg1"),
+        *per_core_addresses("y", "arg2", 64 * STICK_BYTES),
+        Execute("sdsc_0.json", ("i_0", "i_1", "t_0", "y_0", "y_1"), (-1, -2, -3, -4, -5)),
+    ]
+    buffers = tuple(Buffer(each.name, each.parameter, 0, each.bytes) for each in arguments)
+    return _bundle("arg0 arg1 arg2", statements, [design], Manifest(arguments, buffers, (("i", "t", "y"),)))
+
+
 GOOD = {
     "add": add_bundle,
     "reduction": reduction_bundle,
     "loop": loop_bundle,
     "accumulator": accumulating_bundle,
     "relayout": relayout_bundle,
+    "gather": gather_bundle,
 }

@@ -539,12 +539,8 @@ _SIZES: dict[str, Any] = dict(
 )  # fmt: skip
 
 
-class _Hidden(nn.Module):
+class _Hidden(_InDoubleBatched):
     """A model of transformers that returns its hidden states only."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
         cached = {"use_cache": False} if self.model.config.model_type in _CACHING else {}

@@ -168,7 +168,9 @@ _OPERATIONS: dict[str, Operation] = {
     "diagonal": _of_rank_2(lambda x: x.diagonal(0, -2, -1)),
     "unbind": _unary(lambda x: x.unbind(0)[0] * 2),
     "tril": _of_rank_2(lambda x: x.tril(-1)),
-    "meshgrid": _of(normal, normal, ranks=(1,))(lambda x, y: torch.stack(torch.meshgrid(x, y, indexing="ij"))),
+    "meshgrid": _of(normal, normal, ranks=(1,))(
+        lambda x, y: torch.stack(torch.meshgrid(x, y, indexing="ij"))
+    ),
     "unfold": _of_rank_2(lambda x: x.unfold(-1, 1, 2)),
     "new_zeros": _unary(lambda x: x + x.new_zeros(x.shape[-1])),
     "pixel_shuffle": _of(normal, ranks=(2,))(lambda x: F.pixel_shuffle(torch.stack((x, x, 2 * x, x)), 2)),

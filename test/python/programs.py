@@ -50,6 +50,10 @@ def _function(name: str, function: Callable, *shapes: tuple[int, ...], positive:
     _register(name, make)
 
 
+def _columns(x: Tensor, index: Tensor) -> Tensor:
+    return x.index_select(1, index) * 2
+
+
 def _module(name: str, make_module: Callable[[], nn.Module], *shapes: tuple[int, ...]) -> None:
     _register(name, lambda: (make_module(), [torch.randn(shape) for shape in shapes]))
 
@@ -275,6 +279,8 @@ def _constants_and_casts() -> None:
     _function("cast_float_sum", lambda x: x.float().sum(-1).half(), (33, 65))
     _function("cast_float_exp", lambda x: torch.exp(x.float()).to(x.dtype), (33, 65))
     _function("rmsnorm_by_hand", _rmsnorm_by_hand, (33, 128), (128,))
+    _register("embedding", lambda: (nn.Embedding(50, 100), [torch.randint(0, 50, (3, 7))]))
+    _register("index_select", lambda: (_columns, [torch.randn(3, 20, 65), torch.randint(0, 20, (9,))]))
     _register("rotary", lambda: (rotate, [torch.randn(1, 2, 33, 64), *rotary_tables(33, 64)]))
     _function(
         "several_results", lambda x, y: {"sum": x + y, "none": None, "pair": (x * y, 3)}, (33, 65), (33, 65)

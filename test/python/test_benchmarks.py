@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as command  # noqa: E402
-from benchmarks import division, measure, plan_quality, registry, report, suite_runs  # noqa: E402
+from benchmarks import division, measure, plan_quality, registry, report, solvers, suite_runs  # noqa: E402
 from benchmarks.chain import text  # noqa: E402
 from benchmarks.plan_quality import Quality  # noqa: E402
 from spyre_mlir.bundle.folder import executed_files  # noqa: E402
@@ -27,6 +27,8 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "compile-time",
         "division",
         "layouts",
+        "models",
+        "op-cases",
         "packing",
         "pages",
         "plan-quality",
@@ -115,6 +117,19 @@ def test_layers_one_by_one_are_the_model():
 def test_an_unknown_name_is_one_sentence(capsys):
     assert command.main(["startup", "speed"]) == 1
     assert capsys.readouterr().err.startswith("error: There is no benchmark 'speed'; there are anchors,")
+
+
+def test_a_solver_of_a_loaded_file_is_compared(tmp_path, monkeypatch, capsys):
+    """``--load`` makes it one more of those that the benchmark 'solvers' runs; others are as they were."""
+    from spyre_mlir.scratchpad.solvers import SOLVERS
+
+    monkeypatch.setattr("spyre_mlir.scratchpad.solvers.SOLVERS", dict(SOLVERS))
+    lines = ["from spyre_mlir.scratchpad.solvers import SOLVERS, register"]
+    lines.append("register(type('Own', (SOLVERS['greedy'],), {'name': 'test-own', '__module__': __name__}))")
+    (tmp_path / "own.py").write_text("\n".join(lines))
+    assert solvers._loaded() == ()
+    assert command.main(["--load", str(tmp_path / "own.py")]) == 0
+    assert solvers._loaded() == ("test-own",)
 
 
 def test_a_process_is_measured_and_must_succeed():

@@ -226,6 +226,16 @@ BROKEN = [
     ("transfer", "host element 25655; expected less than 25600", transfer(REDUCTION, 0, bounds=())),
     ("transfer", "expected as many host and device strides", transfer(ADD, 0, ranges=(4, 128))),
     ("transfer", "A bound of its transfer does not name loops", transfer(ADD, 0, bounds=(((7,), (1,), 3),))),
+    (
+        "transfer",
+        "counts a position of its dim twice",
+        transfer(REDUCTION, 0, bounds=(((0, 2), (63, 1), 200),)),
+    ),
+    (
+        "transfer",
+        "counts a position of its dim twice",
+        transfer(REDUCTION, 0, bounds=(((0, 2), (0, 1), 200),)),
+    ),
 ]
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import bundles
 import pytest
+from bundle_edits import design, tensor
 
 from spyre_mlir.bundle.model import INPUT, KERNEL, OUTPUT
 from spyre_mlir.bundle.rules_stick import stick_rules
@@ -149,3 +150,45 @@ def test_matmul():
 )
 def test_broken_matmul(operands, sentence):
     assert sentence in sentences("batchmatmul", *operands, sizes=MATMUL)
+
+
+GATHER = bundles.gather_bundle()
+
+
+@pytest.mark.parametrize(
+    ("broken", "sentence"),
+    [
+        (
+            tensor(GATHER, 0, stick_dim="mb", scale={"mb": 1, "out": -1, "x": -1}),
+            "Tensor0 sticks on mb; expected one position per stick.",
+        ),
+        (
+            tensor(GATHER, 0, memory="lx", start=(0, 0)),
+            "Tensor0 is in lx; expected an indirect access in device memory.",
+        ),
+        (
+            tensor(GATHER, 1, memory="lx", start=(0, 0)),
+            "Tensor1 is in lx; expected an indirect access in device memory.",
+        ),
+        (
+            tensor(GATHER, 2, scale={"mb": 1, "out": -2, "x": -1}),
+            "The output does not keep the stick out of the table.",
+        ),
+        (
+            design(GATHER, slices={"mb": 1, "out": 1, "x": 2}),
+            "The table has the dims ['x'] besides those of the output; "
+            "expected one, undivided and outside of the stick, that the positions count.",
+        ),
+        (
+            tensor(GATHER, 1, scale={"mb": 1, "x": 1, "out": 1}),
+            "The output does not have the dims of the positions and of one row of the table.",
+        ),
+        (
+            tensor(GATHER, 2, scale={"mb": 1, "x": 1, "out": 1}),
+            "The table has the dims [] besides those of the output; "
+            "expected one, undivided and outside of the stick, that the positions count.",
+        ),
+    ],
+)
+def test_broken_gather(broken, sentence):
+    assert sentence in list(stick_rules(broken.designs["sdsc_0.json"]))

@@ -188,7 +188,7 @@ def test_options(dynamic, message: str) -> None:
 def test_sizes_that_are_too_large() -> None:
     """The largest size is a bound for examples and calls."""
     program = compiled()
-    with pytest.raises(CompileError, match="Dim 'B' has size 13, but at most 12."):
+    with pytest.raises(CompileError, match=r"Dim 'B' has size 13, but at most 12\."):
         program(half(13, HIDDEN))
 
 
@@ -211,11 +211,13 @@ def test_sources_of_one_size() -> None:
         spyre_mlir.compile("func.func @main() {\n return }", dynamic={"B": (4, 8)})
     x = named(half(4, HIDDEN), "B", "H")
     exported = torch.export.export(linear(), (x,))
-    with pytest.raises(CompileError, match="A program that torch.export has made has one size of each dim"):
+    with pytest.raises(CompileError, match=r"A program that torch\.export has made has one size of each dim"):
         spyre_mlir.compile(exported, (x,), dynamic={"B": (4, 8)})
     on_device = spyre_mlir.to_device(x)
     spyre_mlir.name_tensor_dims(on_device, ["B", "H"])
-    with pytest.raises(CompileError, match="Input 0 has a dynamic dim, so it cannot be on the device already"):
+    with pytest.raises(
+        CompileError, match="Input 0 has a dynamic dim, so it cannot be on the device already"
+    ):
         spyre_mlir.compile(linear(), (on_device,), dynamic={"B": (4, 8)})
 
 
@@ -223,7 +225,7 @@ def test_programs_by_their_sizes() -> None:
     """``program`` takes a multiple of each dim."""
     program = compiled()
     assert program.program(B=4) is program.programs[(4,)]
-    with pytest.raises(CompileError, match="The size 5 of dim 'B' is not a multiple of its granularity 4."):
+    with pytest.raises(CompileError, match=r"The size 5 of dim 'B' is not a multiple of its granularity 4\."):
         program.program(B=5)
-    with pytest.raises(CompileError, match="A program needs a size of each dynamic dim: B."):
+    with pytest.raises(CompileError, match=r"A program needs a size of each dynamic dim: B\."):
         program.program(S=4)

@@ -88,6 +88,11 @@ def test_booleans_cross_between_host_and_device() -> None:
     assert torch.equal(spyre_mlir.compile(model, (x,))(x), model(x))
 
 
+def test_64_bit_integers_do_not_overflow_unnoticed() -> None:
+    i = torch.tensor([100_000, -3])
+    assert torch.equal(spyre_mlir.compile(lambda i: i * i + 1, (i,))(i), i * i + 1)
+
+
 def test_an_argument_can_be_for_the_host_alone_or_for_nobody() -> None:
     """A tied weight is read by both; positions only by the host; an input without a use is taken."""
 

@@ -8,8 +8,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from spyre_mlir import logs
+from spyre_mlir import dialects, logs
+from spyre_mlir.mlir import ir
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.remarks import WARNING, Remark, Remarks
 from spyre_mlir.timing import scope
+from spyre_mlir.tools._common import show_warnings
+
+PROGRAM = """
+func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
+  %e = tensor.empty() : tensor<64x128xf16>
+  %y = linalg.exp ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %y : tensor<64x128xf16>
+}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +75,25 @@ def test_a_record_has_its_place_in_the_source(capsys: pytest.CaptureFixture[str]
     logs.configure("remark")
     logs.tell(logs.REMARK, "[cse] found: two", location="a.mlir:1:2")
     assert capsys.readouterr().err == "a.mlir:1:2: remark: [cse] found: two\n"
+
+
+@pytest.mark.parametrize(("words", "expected"), [("", "a.mlir:1:2: warning: twice\n"), ("error", "")])
+def test_a_log_of_errors_hides_warnings(
+    words: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tools show those of passes in any other case, once."""
+    logs.configure(words)
+    show_warnings([Remark("cse", "a.mlir:1:2", "func.func", WARNING, "twice")])
+    assert capsys.readouterr().err == expected
+
+
+@pytest.mark.parametrize("topic", ["choose-layouts", "laid-out", "layouts", "remarks"])
+def test_remarks_are_told_by_pass_stage_and_kind(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of a pipeline whose decisions somebody collects; no topic tells one twice."""
+    logs.configure(f"remark,{topic}")
+    module = ir.Module.parse(PROGRAM, dialects.context())
+    run_pipeline(module, SpyrePipeline().pipeline("laid-out"), remarks=Remarks())
+    assert capsys.readouterr().err.count("remark: [choose-layouts] layouts: 2 tensors") == 1
 
 
 def test_loggers_of_a_user_are_topics(capsys: pytest.CaptureFixture[str]) -> None:

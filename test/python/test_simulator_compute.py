@@ -73,7 +73,7 @@ REDUCTION = {
 for _name in ("sum", "max", "min", "absmax", "mean"):
     REDUCTION[f"{_name}nonstick"] = REDUCTION[_name]
 INTEGER = ("addi32toi32", "muli32toi32", "fp32toint32", "int32tofp32")
-OTHER = ("where3", "batchmatmul", *INTEGER)
+OTHER = ("where3", "batchmatmul", "gather", *INTEGER)
 COMPUTING = {name for name, op in DEVICE_OPS.items() if op.kind is not Kind.RELAYOUT}
 
 
@@ -120,6 +120,14 @@ def test_reduction(opcode):
     expected = np.array([[function(A[:, column]) for column in range(7)]])
     check(opcode, [A], expected, Work(reduced=(0,), constants=constants))
     check(opcode, [A], [[function(A)]], Work(reduced=(0, 1), constants=constants))
+
+
+def test_gather():
+    """Rows of a table over the axes (position, row, column); the table has no positions, these no columns."""
+    positions = np.array([3, 0, 3], np.int32).reshape(3, 1, 1)
+    table = np.arange(20).reshape(1, 5, 4)
+    found = compute("gather", [positions, table], Work(reduced=(1,)))
+    np.testing.assert_array_equal(found, table[0][[3, 0, 3]].reshape(3, 1, 4))
 
 
 @pytest.mark.parametrize("opcode", [n for n, op in DEVICE_OPS.items() if op.kind.name.startswith("REDUCE")])

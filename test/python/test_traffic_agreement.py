@@ -94,7 +94,7 @@ CASES: dict[str, Callable[[], Case]] = {
 }
 
 #: Programs that read only some rows or columns of their input.
-READ_IN_PART = ("slice_rows", "slice_columns", "slice_step", "select")
+READ_IN_PART = ("slice_rows", "slice_columns", "slice_step", "select", "embedding", "index_select")
 
 
 @functools.cache

@@ -106,10 +106,19 @@ class Function:
 
     def argument(self, chain: Chain, shape: tuple[int, ...]) -> ir.Value:
         """One more input of the program, and its numbers."""
-        type_ = ir.RankedTensorType.get(shape, ir.Type.parse(chain.element))
-        name = f"input{len(self.inputs)}"
-        generator = np.random.default_rng(zlib.crc32(f"{chain.producer} {name}".encode()))
-        self.inputs[name] = _numbers(chain, shape, generator)
+        numbers = _numbers(chain, shape, self._generator(chain))
+        return self._add(numbers, chain.element)
+
+    def positions(self, chain: Chain, count: int, rows: int) -> ir.Value:
+        """One more input: so many positions in a table of ``rows``."""
+        return self._add(self._generator(chain).integers(0, rows, count).astype(np.int32), "i32")
+
+    def _generator(self, chain: Chain) -> np.random.Generator:
+        return np.random.default_rng(zlib.crc32(f"{chain.producer} input{len(self.inputs)}".encode()))
+
+    def _add(self, numbers: np.ndarray, element: str) -> ir.Value:
+        self.inputs[f"input{len(self.inputs)}"] = numbers
+        type_ = ir.RankedTensorType.get(numbers.shape, ir.Type.parse(element))
         return self.block.add_argument(type_, ir.Location.current)
 
     def finish(self, results: list[ir.Value]) -> ir.Module:
@@ -203,6 +212,22 @@ def _clone(function: Function, chain: Chain) -> ir.Value:
     return sdsc.clone(function.argument(chain, chain.shape), ir.Location.current)
 
 
+def _gather(function: Function, chain: Chain) -> ir.Value:
+    """Rows by positions, two more than the table has."""
+    rows, *row = chain.shape
+    rank = len(row) + 2
+    dims = range(1, rank - 1)
+    return device_op(
+        chain.producer,
+        [function.positions(chain, rows + 2, rows), function.argument(chain, chain.shape)],
+        [(0,), (rank - 1, *dims)],
+        [rows + 2, *row, rows],
+        chain.element,
+        location=ir.Location.current,
+        reduced=(rank - 1,),
+    )
+
+
 _MAKERS: dict[Kind, Maker] = {
     Kind.POINTWISE: _pointwise,
     Kind.CAST: _pointwise,
@@ -210,6 +235,7 @@ _MAKERS: dict[Kind, Maker] = {
     Kind.REDUCE_OTHER: _over_the_first,
     Kind.MATMUL: _matmul,
     Kind.RESTICKIFY: _restickify,
+    Kind.GATHER: _gather,
 }
 
 

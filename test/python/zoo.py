@@ -6,6 +6,7 @@ return what they return to everybody. Inputs are a tuple, or a mapping from the 
 
 from __future__ import annotations
 
+import copy
 import logging
 import zlib
 from collections.abc import Callable, Mapping
@@ -14,7 +15,9 @@ from typing import Any
 
 import torch
 import transformers
+from programs import FLOOR
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 Inputs = tuple[Any, ...] | Mapping[str, Any]
 
@@ -24,7 +27,10 @@ logging.getLogger("transformers").setLevel(logging.ERROR)
 
 @dataclass(frozen=True)
 class Sizes:
-    """What models are made of; ``cache`` is the length of a cache of keys, ``pixels`` that of an image's side."""
+    """What models are made of; ``cache`` is the length of a cache of keys, ``pixels`` that of an image's side.
+
+    ``stages`` are those of a ResNet, each of two blocks at half the size of the one before.
+    """
 
     layers: int
     hidden: int
@@ -38,15 +44,16 @@ class Sizes:
     pixels: int
     patch: int
     channels: int
+    stages: int
 
 
 FULL = Sizes(
     layers=2, hidden=256, heads=8, key_heads=4, inner=512, experts=4, vocabulary=1000, sequence=128, cache=128,
-    pixels=64, patch=16, channels=64,
+    pixels=64, patch=16, channels=64, stages=4,
 )  # fmt: skip
 REDUCED = Sizes(
     layers=1, hidden=128, heads=2, key_heads=1, inner=128, experts=3, vocabulary=130, sequence=9, cache=16,
-    pixels=16, patch=8, channels=8,
+    pixels=16, patch=8, channels=8, stages=2,
 )  # fmt: skip
 
 
@@ -55,6 +62,68 @@ def model(name: str, sizes: Sizes = FULL) -> tuple[nn.Module, Inputs]:
     torch.manual_seed(zlib.crc32(name.encode()))
     module, inputs = ZOO[name](sizes)
     return module.eval().half(), inputs
+
+
+def call(function: Callable, inputs: Inputs) -> Any:
+    """What a model or a program returns for its inputs, which it may change."""
+    with torch.no_grad():
+        return function(**inputs) if isinstance(inputs, Mapping) else function(*inputs)
+
+
+def copied(inputs: Inputs) -> Inputs:
+    """The same inputs in memory of their own."""
+    return copy.deepcopy(inputs)
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far the numbers of one tensor are from float32, and how far they may be; parts of its largest number."""
+
+    error: float
+    allowed: float
+
+
+def deviations(program: Callable, module: nn.Module, inputs: Inputs) -> list[Deviation]:
+    """Of all that a program returns or changes in place: four times the error of eager fp16 is allowed.
+
+    What is no floating-point number has to be equal, and everything has to have its type and shape: else it is an
+    AssertionError.
+    """
+    exact = copy.deepcopy(module).float()
+    got, own, wanted = (
+        _tensors(run, given)
+        for run, given in (
+            (program, copied(inputs)),
+            (module, copied(inputs)),
+            (exact, pytree.tree_map(_to_float, inputs)),
+        )
+    )
+    return [_deviation(*each) for each in zip(got, own, wanted, strict=True)]
+
+
+def _tensors(function: Callable, inputs: Inputs) -> list[Tensor]:
+    """What a call returns, and its inputs as it leaves them."""
+    leaves = pytree.tree_leaves((call(function, inputs), inputs))
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def _to_float(value: Any) -> Any:
+    """A copy, in float32 if that is what it is."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.float() if value.is_floating_point() else value.clone()
+
+
+def _deviation(got: Tensor, own: Tensor, exact: Tensor) -> Deviation:
+    assert got.dtype == own.dtype and got.shape == own.shape, (
+        f"{got.dtype} {got.shape} instead of {own.dtype}"
+    )
+    if not got.is_floating_point():
+        assert torch.equal(got, own), "Integers differ."
+        return Deviation(0, FLOOR)
+    largest = exact.abs().max()
+    errors = [((each.float() - exact).abs().max() / largest).item() for each in (got, own)]
+    return Deviation(errors[0], max(4 * errors[1], FLOOR))
 
 
 class BasicBlock(nn.Module):
@@ -75,20 +144,20 @@ class BasicBlock(nn.Module):
         return torch.relu(self.second_norm(self.second(inner)) + self.shortcut(x))
 
 
-class ResNet18(nn.Module):
-    """A convolution of 7 x 7 and a pooling, four stages of two blocks, a mean over the image, a classifier."""
+class ResNet(nn.Module):
+    """A convolution of 7 x 7 and a pooling, stages of two blocks, a mean over the image, a classifier."""
 
-    def __init__(self, channels: int, classes: int) -> None:
+    def __init__(self, channels: int, stages: int, classes: int) -> None:
         super().__init__()
         self.stem = nn.Conv2d(3, channels, 7, 2, 3, bias=False)
         self.stem_norm, self.pooling = nn.BatchNorm2d(channels), nn.MaxPool2d(3, 2, 1)
-        widths = [channels, channels, 2 * channels, 4 * channels, 8 * channels]
-        blocks = []
-        for stage in range(4):
-            blocks.append(BasicBlock(widths[stage], widths[stage + 1], 1 if stage == 0 else 2))
-            blocks.append(BasicBlock(widths[stage + 1], widths[stage + 1], 1))
+        blocks, width = [], channels
+        for stage in range(stages):
+            wider = channels * 2**stage
+            blocks += [BasicBlock(width, wider, 1 if stage == 0 else 2), BasicBlock(wider, wider, 1)]
+            width = wider
         self.stages = nn.Sequential(*blocks)
-        self.mean, self.classifier = nn.AdaptiveAvgPool2d(1), nn.Linear(widths[4], classes)
+        self.mean, self.classifier = nn.AdaptiveAvgPool2d(1), nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.pooling(torch.relu(self.stem_norm(self.stem(x))))
@@ -185,7 +254,7 @@ def _llama_decode(sizes: Sizes) -> tuple[nn.Module, Inputs]:
 
 def _resnet(sizes: Sizes) -> tuple[nn.Module, Inputs]:
     image = torch.randn(1, 3, sizes.pixels, sizes.pixels).half()
-    return ResNet18(sizes.channels, sizes.vocabulary), (image,)
+    return ResNet(sizes.channels, sizes.stages, sizes.vocabulary), (image,)
 
 
 ZOO: Mapping[str, Callable[[Sizes], tuple[nn.Module, Inputs]]] = {

@@ -1,0 +1,73 @@
+"""Whole models on the simulator: what runs where, how much moves, how exact it is, how long it takes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.measure import apart
+from benchmarks.programs import zoo
+from benchmarks.registry import Metrics, Noted, benchmark
+
+COLUMNS = (
+    "device_operations", "host_operations", "host_work_percent", "bundles", "traffic_over_bound",
+    "compile_seconds", "run_seconds", "error_over_allowed",
+)  # fmt: skip
+
+
+@benchmark(host_work_percent=5, compile_seconds=20, run_seconds=60, error_over_allowed=1)
+def models() -> Metrics:
+    """Models of two layers, hidden size 256 and 128 tokens, from PyTorch to numbers on 32 simulated cores.
+
+    Weights are random. Operations of the device are executions in bundles, those of the host are linalg operations;
+    ``host_work_percent`` is the host's part of all floating-point work. The bound of traffic is each argument and
+    result of each bundle once. Compilation is all of it, in a process that has compiled nothing before. Allowed is
+    four times the error of eager fp16 against float32, or the floor of the tests, for each tensor that a model returns
+    or changes. What is wanted of all is the largest of each.
+    """
+    rows = {name: apart(_run, name) for name in zoo().ZOO}
+    metrics = {f"{name}.{column}": value for name, row in rows.items() for column, value in row.items()}
+    wanted = ("host_work_percent", "compile_seconds", "run_seconds", "error_over_allowed")
+    return Noted(metrics | {column: _largest(rows.values(), column) for column in wanted}, [], COLUMNS)
+
+
+def _largest(rows: Any, column: str) -> float:
+    return max(row[column] for row in rows)
+
+
+def _run(name: str) -> dict[str, float]:
+    import spyre_mlir
+
+    module = zoo()
+    model, inputs = module.model(name, module.FULL)
+    begun = time.perf_counter()
+    program = spyre_mlir.compile(model, inputs)
+    compiled = time.perf_counter()
+    module.call(program, module.copied(inputs))
+    run = time.perf_counter()
+    deviations = module.deviations(program, model, inputs)
+    return {
+        **_work(program.steps),
+        "compile_seconds": compiled - begun,
+        "run_seconds": run - compiled,
+        "error_over_allowed": max(each.error / each.allowed for each in deviations),
+    }
+
+
+def _work(steps: Sequence[Any]) -> dict[str, float]:
+    """Where a program works, and what its bundles move."""
+    from spyre_mlir.steps import BundleStep
+
+    bundles = [step for step in steps if isinstance(step, BundleStep)]
+    host = [step for step in steps if not isinstance(step, BundleStep)]
+    facts = [step.facts() for step in bundles]
+    host_work = sum(step.float_operations for step in host)
+    return {
+        "device_operations": sum(each.runs for fact in facts for each in fact.operations),
+        "host_operations": sum(step.operations for step in host),
+        "host_work_percent": 100 * host_work / sum(step.float_operations for step in steps),
+        "bundles": len(bundles),
+        "traffic_over_bound": sum(fact.traffic for fact in facts)
+        / sum(fact.argument_bytes for fact in facts),
+    }

@@ -1,0 +1,112 @@
+"""Where each of the cases and samples runs, and the page docs/coverage.md that says so.
+
+    python test/python/op_coverage.py      runs all and writes the page (about ten minutes)
+
+The tests and the benchmark ``op-cases`` compare with the page, so it cannot go stale.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from op_cases import CASES
+from op_samples import SAMPLES
+from programs import FLOOR, Program, check_close
+
+import spyre_mlir
+from spyre_mlir.errors import CompileError
+from spyre_mlir.remarks import HOST
+
+PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
+ALL: dict[str, Callable[[], Program]] = {**CASES, **SAMPLES}
+
+DEVICE, BOTH, ON_HOST, NOT = "device", "device and host", "host", "not"
+
+#: A depthwise convolution of nine taps is nine sums, each rounded to 16 bits; PyTorch rounds once.
+FLOORS = {"conv2d_depthwise": 2e-3}
+
+
+class Outcome(NamedTuple):
+    """Where a program runs, and why not on the device alone: what is first on the host, or the diagnostic."""
+
+    where: str
+    reason: str = ""
+
+
+def outcome(name: str) -> Outcome:
+    """Compiles a program, runs it and compares its numbers with PyTorch's; AssertionError if they are wrong."""
+    model, inputs = ALL[name]()
+    try:
+        program = spyre_mlir.compile(copy.deepcopy(model), tuple(x.clone() for x in inputs))
+    except CompileError as error:
+        return Outcome(NOT, error.message)
+    results = program(*(x.clone() for x in inputs))
+    check_close(name, results, model, inputs, FLOORS.get(name, FLOOR))
+    if program.is_one_bundle:
+        return Outcome(DEVICE)
+    reasons = [remark.reason for remark in program.remarks if remark.kind == HOST]
+    return Outcome(BOTH if program.bundles else ON_HOST, reasons[0])
+
+
+_HEAD = """# Coverage of PyTorch's operations
+
+{cases} small programs, from one operation to a layer of a model (`test/python/op_cases.py`), and {samples} operations
+on random shapes (`test/python/op_samples.py`), all in fp16, compiled with the defaults, run on the simulator and compared
+with PyTorch by the rule of the tests: four times PyTorch's own fp16 error against float64. Integers are exact.
+
+| where | programs | |
+|---|---|---|
+{counts}
+
+"Device and host" is the [fallback](host.md): bundles and host functions in turn. Tests run a part of this page, the
+benchmark `op-cases` all of it; `python test/python/op_coverage.py` writes it.
+"""
+
+
+def page(outcomes: Mapping[str, Outcome]) -> str:
+    """The whole page."""
+    kinds = {
+        where: [name for name in ALL if outcomes[name].where == where]
+        for where in (DEVICE, BOTH, ON_HOST, NOT)
+    }
+    counts = (
+        f"| {where} | {len(names)} | {100 * len(names) / len(ALL):.1f} % |" for where, names in kinds.items()
+    )
+    sections = [
+        _HEAD.format(cases=len(CASES), samples=len(SAMPLES), counts="\n".join(counts)),
+        _table("What does not run", kinds[NOT], outcomes),
+        _table("What takes turns with the host", kinds[BOTH], outcomes),
+        _table("What the host runs alone", kinds[ON_HOST], outcomes),
+        "## What the device runs\n\n" + "\n".join(f"- `{name}`" for name in kinds[DEVICE]) + "\n",
+    ]
+    return "\n".join(sections)
+
+
+def _table(title: str, names: list[str], outcomes: Mapping[str, Outcome]) -> str:
+    rows = (f"| `{name}` | {outcomes[name].reason.replace('|', '/')} |" for name in names)
+    return "\n".join([f"## {title}", "", "| program | because |", "|---|---|", *rows, ""])
+
+
+def listed(text: str) -> dict[str, Outcome]:
+    """What a page says, the inverse of ``page``."""
+    titles = {
+        "What does not run": NOT,
+        "What takes turns with the host": BOTH,
+        "What the host runs alone": ON_HOST,
+    }
+    found = {}
+    for section in text.split("\n## ")[1:]:
+        title = section.split("\n", 1)[0]
+        for name, reason in re.findall(r"^\| `(.+?)` \| (.*) \|$", section, re.MULTILINE):
+            found[name] = Outcome(titles[title], reason)
+        for name in re.findall(r"^- `(.+)`$", section, re.MULTILINE):
+            found[name] = Outcome(DEVICE)
+    return found
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page({name: outcome(name) for name in ALL}), encoding="utf-8")
