@@ -117,8 +117,8 @@ def _layouts(design: Design) -> Json:
     for i, operand in enumerate(design.operands):
         layout = {
             "layoutDimOrder_": list(operand.dim_order),
-            "stickDimOrder_": [operand.stick_dim],
-            "stickSize_": [operand.stick_elements],
+            "stickDimOrder_": [*operand.beside, operand.stick_dim],
+            "stickSize_": [*operand.beside.values(), operand.stick_elements],
         }
         if layouts.setdefault(operand.role, layout) != layout:
             raise CompileError(
@@ -198,8 +198,8 @@ def _per_core(functions: list[str], cores: int, data: Json) -> Json:
 
 def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
     """How a core's coordinates of one dim unfold: the core's slice, then sticks, then elements."""
-    present, stick = operand.scale[dim] == 1, dim == operand.stick_dim
-    share, lanes = operand_shares(design, operand)[dim], operand.stick_elements
+    present, stick = operand.scale[dim] == 1, dim == operand.stick_dim or dim in operand.beside
+    share, lanes = operand_shares(design, operand)[dim], operand.per_stick(dim)
     splits = operand_splits(design, operand)[dim]
     folds = [("core_fold", splits if present else 1, share if present else 0)]
     folds += [("corelet_fold", 1, 0), ("row_fold", 1, 0)]
@@ -392,6 +392,11 @@ def _read_core_fold(coordinate: Field) -> int:
 def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
     role = label["dsType_"].text()
     layout = layouts[role]
+    dims, counts = layout["stickDimOrder_"].texts(), layout["stickSize_"].integers()
+    if not dims or len(dims) != len(counts) or len(set(dims)) != len(dims):
+        layout["stickDimOrder_"].fail(
+            "must name the dims in the stick once each, and 'stickSize_' a size for each"
+        )
     order, scale = layout["layoutDimOrder_"].texts(), label["scale_"].integers()
     if len(scale) != len(order):
         label["scale_"].fail(f"must have one entry for each of the {len(order)} dims of its layout")
@@ -400,11 +405,12 @@ def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
         data_format=label["dataFormat_"].text(),
         memory=node["component_"].text(),
         dim_order=order,
-        stick_dim=_only_item(layout["stickDimOrder_"]).text(),
-        stick_elements=_only_item(layout["stickSize_"]).integer(),
+        stick_dim=dims[-1],
+        stick_elements=counts[-1],
         scale=dict(zip(order, scale, strict=True)),
         start=_read_starts(node["startAddressCoreCorelet_"]["data_"]),
         gap=_read_gaps(node["backGapCore_"]) if "backGapCore_" in node else {},
+        beside=dict(zip(dims[:-1], counts[:-1], strict=True)),
     )
 
 

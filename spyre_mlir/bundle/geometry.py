@@ -1,7 +1,7 @@
 """Where an operand lies: the rules of the docstring of ``model.py`` as arithmetic, in sticks and bytes.
 
 Everything counts in sticks, the smallest thing that is ever moved: a position along a dim is one element,
-except along the stick dim, where it is one stick.
+except along a dim in the stick, where it is one stick.
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def operand_shares(design: Design, operand: Operand) -> dict[str, int]:
 
 
 def _share(operand: Operand, dim: str, size: int, slices: int) -> int:
-    sticks = operand.scale.get(dim) == 1 and dim == operand.stick_dim
-    unit = operand.stick_elements if sticks else 1
+    unit = operand.per_stick(dim) if operand.scale.get(dim) == 1 else 1
     return -(-size // (unit * slices)) * unit
 
 
@@ -97,7 +96,7 @@ def positions(operand: Operand, dim: str, size: int) -> int:
     """Positions of ``size`` elements along a dim of an operand: 1 where it does not vary, else elements or sticks."""
     if operand.scale[dim] != 1:
         return 1
-    return -(-size // operand.stick_elements) if dim == operand.stick_dim else size
+    return -(-size // operand.per_stick(dim))
 
 
 def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:

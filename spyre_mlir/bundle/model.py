@@ -10,7 +10,9 @@ the stick is innermost, then follow the dims in this order, the stick dim counte
 extent of a dim is ``size + gap`` (elements) for scale 1, and 1 for scale -1 (broadcast or reduced) and
 -2 (the same for the stick dim: one stick, whose lane 0 alone holds a value). So, with E the elements per
 stick, the stride in elements of the first dim is E, and that of each next dim is the stride of the dim
-before it times its memory extent (for the stick dim: its extent / E).
+before it times its memory extent (for the stick dim: its extent / E). A stick may hold elements of other dims
+beside those of the stick dim, which are then counted in sticks too: with ``beside = {"in": 2}`` and 64 of the stick
+dim ``out`` each two elements of ``in`` are neighbours.
 
 In LX an operand holds only this core's slice, so sizes there are the per-core sizes. Those of the source of a
 ``shuffle`` are of its own slices (``Operand.held``): the cores take from it what the slices of the design say. A dim
@@ -19,6 +21,7 @@ that no operand has counts cores that get the same.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
@@ -41,8 +44,8 @@ class Operand:
     """One tensor of a design: where each core finds it and how it is laid out.
 
     ``start`` has one entry per core in use: a symbol id (negative) for HBM, a byte address for LX.
-    ``stick_elements`` is the number of elements in a stick of ``data_format``. ``held`` is the distribution of the
-    source of a ``shuffle``.
+    ``stick_elements`` is how many elements of the stick dim a stick of ``data_format`` holds, ``beside`` how many of
+    other dims, the innermost first. ``held`` is the distribution of the source of a ``shuffle``.
     """
 
     role: str
@@ -55,6 +58,16 @@ class Operand:
     start: tuple[int, ...]
     gap: dict[str, int] = field(default_factory=dict)
     held: Held | None = None
+    beside: dict[str, int] = field(default_factory=dict)
+
+    def per_stick(self, dim: str) -> int:
+        """How many positions of a dim one stick holds; 1 for a dim that is not in it."""
+        return self.stick_elements if dim == self.stick_dim else self.beside.get(dim, 1)
+
+    @property
+    def elements_per_stick(self) -> int:
+        """All elements of a stick."""
+        return self.stick_elements * math.prod(self.beside.values())
 
 
 @dataclass(frozen=True)
@@ -221,8 +234,8 @@ class Transfer:
 class Argument:
     """One kernel argument as the host sees it. ``kind``: input, parameter, constant or result.
 
-    ``host_dtype`` is a numpy name or "bfloat16"; ``fill`` is what the host writes into padding, None if it
-    leaves there what was there before. ``source`` names the argument whose host array this one takes too, in
+    ``host_dtype`` is a numpy name, "bfloat16" or "float8_e4m3fn"; ``fill`` is what the host writes into padding, None
+    if it leaves there what was there before. ``source`` names the argument whose host array this one takes too, in
     a layout of its own.
     """
 

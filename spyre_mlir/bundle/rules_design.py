@@ -32,8 +32,8 @@ def formats(design: Design) -> Iterator[str]:
 def stick_sizes(design: Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         form = FORMATS.get(operand.data_format)
-        if form is not None and operand.stick_elements != form.stick_elements:
-            found, expected = operand.stick_elements, form.stick_elements
+        if form is not None and operand.elements_per_stick != form.stick_elements:
+            found, expected = operand.elements_per_stick, form.stick_elements
             yield f"Tensor{i} has {found} elements per stick; expected {expected} of {form.name}."
 
 
@@ -85,15 +85,16 @@ def whole_sticks(design: Design) -> Iterator[str]:
             text = f"Each core has {design.shares[dim]} elements of the stick dim {dim}"
             yield f"{text}; expected whole sticks of {lanes}."
     for i, operand in enumerate(design.operands):
-        if operand.gap.get(operand.stick_dim, 0) % operand.stick_elements:
-            gap = operand.gap[operand.stick_dim]
-            yield f"Tensor{i} has a gap of {gap} on its stick dim; expected whole sticks."
+        for dim, gap in operand.gap.items():
+            if gap % operand.per_stick(dim):
+                yield f"Tensor{i} has a gap of {gap} on its stick dim; expected whole sticks."
 
 
 def _stick_dims(design: Design) -> dict[str, int]:
     """The dims that are the stick of some operand, with the elements that all their sticks divide."""
     dims: dict[str, int] = {}
     for operand in design.operands:
-        if operand.scale[operand.stick_dim] == 1:
-            dims[operand.stick_dim] = lcm(dims.get(operand.stick_dim, 1), operand.stick_elements)
+        for dim in (operand.stick_dim, *operand.beside):
+            if operand.scale[dim] == 1:
+                dims[dim] = lcm(dims.get(dim, 1), operand.per_stick(dim))
     return dims

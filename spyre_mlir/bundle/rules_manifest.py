@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import prod
+from operator import mul
 
 from spyre_mlir.bundle.context import Complaint, Context
 from spyre_mlir.bundle.model import Argument, Transfer
@@ -56,7 +58,10 @@ def _sizes(argument: Argument) -> Iterator[str]:
     if form is None:
         yield f"Its format {argument.data_format!r} is unknown; expected one of {', '.join(FORMATS)}."
         return
-    if not argument.device_size or argument.device_size[-1] != form.stick_elements:
+    lanes = list(
+        accumulate(reversed(argument.device_size), mul)
+    )  # the last dims may be in one stick together
+    if form.stick_elements not in (lanes if form.bytes == 1 else lanes[:1]):
         size = argument.device_size
         yield f"Its device size {size} does not end in a stick of {form.stick_elements} elements."
     expected = prod(argument.device_size) * form.bytes

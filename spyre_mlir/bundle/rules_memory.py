@@ -256,7 +256,11 @@ def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
 
 def _same_places(design: Design, one: Operand, other: Operand) -> bool:
     """Whether both have each element at the same distance from their start."""
-    same_stick = one.stick_elements == other.stick_elements and one.stick_dim == other.stick_dim
+    same_stick = (one.stick_elements, one.stick_dim, one.beside) == (
+        other.stick_elements,
+        other.stick_dim,
+        other.beside,
+    )
     same_lanes = one.scale[one.stick_dim] == other.scale[other.stick_dim]
     return same_stick and same_lanes and _steps(design, one) == _steps(design, other)
 

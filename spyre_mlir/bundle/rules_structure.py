@@ -80,7 +80,10 @@ def _operand_dims(design: Design, operand: Operand) -> Iterator[str]:
     for dim, gap in operand.gap.items():
         if dim not in order or gap < 0 or operand.scale.get(dim, 1) != 1:
             yield f"has a gap of {gap} on {dim}; a gap is not negative and on a dim of scale 1"
-    if operand.stick_elements < 1:
+    for dim in operand.beside:
+        if dim == operand.stick_dim or operand.scale.get(dim) != 1:
+            yield f"has {dim} beside {operand.stick_dim} in its stick; expected another dim of scale 1"
+    if operand.stick_elements < 1 or min(operand.beside.values(), default=1) < 1:
         yield f"has {operand.stick_elements} elements per stick; expected at least 1"
 
 
@@ -119,7 +122,7 @@ def roles(design: Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         if operand.role not in ROLES:
             yield f"Tensor{i} has the role {operand.role!r}; expected one of {_list(ROLES)}."
-        layout = (operand.dim_order, operand.stick_dim, operand.stick_elements)
+        layout = (operand.dim_order, operand.stick_dim, operand.stick_elements, operand.beside)
         if layouts.setdefault(operand.role, layout) != layout:
             yield f"Tensor{i} shares the role {operand.role} with a tensor of another layout."
 

@@ -12,13 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Argument, Transfer
-from spyre_mlir.target.formats import DL16, FORMATS, INT32, Numerics, constant_bits, constant_value
+from spyre_mlir.target.formats import DL16, FORMATS, FP8, INT8, INT32, Numerics, constant_bits, constant_value
 
 #: Per loop, the first value and the number of values.
 Part = tuple[tuple[int, int], ...]
 
 #: What lies in padding that the host leaves alone: NaN in every float format.
 UNDEFINED_BYTE = 0xFF
+
+
+#: The numpy types of arrays of a type of the host that numpy lacks: bits, or numbers.
+_ARRAYS = {"bfloat16": ("uint16", "float32"), "float8_e4m3fn": ("uint8",)}
 
 
 def lay_out(argument: Argument, array: NDArray, numerics: Numerics, room: NDArray[np.uint8]) -> None:
@@ -35,7 +39,7 @@ def lay_out(argument: Argument, array: NDArray, numerics: Numerics, room: NDArra
 
 def misfit(argument: Argument, array: NDArray) -> str | None:
     """What is wrong with the array of an argument; None if its type and shape are right."""
-    allowed = ("uint16", "float32") if argument.host_dtype == "bfloat16" else (argument.host_dtype,)
+    allowed = _ARRAYS.get(argument.host_dtype, (argument.host_dtype,))
     if array.dtype.name not in allowed:
         return f"the array is {array.dtype.name}, but the argument is {argument.host_dtype}."
     if array.shape != tuple(argument.host_shape):
@@ -137,8 +141,11 @@ def part_of(buffer: NDArray, address: int, raw: np.dtype, strides: tuple[int, ..
 def to_raw(array: NDArray, host_dtype: str, data_format: str, numerics: Numerics) -> NDArray:
     """The elements of a host array as bits of the device format, in host order.
 
-    bfloat16 comes as bits in uint16 or as float32 numbers. ``ValueError`` for what the format cannot hold.
+    bfloat16 comes as bits in uint16 or as float32 numbers, float8_e4m3fn as bits in uint8. ``ValueError`` for what the
+    format cannot hold.
     """
+    if data_format in (FP8, INT8):
+        return array.view(np.uint8)
     if host_dtype == "bfloat16" and array.dtype == np.uint16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if data_format == INT32:

@@ -292,9 +292,18 @@ def _clip(b: Body, x: ir.Value) -> ir.Value:
 
 
 def _matmul(b: Body, x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
-    if x.type != b.element:
-        x, y = b("arith.extf", x), b("arith.extf", y)
+    x, y = _widened(b, x), _widened(b, y)
+    if isinstance(b.element, ir.IntegerType):
+        return b("arith.addi", acc, b("arith.muli", x, y))
     return b("arith.addf", acc, b("arith.mulf", x, y))
+
+
+def _widened(b: Body, x: ir.Value) -> ir.Value:
+    if x.type == b.element:
+        return x
+    if not isinstance(x.type, ir.IntegerType):
+        return b("arith.extf", x)
+    return b("arith.extsi" if isinstance(b.element, ir.IntegerType) else "arith.sitofp", x)
 
 
 def _gather(b: Body, position: ir.Value, row: ir.Value, acc: ir.Value) -> ir.Value:
@@ -381,6 +390,6 @@ BODIES: dict[str, Callable[..., ir.Value]] = {
     "prod": _reduce("arith.mulf"),
     **dict.fromkeys(("mean", "meannonstick"), _scaled("scaling_factor")),
     "exx2_zeromean": _scaled("exx2scale", square=True),
-    "batchmatmul": _matmul,
+    **dict.fromkeys(("batchmatmul", "batchmatmulint8", "batchmatmulfp8"), _matmul),
     "gather": _gather,
 }

@@ -36,7 +36,7 @@ def matching_division(space: Space, operand: int, wanted: CoreView, in_parts: bo
         return None
     found_view = view_of(space, operand, mapped)
     if found_view is None or not (
-        same_owners(found_view, wanted) or in_parts and _contain(found_view, wanted)
+        same_owners(found_view, wanted) or (in_parts and _contain(found_view, wanted))
     ):
         return None
     return splits, order

@@ -92,7 +92,7 @@ def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
     shares, view, sticks = shares_of(space.units, splits), space.views[operand], 1
     for dim in space.present[operand]:
         share = shares[dim] * (space.padded[dim] // space.units[dim])
-        sticks *= share // view.elements_per_stick if dim == view.lane else share
+        sticks *= share // view.stick_elements(dim)
     return sticks * device().stick_bytes
 
 

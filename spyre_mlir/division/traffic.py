@@ -43,6 +43,6 @@ def _sticks_of_slices(space: Space, operand: int, division: Division, dim: int) 
     """For each slice of a dim how many positions it has: rows, or sticks for the dim in the stick."""
     extent, view = space.padded[dim], space.views[operand]
     share = shares_of(space.units, division.splits)[dim] * (extent // space.units[dim])
-    per_stick = view.elements_per_stick if dim == view.lane else 1
+    per_stick = view.stick_elements(dim)
     starts = range(0, division.splits[dim] * share, share)
     return [-(-max(0, min(share, extent - start)) // per_stick) for start in starts]

@@ -23,11 +23,13 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
+from spyre_mlir.frontend.complex_numbers import split_complex_numbers
 from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts
 from spyre_mlir.frontend.folding import ConstantFolder
 from spyre_mlir.frontend.hints import dim_sizes, names_of, resolve_hints
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
+from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
@@ -138,6 +140,7 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
             _check_nodes(program)
             _check_convolutions(program)
             _check_deterministic(program)
+            widen_narrow_integers(program.graph)
             return program
     except CompileError as error:
         raise CompileError(error.message, error.location or source_of_error(error)) from error.__cause__
@@ -381,6 +384,7 @@ def export_graph(model: Any, inputs: Inputs) -> ExportedGraph:
     program = export(model, inputs)
     _drop_empty_parts(program.graph)
     arguments, numbers = _arguments(program)
+    split_complex_numbers(program.graph, arguments)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
     nodes, leaves, updates = _split_outputs(program, arguments, folder.values)

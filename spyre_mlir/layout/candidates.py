@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 
 from spyre_mlir.cost.of_tensor import copy_cost, wait_cost
-from spyre_mlir.layout.orders import from_order, natural_order
+from spyre_mlir.layout.orders import from_order, natural_order, packed_order
 from spyre_mlir.layout.space import refined
 from spyre_mlir.layout.steps import Step, applied
 from spyre_mlir.layout.stick_layout import StickLayout
@@ -19,19 +20,21 @@ class Candidate:
     """One layout that a tensor may have: there is one object per layout, so that ``is`` compares.
 
     ``view`` says how the tensor lies in memory, ``lane`` is the dim in its stick (None: sparse), ``plain``
-    whether a device operation can address it, ``bytes`` what a pass over it moves, padding included.
+    whether a device operation can address it, ``bytes`` what a pass over it moves, padding included. ``sticks`` are the
+    (dim, elements) of a stick that holds several dims, whose main one is the ``lane``.
     """
 
     def __init__(self, view: BufferView) -> None:
         self.view = view
-        self.lane = view.lane
+        self.lane = view.main_lane
+        self.sticks = tuple((axis.dim, axis.size) for axis in view.stick_axes)
         self.plain = view.why_not_plain() is None
         self.bytes = math.prod(axis.size for axis in view.axes) * device().stick_bytes
 
     @functools.cached_property
     def layout(self) -> StickLayout:
         """The layout of a buffer that lies like this, dims of size 1 outermost."""
-        if not self.plain:
+        if self.sticks or not self.plain:
             return self.view.layout
         return from_order(self.view.shape, self.view.dtype, self.lane, self.order)
 
@@ -89,6 +92,28 @@ def plain_candidates(
 def ordered(shape: tuple[int, ...], dtype: str, stick: int | None, order: tuple[int, ...]) -> Candidate:
     """The dense candidate with these device dims, outermost first."""
     return candidate_of(from_order(shape, dtype, stick, order))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def packed(shape: tuple[int, ...], dtype: str, sticks: tuple[tuple[int, int], ...]) -> Candidate:
+    """The dense candidate whose sticks hold several dims; the other dims are outermost, in logical order."""
+    return candidate_of(packed_order(shape, dtype, sticks))
+
+
+def packed_like(
+    step: Step, shape: tuple[int, ...], dtype: str, wanted: Iterable[Candidate]
+) -> tuple[Candidate, ...]:
+    """The packed candidates of which a view operation makes one with the sticks of some wanted candidate."""
+    sticks = {held.sticks for held in wanted if held.sticks}
+    counts = dict.fromkeys(tuple(count for _, count in each) for each in sorted(sticks))
+    dims = [dim for dim, size in enumerate(shape) if size > 1]
+    found = [
+        packed(shape, dtype, tuple(zip(chosen, each, strict=True)))
+        for each in counts
+        for chosen in itertools.permutations(dims, len(each))
+    ]
+    images = ((held, image(step, held)) for held in found)
+    return distinct(held for held, made in images if made is not None and made.sticks in sticks)
 
 
 def distinct(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:

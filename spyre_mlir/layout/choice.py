@@ -31,6 +31,8 @@ from spyre_mlir.layout.candidates import (
     distinct,
     image,
     ordered,
+    packed,
+    packed_like,
     plain_candidates,
 )
 from spyre_mlir.layout.edges import INFINITE, CopyOf, Edge, Operand, PutInto, Same, ViewOf
@@ -73,6 +75,7 @@ from spyre_mlir.layout.states import (
     state_cost,
     view_states,
 )
+from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 
 #: Tensors that are buffers without an operation that makes them.
@@ -210,8 +213,20 @@ class Problem:
                     lanes[None] = None
             if sized(node.shape):
                 targets = self._targets(index, node, tuple(lanes), batched[index])
-                wanted[index] = distinct((*targets, *self._pins_of_carried(index)))
+                several = self._packed(index, node, wanted)
+                wanted[index] = distinct((*targets, *several, *self._pins_of_carried(index)))
         return wanted
+
+    def _packed(self, index: int, node: Node, wanted: list[tuple[Candidate, ...]]) -> tuple[Candidate, ...]:
+        """The layouts with several dims in the stick that readers want, through views too."""
+        found: list[Candidate] = []
+        for reader, position in self.readers[index]:
+            other = self.nodes[reader]
+            if isinstance(other, View) and not is_convertible(node.dtype):
+                found += packed_like(other.step, node.shape, node.dtype, wanted[reader])
+            sticks = dict.fromkeys(way.sticks[position] for way in self.ways[reader])
+            found += [packed(node.shape, node.dtype, each) for each in sticks if each]
+        return distinct(found)
 
     def _pins_of_carried(self, index: int) -> list[Candidate]:
         """What loops want that carry a tensor on, where a user says so."""
@@ -284,10 +299,11 @@ class Problem:
         if node.pin is not None and not isinstance(node, View):
             owns = self._pinned(index, node, owns)
         readers = min(self.uses[index], MOST_CONVERSIONS + 1)
+        wanted = self.wanted[index] if is_convertible(node.dtype) else ()
         given = (node.free, node.layouts) if isinstance(node, Given) else ()
-        key = (type(node), owns, self.wanted[index], readers, node.times, node.pin, node.from_host, given)
+        key = (type(node), owns, wanted, readers, node.times, node.pin, node.from_host, given)
         if key not in self._domains:
-            self._domains[key] = self._new_domain(node, owns, self.wanted[index], readers)
+            self._domains[key] = self._new_domain(node, owns, wanted, readers)
         return self._domains[key]
 
     def _owns(self, index: int, node: Node) -> tuple[Own, ...]:

@@ -37,8 +37,8 @@ def is_batched(signature: Signature) -> bool:
 
 @functools.lru_cache(maxsize=1 << 12)
 def lanes_of(possible: tuple[Way, ...], position: int) -> tuple[int | None, ...]:
-    """The sticks that some way of an operation takes of an operand."""
-    return tuple(dict.fromkeys(way.lanes[position] for way in possible))
+    """The sticks of one dim that some way of an operation takes of an operand."""
+    return tuple(dict.fromkeys(way.lanes[position] for way in possible if not way.sticks[position]))
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -10,7 +10,7 @@ from fractions import Fraction
 from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.layout.candidates import Candidate
 from spyre_mlir.layout.graph import Signature
-from spyre_mlir.layout.rules import Form, forms
+from spyre_mlir.layout.rules import Form, forms, stick_digits
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -19,14 +19,15 @@ class Way:
     """A form of an operation, seen from its operands (the result last).
 
     ``lanes`` are the dims in the stick by the operands' own dims, ``tiles`` what is taken of each operand in
-    one piece, in elements per dim of it; ``portions`` are the parts of their bytes that it moves. There is one object
-    per signature and form.
+    one piece, in elements per dim of it; ``portions`` are the parts of their bytes that it moves. ``sticks`` are those
+    of operands whose sticks hold several dims, () for the others. There is one object per signature and form.
     """
 
     form: Form
     lanes: tuple[int | None, ...]
     tiles: tuple[tuple[int, ...], ...]
     portions: tuple[Fraction, ...]
+    sticks: tuple[tuple[tuple[int, int], ...], ...]
 
     @property
     def sparse(self) -> bool:
@@ -50,6 +51,10 @@ def _way(signature: Signature, form: Form) -> Way:
         ),
         tuple(tuple(1 if dim is None else tile[dim] for dim in dims) for dims in signature.maps),
         tuple(_portion(signature, operand) for operand in range(len(signature.maps))),
+        tuple(
+            tuple((dims.index(dim), count) for dim, count in digits) if len(digits) > 1 else ()
+            for digits, dims in zip(stick_digits(signature.iteration, form), signature.maps, strict=True)
+        ),
     )
 
 
@@ -82,7 +87,7 @@ def _tile(signature: Signature, form: Form) -> list[int]:
 @functools.lru_cache(maxsize=1 << 16)
 def transfer_cost(way: Way, operand: int, held: Candidate) -> int | None:
     """Picoseconds to move one operand (-1: the result) once; None if it cannot lie like this."""
-    if held.lane != way.lanes[operand] or not held.plain:
+    if held.lane != way.lanes[operand] or held.sticks != way.sticks[operand] or not held.plain:
         return None
     moved = math.ceil(held.bytes * way.portions[operand])
     return pass_cost(moved, held.view.run_bytes(way.tiles[operand]))

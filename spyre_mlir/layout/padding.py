@@ -60,7 +60,7 @@ def needs(opcode: str, space: Space) -> tuple[Need, ...]:
         return ()
     dtypes = tuple(view.dtype for view in space.views)
     iteration = Iteration(space.sizes, space.present, space.reduced, dtypes)
-    form = Form(opcode, tuple(view.lane for view in space.views), tuple(range(len(dtypes) - 1)), ())
+    form = Form(opcode, tuple(view.main_lane for view in space.views), tuple(range(len(dtypes) - 1)), ())
     return tuple(
         Need(operand, dim, range(space.sizes[dim], space.padded[dim]), NEUTRAL[opcode])
         for operand, dim in neutral_padding(iteration, form)
@@ -88,7 +88,11 @@ def held(layout: StickLayout, states: States, view: BufferView, dim: int, positi
 
 def _offset(view: BufferView, dim: int, position: int) -> int:
     """Elements from the start of the buffer to a position of one dim, the others at 0."""
-    offset = view.offset + (position % view.elements_per_stick if dim == view.lane else 0)
+    offset = view.offset
+    if view.stick_axes:
+        offset += sum(position % axis.size * axis.stride for axis in view.stick_axes if axis.dim == dim)
+    elif dim == view.lane:
+        offset += position % view.elements_per_stick
     steps = (position // axis.divisor * axis.stride for axis in view.axes if axis.dim == dim)
     return offset + sum(steps)
 

@@ -20,9 +20,9 @@ from spyre_mlir.options import Options
 #: The element type in which the device keeps a host's, where it is another one.
 _ON_THE_DEVICE = {"bf16": "f16", "i1": "f16", "i64": "i32"}
 
-#: How many elements of each dim a stick of several dims holds, by bits of an element and number of dims: the
-#: operands of a matmul, int8 or fp8 [K=2, N=64]; int4 [K=4, N=64] and [K=16, M=2, K=8].
-_FORMS: dict[int, dict[int, tuple[int, ...]]] = {8: {2: (2, 64)}, 4: {2: (4, 64), 3: (16, 2, 8)}}
+#: How many elements of each dim a stick of several dims holds, outermost first, by bits of an element and number of
+#: dims: the operands of a matmul (``rules.STICKS``), int8 or fp8 N 64, K 2; int4 N 64, K 4, and K 8, M 2, K 16.
+_FORMS: dict[int, dict[int, tuple[int, ...]]] = {8: {2: (64, 2)}, 4: {2: (64, 4), 3: (8, 2, 16)}}
 
 
 @dataclass(frozen=True)

@@ -194,14 +194,16 @@ RULES: dict[Kind, Rule] = {
 
 _ONE_BYTE = (
     ((Role.CONTRACTED, 128),),
-    ((Role.CONTRACTED, 2), (Role.COLUMN, 64)),
+    ((Role.COLUMN, 64), (Role.CONTRACTED, 2)),
 )
 _FOUR_BITS = (
-    ((Role.CONTRACTED, 16), (Role.ROW, 2), (Role.CONTRACTED, 8)),
-    ((Role.CONTRACTED, 4), (Role.COLUMN, 64)),
+    ((Role.CONTRACTED, 8), (Role.ROW, 2), (Role.CONTRACTED, 16)),
+    ((Role.COLUMN, 64), (Role.CONTRACTED, 4)),
 )
 
-#: Sticks of several digits, per input, outermost first. All other sticks hold one dim, by element type.
+#: Sticks of several digits, per input, outermost first: the elements of the last digit lie side by side. All other
+#: sticks hold one dim, by element type. The interface writes them innermost first, [K=2, N=64]: in the transfer of
+#: torch-spyre (spyre_mem.cpp) two elements of K are neighbours.
 STICKS: dict[str, tuple[tuple[tuple[Role, int], ...], ...]] = {
     "batchmatmulfp8": _ONE_BYTE,
     "batchmatmulint8": _ONE_BYTE,
@@ -352,6 +354,26 @@ def violation(opcode: str, iteration: Iteration, lanes: Sequence[int | None]) ->
     problem = _first_problem(rule, iteration)
     problem = problem or next(_misplaced(rule, iteration, _normalised(iteration, lanes)), None)
     return problem and f"{problem}: {rule.sentence}"
+
+
+def stick_violation(opcode: str, iteration: Iteration, sticks: Sticks) -> str | None:
+    """Why ``sticks``, the (dim, elements) of operands whose sticks hold several dims, are not those of an operation.
+
+    () stands for an operand whose sticks hold one dim or less.
+    """
+    rule = RULES[KINDS[opcode]]
+    made = _sticks(opcode, iteration, [None] * len(iteration.present))
+    for at, (held, digits) in enumerate(zip(sticks, made, strict=True)):
+        expected = digits if len(digits) > 1 else ()
+        if held != expected:
+            wanted = _several(expected) if expected else "one dim there"
+            found = _several(held) if held else "one dim at most"
+            return f"{_operand(iteration, at)} has {found} in the stick; expected {wanted}: {rule.sentence}"
+    return None
+
+
+def _several(digits: tuple[tuple[int | None, int], ...]) -> str:
+    return " x ".join(f"{count} of dim {dim}" for dim, count in digits)
 
 
 def sentence(opcode: str) -> str:

@@ -108,7 +108,7 @@ def given_states(owns: tuple[Own, ...], readers: int) -> list[State]:
     states = []
     for count in range(1, max(1, min(readers, MOST_CONVERSIONS, len(owns))) + 1):
         for chosen in itertools.combinations(owns, count):
-            if len({own.held.lane for own in chosen}) == count:
+            if len({(own.held.lane, own.held.sticks) for own in chosen}) == count:
                 states.append(State(chosen[0], tuple(own.held for own in chosen)))
     return states
 

@@ -8,9 +8,9 @@ the position in the stick, of the stick dim; where it is absent (``dim is None``
     [512, 256] fp16, stick 1:  (d1 floordiv 64, d0, d1 mod 64)   device size (4, 512, 64)
 
 Elements of 1 byte and of 4 bits may have several dims in the stick. Then the trailing digits whose moduli
-multiply to the elements of a stick are the position in it; an int8 stick of 2 x 64:
+multiply to the elements of a stick are the position in it; an int8 stick of 64 x 2:
 
-    [512, 256] int8:  (d1 floordiv 64, d0 floordiv 2, d0 mod 2, d1 mod 64)   device size (4, 256, 2, 64)
+    [512, 256] int8:  (d1 floordiv 64, d0 floordiv 2, d1 mod 64, d0 mod 2)   device size (4, 256, 64, 2)
 
 Sizes follow from the tensor's shape, ceil-divided: padding. A modulus larger than the shape needs pads a
 dim further (``d0 mod 128`` for a dim of 71).
@@ -55,6 +55,11 @@ _Index = TypeVar("_Index", int, NDArray[np.int64])
 def elements_per_stick(dtype: str) -> int:
     """Elements of an MLIR element type in one stick; ``KeyError`` for a type the device has not."""
     return device().stick_bytes * 8 // ELEMENT_BITS[dtype]
+
+
+def is_convertible(dtype: str) -> bool:
+    """Whether an operation copies elements of a type: those of 1 byte and less the host alone lays out."""
+    return ELEMENT_BITS[dtype] > 8
 
 
 def bytes_of(elements: int, dtype: str) -> int:
@@ -117,8 +122,8 @@ class StickLayout:
         (the default of the tiled-tensor RFC).
 
         ``sticks`` says what one stick holds where that is more than one dim: (dim, elements) pairs,
-        outermost first, whose elements multiply to a stick. ``((0, 2), (1, 64))`` is the form of the second
-        operand of an int8 matmul; a dim may come twice, as in ``((1, 16), (0, 2), (1, 8))`` of int4. The dim
+        outermost first, whose elements multiply to a stick. ``((1, 64), (0, 2))`` is the form of the second
+        operand of an int8 matmul; a dim may come twice, as in ``((1, 8), (0, 2), (1, 16))`` of int4. The dim
         of the last pair is the one that ends ``dim_order``; the others are divided by their elements per
         stick where they stand in the order.
 

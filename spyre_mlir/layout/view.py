@@ -79,6 +79,11 @@ class BufferView:
             return tuple(sorted({axis.dim for axis in self.stick_axes}))
         return () if self.lane is None else (self.lane,)
 
+    @property
+    def main_lane(self) -> int | None:
+        """The dim that most elements of a stick are of; None if it is sparse."""
+        return max(self.stick_dims, key=self.stick_elements) if self.stick_axes else self.lane
+
     def stick_elements(self, dim: int) -> int:
         """How many positions of a dim one stick holds; 1 for a dim that is not in it."""
         if self.stick_axes:
@@ -274,14 +279,15 @@ class BufferView:
 
     def why_not_plain(self) -> str | None:
         """Why a device operation cannot address this view with one stride per dim, or None if it can."""
-        if self.stick_axes:
-            return f"its sticks hold dims {list(self.stick_dims)} in {len(self.stick_axes)} parts"
+        for dim in self.stick_dims:
+            parts = sum(axis.dim == dim for axis in self.stick_axes)
+            if parts > 1:
+                return f"its sticks hold dim {dim} in {parts} parts"
         for dim in range(len(self.shape)):
             axes = [axis for axis in self.axes if axis.dim == dim]
             if len(axes) > 1:
                 return f"dim {dim} lies in memory in {len(axes)} separate pieces"
-            expected = self.elements_per_stick if dim == self.lane else 1
-            if axes and axes[0].divisor != expected:
+            if axes and axes[0].divisor != self.stick_elements(dim):
                 return f"dim {dim} advances in tiles of {axes[0].divisor}"
         return None
 

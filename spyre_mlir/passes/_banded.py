@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 
 from spyre_mlir.dialects.structured import filled, shape_of
+from spyre_mlir.division.slices import divisors
+from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._tensor_ops import (
     collapsed,
@@ -17,7 +19,15 @@ from spyre_mlir.passes._tensor_ops import (
     transposed,
 )
 from spyre_mlir.passes._unrolling import Unrolling, padded
-from spyre_mlir.passes._windows import Window, Windowed
+from spyre_mlir.passes._windows import Windowed
+from spyre_mlir.target.device import device
+
+
+#: What bands have to take of the time without them: an estimate is rough, and making bands takes some, too.
+_GAIN = 0.85
+
+#: Tensors as large as a band that a core has at the same time: the source, partial sums, the result.
+_ALIVE = 4
 
 
 @dataclass(frozen=True)
@@ -143,49 +153,97 @@ class Banded(Unrolling):
 
 
 def bands_of(found: Windowed, cores: int) -> Bands | None:
-    """The bands of an op on so many cores; None if it is none of those."""
-    if len(found.windows) != 2 or not all(_is_single_step(found, window) for window in found.windows):
-        return None
-    rows, columns = found.windows
-    outputs = {rows.output, columns.output}
-    if any(dims is not None and outputs & set(dims) for dims in found.others):
-        return None
-    reach = rows.dilation * (found.extents[rows.kernel] - 1)
-    if not reach and found.extents[columns.kernel] == 1:
-        return None
+    """The bands of an op on so many cores; None if it cannot have any, or would not be faster with them.
+
+    Of those that are clearly faster by a rough estimate the fewest: rows that two bands read go through device memory.
+    """
     above, below = _surroundings(found)
-    height = found.extents[rows.output]
-    if above is None or above + below != reach:
+    if not _slides_by_single_rows(found) or above + below != _reach(found):
         return None
-    images = math.prod(found.extents[dim] for dim in found.images)
-    counts = [
-        count
-        for count in range(1, height + 1)
-        if height % count == 0 and images * count <= cores and height // count >= max(above, below)
-    ]
-    if not counts:
-        return None
-    import os
-
-    want = int(os.environ.get("BANDS", "28"))
-    count = max(c for c in counts if c <= want)
-    return Bands(count, height // count, above, below) if images * count > 1 else None
+    height, images = found.extents[found.windows[0].output], _images(found)
+    for count in divisors(height, max(1, cores // images)):
+        bands = Bands(count, height // count, above, below)
+        fits = (
+            bands.rows >= max(above, below) and _lx_bytes(found, bands) * _ALIVE <= device().usable_lx_bytes()
+        )
+        if images * count > 1 and fits and _banded_ns(found, bands) < _GAIN * _apart_ns(found, cores):
+            return bands
+    return None
 
 
-def _surroundings(found: Windowed) -> tuple[int | None, int]:
-    """The rows of padding above and below an image; None if other dims than rows and columns are padded."""
+def _slides_by_single_rows(found: Windowed) -> bool:
+    """Whether an op slides over rows and columns, by single steps, and no other input has its rows and columns."""
+    if len(found.windows) != 2 or max(found.extents[dim] for dim in found.kernel) == 1:
+        return False
+    outputs = {window.output for window in found.windows}
+    steps = all(window.stride == 1 or found.extents[window.output] == 1 for window in found.windows)
+    return steps and not any(dims is not None and outputs & set(dims) for dims in found.others)
+
+
+def _reach(found: Windowed) -> int:
+    """Rows from the first that a window touches to the last."""
+    rows = found.windows[0]
+    return rows.dilation * (found.extents[rows.kernel] - 1)
+
+
+def _images(found: Windowed) -> int:
+    return math.prod(found.extents[dim] for dim in found.images)
+
+
+# -- estimates ------------------------------------------------------------------------------------------
+
+
+def _row_bytes(found: Windowed) -> int:
+    """Bytes of a row of one image in device memory, without padding: sticks of channels."""
+    shape = shape_of(found.inputs[found.source])
+    slid = {*found.images, *(found.windows)}
+    channels = math.prod(size for size, index in zip(shape, found.indices, strict=True) if index not in slid)
+    lanes = elements_per_stick(str(_element(found.inputs[found.source])))
+    return found.extents[found.windows[1].output] * -(-channels // lanes) * device().stick_bytes
+
+
+def _lx_bytes(found: Windowed, bands: Bands) -> int:
+    """Bytes of a band."""
+    return (bands.rows + _reach(found) + 1) * _row_bytes(found)
+
+
+def _apart_ns(found: Windowed, cores: int) -> float:
+    """Nanoseconds without bands: each tap reads its slice from device memory."""
+    height, taps = (
+        found.extents[found.windows[0].output],
+        math.prod(found.extents[dim] for dim in found.kernel),
+    )
+    moved = taps * _images(found) * height * _row_bytes(found)
+    return _compute_ns(found) / cores + moved / device().one_way_bytes_per_ns
+
+
+def _banded_ns(found: Windowed, bands: Bands) -> float:
+    """Nanoseconds with bands: rows of neighbours are written and read."""
+    moved = 2 * _images(found) * bands.count * (bands.above + bands.below) * _row_bytes(found)
+    if bands.count == 1:
+        moved = 0
+    return _compute_ns(found) / (_images(found) * bands.count) + moved / device().one_way_bytes_per_ns
+
+
+def _compute_ns(found: Windowed) -> float:
+    """Nanoseconds of all taps on one core."""
+    positions = math.prod(found.extents)
+    if any(found.extents[dim] > 1 for dim in found.reduced):
+        return positions / device().array.multiply_adds_per_ns
+    lanes = elements_per_stick(str(_element(found.inputs[found.source])))
+    return positions / lanes / device().vector_sticks_per_ns
+
+
+def _surroundings(found: Windowed) -> tuple[int, int]:
+    """The rows of padding above and below an image; (-1, 0) if other dims than rows and columns are padded."""
     pad = padded(found.inputs[found.source])
-    if pad is None:
+    if pad is None or not found.windows:
         return 0, 0
     _, _, (low, high) = pad
     slid = [found.indices.index(window) for window in found.windows]
     if any((low[dim], high[dim]) != (0, 0) for dim in range(len(low)) if dim not in slid):
-        return None, 0
+        return -1, 0
     return low[slid[0]], high[slid[0]]
-
-
-def _is_single_step(found: Windowed, window: Window) -> bool:
-    return window.stride == 1 or found.extents[window.output] == 1
 
 
 def _zero(value: ir.Value) -> ir.Operation:

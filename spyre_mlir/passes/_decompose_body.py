@@ -12,8 +12,10 @@ from spyre_mlir.dialects.structured import Map, Structured, device_op, shape_of,
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import _scalar_ops as scalar
+from spyre_mlir.passes._quantized import ONE_BYTE, PRODUCTS
 from spyre_mlir.passes._terms import Term, Terms, device_element, fail
 
+_MULTIPLY = ("arith.mulf", "arith.muli")
 _LOWEST = {"f16": -65504.0, "f32": -3.4028234663852886e38, "i32": -(2.0**31)}
 
 
@@ -87,6 +89,8 @@ class BodyDecomposer:
     def _emit(self, opcode: str, nodes: list[Node], element: str | None = None, **constants: float) -> Node:
         """One device operation over the dims that its operands have."""
         element = element or next(node.element for node in nodes if node.value is not None)
+        if element in ONE_BYTE:
+            raise fail(self.op, f"'{opcode}' has no form for {element}: only matmuls have")
         dims = _dims_of(nodes)
         where: dict[int | None, int | None] = {None: None, **{dim: at for at, dim in enumerate(dims)}}
         values = [node.value if node.value is not None else self._constant(node, element) for node in nodes]
@@ -153,7 +157,9 @@ class BodyDecomposer:
     def _check_width(self, op: ir.Operation) -> None:
         """Sums and products of 64-bit integers may not fit the device's 32 bits, which would not show."""
         if op.name in scalar.INTEGER and str(op.results[0].type) == "i64":
-            raise fail(op, f"'{op.name}' on 64-bit integers has no device operation, whose integers have 32 bits")
+            raise fail(
+                op, f"'{op.name}' on 64-bit integers has no device operation, whose integers have 32 bits"
+            )
 
     def _cast(self, op: ir.Operation) -> Node:
         node = self._lookup(op.operands[0])
@@ -212,6 +218,8 @@ class BodyDecomposer:
 
     def _reduction(self, ops: list[ir.Operation], yielded: ir.Value, accumulator: ir.Value) -> Term:
         combine = next((op for op in ops if op.results[0] == yielded), None)
+        if combine is not None and combine.name == "arith.addi":
+            return self._integer_sum(ops, combine, accumulator)
         if (
             combine is None
             or combine.name not in scalar.COMBINES
@@ -280,12 +288,21 @@ class BodyDecomposer:
             return node
         return self._emit(scalar.COMBINES[combine][2], [node, self._to(init, element, self.op)], element)
 
+    def _integer_sum(self, ops: list[ir.Operation], combine: ir.Operation, accumulator: ir.Value) -> Term:
+        """A sum of products of int8 that starts at 0; other sums of integers are the host's."""
+        source = next((operand for operand in combine.operands if operand != accumulator), accumulator)
+        init = self._node(self.generic.output, self.generic.maps[-1])
+        node = self._contraction(ops, source) if init.value is None and not init.constant else None
+        if node is None or node.element != "i32":
+            raise fail(self.op, "a sum of integers has no device operation, but for a matmul of int8")
+        return self._term(node)
+
     # -- contractions ---------------------------------------------------------------------------------
 
     def _contraction(self, ops: list[ir.Operation], source: ir.Value) -> Node | None:
         """``sum_k a[.., k] * b[.., k]`` of two inputs as one batchmatmul; None if it is something else."""
         product = next((op for op in ops if op.results[0] == source), None)
-        if product is None or product.name != "arith.mulf" or len(self.generic.reduced) != 1:
+        if product is None or product.name not in _MULTIPLY or len(self.generic.reduced) != 1:
             return None
         if self.extents[self.generic.reduced[0]] == 1:
             return None  # one product, no sum
@@ -294,7 +311,7 @@ class BodyDecomposer:
             return None
         left, right = (factor for factor in factors if factor is not None)
         contracted = self.generic.reduced[0]
-        if left.element != "f16" or right.element != "f16":
+        if left.element != right.element or left.element not in PRODUCTS:
             return self._no_contraction(left, right, contracted)
         if not _is_matmul(left, right, contracted):
             return None
@@ -308,13 +325,14 @@ class BodyDecomposer:
             and set(right.dims) - set(left.dims)
         ):
             raise fail(
-                self.op, f"batchmatmul takes fp16, not {left.element} x {right.element}; cast the operands"
+                self.op,
+                f"a matmul takes fp16, fp8 or int8, not {left.element} x {right.element}; cast the operands",
             )
 
     def _uncast(self, ops: list[ir.Operation], value: ir.Value) -> Node | None:
         """An input of the body, through casts that widen it."""
         producer = next((op for op in ops if op.results[0] == value), None)
-        if producer is not None and producer.name == "arith.extf":
+        if producer is not None and producer.name in ("arith.extf", "arith.extsi"):
             value = producer.operands[0]
         node = self.nodes.get(value)
         return node if node is not None and node.value is not None else None
@@ -325,7 +343,7 @@ class BodyDecomposer:
         if left.value is None or right.value is None:
             raise CompileError("a matmul needs two tensors")
         made = device_op(
-            "batchmatmul",
+            PRODUCTS[left.element],
             [left.value, right.value],
             [tuple(None if dim is None else where[dim] for dim in node.dims) for node in (left, right)],
             [self.extents[dim] for dim in dims],

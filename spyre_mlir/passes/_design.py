@@ -7,6 +7,7 @@ gaps again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -31,9 +32,9 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import constant_bits
-from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP8, FP32, INT8, INT32, Kind
 
-FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32}
+FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": FP8}
 
 _LABELS = ("mb", "x", "y", "i", "j", "x1", "r", "c", "ij", "rc", "kij", "sij")
 _STICK, _SECOND_STICK = "out", "in"
@@ -41,12 +42,16 @@ _STICK, _SECOND_STICK = "out", "in"
 
 @dataclass(frozen=True)
 class Geometry:
-    """An operand in the labels of a design: dim order (innermost first), stick, scales, and gaps in elements."""
+    """An operand in the labels of a design: dim order (innermost first), stick, scales, and gaps in elements.
+
+    ``beside`` are the elements of other dims in a stick, the innermost first.
+    """
 
     dim_order: tuple[str, ...]
     stick_dim: str
     scale: dict[str, int]
     gap: dict[str, int]
+    beside: dict[str, int]
 
 
 class DesignBuilder:
@@ -94,13 +99,14 @@ class DesignBuilder:
                 memory="lx" if at in self.in_lx else "hbm",
                 dim_order=geometry.dim_order,
                 stick_dim=geometry.stick_dim,
-                stick_elements=view.elements_per_stick,
+                stick_elements=view.elements_per_stick // math.prod(geometry.beside.values()),
                 scale=self._scales(geometry),
                 start=tuple(
                     starts(at, core, self._offset_bytes(at, cores[core])) for core in range(len(cores))
                 ),
                 gap=geometry.gap,
                 held=self._held(at),
+                beside=geometry.beside,
             )
             for at, (view, geometry) in enumerate(zip(space.views, geometries, strict=True))
         )
@@ -148,7 +154,8 @@ class DesignBuilder:
 
     def _main_stick(self) -> int | None:
         """The dim called ``out``: the stick of the output, or of the first input that has one."""
-        lanes = [view.lane for view in (self.space.views[-1], *self.space.views) if view.lane is not None]
+        views = (self.space.views[-1], *self.space.views)
+        lanes = [view.main_lane for view in views if view.main_lane is not None]
         return lanes[0] if lanes else None
 
     def _matmul_labels(self) -> tuple[str, ...]:
@@ -185,9 +192,9 @@ class DesignBuilder:
         axes = sorted(view.axes, key=lambda axis: (strides[axis.dim], axis.stride))
         without_axis = {dim for dim in present if view.axis_of(dim) is None}
         stride = view.elements_per_stick
-        if view.lane is not None and view.lane in without_axis:
+        if view.main_lane is not None and view.main_lane in without_axis:
             order.append(stick)  # within one stick: innermost
-            without_axis.discard(view.lane)
+            without_axis.discard(view.main_lane)
         for axis in axes:
             if at not in self.in_lx or at in self.parts:
                 self._close_gap(at, order, gap, stride, strides[axis.dim])
@@ -197,7 +204,9 @@ class DesignBuilder:
         if stick not in order:
             order.append(stick)
         order += [label for dim, label in enumerate(self.labels) if dim not in present and label != stick]
-        return Geometry(tuple(order), stick, scale, gap)
+        beside = {self.labels[axis.dim]: axis.size for axis in reversed(view.stick_axes)}
+        beside.pop(stick, None)
+        return Geometry(tuple(order), stick, scale, gap, beside)
 
     def _strides(self, at: int) -> dict[int, int]:
         """Elements from one position of a dim to the next, in device memory or of a part in LX.
@@ -218,7 +227,7 @@ class DesignBuilder:
         view, extent = self.space.views[at], self.space.padded[dim]
         if at in self.parts:
             extent = min(self.shares[dim], extent)
-        return extent // view.elements_per_stick if dim == view.lane else extent
+        return extent // view.stick_elements(dim)
 
     def _close_gap(self, at: int, order: list[str], gap: dict[str, int], stride: int, wanted: int) -> None:
         """Makes the dims so far reach ``wanted`` elements, by a gap behind the last one."""
@@ -227,20 +236,17 @@ class DesignBuilder:
         if not order:
             order.append(self._filler())
         last = order[-1]
-        view = self.space.views[at]
-        per_stick = view.elements_per_stick
+        per_stick = 1
         if last in self.extra:
             base, extent = stride, 1
         else:
             dim = self.labels.index(last)
+            per_stick = self.space.views[at].stick_elements(dim)
             extent = self._steps(at, dim)
             base = stride // extent
         if wanted % base or wanted < stride:
             raise CompileError(f"'{self.opcode}' cannot address an operand: stride {wanted} after {stride}")
-        missing = wanted // base - extent
-        gap[last] = missing * (
-            per_stick if last not in self.extra and self.labels.index(last) == view.lane else 1
-        )
+        gap[last] = (wanted // base - extent) * per_stick
 
     def _filler(self) -> str:
         """A dim of size 1 whose only purpose is its gap."""
@@ -251,8 +257,8 @@ class DesignBuilder:
 
     def _stick_label(self, view: BufferView, present: frozenset[int], scale: dict[str, int]) -> str:
         """The label of the stick dim; a sparse operand has a stick with one valid lane."""
-        if view.lane is not None:
-            return self.labels[view.lane]
+        if view.main_lane is not None:
+            return self.labels[view.main_lane]
         for label in (_STICK, _SECOND_STICK):
             if label not in self.labels:
                 self.extra[label] = max(self.extra.get(label, 1), view.elements_per_stick)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import structured
 from spyre_mlir.division import Division
 from spyre_mlir.division.copies import Digit
 from spyre_mlir.division.cores import core_order, core_steps
@@ -18,7 +19,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._pins import pins_of, refused
 from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import COMBINE
+from spyre_mlir.target.ops import COMBINE, WHOLE_SUMS
 
 
 def checked_cores(sencores: int) -> int:
@@ -29,8 +30,12 @@ def checked_cores(sencores: int) -> int:
 
 
 def blocked_dims(op: ir.Operation) -> frozenset[int]:
-    """The iteration dims that cannot be split: those whose padding is masked, for a mask is for the whole dim."""
-    return frozenset(sdsc.masks_of(op))
+    """The iteration dims that cannot be split: those whose padding is masked, for a mask is for the whole dim.
+
+    And the contracted one of a matmul that has no partial sums.
+    """
+    generic = structured(op) if sdsc.opcode_of(op) in WHOLE_SUMS else None
+    return frozenset((*sdsc.masks_of(op), *(generic.reduced if generic else ())))
 
 
 def pinned_division(

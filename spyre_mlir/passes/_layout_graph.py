@@ -33,6 +33,7 @@ from spyre_mlir.passes._loops import (
     trip_count,
 )
 from spyre_mlir.passes._memory import argument_attributes
+from spyre_mlir.passes._quantized import ONE_BYTE
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
 from spyre_mlir.target.ops import DEVICE_OPS
@@ -116,7 +117,8 @@ class LayoutGraph:
 
     def _argument(self, argument: ir.Value, host: ir.Attribute) -> None:
         pinned = stick.layout_of(argument.type)
-        free = pinned is None and (ir.StringAttr(host.kind).value != "input" or _is_index(argument))
+        as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
+        free = pinned is None and (ir.StringAttr(host.kind).value != "input" or as_read)
         name = ir.StringAttr(host.label).value
         node = Given(
             shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free

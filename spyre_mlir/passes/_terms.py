@@ -19,6 +19,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._scalar_ops import scalar_constant
 
 _ELEMENTS = {"f16": "f16", "bf16": "f16", "i1": "f16", "f32": "f32", "i32": "i32", "i64": "i32"}
+_ELEMENTS |= {"i8": "i8", "f8E4M3FN": "f8E4M3FN"}  # of matmuls alone (_quantized.py)
 
 _SHOW_THE_WHOLE = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose", "stick.pin")
 
@@ -78,8 +79,10 @@ class Terms:
             splat = attr.get_splat_value()
             self._terms[op.results[0]] = Term(None, splat=float(splat.value))
             return
-        array = _numbers(attr)
-        dtype = {"f16": np.float16, "f32": np.float32, "i32": np.int32}[element]
+        dtypes = {"f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8}
+        if element not in dtypes:
+            raise fail(op, f"a constant tensor of {element} has no values here; pass it as an argument")
+        array, dtype = _numbers(attr), dtypes[element]
         made = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element))
         dense = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(dtype)), type=made)
         constant = ir.Operation.create("arith.constant", results=[made], attributes={"value": dense})
@@ -104,7 +107,7 @@ class Terms:
     def constant(self, value: float, element: str) -> ir.Value:
         """A rank-0 tensor that holds a constant."""
         type_ = ir.RankedTensorType.get([], ir.Type.parse(element))
-        number = ir.IntegerAttr.get(type_.element_type, int(value)) if element == "i32" else None
+        number = ir.IntegerAttr.get(type_.element_type, int(value)) if element in ("i32", "i8") else None
         attr = ir.DenseElementsAttr.get_splat(type_, number or ir.FloatAttr.get(type_.element_type, value))
         return ir.Operation.create("arith.constant", results=[type_], attributes={"value": attr}).result
 

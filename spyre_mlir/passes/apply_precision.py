@@ -20,6 +20,7 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._quantized import ONE_BYTE, is_integer_sum
 from spyre_mlir.passes._terms import buffer_of, fail
 from spyre_mlir.passes.base import Pass
 
@@ -38,7 +39,7 @@ class ApplyPrecision(Pass):
     results of one reduction in two operations are never rounded: they stay f32 between casts.
 
     ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16; one that
-    touches an argument, a result, an integer or a constant beyond fp16 stays f32.
+    touches an argument, a result, an integer, a sum of integers or a constant beyond fp16 stays f32.
     ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
     whose accumulation is the island's.
     """
@@ -111,12 +112,14 @@ class Islands:
         ]
         for value in values:
             self._add(value)
-        if opcode == "batchmatmul":
+        if opcode in ("batchmatmul", "batchmatmulfp8"):
             self.matmuls.append(op)
         if opcode in _ROUNDING and sdsc.opcode_of(_producer(op)) in _ROUNDING and values:
             self.partial.add(op.operands[0])
         if any(_exceeds_f16(value) for value in op.operands):
             self.bound.update(values)
+        if opcode == "dl16tofp32" and is_integer_sum(defining_op(op.operands[0])):
+            self.bound.update(values)  # the scale of a sum may be smaller than fp16 has numbers
         if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32"):
             self.bound.update(values)
         elif opcode not in ("dl16tofp32", "fp32todl16"):
@@ -255,7 +258,7 @@ class _Demotion:
         return self._cast(made, "f16" if generic.result in self.folded else "f32")
 
     def _cast(self, value: ir.Value, element: str) -> ir.Value:
-        if element_of(value) == element:
+        if element_of(value) in (element, *ONE_BYTE):
             return value
         shape = shape_of(value)
         dims = tuple(range(len(shape)))

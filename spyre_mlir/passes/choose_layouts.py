@@ -18,6 +18,7 @@ from spyre_mlir.passes._layout_types import apply_layouts
 from spyre_mlir.passes._layout_views import Views
 from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.timing import scope
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ class ChooseLayouts(Pass):
         apply_layouts(func, layouts, Views(layouts, source.steps))
         self._report(func, plan)
 
+    @scope("choice")
     def _choose(self, source: LayoutGraph) -> Plan:
         """The cheapest layouts that keep what a plan file pins."""
         pins = LayoutPins(source)

@@ -42,6 +42,7 @@ from spyre_mlir.target.device import device
 
 _HOST_DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "i1": "bool", "i32": "int32", "i64": "int64",
+    "i8": "int8", "f8E4M3FN": "float8_e4m3fn",
 }  # fmt: skip
 
 #: The base of buffers in LX (``bundle/model.py``).
@@ -398,6 +399,7 @@ def _identity(design: Design) -> tuple:
             each.memory,
             each.dim_order,
             each.stick_dim,
+            *_items(each.beside),
             each.start,
             *_items(each.scale, each.gap),
             each.held and _held(each.held),

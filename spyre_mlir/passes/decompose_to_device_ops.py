@@ -12,6 +12,7 @@ from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._decompose_body import BodyDecomposer
 from spyre_mlir.passes._indirect import gathered_rows
+from spyre_mlir.passes._quantized import check_one_byte
 from spyre_mlir.passes._terms import Terms, device_element, fail
 from spyre_mlir.passes.base import Pass
 
@@ -27,7 +28,7 @@ class DecomposeToDeviceOps(Pass):
     A body of k scalar ops becomes k ops over no more dims than each needs; transposes and broadcasts
     vanish into the indexing maps of their readers; a contraction is one ``batchmatmul``; reductions over
     the last dim and over others are two operations; concat and pad become insertions into one buffer.
-    fp16, bf16 and booleans are ``f16`` (booleans 0.0 and 1.0), integers ``i32``.
+    fp16, bf16 and booleans are ``f16`` (booleans 0.0 and 1.0), integers ``i32``; int8 and fp8 stay, for matmuls.
 
     Before: static shapes, generic form (``linalg-generalize-named-ops``), single results
     (``drop-dead-results``). After: each compute op carries ``sdsc.op``; arguments and results carry
@@ -61,6 +62,8 @@ class _Function:
                 self._visit(op)
         for op in reversed(self.replaced):
             op.erase()
+        for op in self.block.operations:
+            check_one_byte(op.operation)
 
     # -- the host boundary ----------------------------------------------------------------------------
 

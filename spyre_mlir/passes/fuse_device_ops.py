@@ -18,6 +18,7 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._quantized import rounded_sum
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS
 
@@ -105,7 +106,13 @@ class FuseDeviceOps(Pass):
             if root is None:
                 return
             with ir.InsertionPoint(current):
-                made = _mean(root) or _mean_square(root) or _absolute_maximum(root) or _pointwise(root)
+                made = (
+                    rounded_sum(root)
+                    or _mean(root)
+                    or _mean_square(root)
+                    or _absolute_maximum(root)
+                    or _pointwise(root)
+                )
             if made is None:
                 return
             op = maker_of(made)

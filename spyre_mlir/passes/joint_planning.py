@@ -28,6 +28,7 @@ from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
+from spyre_mlir.timing import scope
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class JointPlanning(Pass):
                 return
         self.remark(func, "divisions", "stay as they are: by the timeline nothing else takes less time")
 
+    @scope("agreement")
     def _agreement(self, func: ir.Operation, relayouts: bool) -> Agreement:
         usage = Usage(func)
         works = [work_of(each) for each in usage.ops]

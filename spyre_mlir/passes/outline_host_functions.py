@@ -14,6 +14,7 @@ from spyre_mlir.partition.phases import Node, Phase, Side, phases
 from spyre_mlir.passes._device_trial import DeviceTrials, Verdict
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._outlining import Outlined, dim_sizes_of, is_free, makers
+from spyre_mlir.passes._quantized import is_integer_product
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.remarks import HOST
 
@@ -82,7 +83,8 @@ class _Partition:
             return Side.EITHER
         if elements == {"i1"}:
             return Side.EITHER
-        if elements and all(element.startswith(("i", "ui")) for element in elements):
+        integers = elements and all(element.startswith(("i", "ui")) for element in elements)
+        if integers and not is_integer_product(op):
             self.reasons[at] = Verdict("integers are for the host", location_of(op.location))
             return Side.HOST
         verdict = self.trials.verdict(Outlined([op]))

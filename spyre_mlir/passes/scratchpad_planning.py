@@ -22,6 +22,7 @@ from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, 
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
+from spyre_mlir.timing import scope
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,9 @@ class ScratchpadPlanning(Pass):
         name = "largest-first" if self.order_by_size else self.layout_solver
         try:
             chosen = solver(name)
-            return chosen.plan(
-                [candidate.buffer for candidate in able], MemorySpace(capacity, device().lx_alignment_bytes)
-            )
+            space = MemorySpace(capacity, device().lx_alignment_bytes)
+            with scope(name):
+                return chosen.plan([candidate.buffer for candidate in able], space)
         except PlanError as error:
             raise fail(func, f"the scratchpads cannot be planned: {error}") from error
 

@@ -52,11 +52,7 @@ class UnrollWindows(Pass):
         patches = patches_of(found, MOST_ROWS)
         how = "" if patches is None else "; they lie side by side, so all positions are one matmul"
         self.remark(found.op, "unroll", f"a window of {kernel}{how}")
-        import os
-
-        from spyre_mlir.passes._banded import Banded, bands_of
-
-        bands = bands_of(found, 32) if os.environ.get("BANDS") else None
+        bands = None
         unrolling = Unrolling(found) if bands is None else Banded(found, bands)
         result = unrolling.run() if patches is None else unrolling.at_once(patches)
         found.op.results[0].replace_all_uses_with(result)

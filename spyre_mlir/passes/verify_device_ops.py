@@ -8,12 +8,12 @@ from typing import ClassVar
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import BODIES, element_of, structured
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._design import FORMATS as _FORMATS
 from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, INT32, Kind
 
-_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32}
 _OTHERS = {
     "sdsc.clone", "stick.restickify", "stick.pin", "tensor.empty", "tensor.expand_shape", "tensor.collapse_shape",
     "tensor.extract_slice", "tensor.insert_slice", "linalg.transpose", "linalg.fill", "arith.constant", "func.return",

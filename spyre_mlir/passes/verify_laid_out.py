@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from spyre_mlir.dialects import stick
 from spyre_mlir.layout import BufferView, ViewError
-from spyre_mlir.layout.rules import RULES, Iteration, violation
+from spyre_mlir.layout.rules import RULES, Iteration, stick_violation, violation
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import COPIES, Memory, all_ops, functions, is_compute
@@ -95,6 +95,8 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
     iteration = Iteration(
         space.sizes, space.present, space.reduced, tuple(view.dtype for view in space.views)
     )
-    problem = violation(opcode, iteration, [view.lane for view in space.views])
+    sticks = tuple(tuple((axis.dim, axis.size) for axis in view.stick_axes) for view in space.views)
+    problem = stick_violation(opcode, iteration, sticks)
+    problem = problem or violation(opcode, iteration, [view.main_lane for view in space.views])
     if problem:
         raise fail(op, f"'{opcode}' breaks a stick rule: {problem}")

@@ -235,7 +235,7 @@ FUNCTIONS: dict[str, Function] = {
     "mean": _scaled(_sum, "scaling_factor"),
     "meannonstick": _scaled(_sum, "scaling_factor"),
     "exx2_zeromean": _scaled(_sum_of_squares, "exx2scale"),
-    "batchmatmul": _matmul,
+    **dict.fromkeys(("batchmatmul", "batchmatmulint8", "batchmatmulfp8"), _matmul),
 }
 
 _COMBINED = {"add": np.add, "max": np.maximum, "min": np.minimum, "mul": np.multiply}

@@ -1,7 +1,7 @@
 """Where the elements of an operand lie: from a design to strided windows on memory, per core.
 
 Every array here has one axis per iteration label, in the order of ``Design.sizes``; a label along which
-an operand does not vary has extent 1. In memory the stick label takes two axes, sticks and lanes, which a
+an operand does not vary has extent 1. In memory a label in the stick takes two axes, sticks and lanes, which a
 window splits and merges.
 """
 
@@ -25,11 +25,11 @@ from spyre_mlir.target.formats import FORMATS
 class Window:
     """A rectangular part of an operand in memory, relative to the address of its first element.
 
-    ``shape`` and ``strides`` (bytes) have the stick label split in two, axes ``axis`` and ``axis + 1``;
+    ``shape`` and ``strides`` (bytes) have each label in the stick, the axes ``inside``, split in two: sticks and lanes;
     ``merged`` is the shape with one axis per label, of which ``trim`` keeps the wanted positions.
     """
 
-    axis: int
+    inside: tuple[int, ...]
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     merged: tuple[int, ...]
@@ -46,8 +46,9 @@ class Window:
 
     def address_of(self, position: tuple[int, ...], address: int) -> int:
         """The address of one position of the merged array."""
-        stick_and_lane = divmod(position[self.axis], self.shape[self.axis + 1])
-        split = (*position[: self.axis], *stick_and_lane, *position[self.axis + 1 :])
+        split: list[int] = []
+        for axis, at in enumerate(position):
+            split += divmod(at, self.shape[len(split) + 1]) if axis in self.inside else (at,)
         return address + sum(p * s for p, s in zip(split, self.strides, strict=True))
 
 
@@ -99,8 +100,8 @@ def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[s
     form = FORMATS.get(operand.data_format)
     if form is None:
         raise fail(f"its data format '{operand.data_format}' is unknown.")
-    if operand.stick_elements != form.stick_elements:
-        raise fail(f"its stick of {operand.stick_elements} must have {form.stick_elements} elements.")
+    if operand.elements_per_stick != form.stick_elements:
+        raise fail(f"its stick of {operand.elements_per_stick} must have {form.stick_elements} elements.")
     unknown = [label for label in operand.dim_order if label not in design.sizes]
     if unknown:
         raise fail(f"its dim '{unknown[0]}' has no size in the design.")
@@ -108,6 +109,9 @@ def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[s
         raise fail(f"its stick dim '{operand.stick_dim}' is not one of its dims.")
     if operand.scale.get(operand.stick_dim, 1) not in (1, -2):
         raise fail(f"the scale of its stick dim '{operand.stick_dim}' must be 1 or -2.")
+    for label in operand.beside:
+        if label == operand.stick_dim or operand.scale.get(label) != 1:
+            raise fail(f"its stick holds dim '{label}' beside its stick dim, so it must vary along it.")
     if any(gap < 0 for gap in operand.gap.values()):
         raise fail("a gap behind a dim cannot be negative: rows would share their bytes.")
     return frozenset(label for label in operand.dim_order if operand.scale.get(label, 1) == 1)
@@ -125,7 +129,7 @@ def share_of(design: Design, operand: Operand, label: str) -> int:
         return design.shares.get(label, size)
     if label not in operand.held.slices:
         return size
-    unit = operand.stick_elements if label == operand.stick_dim else 1
+    unit = operand.per_stick(label)
     return -(-size // (unit * operand.held.slices[label])) * unit
 
 
@@ -140,7 +144,7 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
     """The box of ``operand`` on ``core``; along the ``reduced`` labels padding is read too."""
     varying = operand_labels(design, operand, tensor)
     strides = element_strides(design, operand, tensor)
-    lanes, bytes_ = operand.stick_elements, FORMATS[operand.data_format].bytes
+    bytes_ = FORMATS[operand.data_format].bytes
     origin, extents, valid, wanted = [], [], [], []
     for label, size in design.sizes.items():
         start, extent, good = 0, 1, 1
@@ -148,8 +152,9 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
             start, extent = slice_range(design, operand, label, core)
             good = min(max(size - design.padding.get(label, 0) - start, 0), extent)
         elif label == operand.stick_dim:
-            extent = lanes  # one stick, whose lane 0 alone holds a value
-        if extent < 1 or (label == operand.stick_dim and (start % lanes or extent % lanes)):
+            extent = operand.stick_elements  # one stick, whose lane 0 alone holds a value
+        lanes = operand.per_stick(label)
+        if extent < 1 or start % lanes or extent % lanes:
             text = f"its slice [{start}, {start + extent}) of dim '{label}' must be whole sticks of {lanes}."
             raise SimulationError("geometry", text, design=design, tensor=tensor, core=core)
         origin.append(start)
@@ -158,8 +163,8 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
         wanted.append(extent if label in reduced and label in varying else good)
     labels = tuple(design.sizes)
     steps = tuple(strides.get(label, 0) * bytes_ for label in labels)
-    axis = labels.index(operand.stick_dim)
-    whole = _window(extents, steps, axis, lanes, bytes_)
+    inside = _inside(operand, labels, bytes_)
+    whole = _window(extents, steps, inside)
     span = sum((n - 1) * s for n, s in zip(whole.shape, whole.strides, strict=True)) + bytes_
     return Box(
         origin=tuple(origin),
@@ -167,7 +172,7 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
         valid=tuple(valid),
         varies=tuple(label in varying for label in labels),
         whole=whole,
-        wanted=_window(wanted, steps, axis, lanes, bytes_),
+        wanted=_window(wanted, steps, inside),
         span_bytes=span,
         touched_bytes=math.prod(extents) * bytes_,
     )
@@ -180,7 +185,7 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
     share on every core, also on the last one, whose slice may be smaller.
     """
     strides: dict[str, int] = {}
-    stride = operand.stick_elements
+    stride = operand.elements_per_stick
     for label in operand.dim_order:
         if operand.scale.get(label, 1) != 1:
             continue
@@ -188,19 +193,32 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
         size = design.sizes[label]
         extent = min(share_of(design, operand, label), size) if operand.memory == "lx" else size
         extent += operand.gap.get(label, 0)
-        if label == operand.stick_dim and extent % operand.stick_elements:
+        if extent % operand.per_stick(label):
             text = f"dim '{label}' has {extent} elements in memory, which is no whole number of sticks."
             raise SimulationError("geometry", text, design=design, tensor=tensor)
-        stride *= extent // operand.stick_elements if label == operand.stick_dim else extent
+        stride *= extent // operand.per_stick(label)
     return strides
 
 
-def _window(counts: list[int], steps: tuple[int, ...], axis: int, lanes: int, bytes_: int) -> Window:
+def _inside(operand: Operand, labels: tuple[str, ...], bytes_: int) -> dict[int, tuple[int, int]]:
+    """The axes that a stick holds elements of: how many, and the bytes from one to the next."""
+    found, stride = {}, bytes_
+    for label, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
+        found[labels.index(label)] = (count, stride)
+        stride *= count
+    return found
+
+
+def _window(counts: list[int], steps: tuple[int, ...], inside: Mapping[int, tuple[int, int]]) -> Window:
     """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed."""
-    sticks, rest = divmod(counts[axis], lanes)
-    split = (1, counts[axis]) if counts[axis] <= lanes else (sticks + (rest > 0), lanes)
-    shape = (*counts[:axis], *split, *counts[axis + 1 :])
-    strides = (*steps[:axis], steps[axis], bytes_, *steps[axis + 1 :])
-    merged = (*counts[:axis], split[0] * split[1], *counts[axis + 1 :])
-    trim = None if merged == tuple(counts) else tuple(slice(count) for count in counts)
-    return Window(axis, shape, strides, merged, trim)
+    shape, strides, merged = [], [], []
+    for axis, (count, step) in enumerate(zip(counts, steps, strict=True)):
+        if axis not in inside:
+            shape, strides, merged = [*shape, count], [*strides, step], [*merged, count]
+            continue
+        lanes, stride = inside[axis]
+        split = (1, count) if count <= lanes else (-(-count // lanes), lanes)
+        shape, strides = [*shape, *split], [*strides, step, stride]
+        merged.append(split[0] * split[1])
+    trim = None if merged == counts else tuple(slice(count) for count in counts)
+    return Window(tuple(sorted(inside)), tuple(shape), tuple(strides), tuple(merged), trim)

@@ -9,7 +9,7 @@ from spyre_mlir.simulator.compute import COPIES, Work
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.geometry import Box, make_box, operand_labels, slices_of
 from spyre_mlir.target.device import device
-from spyre_mlir.target.formats import FORMATS, constant_bits, constant_value
+from spyre_mlir.target.formats import constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, INT32, NEUTRAL, DeviceOp, Kind
 
 _ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY, Kind.RELAYOUT)
@@ -157,9 +157,6 @@ def _check_relayout(design: Design, op: DeviceOp, varying: list[frozenset[str]])
 
 def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict[int, Box]:
     operand = design.operands[k]
-    if FORMATS[operand.data_format].bytes < 2:
-        text = f"nothing computes on {operand.data_format}."
-        raise SimulationError("design", text, design=design, tensor=tensor)
     varying = operand_labels(design, operand, tensor)
     known: dict[tuple[int, ...], Box] = {}
     boxes: dict[int, Box] = {}

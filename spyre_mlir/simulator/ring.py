@@ -31,7 +31,7 @@ class _Piece:
 
     def index(self, box: Box) -> tuple[slice, ...]:
         """Its place in the windows of a box, whose stick label has an axis of sticks and one of lanes."""
-        axis = box.whole.axis
+        (axis,) = box.whole.inside
         lanes = box.whole.shape[axis + 1]
         units = [lanes if k == axis else 1 for k in range(len(box.origin))]
         places = zip(self.begins, self.ends, box.origin, units, strict=True)

@@ -143,12 +143,10 @@ NEUTRAL: dict[str, float] = {
     "prod": 1.0,
 }
 
-#: Matmuls whose contracted dim is never split: the cores cannot combine partial sums of 8-bit operands (torch-spyre,
-#: work_division_constraints.py: the kernel of an 8-bit matmul does not support it).
+#: Matmuls whose contracted dim is never split over cores: the kernels of 8-bit operands have no partial sums
+#: (torch-spyre, work_division_constraints.py).
 WHOLE_SUMS = frozenset(("batchmatmulint8", "batchmatmulfp8"))
 
 #: How the partial results of a split reduction are combined over the ring; by addition where nothing is said.
 _COMBINED_BY = {"max": "max", "absmax": "max", "min": "min", "prod": "mul"}
-COMBINE: dict[str, str] = {
-    name: _COMBINED_BY.get(name.removesuffix("nonstick"), "add") for name in NEUTRAL if name not in WHOLE_SUMS
-}
+COMBINE: dict[str, str] = {name: _COMBINED_BY.get(name.removesuffix("nonstick"), "add") for name in NEUTRAL}

@@ -87,7 +87,7 @@ class DesignWork:
             return relayout_traffic(self.work.relayout).links
         if self.work.parts == 1:
             return None
-        element_bytes = device().stick_bytes // self.design.operands[-1].stick_elements
+        element_bytes = device().stick_bytes // self.design.operands[-1].elements_per_stick
         return reduce_links(self._sharing, self.work.outputs_per_core * element_bytes)
 
     @property
@@ -215,7 +215,7 @@ class DesignWork:
         """Elements of a dim that are only ever taken together: a stick where it is in one."""
         operands = zip(self.design.operands, self._dims, strict=True)
         return max(
-            (each.stick_elements for each, dims in operands if each.stick_dim == label and label in dims),
+            (each.per_stick(label) for each, dims in operands if label in dims),
             default=1,
         )
 

@@ -171,7 +171,7 @@ _OPERATIONS: dict[str, Operation] = {
     "meshgrid": _of(normal, normal, ranks=(1,))(
         lambda x, y: torch.stack(torch.meshgrid(x, y, indexing="ij"))
     ),
-    "unfold": _of_rank_2(lambda x: x.unfold(-1, 1, 2)),
+    "unfold": _of_rank_2(lambda x: x.unfold(-1, 1, 2) * 2),
     "new_zeros": _unary(lambda x: x + x.new_zeros(x.shape[-1])),
     "pixel_shuffle": _of(normal, ranks=(2,))(lambda x: F.pixel_shuffle(torch.stack((x, x, 2 * x, x)), 2)),
     "index_last": _with(lambda s: (indices(s[-1], 5),), lambda x, i: x.index_select(-1, i)),

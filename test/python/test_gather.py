@@ -59,9 +59,15 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] =
     "float32": (nn.Embedding(20, 33).requires_grad_(False), (positions(20, 7),)),
     "bfloat16": (select(0), (numbers(20, 33).bfloat16(), positions(20, 7))),
     "integers": (select(0), (positions(99, 20, 33).int(), positions(20, 7))),
-    "a table that is computed": (lambda x, i: torch.neg(x)[:, :64].index_select(0, i), (numbers(9, 99).half(), positions(9, 5))),
-    "positions that are computed": (lambda x, i: x.index_select(0, i + i), (numbers(9, 64).half(), positions(4, 5).int())),
-    "rows that are used": (lambda x, i: torch.neg(torch.abs(x.index_select(0, i))), (numbers(9, 65).half(), positions(9, 5))),
+    "a table that is computed": (
+        lambda x, i: torch.neg(x)[:, :64].index_select(0, i), (numbers(9, 99).half(), positions(9, 5)),
+    ),
+    "positions that are computed": (
+        lambda x, i: x.index_select(0, i + i), (numbers(9, 64).half(), positions(4, 5).int()),
+    ),
+    "rows that are used": (
+        lambda x, i: torch.neg(torch.abs(x.index_select(0, i))), (numbers(9, 65).half(), positions(9, 5)),
+    ),
 }  # fmt: skip
 
 
@@ -169,7 +175,11 @@ def test_the_form_of_an_indirect_access() -> None:
     assert index["relatedIndirectAccessAlloc_"] == table["name_"]
     assert table["indirectAllocType_"] == "value_tensor"
     assert table["relatedIndirectAccessAlloc_"] == index["name_"]
-    assert dict(zip(table["layoutDimOrder_"], table["maxDimSizes_"], strict=True)) == {"out": 128, "x": 1, "mb": -1}
+    assert dict(zip(table["layoutDimOrder_"], table["maxDimSizes_"], strict=True)) == {
+        "out": 128,
+        "x": 1,
+        "mb": -1,
+    }
     assert [each["dsType_"] for each in dsc["labeledDs_"]] == [KERNEL_IDX, KERNEL, OUTPUT]
     assert dsc["labeledDs_"][0]["wordLength"] == 4
     assert dsc["labeledDs_"][0]["memOrg_"] == {"hbm": {"isPresent": 1}}

@@ -1,0 +1,155 @@
+"""Complex tensors as pairs of real ones: rotary embeddings are often written as products of complex numbers.
+
+A node with a complex result becomes two nodes, its parts; what reads it takes them. What is not in the table stays
+complex, which ``exported.py`` refuses with its place in the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+
+from spyre_mlir.frontend.signature import Argument
+
+aten = torch.ops.aten
+
+#: What moves elements moves those of both parts.
+_MOVES = {
+    aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.unsqueeze.default, aten.squeeze.dim,
+    aten.squeeze.dims, aten.expand.default, aten.permute.default, aten.transpose.int, aten.slice.Tensor,
+    aten.select.int, aten.clone.default, aten.alias.default, aten.index.Tensor, aten.index_select.default,
+}  # fmt: skip
+_SUMS = {aten.add.Tensor, aten.sub.Tensor}
+
+
+class Parts(NamedTuple):
+    """A complex value."""
+
+    real: Any
+    imaginary: Any
+
+
+def split_complex_numbers(graph: Graph, arguments: dict[Node, Argument]) -> None:
+    """Rewrite in place; complex parameters and constants become two arguments, ``<name>.real`` and ``.imag``."""
+    if any(_is_complex(node) for node in graph.nodes):
+        _Splitting(graph, arguments).run()
+
+
+def _is_complex(node: Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.is_complex()
+
+
+class _Splitting:
+    def __init__(self, graph: Graph, arguments: dict[Node, Argument]) -> None:
+        self.graph = graph
+        self.arguments = arguments
+        self.parts: dict[Node, Parts] = {}
+        self.at: Node | None = None
+
+    def run(self) -> None:
+        replaced = []
+        for node in list(self.graph.nodes):
+            self.at = node
+            if node.op == "placeholder" and _is_complex(node):
+                made = self._argument(node)
+            elif node.op == "call_function":
+                made = self._split(node)
+            else:
+                continue
+            if isinstance(made, Parts):
+                self.parts[node] = made
+            elif isinstance(made, Node):
+                node.replace_all_uses_with(made)
+            if made is not None:
+                replaced.append(node)
+        for node in reversed(replaced):
+            if not node.users:
+                self.graph.erase_node(node)
+                self.arguments.pop(node, None)
+
+    def _call(self, target: Callable, *args: Any, **named: Any) -> Node:
+        """A new node before the one that is split, with its meta."""
+        at = self.at
+        assert at is not None
+        with self.graph.inserting_before(at):
+            node = self.graph.call_function(target, args, named)
+        node.meta = {key: entry for key, entry in at.meta.items() if key != "tensor_meta"}
+        values = map_arg((args, named), lambda source: source.meta["val"])
+        mode = next(each for each in _leaves(values) if isinstance(each, torch.Tensor)).fake_mode
+        with mode:
+            node.meta["val"] = target(*values[0], **values[1])
+        return node
+
+    def _argument(self, node: Node) -> Parts | None:
+        """A parameter or constant as two; None for an input."""
+        argument = self.arguments.get(node)
+        if (
+            argument is None
+            or argument.leaf is not None
+            or argument.kind == "input"
+            or argument.tensor is None
+        ):
+            return None
+        parts = []
+        for name, data in (("real", argument.tensor.real), ("imag", argument.tensor.imag)):
+            with self.graph.inserting_after(node):
+                part = self.graph.placeholder(f"{node.name}_{name}")
+            part.meta["val"] = node.meta["val"].fake_mode.from_tensor(data.contiguous(), static_shapes=True)
+            self.arguments[part] = Argument(f"{argument.name}.{name}", argument.kind, data.contiguous())
+            parts.append(part)
+        return Parts(*parts)
+
+    def _split(self, node: Node) -> Parts | Node | None:
+        """The parts of a node, or the real node in its place; None if it has nothing complex, or no form."""
+        args: list[Any] = [
+            self.parts.get(each, each) if isinstance(each, Node) else each for each in node.args
+        ]
+        target = node.target
+        if target is aten.view_as_complex.default:
+            return Parts(*(self._call(aten.select.int, args[0], -1, at) for at in (0, 1)))
+        if target is aten.polar.default:
+            return Parts(
+                self._call(aten.mul.Tensor, args[0], self._call(aten.cos.default, args[1])),
+                self._call(aten.mul.Tensor, args[0], self._call(aten.sin.default, args[1])),
+            )
+        if target is aten.complex.default:
+            return Parts(*args)
+        if not any(isinstance(each, Parts) for each in args):
+            return None
+        if target is aten.view_as_real.default:
+            return self._call(
+                aten.cat.default, [self._call(aten.unsqueeze.default, part, -1) for part in args[0]], -1
+            )
+        if target in (aten.real.default, aten.imag.default):
+            return args[0][target is aten.imag.default]
+        if target is aten._conj.default:
+            return Parts(args[0].real, self._call(aten.neg.default, args[0].imaginary))
+        if target is aten.mul.Tensor:
+            return self._product(*args)
+        if target in _SUMS and all(isinstance(each, Parts) for each in args) and not node.kwargs:
+            return Parts(*(self._call(target, *each) for each in zip(*args, strict=True)))
+        if target in _MOVES:
+            return Parts(*(self._call(target, part, *args[1:], **node.kwargs) for part in args[0]))
+        return None
+
+    def _product(self, left: Any, right: Any) -> Parts:
+        """(a + bi) (c + di) = (ac - bd) + (ad + bc) i; a real factor scales both parts."""
+        if not isinstance(left, Parts):
+            left, right = right, left
+        if not isinstance(right, Parts):
+            multiply = aten.mul.Tensor if isinstance(right, Node) else aten.mul.Scalar
+            return Parts(*(self._call(multiply, part, right) for part in left))
+        products = [[self._call(aten.mul.Tensor, one, other) for other in right] for one in left]
+        return Parts(
+            self._call(aten.sub.Tensor, products[0][0], products[1][1]),
+            self._call(aten.add.Tensor, products[0][1], products[1][0]),
+        )
+
+
+def _leaves(values: Any) -> list[Any]:
+    return torch.utils._pytree.tree_leaves(values)
