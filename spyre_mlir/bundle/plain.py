@@ -1,4 +1,7 @@
-"""Bundle values as plain dicts, lists, strings and numbers, and back: the form they have as attributes."""
+"""Bundle values as plain dicts, lists, strings and numbers, and back: the form they have as attributes.
+
+A bundle has a hundred thousand of them, so what is to be done with a type is found once.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +9,56 @@ import dataclasses
 import functools
 import types
 import typing
+from collections.abc import Callable
 from typing import Any
 
 
 def to_plain(value: Any) -> Any:
     """A model value without its classes; empty and default fields are left out."""
-    if dataclasses.is_dataclass(value):
-        return {
-            field.name: to_plain(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if getattr(value, field.name) != _default(field)
-        }
-    if isinstance(value, dict):
-        return {key: to_plain(member) for key, member in value.items()}
-    return [to_plain(item) for item in value] if isinstance(value, tuple | list) else value
+    return _writer(type(value))(value)
 
 
 def from_plain(kind: Any, value: Any) -> Any:
     """The model value of type ``kind`` that ``to_plain`` made ``value`` of."""
+    return _reader(kind)(value)
+
+
+@functools.cache
+def _writer(kind: type) -> Callable[[Any], Any]:
+    if dataclasses.is_dataclass(kind):
+        fields = [(field.name, _default(field)) for field in dataclasses.fields(kind)]
+        return lambda value: {
+            name: to_plain(member) for name, default in fields if (member := getattr(value, name)) != default
+        }
+    if issubclass(kind, dict):
+        return lambda value: {key: to_plain(member) for key, member in value.items()}
+    if issubclass(kind, tuple | list):
+        return lambda value: [to_plain(item) for item in value]
+    return lambda value: value
+
+
+@functools.cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        if value is None:
-            return None
-        return from_plain(next(each for each in arguments if each is not type(None)), value)
+        read = _reader(next(each for each in arguments if each is not type(None)))
+        return lambda value: None if value is None else read(value)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        each = _reader(arguments[0])
+        return lambda value: tuple(map(each, value))
     if origin is tuple:
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(from_plain(arguments[0], item) for item in value)
-        return tuple(from_plain(each, item) for each, item in zip(arguments, value, strict=True))
+        every = [_reader(argument) for argument in arguments]
+        return lambda value: tuple(read(item) for read, item in zip(every, value, strict=True))
     if origin is dict:
-        return {key: from_plain(arguments[1], member) for key, member in value.items()}
+        member = _reader(arguments[1])
+        return lambda value: {key: member(each) for key, each in value.items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(**{key: from_plain(hints[key], member) for key, member in value.items()})
-    return kind(value)
+        readers = {name: _reader(hint) for name, hint in typing.get_type_hints(kind).items()}
+        return lambda value: kind(**{key: readers[key](member) for key, member in value.items()})
+    return kind
 
 
 def _default(field: dataclasses.Field) -> Any:
     if field.default_factory is not dataclasses.MISSING:
         return field.default_factory()
     return field.default
-
-
-@functools.cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)

@@ -211,12 +211,10 @@ def _lx_bytes(found: Windowed, bands: Bands) -> int:
 
 def _apart_ns(found: Windowed, cores: int) -> float:
     """Nanoseconds without bands: each tap reads its slice from device memory."""
-    height, taps = (
-        found.extents[found.windows[0].output],
-        math.prod(found.extents[dim] for dim in found.kernel),
-    )
-    moved = taps * _images(found) * height * _row_bytes(found)
-    return _compute_ns(found) / cores + moved / device().one_way_bytes_per_ns
+    taps = math.prod(found.extents[dim] for dim in found.kernel)
+    height = found.extents[found.windows[0].output]
+    moved = _images(found) * height * _row_bytes(found) / device().one_way_bytes_per_ns
+    return _compute_ns(found) / cores + taps * (moved + device().hbm_access_ns)
 
 
 def _banded_ns(found: Windowed, bands: Bands) -> float:

@@ -13,7 +13,11 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._scalar_ops import scalar_constant
 from spyre_mlir.passes._terms import Terms
+
+#: Stands for the dim of the table that is indexed by data.
+_ROW = -1
 
 
 def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
@@ -23,32 +27,49 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
     ->  %y = linalg.generic ins(%i, %table) outs(..) {sdsc.op = #sdsc.op<"gather", {}>}, reduced over the rows
 
     One dim of the table is indexed by the one input, each other one by an iteration dim of its own, all of it; the
-    result has all iteration dims in order. A negative index is none: PyTorch's embedding refuses it.
+    result has all iteration dims in order. A negative index is none (PyTorch's embedding refuses it), unless the
+    lookup itself counts it from the end, as ``table[index]`` does: that is computed before.
     """
     generic = structured(op)
     extract = None if generic is None else _extract_of(generic)
     if generic is None or extract is None:
         return None
-    table, *indices = extract.operands
-    dims = [_iteration_dim(index, generic) for index in indices]
-    positions = generic.maps[0]
-    if dims.count(_ROW) != 1 or not _is_gather(generic, shape_of(table), dims):
+    source, *indices = extract.operands
+    dims = [
+        _iteration_dim(index, generic, rows) for index, rows in zip(indices, shape_of(source), strict=True)
+    ]
+    if dims.count(_ROW) != 1 or not _is_gather(generic, shape_of(source), dims):
         return None
-    rank = len(generic.extents)
-    row = dims.index(_ROW)
+    rank, row = len(generic.extents), dims.index(_ROW)
+    rows, table = shape_of(source)[row], terms.materialize(source, op.location)
+    positions = terms.materialize(generic.inputs[0], op.location)
+    if _position_of(indices[row]) != generic.body.arguments[0]:
+        positions = _from_the_end(terms, positions, rows, op.location)
     return device_op(
         "gather",
-        [terms.materialize(generic.inputs[0], op.location), terms.materialize(table, op.location)],
-        [positions, tuple(rank if dim == _ROW else dim for dim in dims)],
-        [*generic.extents, shape_of(table)[row]],
-        element_of(terms.materialize(table, op.location)),
+        [positions, table],
+        [generic.maps[0], tuple(rank if dim == _ROW else dim for dim in dims)],
+        [*generic.extents, rows],
+        element_of(table),
         location=op.location,
         reduced=[rank],
     )
 
 
-#: Stands for the dim of the table that is indexed by data.
-_ROW = -1
+def _from_the_end(terms: Terms, positions: ir.Value, rows: int, location: ir.Location) -> ir.Value:
+    """Positions with those below 0 counted from the end: p + rows * (p < 0). The device compares no integers."""
+    shape = shape_of(positions)
+    every = tuple(range(len(shape)))
+
+    def emit(opcode: str, element: str, *inputs: ir.Value) -> ir.Value:
+        maps = [every if shape_of(value) else () for value in inputs]
+        return device_op(opcode, inputs, maps, shape, element, location=location)
+
+    numbers = emit("int32tofp32", "f32", positions)
+    below = emit("fp32toint32", "i32", emit("lesserthan", "f32", numbers, terms.constant(0, "f32")))
+    return emit(
+        "addi32toi32", "i32", positions, emit("muli32toi32", "i32", below, terms.constant(rows, "i32"))
+    )
 
 
 def _extract_of(generic: Structured) -> ir.Operation | None:
@@ -60,15 +81,42 @@ def _extract_of(generic: Structured) -> ir.Operation | None:
     return extract if extract is not None and extract.name == "tensor.extract" else None
 
 
-def _iteration_dim(index: ir.Value, generic: Structured) -> int | None:
+def _iteration_dim(index: ir.Value, generic: Structured, rows: int) -> int | None:
     """The iteration dim that counts an index, ``_ROW`` for one that is the input; None for any other."""
     op = defining_op(index)
-    if op is None:
-        return None
-    if op.name == "linalg.index":
+    if op is not None and op.name == "linalg.index":
         return ir.IntegerAttr(op.attributes["dim"]).value
-    is_input = op.name == "arith.index_cast" and op.operands[0] == generic.body.arguments[0]
+    position, given = _position_of(index), generic.body.arguments[0]
+    is_input = position is not None and (position == given or _counts_from_the_end(position, given, rows))
     return _ROW if is_input else None
+
+
+def _position_of(index: ir.Value) -> ir.Value | None:
+    """The integer that an index is."""
+    op = defining_op(index)
+    return op.operands[0] if op is not None and op.name == "arith.index_cast" else None
+
+
+def _counts_from_the_end(position: ir.Value, given: ir.Value, rows: int) -> bool:
+    """Whether a position is ``given < 0 ? given + rows : given``."""
+    select = defining_op(position)
+    if select is None or select.name != "arith.select" or select.operands[2] != given:
+        return False
+    below, wrapped = (defining_op(value) for value in list(select.operands)[:2])
+    if below is None or below.name != "arith.cmpi" or wrapped is None or wrapped.name != "arith.addi":
+        return False
+    is_below = ir.IntegerAttr(below.attributes["predicate"]).value == _LESS
+    compared, added = ((op.operands[0], _number(op.operands[1])) for op in (below, wrapped))
+    return is_below and compared == (given, 0) and added == (given, rows)
+
+
+#: The predicate of ``arith.cmpi`` for signed integers.
+_LESS = 2
+
+
+def _number(value: ir.Value) -> float | None:
+    op = defining_op(value)
+    return None if op is None else scalar_constant(op)
 
 
 def _is_gather(generic: Structured, table: tuple[int, ...], dims: Sequence[int | None]) -> bool:

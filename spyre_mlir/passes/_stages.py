@@ -12,14 +12,15 @@ from spyre_mlir.passes.base import Pass
 CLEAN = ("canonicalize", "cse")
 
 
-def to_device_ops(precision: str) -> tuple[str, ...]:
-    """From linalg to the level *device ops*."""
+def to_device_ops(precision: str, sencores: int | None = None) -> tuple[str, ...]:
+    """From linalg to the level *device ops*, for so many cores, by default those of the environment."""
+    cores = "" if sencores is None else f"{{sencores={sencores}}}"
     return (
         "attach-hints",
         "drop-dead-results",
         *CLEAN,
         "narrow-matmuls",
-        "unroll-windows",
+        f"unroll-windows{cores}",
         "func.func(linalg-fold-unit-extent-dims)",
         "func.func(linalg-generalize-named-ops)",
         *CLEAN,

@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._banded import Banded, bands_of
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._patches import patches_of
 from spyre_mlir.passes._unrolling import MOST_ROWS, Unrolling
 from spyre_mlir.passes._windows import Windowed, windowed
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,15 @@ class UnrollWindows(Pass):
 
         y[i, j, f] = sum over k of x[i, j, k] * w[f, k],  k for all of c, p, q
 
+    Where that is clearly faster, images are cut into bands of rows, a band per core, so that taps find what they read
+    in LX (``_banded.py``); ``sencores`` is the number of cores.
+
     Any op whose indexing maps have windows is meant, named or not: one, two or more dims, groups, dilation. Before:
     linalg, single results (``drop-dead-results``). After: no windows.
     """
 
     name: ClassVar[str] = "unroll-windows"
+    sencores: int = from_environment("SENCORES", device().cores)
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
@@ -50,9 +57,11 @@ class UnrollWindows(Pass):
     def _unroll(self, found: Windowed) -> None:
         kernel = " x ".join(str(found.extents[dim]) for dim in found.kernel)
         patches = patches_of(found, MOST_ROWS)
+        bands = bands_of(found, self.sencores) if patches is None else None
         how = "" if patches is None else "; they lie side by side, so all positions are one matmul"
+        if bands is not None:
+            how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
         self.remark(found.op, "unroll", f"a window of {kernel}{how}")
-        bands = None
         unrolling = Unrolling(found) if bands is None else Banded(found, bands)
         result = unrolling.run() if patches is None else unrolling.at_once(patches)
         found.op.results[0].replace_all_uses_with(result)

@@ -66,7 +66,7 @@ class SpyrePipeline(Options):
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
         """The levels in order, each with the passes that make it."""
         return [
-            ("device-ops", to_device_ops(self.precision)),
+            ("device-ops", to_device_ops(self.precision, self.sencores)),
             (
                 "tiled",
                 (

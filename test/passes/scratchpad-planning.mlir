@@ -73,10 +73,10 @@ func.func @clone(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   return %1 : !m
 }
 // -----
-// The sums of cores that share a value are not on the cores that read it; a slice is read in part.
+// The sums of cores that share a value are not on the cores that read it; a slice of rows is divided in another way.
 // CHECK-LABEL: func.func @barred(
 // CHECK: sdsc.op<"sumnonstick", {}>, sdsc.spilled = ["core division mismatch: 'add' reads it: the writer leaves parts of sums on its cores, not the finished values"]
-// CHECK: sdsc.op<"exp", {}>, sdsc.spilled = ["partial or offset access: 'abs' reads another part than is written"]
+// CHECK: sdsc.op<"exp", {}>, sdsc.spilled = ["core division mismatch: 'abs' reads a part of it: core 0 writes 4 x 4 sticks {{.*}}, but reads 4 x 2 sticks
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #column = affine_map<(d0, d1) -> (d1)>
 !m = tensor<128x256xf16>
@@ -95,7 +95,7 @@ func.func @barred(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m, 
   } -> !v
   // expected-remark@below {{clone: 2 of 3 readers of one input}}
   // expected-remark@below {{in LX: 2048 bytes per core at 0}}
-  // expected-remark@below {{spill: partial or offset access}}
+  // expected-remark@below {{spill: core division mismatch}}
   %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16

@@ -366,15 +366,34 @@ func.func @constant(%x: !mat) -> !mat {
 
 // -----
 
-// A buffer that parts are put into has several writers.
+// A buffer can be put together from parts where one operation touches all of it; here none does.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #alone = affine_map<(d0) -> (0, 0)>
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 !half = tensor<64x256xf16, #stick.layout<#rows>>
-func.func @parts(%x: !half, %y: !half) -> !mat {
-  // expected-error@below {{a buffer in LX is written as a whole, not put together from parts}}
+func.func @parts(%x: !half, %y: !half) -> !half {
+  // expected-error@below {{this buffer is in LX: partial or offset access: no operation touches all of it, which would tell how the cores hold it}}
   %e = tensor.empty() {sdsc.placement = #sdsc.lx<0 : i64>} : !mat
+  %a = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
+  %b = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
+  %0 = tensor.insert_slice %a into %e[0, 0] [64, 256] [1, 1] : !half into !mat
+  %1 = tensor.insert_slice %b into %0[64, 0] [64, 256] [1, 1] : !half into !mat
+  %2 = tensor.extract_slice %1[64, 0] [64, 256] [1, 1] : !mat to !half
+  %3 = "sdsc.clone"(%2) {sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} : (!half) -> !half
+  return %3 : !half
+}
+
+// -----
+
+// It has the bytes of all its parts.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#alone = affine_map<(d0) -> (0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+!half = tensor<64x256xf16, #stick.layout<#rows>>
+func.func @size(%x: !half, %y: !half) -> !mat {
+  %e = tensor.empty() {sdsc.placement = #sdsc.lx<1572864 : i64>} : !mat
+  // expected-error@below {{bytes 1572864 to 1638400 are not inside the 1625344 usable bytes of LX}}
   %a = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
   %b = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
   %0 = tensor.insert_slice %a into %e[0, 0] [64, 256] [1, 1] : !half into !mat
@@ -385,7 +404,28 @@ func.func @parts(%x: !half, %y: !half) -> !mat {
 
 // -----
 
-// Nor has a part a place of its own.
+// No result takes the place of a part of a buffer.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#alone = affine_map<(d0) -> (0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+!half = tensor<64x256xf16, #stick.layout<#rows>>
+func.func @in_place_of_a_part(%x: !mat) -> !half {
+  %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
+  %1 = tensor.extract_slice %0[0, 0] [64, 256] [1, 1] : !mat to !half
+  %e = tensor.empty() : !half
+  // expected-error@below {{'neg' touches a part of a buffer}}
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !half) outs(%e : !half) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !half
+  %3 = "sdsc.clone"(%2) {sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} : (!half) -> !half
+  return %3 : !half
+}
+
+// -----
+
+// A part has no place of its own.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #alone = affine_map<(d0) -> (0, 0)>
@@ -393,7 +433,7 @@ func.func @parts(%x: !half, %y: !half) -> !mat {
 !half = tensor<64x256xf16, #stick.layout<#rows>>
 func.func @part(%x: !half, %y: !half) -> !mat {
   %e = tensor.empty() {sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} : !mat
-  // expected-error@below {{a buffer in LX is written as a whole, not put together from parts}}
+  // expected-error@below {{this buffer is in LX, and no operation writes it}}
   %a = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} : (!half) -> !half
   %b = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
   %0 = tensor.insert_slice %a into %e[0, 0] [64, 256] [1, 1] : !half into !mat

@@ -38,7 +38,9 @@ class Parts(nn.Module):
         self.shape = (rng.choice(_OUTER), rng.choice(_ROWS), rng.choice(_COLUMNS))
         self.dim = rng.randrange(3)
         unit = 64 if self.dim == 2 else 1
-        cuts = sorted(rng.sample(range(1, self.shape[self.dim] // unit), rng.choice((1, 1, 2)) if unit == 1 else 1))
+        cuts = sorted(
+            rng.sample(range(1, self.shape[self.dim] // unit), rng.choice((1, 1, 2)) if unit == 1 else 1)
+        )
         ends = [0, *(cut * unit for cut in cuts), self.shape[self.dim]]
         self.parts = [_Slice(self.dim, a, b - a) for a, b in zip(ends, ends[1:], strict=False)]
         rng.shuffle(self.parts)
@@ -52,7 +54,11 @@ class Parts(nn.Module):
         dim, step = rng.randrange(2), rng.choice((1, 1, 2))
         extent = self.shape[dim]
         count = rng.randint(1, extent // step)
-        return _Slice(dim, rng.randint(0, extent - (count - 1) * step - 1), count, step) if rng.random() < 0.7 else None
+        return (
+            _Slice(dim, rng.randint(0, extent - (count - 1) * step - 1), count, step)
+            if rng.random() < 0.7
+            else None
+        )
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor | tuple[Tensor, ...]:
         made = torch.relu(x + y)

@@ -49,10 +49,10 @@ def test_bytes_are_where_the_dim_order_says_and_come_back(seed):
 
 
 def test_two_dims_in_a_stick_of_int8():
-    """The second operand of an int8 matmul: 2 rows of 64 columns in each stick."""
+    """The second operand of an int8 matmul: 64 columns of 2 rows in each stick, those of a column side by side."""
     host = numbers((5, 130), "int8")
-    made = to_device(host, stick_dims=[0, 1])
-    where, size = positions_by_sticks((5, 130), ((0, 2), (1, 64)), (0, 1), False)
+    made = to_device(host, stick_dims=[1, 0])
+    where, size = positions_by_sticks((5, 130), ((1, 64), (0, 2)), (1, 0), False)
     expected = np.zeros(math.prod(size), np.int8)
     expected[where] = host
     np.testing.assert_array_equal(made.data.view(np.int8), expected)

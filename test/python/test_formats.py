@@ -105,7 +105,9 @@ def test_an_infinite_dl16_constant_is_the_largest_finite_number():
         (0.5, INT32, "no integer"),
         (math.inf, INT32, "no integer"),
         (2.0**31, INT32, "outside the range"),
-        (1.0, "SEN143_FP8", "storage only"),
+        (128, INT8, "outside the range"),
+        (1.0, "SEN152_FP8", "storage only"),
+        (1.05, FP8, "no number"),
         (1.0, "FP17", "unknown"),
     ],
 )
@@ -121,7 +123,7 @@ def test_constant_bits_must_fit_their_format():
 
 def test_sticks_have_128_bytes():
     assert {f.name: f.stick_elements for f in FORMATS.values()} == {
-        DL16: 64, FP32: 32, INT32: 32, "SEN143_FP8": 128, "SEN152_FP8": 128,
+        DL16: 64, FP32: 32, INT32: 32, INT8: 128, FP8: 128, "SEN152_FP8": 128,
     }  # fmt: skip
 
 

@@ -122,13 +122,15 @@ def weight(shape: tuple[int, ...] = (6, 128)) -> BufferView:
 
 
 def test_the_view_of_several_stick_dims():
-    """The lane is the innermost dim, the axes inside the stick are apart, no plain operation walks it."""
+    """The lane is the innermost dim, the axes inside the stick are apart, each dim has one stride outside of it."""
     view = weight()
     assert (view.lane, view.stick_dims) == (1, (0, 1))
     assert view.axes == (Axis(1, 64, 2, 384), Axis(0, 2, 3, 128))
     assert view.stick_axes == (Axis(0, 1, 2, 64), Axis(1, 1, 64, 1))
     assert [view.stick_elements(dim) for dim in (0, 1)] == [2, 64]
-    assert view.why_not_plain() == "its sticks hold dims [0, 1] in 2 parts"
+    assert view.why_not_plain() is None and view.main_lane == 1
+    twice = StickLayout.for_tensor((8, 64), "i4", sticks=((1, 16), (0, 2), (1, 8)))
+    assert BufferView.of(twice).why_not_plain() == "its sticks hold dim 1 in 2 parts"
 
 
 def test_a_lane_of_one_element_stays_beside_other_dims():

@@ -19,6 +19,7 @@ from spyre_mlir.layout.rules import (
     forms,
     neutral_padding,
     stick_digits,
+    stick_violation,
     violation,
     why_no_form,
 )
@@ -236,14 +237,14 @@ def test_sticks_of_one_dim() -> None:
 @pytest.mark.parametrize(
     ("opcode", "bits", "first", "second"),
     [
-        ("batchmatmulfp8", 8, ((2, 128),), ((2, 2), (1, 64))),
-        ("batchmatmulint8", 8, ((2, 128),), ((2, 2), (1, 64))),
-        ("batchmatmulint4", 4, ((2, 16), (0, 2), (2, 8)), ((2, 4), (1, 64))),
-        ("conv2dint4", 4, ((2, 16), (0, 2), (2, 8)), ((2, 4), (1, 64))),
+        ("batchmatmulfp8", 8, ((2, 128),), ((1, 64), (2, 2))),
+        ("batchmatmulint8", 8, ((2, 128),), ((1, 64), (2, 2))),
+        ("batchmatmulint4", 4, ((2, 8), (0, 2), (2, 16)), ((1, 64), (2, 4))),
+        ("conv2dint4", 4, ((2, 8), (0, 2), (2, 16)), ((1, 64), (2, 4))),
     ],
 )
 def test_sticks_of_several_digits(opcode: str, bits: int, first: tuple, second: tuple) -> None:
-    """Input 1 [K=128] or [K=16, M=2, K=8], input 2 [K=2, N=64] or [K=4, N=64]: each fills 128 bytes."""
+    """Input 1 [K=128] or [K=16, M=2, K=8], input 2 [K=2, N=64] or [K=4, N=64], innermost first: each fills 128 bytes."""
     form = forms(opcode, PRODUCT)[0]
     sticks = stick_digits(PRODUCT, form)
     assert sticks == (first, second, ((1, 64),)) and form.lanes == (2, 1, 1)
@@ -258,18 +259,32 @@ def test_room_for_sticks_of_several_digits() -> None:
 
 
 def test_a_stick_of_several_digits_keeps_its_places() -> None:
-    """One row or no row dim at all: it is still a stick of 16 x 2 x 8."""
+    """One row or no row dim at all: it is still a stick of 8 x 2 x 16."""
     one_row = iteration((1, 192, 256), "02", "21", "01", reduced="2")
-    assert stick_digits(one_row, forms("batchmatmulint4", one_row)[0])[0] == ((2, 16), (0, 2), (2, 8))
+    assert stick_digits(one_row, forms("batchmatmulint4", one_row)[0])[0] == ((2, 8), (0, 2), (2, 16))
     no_row = iteration((192, 256), "1", "10", "0", reduced="1")
-    assert stick_digits(no_row, forms("batchmatmulint4", no_row)[0])[0] == ((1, 16), (None, 2), (1, 8))
+    assert stick_digits(no_row, forms("batchmatmulint4", no_row)[0])[0] == ((1, 8), (None, 2), (1, 16))
 
 
 def test_sticks_are_those_of_a_layout() -> None:
     """``StickLayout.for_tensor`` takes them, by the operand's own dims."""
     sticks = stick_digits(PRODUCT, forms("batchmatmulint8", PRODUCT)[0])
     layout = StickLayout.for_tensor((256, 192), "i8", sticks=[(0 if d == 2 else 1, n) for d, n in sticks[1]])
-    assert layout.device_size == (3, 128, 2, 64)
+    assert layout.device_size == (128, 3, 64, 2)
+
+
+def test_sticks_of_several_dims_are_checked() -> None:
+    """An operand whose stick holds other dims than its operation wants is named, with both."""
+    right = ((), ((1, 64), (2, 2)), ())
+    assert stick_violation("batchmatmulint8", PRODUCT, right) is None
+    wrong = stick_violation("batchmatmulint8", PRODUCT, ((), ((2, 2), (1, 64)), ()))
+    assert wrong is not None and wrong.startswith(
+        "input 2 has 2 of dim 2 x 64 of dim 1 in the stick; expected 64 of dim 1 x 2 of dim 2: a matmul has"
+    )
+    plain = stick_violation("batchmatmul", PRODUCT, right)
+    assert plain is not None and plain.startswith(
+        "input 2 has 64 of dim 1 x 2 of dim 2 in the stick; expected one dim there: a matmul has"
+    )
 
 
 def test_neutral_padding() -> None:
