@@ -20,13 +20,15 @@ from spyre_mlir.transfers import Transfers, transfers
 
 #: The name of a program that is one bundle, where steps are named.
 ONLY = "device_0"
-_PARTITION = "attach-hints,drop-dead-results,narrow-matmuls,canonicalize,cse,outline-host-functions{precision=%s}"
+_PARTITION = (
+    "attach-hints,drop-dead-results,narrow-matmuls,canonicalize,cse,outline-host-functions{precision=%s}"
+)
 
 
 #: By the element type of the program.
 _DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool", "i8": "int8",
-    "i16": "int16", "i32": "int32", "i64": "int64",
+    "i16": "int16", "i32": "int32", "i64": "int64", "f8E4M3FN": "float8_e4m3fn",
 }  # fmt: skip
 
 
@@ -118,8 +120,8 @@ def _partitioned(
         return None
     wiring = _Wiring(main)
     steps: list[Step] = []
-    for name, inputs, outputs in wiring.calls:
-        with timing.collecting(), scope(name, "stages"):
+    for number, (name, inputs, outputs) in enumerate(wiring.calls, 1):
+        with timing.collecting(), scope(name, "stages", place=(number, len(wiring.calls))):
             step = _step(name, found[name], pipeline, remarks, timing, error)
         step.inputs, step.outputs = inputs, outputs
         steps.append(step)

@@ -30,14 +30,19 @@ def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np
     )
     if func is None or ir.StringAttr(func.attributes["sym_name"]).value != sdscbundle.ENTRY:
         raise CompileError(f"a bundle needs one function @{sdscbundle.ENTRY}")
-    parameters, statements = _Program(func, manifest).read()
     arrays = {}
     if sdscbundle.CONSTANTS in op.attributes:
         arrays = {
             entry.name: np.array(entry.attr) for entry in ir.DictAttr(op.attributes[sdscbundle.CONSTANTS])
         }
+    return assembled(func, designs, manifest), arrays
+
+
+def assembled(func: ir.Operation, designs: dict[str, model.Design], manifest: model.Manifest) -> model.Bundle:
+    """The bundle of the entry function, its designs by their files and what the host knows."""
+    parameters, statements = _Program(func, manifest).read()
     ordered = dict(sorted(designs.items(), key=lambda item: item[1].index))
-    return model.Bundle(parameters, statements, ordered, manifest), arrays
+    return model.Bundle(parameters, statements, ordered, manifest)
 
 
 class _Program:

@@ -29,8 +29,8 @@ _LEVELS: dict[Kind, int] = {"stages": logging.INFO, "passes": logging.DEBUG, "pa
 class Scope:
     """A piece of work.
 
-    ``options`` is its name with its options, if it has any; ``place`` the number of a pass and how many
-    there are.
+    ``options`` is its name with its options, if it has any; ``place`` the number of a step or a pass
+    and how many there are.
     """
 
     name: str
@@ -91,9 +91,9 @@ def _leave(path: Sequence[Scope]) -> None:
 
 
 def _progress(path: Sequence[Scope]) -> str:
-    """``[12/48] tiled > auto-tiling > trial``."""
-    places = [each.place for each in path if each.place]
-    head = "[{}/{}] ".format(*places[-1]) if places else ""
+    """``[2/7 12/48] device_1 > tiled > auto-tiling > trial``."""
+    places = " ".join("{}/{}".format(*each.place) for each in path if each.place)
+    head = f"[{places}] " if places else ""
     return head + " > ".join(each.name for each in path)
 
 

@@ -9,7 +9,6 @@ from spyre_mlir.bundle.geometry import (
     core_offset_bytes,
     core_region,
     holders,
-    lx_bytes,
     memory_counts,
     memory_strides,
 )
@@ -36,7 +35,8 @@ def lx_addresses(context: Context) -> Iterator[Complaint]:
         for i, operand in enumerate(design.operands):
             if operand.memory != "lx":
                 continue
-            start, end = operand.start[0], max(operand.start) + lx_bytes(design, operand)
+            spans = [core_region(design, operand, core).span_bytes for core in holders(design, operand)]
+            start, end = operand.start[0], max(operand.start) + max(spans)
             if len(set(operand.start)) > 1:
                 yield f"Tensor{i} has different LX addresses; expected {start} on every core.", name(design)
             if start % alignment:

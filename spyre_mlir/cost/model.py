@@ -5,7 +5,7 @@ of a work may be numpy arrays, one entry per division (``of_space.py``, ``even_w
 
 All constants are in ``spyre.toml``, each with its source. The parts of a price:
 
-compute   multiply-adds / (sustained rate * fill),  fill = min(1, (rows / full_rows)^fill_exponent),
+compute   multiply-adds / (sustained rate of the format * fill),  fill = min(1, (rows / full_rows)^fill_exponent),
           twice that if the reduced dim is split; or sticks / rate of the vector unit
 stream    of one operand:  max(bytes / (rate * saturation(cores)), core_bytes / (rate * saturation(1)))
           * contention * bursts,  contention = max(1, (fan_out / 8)^0.75), of a matmul that of its most shared
@@ -29,7 +29,7 @@ import numpy as np
 from spyre_mlir.cost.ring import relayout_ns
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import Kind
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,13 @@ def compute_ns(work: OperationWork) -> float:
     array = device().array
     idle = _larger(1.0, array.full_rows / _larger(work.rows_per_core, 1)) ** array.fill_exponent
     one_corelet = 1 + (array.split_sum_slowdown - 1) * (work.parts > 1)
-    return idle * one_corelet * work.multiply_adds_per_core / array.multiply_adds_per_ns
+    return idle * one_corelet * work.multiply_adds_per_core / multiply_adds_per_ns(work.opcode)
+
+
+def multiply_adds_per_ns(opcode: str) -> float:
+    """What the array of a core sustains with the operands of an operation."""
+    array, op = device().array, DEVICE_OPS.get(opcode)
+    return array.multiply_adds_per_ns * (array.speedup.get(op.formats[0], 1) if op else 1)
 
 
 def ring_ns(work: OperationWork) -> float:

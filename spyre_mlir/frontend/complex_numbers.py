@@ -6,13 +6,12 @@ complex, which ``exported.py`` refuses with its place in the model.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Graph, Node
-from torch.fx.node import map_arg
 
+from spyre_mlir.frontend.graph_edits import call_before
 from spyre_mlir.frontend.signature import Argument
 
 aten = torch.ops.aten
@@ -72,18 +71,9 @@ class _Splitting:
                 self.graph.erase_node(node)
                 self.arguments.pop(node, None)
 
-    def _call(self, target: Callable, *args: Any, **named: Any) -> Node:
-        """A new node before the one that is split, with its meta."""
-        at = self.at
-        assert at is not None
-        with self.graph.inserting_before(at):
-            node = self.graph.call_function(target, args, named)
-        node.meta = {key: entry for key, entry in at.meta.items() if key != "tensor_meta"}
-        values = map_arg((args, named), lambda source: source.meta["val"])
-        mode = next(each for each in _leaves(values) if isinstance(each, torch.Tensor)).fake_mode
-        with mode:
-            node.meta["val"] = target(*values[0], **values[1])
-        return node
+    def _call(self, target: torch._ops.OpOverload, *args: Any, **named: Any) -> Node:
+        assert self.at is not None
+        return call_before(self.at, target, *args, **named)
 
     def _argument(self, node: Node) -> Parts | None:
         """A parameter or constant as two; None for an input."""
@@ -149,7 +139,3 @@ class _Splitting:
             self._call(aten.sub.Tensor, products[0][0], products[1][1]),
             self._call(aten.add.Tensor, products[0][1], products[1][0]),
         )
-
-
-def _leaves(values: Any) -> list[Any]:
-    return torch.utils._pytree.tree_leaves(values)

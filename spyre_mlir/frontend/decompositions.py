@@ -181,6 +181,18 @@ def group_norm(
     return result, x.new_empty((0,)), x.new_empty((0,))
 
 
+def scaled_matmul(
+    left: Tensor, right: Tensor, scale_left: Tensor, scale_right: Tensor, bias: Tensor | None = None,
+    scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """left @ right * scale_left * scale_right + bias of fp8, in f32; the device rounds the product to fp16."""
+    fp8 = torch.float8_e4m3fn
+    if left.dtype != fp8 or right.dtype != fp8 or scale_result is not None or out_dtype in (None, fp8):
+        return NotImplemented
+    result = torch.mm(left.float(), right.float()) * scale_left * scale_right
+    return (result if bias is None else result + bias.float()).to(out_dtype)
+
+
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
     """Each key or value head as often as query heads share it: [b, h, s, d] -> [b, heads, s, d]."""
     shape = x.shape
@@ -241,6 +253,7 @@ def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
         **resampling.FORMS,
         aten.baddbmm.default: scaled_products,
         aten.mv.default: matrix_vector,
+        aten._scaled_mm.default: scaled_matmul,
         aten.dot.default: dot,
         aten.layer_norm.default: layer_norm,
         aten.rms_norm.default: rms_norm,

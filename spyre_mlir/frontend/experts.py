@@ -4,6 +4,9 @@ transformers sorts tokens by expert, so that the sizes of its matmuls depend on 
 that a token wants. Here a gate that is 0 does what not being sent there does: nothing is sorted or gathered,
 all floating-point work is matmuls of sizes that are known, and it is as large as that of a batch in which
 every expert is wanted.
+
+A graph of Dynamo has the sorted tokens already. Its products of groups of rows are dense in the same way, over as many
+rows as tokens have choices.
 """
 
 from __future__ import annotations
@@ -79,3 +82,45 @@ def _gated_down(experts: Any, inner: Tensor, gates: Tensor) -> Tensor:
     """The second products, weighted and summed over the experts, as one matmul: [tokens, hidden]."""
     product = (inner * gates).flatten(1) @ _down_matrix(experts).flatten(0, 1)
     return product + gates.squeeze(2) @ experts.down_proj_bias if experts.has_bias else product
+
+
+def grouped_products() -> dict[torch._ops.OpOverload, Callable]:
+    """The forms of operations on sorted tokens, that of transformers among them if it is there."""
+    table: dict[torch._ops.OpOverload, Callable] = {
+        torch.ops.aten.histc.default: _histogram,
+        torch.ops.aten._grouped_mm.default: _grouped_mm,
+    }
+    if _HOME in sys.modules:
+        table[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_product
+    return table
+
+
+def _histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many numbers are in each of the bins from ``min`` to ``max``; the last one has its upper end."""
+    if min == max:  # PyTorch takes the smallest and the largest number then
+        return NotImplemented
+    x = x.flatten()
+    places = torch.clamp(torch.floor((x - min) / (max - min) * bins), max=bins - 1).long()
+    counted = (places[:, None] == torch.arange(bins)) & ((x >= min) & (x <= max))[:, None]
+    return counted.sum(0).to(x.dtype)
+
+
+def _grouped_mm(
+    rows: Tensor, matrices: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype=None
+) -> Tensor:
+    """PyTorch's own, of groups of rows; its other kinds are kept as they are."""
+    if rows.ndim != 2 or matrices.ndim != 3 or offs is None or bias is not None or out_dtype is not None:
+        return NotImplemented
+    return _grouped_product(rows, matrices, offs)
+
+
+def _grouped_product(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    """Each row times the matrix of its group: rows of group e are those from ends[e - 1] to ends[e].
+
+    One matmul of rows that have their numbers in the columns of their group, and zeros elsewhere.
+    """
+    at = torch.arange(rows.shape[0])[:, None]
+    starts = torch.cat((torch.zeros_like(ends[:1]), ends[:-1]))
+    is_here = (at >= starts) & (at < ends)
+    spread = torch.where(is_here[:, :, None], rows[:, None, :], 0.0)
+    return spread.flatten(1) @ matrices.flatten(0, 1)

@@ -24,12 +24,15 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
+from spyre_mlir.frontend.control_flow import inline_control_flow, is_inlined
 from spyre_mlir.frontend.decompositions import decomposition_table
-from spyre_mlir.frontend.experts import dense_experts
+from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder
 from spyre_mlir.frontend.hints import dim_sizes, names_of, resolve_hints
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
+from spyre_mlir.frontend.lookups import fold_uniform_lookups
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
+from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
@@ -51,7 +54,7 @@ Inputs = Sequence[Any] | Mapping[str, Any]
 
 _DTYPES = (
     torch.float16, torch.bfloat16, torch.float32,
-    torch.bool, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.float8_e4m3fn,
 )  # fmt: skip
 
 
@@ -136,10 +139,12 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
             program = _program(model, inputs)
             _check_nodes(program)
-            program = program.run_decompositions(decomposition_table())
+            table = decomposition_table() | grouped_products() | random_forms()
+            program = program.run_decompositions(table)
+            inline_control_flow(program.graph_module)
             _check_nodes(program)
             _check_convolutions(program)
-            _check_deterministic(program)
+            _check_random(program)
             widen_narrow_integers(program.graph)
             return program
     except CompileError as error:
@@ -155,11 +160,11 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
 
 
 def _check_nodes(program: ExportedProgram) -> None:
-    """Static shapes, no subgraphs."""
+    """Static shapes, no subgraphs but those that are inlined."""
     for node in program.graph.nodes:
         for tensor in _tensors_of(node):
             _check_static(node, tensor)
-        if isinstance(node.target, torch._ops.HigherOrderOperator):
+        if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
             raise CompileError(f"Control flow by torch's '{node.target}' is not supported.", source_of(node))
 
 
@@ -169,9 +174,9 @@ def _check_convolutions(program: ExportedProgram) -> None:
             raise CompileError("A transposed convolution is not supported.", source_of(node))
 
 
-def _check_deterministic(program: ExportedProgram) -> None:
+def _check_random(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        if is_random(node) and draw_of(node) is None:
             raise CompileError(f"The random numbers of {node.target} are not supported.", source_of(node))
 
 
@@ -239,6 +244,8 @@ def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int
             arguments[node] = _state(program, spec, kind)
         else:
             raise CompileError(f"The input '{spec.arg.name}' is not a tensor.", source_of(node))
+    for node, draw in draw_outside(program.graph).items():
+        arguments[node] = Argument(node.name, INPUT, draw=draw)
     return _with_names_apart(arguments), numbers
 
 
@@ -387,6 +394,7 @@ def export_graph(model: Any, inputs: Inputs) -> ExportedGraph:
     split_complex_numbers(program.graph, arguments)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
+    fold_uniform_lookups(program.graph)
     nodes, leaves, updates = _split_outputs(program, arguments, folder.values)
     program.graph.eliminate_dead_code()
     ordered = _arrange(program.graph, arguments)
@@ -396,5 +404,6 @@ def export_graph(model: Any, inputs: Inputs) -> ExportedGraph:
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
     results = [Result(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]
     trees = (cast(pytree.TreeSpec, tree) for tree in (program.call_spec.in_spec, program.call_spec.out_spec))
-    signature = Signature(ordered, results, leaves, updates, numbers, *trees)
+    random = [argument for argument in arguments.values() if argument.draw is not None]
+    signature = Signature(ordered, results, leaves, updates, numbers, random, *trees)
     return ExportedGraph(program.graph_module, signature, sizes)

@@ -6,6 +6,7 @@ arguments of kind ``constant`` (as ``aten.full`` where all elements are equal), 
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from typing import Any
 
@@ -18,6 +19,9 @@ from spyre_mlir.frontend.operators import is_layout_operator
 
 #: Larger results are left to the program: computing them again is cheaper than keeping them.
 LARGEST_ELEMENTS = 1 << 24
+
+#: Larger views of a buffer stay views of it: a copy of a weight is not worth the memory.
+LARGEST_VIEW_ELEMENTS = 1 << 20
 
 
 def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
@@ -34,12 +38,20 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
 
 
 def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
-    """Add the value of every node that depends on nothing but the given ones."""
+    """Add the value of every node that depends on nothing but the given ones; None if nobody needs it any more."""
     with unset_fake_temporarily(), torch.no_grad():
         for node in graph.nodes:
             if _is_foldable(node, values):
                 args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
                 values[node] = node.target(*args, **kwargs)
+                for source in node.all_input_nodes:
+                    if source.op == "call_function" and all(user in values for user in source.users):
+                        values[source] = None
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Where the storage of a tensor is."""
+    return tensor.untyped_storage().data_ptr()
 
 
 def _is_uniform(tensor: torch.Tensor) -> bool:
@@ -75,12 +87,18 @@ class ConstantFolder:
         self._by_content: dict[tuple, Node] = {}
 
     def run(self) -> None:
+        held = {_memory(value) for value in self.values.values()}
         _evaluate(self.graph, self.values)
         for node in list(self.graph.nodes):
             if node.op == "call_function" and isinstance(self.values.get(node), torch.Tensor):
-                if any(_is_computed(user, self.values) for user in node.users):
+                if self._is_large_view(self.values[node], held):
+                    del self.values[node]
+                elif any(_is_computed(user, self.values) for user in node.users):
                     self._replace(node, self.values[node])
         self._erase_unused()
+
+    def _is_large_view(self, value: torch.Tensor, held: set[int]) -> bool:
+        return value.numel() > LARGEST_VIEW_ELEMENTS and _memory(value) in held
 
     def _erase_unused(self) -> None:
         """Also assertions about what is known, which held: to Graph.eliminate_dead_code they are alive."""
@@ -112,7 +130,8 @@ class ConstantFolder:
 
     def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
         data = _without_broadcast(value)
-        key = (data.dtype, data.shape, data.reshape(-1).view(torch.uint8).numpy().tobytes())
+        bits = data.reshape(-1).view(torch.uint8).numpy()
+        key = (data.dtype, data.shape, hashlib.sha256(bits).digest())
         if key not in self._by_content:
             self._by_content[key] = self._new_placeholder(node, data)
         source = self._by_content[key]

@@ -24,7 +24,7 @@ from spyre_mlir.mlir import ir
 
 _ELEMENT_TYPES = {
     torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.bool: "i1", torch.int8: "i8",
-    torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
+    torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.float8_e4m3fn: "f8E4M3FN",
 }  # fmt: skip
 
 #: Builds an operation on a tensor that has no layout yet.

@@ -67,16 +67,20 @@ def position_of_extreme(reduce: Callable) -> Callable:
 def largest_elements(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """``topk``: k times the extreme of what is left. Positions that are taken become the size of the dim."""
+    """``topk``: k times the extreme of what is left.
+
+    What is taken becomes the other extreme, which is no more than anything left, and its position the size of the dim.
+    """
     if not _is_supported(x) or not 1 <= k <= min(_MOST_OF_TOP, x.shape[dim]):
         return NotImplemented
-    reduce, never = (torch.amax, float("-inf")) if largest else (torch.amin, float("inf"))
+    reduce, opposite = (torch.amax, torch.amin) if largest else (torch.amin, torch.amax)
     left, values, found = _positions(x, dim), [], []
+    last = opposite(x, [dim], keepdim=True)
     for _ in range(k):
         values.append(reduce(x, [dim], keepdim=True))
         found.append(_first(x == values[-1], left, dim))
         taken = left == found[-1]
-        x, left = torch.where(taken, never, x), torch.where(taken, float(x.shape[dim]), left)
+        x, left = torch.where(taken, last, x), torch.where(taken, float(x.shape[dim]), left)
     return torch.cat(values, dim), torch.cat(found, dim).to(torch.int64)
 
 

@@ -30,7 +30,8 @@ class Argument(NamedTuple):
 
     ``tensor`` is the parameter, the buffer or the constant; what each call gives has none. ``leaf`` is its
     position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
-    A buffer that the model changes is an input with a tensor: each call takes it as the last one left it.
+    A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
+    numbers are an input with a ``draw``.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Argument(NamedTuple):
     tensor: torch.Tensor | None = None
     leaf: int | None = None
     dims: tuple[str, ...] = ()
+    draw: Callable[[], torch.Tensor] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +119,7 @@ class Signature:
     """What a program takes and gives, and what of it the model takes, returns and changes.
 
     ``numbers`` are the leaves of the inputs that are no tensors, by position: the program is made for them.
+    ``random`` are the arguments that each call draws, in this order; the program need not take all of them.
     """
 
     arguments: list[Argument]
@@ -124,6 +127,7 @@ class Signature:
     leaves: list[Leaf]
     updates: list[Update]
     numbers: dict[int, Any]
+    random: list[Argument]
     input_tree: pytree.TreeSpec = field(repr=False)
     output_tree: pytree.TreeSpec = field(repr=False)
 
@@ -135,7 +139,8 @@ class Signature:
                 raise CompileError(
                     f"The program was compiled for {number!r} as input {at}, not for {_shown(leaves[at])}."
                 )
-        call = Call(self, leaves)
+        drawn = {each.name: each.draw() for each in self.random if each.draw is not None}
+        call = Call(self, leaves, drawn)
         for update in self.updates:
             call.check_change(update.argument)
         return call
@@ -161,10 +166,11 @@ def _ordered(wanted: pytree.TreeSpec, kwargs: Mapping[str, Any]) -> dict[str, An
 
 @dataclass(frozen=True)
 class Call:
-    """One call, with the ``leaves`` of its inputs."""
+    """One call, with the ``leaves`` of its inputs and the random numbers that are ``drawn`` for it."""
 
     signature: Signature
     leaves: list[Any]
+    drawn: dict[str, torch.Tensor]
 
     def check_change(self, argument: Argument) -> None:
         """What is changed in place is a tensor on the host that shares no memory with another argument."""
@@ -201,6 +207,8 @@ class Call:
         return pytree.tree_unflatten(values, self.signature.output_tree)
 
     def _given(self, argument: Argument) -> Any:
+        if argument.draw is not None:
+            return self.drawn[argument.name]
         return argument.tensor if argument.leaf is None else self.leaves[argument.leaf]
 
     def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
@@ -228,17 +236,22 @@ def _other_inputs(wanted: pytree.TreeSpec, given: pytree.TreeSpec) -> str:
     return "The program takes inputs of the structure {}, not {}.".format(*structures)
 
 
+#: The types that numpy lacks, and those of their bits.
+_BITS = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8}
+
+
 def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
-    """A tensor as an array in the same memory; bfloat16, which numpy lacks, as the bits in uint16."""
+    """A tensor as an array in the same memory; what numpy lacks as bits: bfloat16 in uint16, fp8 in uint8."""
     if not isinstance(tensor, torch.Tensor):
         raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
     tensor = tensor.detach().cpu()
-    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+    bits = _BITS.get(tensor.dtype)
+    return tensor.numpy() if bits is None else tensor.view(bits).numpy()
 
 
 def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     """The inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
     tensor = torch.from_numpy(np.array(array, order="C"))
-    if dtype == torch.bfloat16 and tensor.dtype == torch.uint16:
-        return tensor.view(torch.bfloat16)
+    if dtype in _BITS and tensor.dtype == _BITS[dtype]:
+        return tensor.view(dtype)
     return tensor.to(dtype)

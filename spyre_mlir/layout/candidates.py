@@ -34,8 +34,10 @@ class Candidate:
     @functools.cached_property
     def layout(self) -> StickLayout:
         """The layout of a buffer that lies like this, dims of size 1 outermost."""
-        if self.sticks or not self.plain:
+        if not self.plain:
             return self.view.layout
+        if self.sticks:
+            return packed_order(self.view.shape, self.view.dtype, self.sticks, self.order)
         return from_order(self.view.shape, self.view.dtype, self.lane, self.order)
 
     @functools.cached_property

@@ -61,7 +61,7 @@ from spyre_mlir.layout.offers import (
     viewable,
 )
 from spyre_mlir.layout.operations import Way, ways
-from spyre_mlir.layout.rules import violation, why_no_form
+from spyre_mlir.layout.rules import sentence, violation, why_no_form
 from spyre_mlir.layout.states import (
     MOST_CONVERSIONS,
     Domain,
@@ -214,6 +214,7 @@ class Problem:
             if sized(node.shape):
                 targets = self._targets(index, node, tuple(lanes), batched[index])
                 several = self._packed(index, node, wanted)
+                several += () if is_convertible(node.dtype) else self._in_one_piece(index, node, tuple(lanes))
                 wanted[index] = distinct((*targets, *several, *self._pins_of_carried(index)))
         return wanted
 
@@ -227,6 +228,14 @@ class Problem:
             sticks = dict.fromkeys(way.sticks[position] for way in self.ways[reader])
             found += [packed(node.shape, node.dtype, each) for each in sticks if each]
         return distinct(found)
+
+    def _in_one_piece(self, index: int, node: Node, lanes: tuple[int | None, ...]) -> tuple[Candidate, ...]:
+        """The layouts whose other dims lie together, for reshapes of what no conversion can bring in order."""
+        if not any(isinstance(self.nodes[reader], View) for reader, _ in self.readers[index]):
+            return ()
+        dims = range(len(node.shape))
+        orders = [(lane, [*dims] if lane is None else [lane, *(d for d in dims if d != lane)]) for lane in lanes]
+        return tuple(ordered(node.shape, node.dtype, lane, tuple(order)) for lane, order in orders)
 
     def _pins_of_carried(self, index: int) -> list[Candidate]:
         """What loops want that carry a tensor on, where a user says so."""
@@ -453,10 +462,21 @@ class Problem:
     def plan(self, minimum: Minimum) -> Plan:
         """The decisions of a minimum."""
         if minimum.cost == INFINITE:
-            raise LayoutError(len(self.nodes) - 1, "no layouts of its tensors go together")
+            raise self._misfit()
         states = [domain.states[at] for domain, at in zip(self.domains, minimum.states, strict=True)]
         decisions = tuple(self._decision(index, node, states) for index, node in enumerate(self.nodes))
         return Plan(decisions, minimum.cost, minimum.bound)
+
+    def _misfit(self) -> LayoutError:
+        """The error where nothing fits: of the first operation on what cannot be converted, if there is one."""
+        for index, node in enumerate(self.nodes):
+            if isinstance(node, Compute) and not all(
+                is_convertible(self.nodes[at].dtype) for at in node.operands
+            ):
+                rule = sentence(node.signature.opcode)
+                reason = "an operand does not lie as it must, and no operation converts 8-bit tensors"
+                return LayoutError(index, f"{reason}: {rule}")
+        return LayoutError(len(self.nodes) - 1, "no layouts of its tensors go together")
 
     def _decision(self, index: int, node: Node, states: list[State]) -> Decision:
         state = states[index]

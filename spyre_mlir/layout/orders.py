@@ -31,17 +31,20 @@ def from_order(shape: Sequence[int], dtype: str, stick: int | None, order: Seque
     return StickLayout(tuple(shape), dtype, (*digits, lane))
 
 
-def packed_order(shape: Sequence[int], dtype: str, sticks: Sequence[tuple[int, int]]) -> StickLayout:
+def packed_order(
+    shape: Sequence[int], dtype: str, sticks: Sequence[tuple[int, int]], order: Sequence[int] = ()
+) -> StickLayout:
     """A dense layout whose sticks hold (dim, elements) of several dims, each once, outermost first.
 
-    Device dims are the other dims in logical order, then those in the stick: an 8-bit [K, N] of ((N, 64), (K, 2)) is
-    (N floordiv 64, K floordiv 2, N mod 64, K mod 2), as upstream lays out the kernel of a matmul.
+    ``order`` are its device dims outermost first, as in ``from_order``; by default the dims in the stick are innermost:
+    an 8-bit [K, N] of ((N, 64), (K, 2)) is (N floordiv 64, K floordiv 2, N mod 64, K mod 2), as upstream lays out the
+    kernel of a matmul.
     """
     held = dict(sticks)
-    others = [Digit(dim) for dim in range(len(shape)) if dim not in held]
-    counts = [Digit(dim, count) for dim, count in sticks]
-    lanes = [Digit(dim, 1, count) for dim, count in sticks]
-    return StickLayout(tuple(shape), dtype, (*others, *counts, *lanes))
+    order = order or [*(dim for dim in range(len(shape)) if dim not in held), *held]
+    missing = [dim for dim in range(len(shape)) if dim not in order]
+    counts = [Digit(dim, held.get(dim, 1)) for dim in (*missing, *order)]
+    return StickLayout(tuple(shape), dtype, (*counts, *(Digit(dim, 1, count) for dim, count in sticks)))
 
 
 def natural_order(shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:

@@ -25,6 +25,9 @@ from spyre_mlir.target.device import device
 #: What bands have to take of the time without them: the estimate is rough.
 _GAIN = 0.85
 
+#: What bytes of device memory count against time when there is a choice: fewer bands read fewer rows twice.
+_FEW_BYTES = 10
+
 #: Operations that make bands, each of which waits for device memory.
 _MAKING = 6
 
@@ -155,22 +158,23 @@ class Banded(Unrolling):
 
 
 def bands_of(found: Windowed, cores: int) -> Bands | None:
-    """The bands of an op on so many cores; None if it cannot have any, or would not be faster with them.
+    """The bands of an op on so many cores; None if it cannot have any, or would not be clearly faster with them.
 
-    Of those that are clearly faster by a rough estimate the fewest: rows that two bands read go through device memory.
+    By a rough estimate of time, in which bytes count more than they take.
     """
     above, below = _surroundings(found)
     if not _slides_by_single_rows(found) or above + below != _reach(found):
         return None
     height, images = found.extents[found.windows[0].output], _images(found)
+    able = []
     for count in divisors(height, max(1, cores // images)):
         bands = Bands(count, height // count, above, below)
         fits = (
             bands.rows >= max(above, below) and _lx_bytes(found, bands) * _ALIVE <= device().usable_lx_bytes()
         )
         if images * count > 1 and fits and _banded_ns(found, bands) < _GAIN * _apart_ns(found, cores):
-            return bands
-    return None
+            able.append(bands)
+    return min(able, key=lambda bands: _banded_ns(found, bands, _FEW_BYTES), default=None)
 
 
 def _slides_by_single_rows(found: Windowed) -> bool:
@@ -217,12 +221,12 @@ def _apart_ns(found: Windowed, cores: int) -> float:
     return _compute_ns(found) / cores + taps * (moved + device().hbm_access_ns)
 
 
-def _banded_ns(found: Windowed, bands: Bands) -> float:
-    """Nanoseconds with bands: they are made, and rows of neighbours are written and read."""
+def _banded_ns(found: Windowed, bands: Bands, few_bytes: int = 1) -> float:
+    """Nanoseconds with bands: they are made, and rows of neighbours are written and read, which counts so often."""
     count = _images(found) * bands.count
     rows = count * (bands.above + bands.below) if bands.count > 1 else 0
     moved = 2 * rows * _row_bytes(found) / device().one_way_bytes_per_ns
-    return _compute_ns(found) / count + moved + _MAKING * device().hbm_access_ns
+    return _compute_ns(found) / count + few_bytes * moved + _MAKING * device().hbm_access_ns
 
 
 def _compute_ns(found: Windowed) -> float:

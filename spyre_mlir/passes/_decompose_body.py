@@ -313,7 +313,10 @@ class BodyDecomposer:
         contracted = self.generic.reduced[0]
         if left.element != right.element or left.element not in PRODUCTS:
             return self._no_contraction(left, right, contracted)
-        if not _is_matmul(left, right, contracted):
+        if left.element in ONE_BYTE:
+            if not set(left.dims) ^ set(right.dims):
+                raise fail(self.op, f"a matmul of {left.element} needs rows or columns")
+        elif not _is_matmul(left, right, contracted):
             return None
         element = device_element(str(source.type), self.op.location)
         return self._matmul(left, right, contracted, element)

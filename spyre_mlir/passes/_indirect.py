@@ -14,7 +14,8 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._scalar_ops import scalar_constant
-from spyre_mlir.passes._terms import Terms
+from spyre_mlir.passes._tensor_ops import extracted
+from spyre_mlir.passes._terms import Term, Terms
 
 #: Stands for the dim of the table that is indexed by data.
 _ROW = -1
@@ -56,6 +57,32 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
     )
 
 
+def looked_up_part(terms: Terms, op: ir.Operation) -> Term | None:
+    """The slice that a lookup at known positions is, seen with the dims of the result; None for another op.
+
+    %y = linalg.generic outs(..) { tensor.extract %table[%c3, %d1] }    -> row 3 of the table, for all of d0
+    """
+    generic = structured(op)
+    extract = None if generic is None else _extract_of(generic, inputs=0)
+    if generic is None or extract is None or generic.maps[-1] != tuple(range(len(generic.extents))):
+        return None
+    source, *indices = extract.operands
+    shape, offsets, dims = shape_of(source), [], []
+    for index, size in zip(indices, shape, strict=True):
+        number, dim = _number(index), _counted_dim(index)
+        if number is not None and not 0 <= number < size:
+            return None
+        if number is None and (dim is None or dim in dims or generic.extents[dim] != size):
+            return None
+        offsets.append(0 if number is None else int(number))
+        dims.append(dim)
+    kept = [dim for dim in dims if dim is not None]
+    sizes = [1 if dim is None else generic.extents[dim] for dim in dims]
+    table = terms.materialize(source, op.location)
+    part = extracted(table, offsets, sizes, [1] * len(sizes), [generic.extents[dim] for dim in kept])
+    return Term(part, tuple(kept))
+
+
 def _from_the_end(terms: Terms, positions: ir.Value, rows: int, location: ir.Location) -> ir.Value:
     """Positions with those below 0 counted from the end: p + rows * (p < 0). The device compares no integers."""
     shape = shape_of(positions)
@@ -72,9 +99,9 @@ def _from_the_end(terms: Terms, positions: ir.Value, rows: int, location: ir.Loc
     )
 
 
-def _extract_of(generic: Structured) -> ir.Operation | None:
-    """The lookup whose value is the result of an op."""
-    if len(generic.inputs) != 1 or generic.reduced:
+def _extract_of(generic: Structured, inputs: int = 1) -> ir.Operation | None:
+    """The lookup whose value is the result of an op of so many inputs."""
+    if len(generic.inputs) != inputs or generic.reduced:
         return None
     yielded = list(generic.body.operations)[-1].operation.operands[0]
     extract = defining_op(yielded)
@@ -83,12 +110,19 @@ def _extract_of(generic: Structured) -> ir.Operation | None:
 
 def _iteration_dim(index: ir.Value, generic: Structured, rows: int) -> int | None:
     """The iteration dim that counts an index, ``_ROW`` for one that is the input; None for any other."""
-    op = defining_op(index)
-    if op is not None and op.name == "linalg.index":
-        return ir.IntegerAttr(op.attributes["dim"]).value
+    if (counted := _counted_dim(index)) is not None:
+        return counted
     position, given = _position_of(index), generic.body.arguments[0]
     is_input = position is not None and (position == given or _counts_from_the_end(position, given, rows))
     return _ROW if is_input else None
+
+
+def _counted_dim(index: ir.Value) -> int | None:
+    """The iteration dim that an index is."""
+    op = defining_op(index)
+    return (
+        ir.IntegerAttr(op.attributes["dim"]).value if op is not None and op.name == "linalg.index" else None
+    )
 
 
 def _position_of(index: ir.Value) -> ir.Value | None:

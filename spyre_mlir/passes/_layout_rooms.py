@@ -10,11 +10,12 @@ from spyre_mlir.layout import BufferView, StickLayout, ViewError
 from spyre_mlir.layout.operations import Way
 from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.space import refined
-from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.layout.stick_layout import elements_per_stick, is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import RESTICKIFY
 from spyre_mlir.passes._layout_views import Views
 from spyre_mlir.passes._loops import LOOP, ancestor_in, block_of, nested_ops
+from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, root_dim
 from spyre_mlir.passes.base import Pass
 
@@ -177,6 +178,8 @@ class _Rooms:
 
     def _unpadded(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
         """A copy into a buffer of its own, without the room of the source; outside the loops that it is."""
+        if not is_convertible(self.views[value].dtype):
+            raise fail(reader, f"its operand {value.type} has no room for whole sticks, and no operation copies it")
         with ir.InsertionPoint(ancestor_in(block_of(value), reader)):
             made = sdsc.clone(value, reader.location)
         self._give(made, _plain(self.views[value]))

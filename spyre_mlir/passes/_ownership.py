@@ -35,7 +35,8 @@ MOVING = "what is read moves with a loop, and an address in LX may not"
 class Handover:
     """A buffer goes from the op that wrote it, or a part of it, to one that reads it.
 
-    ``problem`` says why the reader's cores do not find there what the writer's cores left; None if they do.
+    ``problem`` says why the reader's cores do not find there what the writer's cores left; None if they do. Of a part
+    that the "reader" ``writes`` it says why that is not where the writer's cores have it.
     """
 
     buffer: ir.Value
@@ -43,6 +44,7 @@ class Handover:
     reader: ir.Operation
     operand: int
     problem: str | None
+    writes: bool = False
 
     @property
     def text(self) -> str:
@@ -57,7 +59,8 @@ class Handover:
 
     def error(self) -> CompileError:
         """That of a handover that is ``lost``."""
-        return fail(self.reader, f"a buffer in LX is read by cores that do not own it: {self.text}")
+        does = "written" if self.writes else "read"
+        return fail(self.reader, f"a buffer in LX is {does} by cores that do not own it: {self.text}")
 
 
 @dataclass(frozen=True)
@@ -206,7 +209,9 @@ def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
             known.add((op, op, each.output))
             holder = pieces[root].holder
             problem = MOVING if each.output in each.moving else why_not_there(pieces[root], each, each.output)
-            yield Handover(root, op if holder is None else holder[0].op, op, each.output, problem)
+            yield Handover(
+                root, op if holder is None else holder[0].op, op, each.output, problem, writes=True
+            )
         made = _left(op, space, len(values) - 1, division)
         before = {} if memory.is_whole(values[-1]) else written.get(root, {})
         written[root] = {**before, op: made}

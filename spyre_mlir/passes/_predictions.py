@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import find
+from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timing import scope
@@ -13,7 +13,6 @@ from spyre_mlir.timing import scope
 _PLANNING = (
     "joint-planning", "sink-restickify", "hoist-loads", "clone-outputs", "clone-inputs", "scratchpad-planning",
 )  # fmt: skip
-_LOWERING = ("place-in-hbm", "convert-sdsc-to-sdscbundle")
 
 
 @scope("prediction")
@@ -21,7 +20,7 @@ def predicted_ns(module: ir.Operation, lx_frac_avail: float, behind: str) -> flo
     """Predicted nanoseconds of a module with one function that a pass has left, which becomes a bundle."""
     following = _PLANNING[_PLANNING.index(behind) + 1 :]
     with Remarks().collecting():
-        for name in (*following, *_LOWERING):
+        for name in (*following, "place-in-hbm"):
             found = find(name)
             assert found is not None
             options = {"lx_frac_avail": lx_frac_avail} if name in following else {}
@@ -29,5 +28,6 @@ def predicted_ns(module: ir.Operation, lx_frac_avail: float, behind: str) -> flo
                 options["compare"] = False
             with scope(name):
                 found(**options).run(module)
-        bundle, _ = export(module)
+        with scope("bundle"):
+            bundle = bundle_of(module)
     return timeline(bundle, lx_frac_avail).total_ns

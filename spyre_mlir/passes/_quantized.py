@@ -3,9 +3,9 @@
     int8 x int8 -> i32     the device adds up more than 16 bits and rounds the sum to DL16: no i32 comes out of it
     fp8 x fp8   -> f32     likewise, as a matmul of fp16
 
-So ``batchmatmulint8`` stands for a sum in i32 until what follows is known. A sum that is scaled and ends in fp16 shows
-no more of it than DL16 has; any other one is not the device's. No other operation reads or writes 8-bit elements: the
-host lays them out as matmuls want them.
+So ``batchmatmulint8`` stands for a sum in i32, ``batchmatmulfp8`` for one in f32, until what follows is known. A sum
+that is scaled and ends in fp16 shows no more than DL16 has, whatever the precision policy; any other is not the
+device's. No other operation reads or writes 8-bit elements: the host lays them out as matmuls want them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from spyre_mlir.dialects.structured import (
     device_op,
     element_of,
     maker_of,
+    shape_of,
     structured,
 )
 from spyre_mlir.mlir import ir
@@ -52,36 +53,51 @@ def check_one_byte(op: ir.Operation) -> None:
 
 
 def rounded_sum(root: Structured) -> ir.Value | None:
-    """A sum of products of int8 in the format that the device gives it, where nothing shows the difference.
+    """A sum of 8-bit products in the format that the device gives it, where nothing shows the difference.
 
     int32tofp32(batchmatmulint8(x, y) : i32)  ->  dl16tofp32(batchmatmulint8(x, y) : f16)
+    batchmatmulfp8(x, y) : f32                ->  dl16tofp32(batchmatmulfp8(x, y) : f16)
     fp32todl16(dl16tofp32(batchmatmulint8(x, y)))  ->  batchmatmulint8(x, y)
     """
+    if root.opcode == "batchmatmulfp8":
+        return _cast_up(_in_fp16(root)) if _is_scaled(root) else None
     inner = _integer_sum(root)
-    if inner is None:
-        return None
-    if root.opcode == "fp32todl16":
-        return inner.result
+    if inner is None or root.opcode == "fp32todl16":
+        return inner.result if inner is not None else None
+    return _cast_up(_in_fp16(inner), root)
+
+
+def _in_fp16(matmul: Structured) -> ir.Value:
     made = device_op(
-        inner.opcode,
-        inner.inputs,
-        inner.maps[:-1],
-        inner.extents,
+        matmul.opcode,
+        matmul.inputs,
+        matmul.maps[:-1],
+        matmul.extents,
         "f16",
-        location=inner.op.location,
-        reduced=inner.reduced,
-        result_map=inner.maps[-1],
+        location=matmul.op.location,
+        reduced=matmul.reduced,
+        result_map=matmul.maps[-1],
     )
-    sdsc.inherit(maker_of(made), inner.op)
+    sdsc.inherit(maker_of(made), matmul.op)
+    return made
+
+
+def _cast_up(value: ir.Value, like: Structured | None = None) -> ir.Value:
+    """An fp16 value in f32, with the dims of another cast."""
+    shape = shape_of(value) if like is None else like.extents
+    dims = tuple(range(len(shape)))
+    maps, result = ([dims], dims) if like is None else (like.maps[:1], like.maps[-1])
     return device_op(
-        "dl16tofp32",
-        [made],
-        root.maps[:1],
-        root.extents,
-        "f32",
-        location=root.op.location,
-        result_map=root.maps[-1],
+        "dl16tofp32", [value], maps, shape, "f32", location=ir.Location.current, result_map=result
     )
+
+
+def _is_scaled(matmul: Structured) -> bool:
+    """Whether a sum in f32 has readers that do not round it at once, and ends in fp16."""
+    if element_of(matmul.result) != "f32":
+        return False
+    readers = {sdsc.opcode_of(use.owner.operation) for use in matmul.result.uses}
+    return readers != {"fp32todl16"} and _ends_in_fp16(matmul.result)
 
 
 def is_integer_sum(op: ir.Operation | None) -> bool:

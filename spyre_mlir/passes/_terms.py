@@ -59,9 +59,10 @@ class Terms:
         if own:
             self._own.add(new)
 
-    def bind_term(self, old: ir.Value, term: Term) -> None:
+    def bind_term(self, old: ir.Value, term: Term, own: bool = True) -> None:
+        """``own``: the value of the term is a buffer that nobody else knows."""
         self._terms[old] = term
-        if term.value is not None:
+        if own and term.value is not None:
             self._own.add(term.value)
 
     def alias(self, old: ir.Value, other: ir.Value) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.dialects.structured import element_of
 from spyre_mlir.division import CoreView, same_owners
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import (
@@ -53,6 +55,8 @@ class CloneInputs(Pass):
                 times = sum(access.user.executions for access in touched.reads)
                 if times < 2 or not (touched.given or barred(touched, usage)):
                     continue
+                if not is_convertible(element_of(touched.root)):
+                    continue  # no operation copies it
                 if has_known_padding(touched, func):
                     reason = "its readers rely on what the host writes into its padding"
                     self.remark(touched.reads[0].user.op, "no clone", reason)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.bundle.model import Argument, Buffer, Design, Held, Manifest, Transfer
+from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, Held, Manifest, Transfer
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
@@ -16,6 +16,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.parts import Part, part_of
 from spyre_mlir.division.relayout import Distribution, relayout
 from spyre_mlir.errors import CompileError
+from spyre_mlir.export import assembled
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
 from spyre_mlir.layout.space import Space
@@ -75,17 +76,26 @@ class ConvertSdscToSdscbundle(Pass):
     name: ClassVar[str] = "convert-sdsc-to-sdscbundle"
 
     def run(self, module: ir.Operation) -> None:
-        found = functions(module)
-        if len(found) != 1:
-            raise CompileError(f"a bundle is made of one function with a body, this module has {len(found)}")
-        _Lowering(module, found[0]).run()
+        lowering = _Lowering(module)
+        lowering.run()
+        lowering.write_attributes()
+
+
+def bundle_of(module: ir.Operation) -> Bundle:
+    """The bundle of a placed module, which then is at no level: without the way over attributes, for predictions."""
+    lowering = _Lowering(module)
+    return assembled(lowering.run(), lowering.designs, lowering.manifest)
 
 
 class _Lowering:
     """Builds ``@sdsc_bundle`` beside the old function and erases that."""
 
-    def __init__(self, module: ir.Operation, func: ir.Operation) -> None:
+    def __init__(self, module: ir.Operation) -> None:
+        found = functions(module)
+        if len(found) != 1:
+            raise CompileError(f"a bundle is made of one function with a body, this module has {len(found)}")
         self.module = module
+        (func,) = found
         self.func = func
         self.memory = Memory(func)
         self.ops = all_ops(func)
@@ -103,10 +113,11 @@ class _Lowering:
         self.pieces: dict[ir.Value, Pieces] = {}  # buffers in LX that operations touch in parts
         self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
 
-    def run(self) -> None:
+    def run(self) -> ir.Operation:
+        """The new function."""
         self._check_owners()
         self._declare_arguments()
-        context, location = self.module.context, self.func.location
+        location = self.func.location
         with location, ir.InsertionPoint(self.func):
             types = [sdscbundle.input_arg_type() for _ in self.arguments]
             made = ir.Operation.create(
@@ -122,8 +133,8 @@ class _Lowering:
                 self._bases(block)
                 self._lower(self.memory.block)
                 ir.Operation.create("func.return")
-        self._attributes(context)
         self.func.erase()
+        return made
 
     def _check_owners(self) -> None:
         """No reader of LX may find another core's part: in a bundle nobody could see that any more."""
@@ -379,13 +390,17 @@ class _Lowering:
             self.designs[design.filename] = design
         return self.files[key]
 
-    def _attributes(self, context: ir.Context) -> None:
-        manifest = Manifest(tuple(self.arguments), tuple(self.buffers.values()), tuple(self.uses))
-        with context:
+    @property
+    def manifest(self) -> Manifest:
+        return Manifest(tuple(self.arguments), tuple(self.buffers.values()), tuple(self.uses))
+
+    def write_attributes(self) -> None:
+        """Designs, what the host knows and constants, as attributes of the module."""
+        with self.module.context:
             self.module.attributes[sdscbundle.DESIGNS] = to_attribute(
                 {filename: to_plain(design) for filename, design in self.designs.items()}
             )
-            self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(manifest))
+            self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(self.manifest))
             if self.constants:
                 self.module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(self.constants)
 

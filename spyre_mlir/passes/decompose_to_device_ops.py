@@ -11,7 +11,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._decompose_body import BodyDecomposer
-from spyre_mlir.passes._indirect import gathered_rows
+from spyre_mlir.passes._indirect import gathered_rows, looked_up_part
 from spyre_mlir.passes._quantized import check_one_byte
 from spyre_mlir.passes._terms import Terms, device_element, fail
 from spyre_mlir.passes.base import Pass
@@ -108,6 +108,8 @@ class _Function:
     def _visit(self, op: ir.Operation) -> None:
         if (rows := gathered_rows(self.terms, op)) is not None:
             self.terms.bind(op.results[0], rows, own=True)
+        elif (part := looked_up_part(self.terms, op)) is not None:
+            self.terms.bind_term(op.results[0], part, own=False)
         elif op.name == "linalg.generic":
             self.terms.bind_term(op.results[0], BodyDecomposer(self.terms, op).run())
         elif op.name in _MOVED:

@@ -1,4 +1,4 @@
-"""Lets matmuls take 16-bit operands as they are, not cast to f32 before."""
+"""Lets matmuls take operands of 16 and 8 bits as they are, not cast to f32 before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._tensor_ops import generic_op, transposed
 from spyre_mlir.passes.base import Pass
 
-_NARROW = {"f16", "bf16"}
+_FP8 = "f8E4M3FN"
+_NARROW = {"f16", "bf16", _FP8}
 _MATMULS = {"linalg.matmul", "linalg.batch_matmul", "linalg.generic"}
 _VIEWS = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"}
 
@@ -25,8 +26,8 @@ class NarrowMatmuls(Pass):
         linalg.matmul ins(%a, %b)              addf %p, acc
                                              }
 
-    A product of two 16-bit numbers is exact in f32, so the numbers are the same, and the device has this matmul. Casts
-    are seen through views, transposes and broadcasts.
+    A product of two such numbers is exact in f32, so the numbers are the same, and the device has this matmul, of fp8
+    too. Casts are seen through views, transposes and broadcasts.
     """
 
     name: ClassVar[str] = "narrow-matmuls"
@@ -42,10 +43,12 @@ class NarrowMatmuls(Pass):
         sources = [_source(value) for value in list(op.operands)[:2]]
         if any(source is None for source in sources):
             return
+        if len({element_of(source) == _FP8 for source in sources if source is not None}) > 1:
+            return  # no matmul takes fp8 and 16 bits
         maps = [selection(map_) for map_ in indexing_maps(op)]
         if any(dims is None for dims in maps):
             return
-        self.remark(op, "rewrite", "its operands are cast from 16 bits: it takes them as they are")
+        self.remark(op, "rewrite", "its operands are cast from fewer bits: it takes them as they are")
         inputs = [_narrowed(value) for value in list(op.operands)[:2]]
         made = _product(inputs, op.operands[2], [dims for dims in maps if dims is not None])
         op.results[0].replace_all_uses_with(made)
@@ -65,7 +68,7 @@ def _iterators(op: ir.Operation) -> str:
 
 
 def _source(value: ir.Value) -> ir.Value | None:
-    """The 16-bit tensor that a value is made of by one cast and by moving data; None if it is not."""
+    """The narrow tensor that a value is made of by one cast and by moving data; None if it is not."""
     op = defining_op(value)
     if op is None:
         return None
@@ -88,7 +91,7 @@ def _is_move(op: ir.Operation) -> bool:
 
 
 def _narrowed(value: ir.Value) -> ir.Value:
-    """A value that has a source, in 16 bits."""
+    """A value that has a source, in the bits of that."""
     if element_of(value) in _NARROW:
         return value
     op = defining_op(value)

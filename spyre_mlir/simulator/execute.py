@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text, resolve
 from spyre_mlir.simulator.compute import COPIES, combine_partials, compute
 from spyre_mlir.simulator.conflicts import check_conflicts
+from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.gather import check_positions, rows_bytes
 from spyre_mlir.simulator.geometry import Box
 from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, Region, spread
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.ring import relayout
 from spyre_mlir.simulator.statistics import ExecuteStatistics
-from spyre_mlir.target.formats import FORMATS, Numerics
-from spyre_mlir.target.ops import Kind
+from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
+from spyre_mlir.target.ops import FP8, INT8, Kind
 
 
 def execute(
@@ -75,6 +76,8 @@ class _Runner:
             return np.zeros(shape, FORMATS[form].raw)
         partials = [self._partial(core) for core in group]
         total = combine_partials(plan.op.name, partials)
+        if plan.op.formats[0] in (INT8, FP8) and self._numerics.mode == IEEE:
+            _check_sum(plan, total, group[-1])
         raw = total if plan.op.name in COPIES else self._numerics.store(total, form)
         return np.broadcast_to(raw, shape)
 
@@ -111,6 +114,14 @@ class _Runner:
                 numbers[part] = fill
         _check_padding(plan, access, numbers)
         return numbers
+
+
+def _check_sum(plan: Plan, total: NDArray, core: int) -> None:
+    """Sums of 8-bit products that are scaled afterwards: DL16 holds them, IEEE fp16 in its place does not."""
+    largest = float(np.abs(total[np.isfinite(total)]).max(initial=0))
+    if largest > float(np.finfo(np.float16).max):
+        text = f"a sum of {largest:.0f} has no place in IEEE fp16; run with the numerics '{BIT_TRUE}'."
+        raise SimulationError("range", text, design=plan.design, core=core)
 
 
 def _masked_parts(plan: Plan, box: Box) -> list[tuple[slice, ...]]:

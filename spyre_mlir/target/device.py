@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
 
 @dataclass(frozen=True)
 class ArrayRates:
-    """The array of multiply-adds of a core; ``spyre_mlir.cost.model`` has the formula."""
+    """The array of multiply-adds of a core; ``spyre_mlir.cost.model`` has the formula.
+
+    ``speedup`` is how many times as many multiply-adds it does as of fp16, by the format of the operands.
+    """
 
     multiply_adds_per_ns: float
     full_rows: int
     fill_exponent: float
     split_sum_slowdown: float
+    speedup: Mapping[str, float]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from spyre_mlir.cost.model import saturation
+from spyre_mlir.cost.model import multiply_adds_per_ns, saturation
 from spyre_mlir.target.device import device
 from spyre_mlir.timeline.timeline import Execution, Timeline
 
@@ -85,5 +85,5 @@ def _of_execution(execution: Execution) -> Roofline:
 def _core_peak(execution: Execution) -> float:
     """Operations per nanosecond of one core: of the array if it multiplies, else of the lanes of the vector unit."""
     if execution.work.multiply_adds_per_core:
-        return 2 * device().array.multiply_adds_per_ns
+        return 2 * multiply_adds_per_ns(execution.opcode)
     return device().vector_sticks_per_ns * execution.lanes

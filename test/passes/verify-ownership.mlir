@@ -266,3 +266,54 @@ func.func @left_in_two_ways(%x: !mat) {
   }
   return
 }
+
+// -----
+
+// Each core reads, and writes, the last two sticks of its own rows: 64 sticks behind the first on all cores.
+// CHECK-LABEL: func.func @parts
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#part = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+!half = tensor<128x128xf16, #stick.layout<#part>>
+func.func @parts(%x: !mat, %y: !half) -> !half {
+  %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0>} : (!mat) -> !mat
+  %1 = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[4, 1], #by_row>} : (!half) -> !half
+  %2 = tensor.insert_slice %1 into %0[0, 128] [128, 128] [1, 1] : !half into !mat
+  %3 = tensor.extract_slice %2[0, 64] [128, 128] [1, 1] : !mat to !half
+  %4 = "sdsc.clone"(%3) {sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.hbm<"result0", 0>} : (!half) -> !half
+  return %4 : !half
+}
+
+// -----
+
+// A part that begins one row later is one row into what core 0 has, and none into what core 1 has.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#part = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+!most = tensor<124x256xf16, #stick.layout<#part>>
+func.func @a_row_off(%x: !mat) -> !most {
+  %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0>} : (!mat) -> !mat
+  %1 = tensor.extract_slice %0[1, 0] [124, 256] [1, 1] : !mat to !most
+  // expected-error@below {{a buffer in LX is read by cores that do not own it: operand 0 of 'sdsc.clone'}}
+  %2 = "sdsc.clone"(%1) {sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.hbm<"result0", 0>} : (!most) -> !most
+  return %2 : !most
+}
+
+// -----
+
+// Nor can a part be written there.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#part = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#by_row = affine_map<(d0) -> (d0, 0)>
+!mat = tensor<128x256xf16, #stick.layout<#rows>>
+!most = tensor<124x256xf16, #stick.layout<#part>>
+func.func @written_a_row_off(%x: !mat, %y: !most) -> !mat {
+  %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0>} : (!mat) -> !mat
+  // expected-error@below {{a buffer in LX is written by cores that do not own it: operand 1 of 'sdsc.clone'}}
+  %1 = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[4, 1], #by_row>} : (!most) -> !most
+  %2 = tensor.insert_slice %1 into %0[1, 0] [124, 256] [1, 1] : !most into !mat
+  %3 = "sdsc.clone"(%2) {sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.hbm<"result0", 0>} : (!mat) -> !mat
+  return %3 : !mat
+}

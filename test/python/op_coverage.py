@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from op_cases import CASES
 from op_samples import SAMPLES
-from programs import FLOOR, Program, check_close
+from programs import FLOOR, SEED, Program, check_close
 
 import spyre_mlir
 from spyre_mlir.errors import CompileError
@@ -44,6 +45,7 @@ def outcome(name: str) -> Outcome:
         program = spyre_mlir.compile(copy.deepcopy(model), tuple(x.clone() for x in inputs))
     except CompileError as error:
         return Outcome(NOT, error.message)
+    torch.manual_seed(SEED)
     results = program(*(x.clone() for x in inputs))
     check_close(name, results, model, inputs, FLOORS.get(name, FLOOR))
     if program.is_one_bundle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ class _Slice:
 
 
 class Parts(nn.Module):
-    """A tensor is made, some of its parts are changed and put together again in another order, with a pad or without."""
+    """A tensor is made, its parts are changed and put together again in another order, with a pad or without."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class Parts(nn.Module):
             rng.sample(range(1, self.shape[self.dim] // unit), rng.choice((1, 1, 2)) if unit == 1 else 1)
         )
         ends = [0, *(cut * unit for cut in cuts), self.shape[self.dim]]
-        self.parts = [_Slice(self.dim, a, b - a) for a, b in zip(ends, ends[1:], strict=False)]
+        self.parts = [_Slice(self.dim, a, b - a) for a, b in itertools.pairwise(ends)]
         rng.shuffle(self.parts)
         self.changes = [rng.choice((*_UNARY, None)) for _ in self.parts]
         self.pad = rng.choice((None, (0, 0, rng.randint(0, 2), rng.randint(1, 3)), (0, 0, 1, 1, 1, 0)))

@@ -62,7 +62,7 @@ def lx_of(space: Space, division: Division, core: int) -> dict[int, int]:
 def constant_offset(
     held: Space, held_division: Division, touched: Space, division: Division
 ) -> tuple[int, dict[int, int]] | None:
-    """The one offset in LX at which all cores find what they touch, and the strides of its dims; None if there is none."""
+    """The one offset in LX at which all cores find what they touch, and the strides of its dims; None without one."""
     offsets, strides = set(), dict[int, set[int]]()
     for core in range(division.cores):
         lx = lx_of(held, held_division, core)
@@ -100,7 +100,7 @@ def random_case(seed: int) -> tuple[Space, Division, Space, Division]:
     rng = random.Random(seed)
     shape = (rng.randint(1, 6), rng.randint(2, 9), STICK * rng.randint(1, 4))
     order = rng.sample(range(2), 2)
-    whole = BufferView.of(StickLayout.for_tensor(shape, "f16", (*order, -1)))
+    whole = BufferView.of(StickLayout.for_tensor(shape, "f16", (*order, 2)))
     held = copy_of(whole)
     division = random_division(rng, held, None)
     offsets, sizes, steps = [], [], []

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from programs import PROGRAMS
 
 import spyre_mlir
 from spyre_mlir.bundle import model
 from spyre_mlir.dialects import context
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
+from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
 TEXT = """func.func @main(%x: tensor<3x65xf16>) -> tensor<3x65xf16> {
   %c = arith.constant dense<[[1.0], [2.0], [4.0]]> : tensor<3x1xf16>
@@ -113,3 +117,15 @@ uses = [], version = 1 : i64}} {}"
     )
     with pytest.raises(CompileError, match="needs one function @sdsc_bundle"):
         export(parsed(attributes))
+
+
+@pytest.mark.parametrize("name", ["llama_block_small", "softmax_dim_0_512x1024", "batchnorm"])
+def test_the_bundle_without_attributes_is_the_same(name):
+    """What predictions take in the place of the module at the bundle level and its export."""
+    module = import_torch(*PROGRAMS[name](), context=context()).module
+    run_pipeline(module, SpyrePipeline().pipeline("placed"))
+    other = module.operation.clone()
+    with module.context, ir.Location.unknown():
+        found = bundle_of(other.operation)
+    run_pipeline(module, "convert-sdsc-to-sdscbundle")
+    assert found == export(module)[0]

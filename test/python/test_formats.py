@@ -14,11 +14,13 @@ from spyre_mlir.target.formats import (
     constant_bits,
     constant_value,
     decode_dl16,
+    decode_fp8,
     encode_dl16,
     fp16_to_dl16,
 )
 
 DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
+INT8, FP8 = "SENINT8", "SEN143_FP8"
 CODES = np.arange(1 << 16, dtype=np.uint16)
 
 
@@ -145,3 +147,27 @@ def test_ieee_numerics_keep_fp16_bit_for_bit():
 def test_unknown_numerics_are_refused():
     with pytest.raises(CompileError, match="'posit' is unknown"):
         Numerics("posit")
+
+
+def test_every_fp8_code_is_that_of_float8_e4m3fn():
+    """1 sign, 4 exponent, 3 mantissa bits, subnormals, and one code per sign that is no number."""
+    codes = np.arange(256, dtype=np.uint8)
+    expected = [_fp8_number(int(code)) for code in codes]
+    np.testing.assert_array_equal(decode_fp8(codes), np.array(expected, np.float32))
+    assert decode_fp8(np.array([0x7E, 0x01, 0x38], np.uint8)).tolist() == [448.0, 2.0**-9, 1.0]
+
+
+def _fp8_number(code: int) -> float:
+    sign, exponent, mantissa = code >> 7, code >> 3 & 15, code & 7
+    if (exponent, mantissa) == (15, 7):
+        return math.nan
+    number = math.ldexp(mantissa / 8, -6) if exponent == 0 else math.ldexp(1 + mantissa / 8, exponent - 7)
+    return -number if sign else number
+
+
+def test_numbers_of_one_byte_have_constants():
+    """Those that a format has exactly: what masks need."""
+    assert [constant_bits(value, INT8) for value in (0.0, -1, 127)] == [0, 0xFF, 0x7F]
+    assert [constant_bits(value, FP8) for value in (0.0, 448, -2.0)] == [0, 0x7E, 0xC0]
+    assert [constant_value(bits, FP8) for bits in (0, 0x7E, 0xC0)] == [0.0, 448.0, -2.0]
+    assert constant_value(0x80, INT8) == -128

@@ -102,6 +102,14 @@ def test_every_level_can_be_executed() -> None:
     np.testing.assert_array_equal(found, table[index])
 
 
+def test_a_known_position() -> None:
+    """The same row for all is a slice, no lookup: it is read once."""
+    table, x = nn.Embedding(9, 65).half().requires_grad_(False), numbers(2, 5, 65).half()
+    program = spyre_mlir.compile(lambda x: x - table(torch.full((2, 5), 3)), (x,), sencores=2, fallback=False)
+    assert torch.equal(program(x), x - table.weight[3])
+    assert opcodes(program) == ["sub"]
+
+
 # -- what moves ---------------------------------------------------------------------------------------
 
 

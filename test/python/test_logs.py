@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
+import pty
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +19,7 @@ from spyre_mlir.remarks import WARNING, Remark, Remarks
 from spyre_mlir.timing import scope
 from spyre_mlir.tools._common import show_warnings
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = """
 func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
   %e = tensor.empty() : tensor<64x128xf16>
@@ -115,9 +120,13 @@ def test_without_a_request_records_are_python_s(caplog: pytest.LogCaptureFixture
 def test_progress_elsewhere_is_a_line_for_each_pass(capsys: pytest.CaptureFixture[str]) -> None:
     """In a file nothing can be written over, and parts of passes come by the thousand."""
     logs.configure("progress")
-    with scope("tiled", "stages"), scope("auto-tiling", "passes", place=(3, 7)), scope("trial"):
+    with (
+        scope("device_1", "stages", place=(2, 3)),
+        scope("auto-tiling", "passes", place=(3, 7)),
+        scope("trial"),
+    ):
         pass
-    assert capsys.readouterr().err == "tiled\n[3/7] tiled > auto-tiling\n"
+    assert capsys.readouterr().err == "[2/3] device_1\n[2/3 3/7] device_1 > auto-tiling\n"
 
 
 def test_progress_on_a_terminal_is_one_line_and_leaves_nothing(
@@ -146,6 +155,18 @@ def test_a_tool_shows_progress_where_it_is_alone(
     with scope("cse", "passes"):
         pass
     assert ("\rcse\x1b[K" in capsys.readouterr().err) == is_shown
+
+
+def test_a_tool_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    """On a real one, without being asked: what was written last is taken away."""
+    (tmp_path / "a.mlir").write_text(PROGRAM)
+    ours, terminal = pty.openpty()
+    command = [sys.executable, "-m", "spyre_mlir.tools.spyre_opt", "a.mlir", "--cse", "-o", "b.mlir"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "SPYRE_LOG": "", "COLUMNS": "80"}
+    subprocess.run(command, cwd=tmp_path, env=environment, stderr=terminal, check=True)
+    os.close(terminal)
+    assert os.read(ours, 1000).decode() == "\r[1/1] cse\x1b[K\r\x1b[K"
+    os.close(ours)
 
 
 def test_a_library_shows_no_progress_unasked(

@@ -13,7 +13,7 @@ import spyre_mlir
 from spyre_mlir.bundle.model import Execute
 from spyre_mlir.bundle.validate import validate
 
-SEEDS = range(40)
+SEEDS = range(24)
 
 
 @functools.cache
@@ -43,7 +43,7 @@ def parts_in_lx(program: spyre_mlir.Program) -> int:
     return found
 
 
-@pytest.mark.parametrize("cores", (1, 4, 32))
+@pytest.mark.parametrize("cores", (4, 32))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_parts_are_exact(seed, cores):
     """Numbers, all rules of bundles, and the traffic that was planned."""
@@ -55,5 +55,5 @@ def test_random_parts_are_exact(seed, cores):
 
 def test_many_programs_have_parts_in_lx():
     """So the comparison above is one, on any number of cores."""
-    for cores in (1, 4, 32):
+    for cores in (4, 32):
         assert sum(parts_in_lx(ran(seed, cores)[0]) > 0 for seed in SEEDS) > len(SEEDS) / 3

@@ -16,7 +16,7 @@ import spyre_mlir
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.frontend.cleaning import operations
-from spyre_mlir.frontend.experts import dense_experts
+from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.program import Program
 from spyre_mlir.reference import CpuReference
 
@@ -101,7 +101,7 @@ class Experts(torch.nn.Module):
 
     def __init__(self, *, has_gate: bool, has_bias: bool, is_transposed: bool, has_norm: bool) -> None:
         super().__init__()
-        self.num_experts, hidden, inner = 3, 8, 6
+        self.num_experts, hidden, inner = 3, 8, 16
         self.has_gate, self.has_bias, self.is_transposed = has_gate, has_bias, is_transposed
         self.has_post_expert_norm = has_norm
         self._is_expert_parallel = False
@@ -141,3 +141,39 @@ def test_experts_stay_dense_in_a_program():
     """Nothing is gathered but embeddings, and no token is sorted by its expert."""
     names = [op.name for op in operations(imported("mixtral").module.operation)]
     assert names.count("tensor.extract") == 1
+
+
+def test_forms_of_sorted_tokens():
+    """Histograms with numbers outside and at both ends, and groups of which one is empty and one does not count."""
+    torch.manual_seed(0)
+    table = grouped_products()
+    histogram = table[torch.ops.aten.histc.default]
+    for x in (
+        torch.tensor([-1.0, 0, 0.4, 2, 2.6, 3, 4]),
+        torch.randint(0, 4, (5, 7)).float(),
+        torch.randn(99),
+    ):
+        assert torch.equal(histogram(x, 4, 0, 3), torch.histc(x, 4, 0, 3))
+    grouped = torch.ops.transformers.grouped_mm_fallback.default
+    operands = torch.randn(9, 5), torch.randn(4, 5, 6), torch.tensor([2, 2, 6, 7], dtype=torch.int32)
+    for form in (table[grouped], table[torch.ops.aten._grouped_mm.default]):
+        torch.testing.assert_close(form(*operands), grouped(*operands))
+
+
+def test_experts_in_a_graph_of_dynamo():
+    """There tokens are sorted, on the host, and the products of their groups are the device's."""
+    torch.manual_seed(0)
+    experts = Experts(has_gate=True, has_bias=False, is_transposed=True, has_norm=False).half()
+    function = ALL_EXPERTS_FUNCTIONS.get_interface("grouped_mm", None)
+    operands = (
+        torch.randn(5, 8).half(),
+        torch.tensor([[0, 2], [1, 0], [2, 1], [2, 0], [1, 2]]),
+        torch.rand(5, 2),
+    )
+
+    def model(*operands):
+        return function(experts, *operands)
+
+    with torch.no_grad():
+        got = torch.compile(model, backend=spyre_mlir.torch_backend)(*operands)
+        torch.testing.assert_close(got, model(*operands), rtol=1e-2, atol=1e-2)

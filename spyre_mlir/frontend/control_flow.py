@@ -1,0 +1,90 @@
+"""Control flow of torch as straight lines: both branches of a condition, every step of a scan.
+
+What runs has no side effects, so a branch that is not taken only costs its time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+aten = torch.ops.aten
+higher_order = torch.ops.higher_order
+
+
+def inline_control_flow(graph_module: GraphModule) -> None:
+    """Replace what ``is_inlined`` by the operations of its bodies."""
+    graph = graph_module.graph
+    for node in list(graph.nodes):
+        if not is_inlined(node):
+            continue
+        with graph.inserting_before(node):
+            results = _FORMS[node.target](graph_module, node)
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]], propagate_meta=False)
+            graph.erase_node(user)
+        graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+def is_inlined(node: Node) -> bool:
+    return node.target in _FORMS
+
+
+def _condition(graph_module: GraphModule, node: Node) -> list[Node]:
+    """where(condition, result of one branch, result of the other)."""
+    condition, then, otherwise, operands = node.args
+    branches = [_inline(graph_module, body, operands) for body in (then, otherwise)]
+    if not isinstance(condition, Node):
+        return branches[0 if condition else 1]
+    return [
+        _add(node, aten.where.self, condition, one, other) for one, other in zip(*branches, strict=True)
+    ]
+
+
+def _scan(graph_module: GraphModule, node: Node) -> list[Node]:
+    """One body after the other, for each row of what is scanned; its rows of results behind each other."""
+    body, carried, scanned, others = node.args
+    rows: list[list[Node]] = []
+    for at in range(scanned[0].meta["val"].shape[0]):
+        step = [_add(node, aten.select.int, each, 0, at) for each in scanned]
+        results = _inline(graph_module, body, [*carried, *step, *others])
+        carried, row = results[: len(carried)], results[len(carried) :]
+        rows.append([_add(node, aten.unsqueeze.default, each, 0) for each in row])
+    return [*carried, *(_add(node, aten.cat.default, list(parts), 0) for parts in zip(*rows, strict=True))]
+
+
+_FORMS: dict[Any, Callable[[GraphModule, Node], list[Node]]] = {
+    higher_order.cond: _condition,
+    higher_order.scan: _scan,
+}
+
+
+def _inline(graph_module: GraphModule, body: Node, operands: Iterable[Node]) -> list[Node]:
+    """The results of a body whose operations are now before the insertion point."""
+    inner = getattr(graph_module, str(body.target))
+    inline_control_flow(inner)
+    given = itertools.chain(operands)
+    copies: dict[Node, Any] = {}
+    for node in inner.graph.nodes:
+        if node.op == "placeholder":
+            copies[node] = next(given)
+        elif node.op == "output":
+            return list(map_arg(node.args[0], copies.__getitem__))
+        else:
+            copies[node] = graph_module.graph.node_copy(node, copies.__getitem__)
+    raise AssertionError("A graph ends with its output.")
+
+
+def _add(like: Node, operation: torch._ops.OpOverload, *args: Any) -> Node:
+    """A new operation at the place in the source of another one."""
+    values: Sequence[Any] = pytree.tree_map_only(Node, lambda node: node.meta["val"], args)
+    added = like.graph.call_function(operation, args)
+    added.meta = {**like.meta, "val": operation(*values)}
+    return added

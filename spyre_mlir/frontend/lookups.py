@@ -1,0 +1,26 @@
+"""Lookups whose index is one number that is known: BERT looks up the kind of each token, all of them 0."""
+
+from __future__ import annotations
+
+import torch
+from torch.fx import Graph, Node
+
+from spyre_mlir.frontend.graph_edits import call_before
+
+aten = torch.ops.aten
+
+
+def fold_uniform_lookups(graph: Graph) -> None:
+    """embedding(table, full(shape, row))  ->  expand(slice(table, row), shape): a view instead of a gather.
+
+    After constant folding, which leaves what is the same everywhere as ``aten.full``.
+    """
+    for node in graph.find_nodes(op="call_function", target=aten.embedding.default):
+        table, index = node.args[:2]
+        if isinstance(index, Node) and index.target is aten.full.default:
+            row = index.args[1]
+            part = call_before(node, aten.slice.Tensor, table, 0, row, row + 1)
+            shape = list(node.meta["val"].shape)
+            part = call_before(node, aten.view.default, part, [1] * (len(shape) - 1) + shape[-1:])
+            node.replace_all_uses_with(call_before(node, aten.expand.default, part, shape))
+            graph.erase_node(node)
