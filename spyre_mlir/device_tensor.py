@@ -21,7 +21,12 @@ from spyre_mlir.target.ops import DL16, FP32, INT32
 _DTYPES: dict[str, tuple[str, str | None]] = {
     "float16": ("f16", DL16), "bfloat16": ("bf16", DL16), "bool": ("i1", DL16), "float32": ("f32", FP32),
     "int32": ("i32", INT32), "int64": ("i64", INT32), "int8": ("i8", None),
+    "float8_e4m3fn": ("f8E4M3FN", None),
 }  # fmt: skip
+
+
+#: The numpy type that holds the bits of a dtype which numpy lacks.
+_BITS = {"float8_e4m3fn": "uint8"}
 
 
 class DeviceTensor:
@@ -51,11 +56,15 @@ class DeviceTensor:
         return transfer_of(self.layout)
 
     def numpy(self) -> NDArray:
-        """The host array; bfloat16 comes as float32 numbers."""
+        """The host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         form = _DTYPES[self.dtype][1]
         host = np.zeros(self.shape, np.uint8 if form is None else FORMATS[form].raw)
         gather(self.data, 0, host, self.transfer)
-        return host.view(self.dtype) if form is None else from_raw(host, self.dtype, form, Numerics())
+        return (
+            host.view(_BITS.get(self.dtype, self.dtype))
+            if form is None
+            else from_raw(host, self.dtype, form, Numerics())
+        )
 
     to_host = numpy
 
@@ -76,9 +85,10 @@ def to_device(
     """Lay out a numpy array, or a PyTorch tensor on the CPU, as the device holds it.
 
     ``stick_dims`` are the dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or
-    two for int8; the other dims keep their default order. ``dim_order`` names the order of all dims, the stick
+    two for int8 and fp8; the other dims keep their default order. ``dim_order`` names the order of all dims, the stick
     last (-1 after all of them: stick-sparse). ``stick_outermost`` puts the stick count first, as the
-    tiled-tensor RFC does. ``dtype`` is the host's type to convert to; "bfloat16" also takes bits in uint16.
+    tiled-tensor RFC does. ``dtype`` is the host's type to convert to; "bfloat16" also takes bits in uint16,
+    "float8_e4m3fn" takes them in uint8.
     Raises ``CompileError``.
     """
     host, dtype = _host_array(array, dtype)
@@ -122,7 +132,11 @@ def _converted(host: NDArray, dtype: str) -> NDArray:
     """The array in the type of the host that is laid out, dense."""
     if dtype == "bfloat16" and host.dtype == np.uint16:
         return np.array(host, order="C")
-    target = np.dtype("float32" if dtype == "bfloat16" else dtype)
+    if dtype in _BITS and host.dtype != _BITS[dtype]:
+        raise CompileError(
+            f"An array of {host.dtype.name} does not become {dtype}, which is given by its bits."
+        )
+    target = np.dtype("float32" if dtype == "bfloat16" else _BITS.get(dtype, dtype))
     with np.errstate(over="ignore", invalid="ignore"):
         made = np.array(host, target, order="C")
     exact = target.kind not in "iub" or np.array_equal(made, host)

@@ -126,7 +126,7 @@ class _Folding:
         """A new parameter of the program, after those that it has."""
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
         with self.graph.inserting_after(last):
-            placeholder = self.graph.placeholder(name.replace(".", "_"))
+            placeholder = self.graph.placeholder("folded_" + name.replace(".", "_"))
         mode = self.convolution.meta["val"].fake_mode
         placeholder.meta["val"] = mode.from_tensor(data, static_shapes=True)
         self.arguments[placeholder] = Argument(name, "parameter", data)

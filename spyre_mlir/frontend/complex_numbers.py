@@ -71,7 +71,7 @@ class _Splitting:
                 self.graph.erase_node(node)
                 self.arguments.pop(node, None)
 
-    def _call(self, target: torch._ops.OpOverload, *args: Any, **named: Any) -> Node:
+    def _call(self, target: Any, *args: Any, **named: Any) -> Node:
         assert self.at is not None
         return call_before(self.at, target, *args, **named)
 

@@ -31,6 +31,7 @@ def inline_control_flow(graph_module: GraphModule) -> None:
             graph.erase_node(user)
         graph.erase_node(node)
     graph.eliminate_dead_code()
+    graph_module.delete_all_unused_submodules()
 
 
 def is_inlined(node: Node) -> bool:
@@ -43,9 +44,7 @@ def _condition(graph_module: GraphModule, node: Node) -> list[Node]:
     branches = [_inline(graph_module, body, operands) for body in (then, otherwise)]
     if not isinstance(condition, Node):
         return branches[0 if condition else 1]
-    return [
-        _add(node, aten.where.self, condition, one, other) for one, other in zip(*branches, strict=True)
-    ]
+    return [_add(node, aten.where.self, condition, one, other) for one, other in zip(*branches, strict=True)]
 
 
 def _scan(graph_module: GraphModule, node: Node) -> list[Node]:

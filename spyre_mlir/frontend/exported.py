@@ -54,7 +54,7 @@ Inputs = Sequence[Any] | Mapping[str, Any]
 
 _DTYPES = (
     torch.float16, torch.bfloat16, torch.float32,
-    torch.bool, torch.int8, torch.int16, torch.int32, torch.int64, torch.float8_e4m3fn,
+    torch.float64, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float8_e4m3fn,
 )  # fmt: skip
 
 
@@ -139,6 +139,7 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
             program = _program(model, inputs)
             _check_nodes(program)
+            _forget_notes_on_inputs(program)
             table = decomposition_table() | grouped_products() | random_forms()
             program = program.run_decompositions(table)
             inline_control_flow(program.graph_module)
@@ -157,6 +158,12 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
         raise CompileError(
             f"torch.export cannot capture the model: {reason[0]}", source_of_error(error)
         ) from error
+
+
+def _forget_notes_on_inputs(program: ExportedProgram) -> None:
+    """Dynamo notes in which of its functions a trace with subgraphs ran, and refuses another note for that inside."""
+    for node in program.graph.find_nodes(op="placeholder"):
+        node.meta.pop("custom", None)
 
 
 def _check_nodes(program: ExportedProgram) -> None:

@@ -34,7 +34,25 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
     if torch.Tag.nondeterministic_seeded in node.target.tags or is_layout_operator(node):
         return False
     result = node.meta.get("val")
+    if _widens_fp8(node) and all(_multiplies_fp8(user) for user in node.users):
+        return False  # a matmul takes the fp8 tensor as it is
     return not isinstance(result, torch.Tensor) or result.numel() <= LARGEST_ELEMENTS
+
+
+def _widens_fp8(node: Node) -> bool:
+    """Whether a node makes another type of an fp8 tensor."""
+    types = [_dtype(each) for each in (*node.all_input_nodes, node)]
+    return types[0] == torch.float8_e4m3fn and types[-1] != types[0]
+
+
+def _multiplies_fp8(node: Node) -> bool:
+    """Whether a node is a matmul of what were fp8 tensors."""
+    return node.target is torch.ops.aten.mm.default and all(map(_widens_fp8, node.all_input_nodes))
+
+
+def _dtype(node: Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:

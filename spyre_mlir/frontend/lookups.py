@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch.fx import Graph, Node
 
@@ -18,7 +20,7 @@ def fold_uniform_lookups(graph: Graph) -> None:
     for node in graph.find_nodes(op="call_function", target=aten.embedding.default):
         table, index = node.args[:2]
         if isinstance(index, Node) and index.target is aten.full.default:
-            row = index.args[1]
+            row = cast(int, index.args[1])
             part = call_before(node, aten.slice.Tensor, table, 0, row, row + 1)
             shape = list(node.meta["val"].shape)
             part = call_before(node, aten.view.default, part, [1] * (len(shape) - 1) + shape[-1:])

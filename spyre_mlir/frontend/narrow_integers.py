@@ -7,40 +7,60 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.locations import source_of
+
 _NARROW = (torch.int8, torch.uint8)
+#: What moves unsigned bytes without looking at them.
+_MOVES = {
+    "aten::cat", "aten::slice", "aten::view", "aten::reshape", "aten::expand", "aten::permute", "aten::select",
+    "aten::unsqueeze", "aten::squeeze", "aten::clone", "aten::alias", "aten::flip", "aten::transpose", "aten::t",
+    "prims::convert_element_type", "aten::_to_copy", "aten::_assert_tensor_metadata",
+}  # fmt: skip
 _CAST = torch.ops.prims.convert_element_type.default
 
 
 def widen_narrow_integers(graph: Graph) -> None:
-    """Compute pointwise operations with a result of 8 bits in int32, which is cut down to 8 bits afterwards.
+    """Compute pointwise operations on 8-bit integers in int32; a result of 8 bits is cut down to them afterwards.
 
     The last 8 bits of sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not
-    overflow.
+    overflow. It is also what tells unsigned ones, which torch-mlir takes for signed ones; an operation of another kind
+    on those is a ``CompileError``.
     """
     for node in list(graph.nodes):
-        if _is_narrow(node):
+        if _is_pointwise(node):
             _widen(graph, node)
+        elif isinstance(node.target, torch._ops.OpOverload):
+            _check_unsigned(node)
 
 
-def _is_narrow(node: Node) -> bool:
+def _check_unsigned(node: Node) -> None:
+    assert isinstance(node.target, torch._ops.OpOverload)
+    unsigned = [source for source in node.all_input_nodes if _dtype(source) == torch.uint8]
+    if unsigned and node.target._schema.name not in _MOVES:
+        message = f"{node.target} on unsigned bytes is not supported; convert them to int32 before."
+        raise CompileError(message, source_of(node))
+
+
+def _is_pointwise(node: Node) -> bool:
     if (
         node.op != "call_function"
         or node.target is _CAST
         or not isinstance(node.target, torch._ops.OpOverload)
     ):
         return False
-    result = node.meta.get("val")
-    is_narrow = isinstance(result, torch.Tensor) and result.dtype in _NARROW
-    return is_narrow and torch.Tag.pointwise in node.target.tags and "dtype" not in node.kwargs
+    return torch.Tag.pointwise in node.target.tags and "dtype" not in node.kwargs
 
 
 def _widen(graph: Graph, node: Node) -> None:
-    narrow = node.meta["val"].dtype
     with graph.inserting_before(node):
         wide = {
             source: _cast(graph, source, torch.int32) for source in node.all_input_nodes if _is_8_bit(source)
         }
     node.args = torch.fx.node.map_arg(node.args, lambda source: wide.get(source, source))
+    if not _is_8_bit(node):
+        return
+    narrow = node.meta["val"].dtype
     node.meta = _meta(node, torch.int32)
     with graph.inserting_after(node):
         back = _cast(graph, node, narrow)
@@ -48,8 +68,12 @@ def _widen(graph: Graph, node: Node) -> None:
 
 
 def _is_8_bit(node: Node) -> bool:
+    return _dtype(node) in _NARROW
+
+
+def _dtype(node: Node) -> torch.dtype | None:
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.dtype in _NARROW
+    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def _cast(graph: Graph, node: Node, dtype: torch.dtype) -> Node:

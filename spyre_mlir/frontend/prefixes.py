@@ -371,6 +371,13 @@ def _pad(ops: _Ops) -> None:
         raise ops.fail("a padding puts something behind it")
 
 
+def _along_one_dim(ops: _Ops) -> None:
+    """Each line along one dim is worked on by itself."""
+    ops.same()
+    if ir.IntegerAttr(ops.small.attributes["dimension"]).value in ops.operands[0].differing:
+        raise ops.fail("an operation combines its elements")
+
+
 _RULES: dict[str, Callable[[_Ops], Any]] = {
     "arith.constant": _constant,
     "linalg.generic": _generic,
@@ -386,4 +393,6 @@ _RULES: dict[str, Callable[[_Ops], Any]] = {
     "tensor.extract_slice": _slice,
     "tensor.insert_slice": _insertion,
     "tensor.pad": _pad,
+    "tm_tensor.scan": _along_one_dim,
+    "tm_tensor.sort": _along_one_dim,
 }

@@ -44,7 +44,9 @@ def draw_of(node: Node) -> Callable[[], Tensor] | None:
         return partial(operation, *node.args, **node.kwargs)
     if node.target not in _LIKE or len(node.all_input_nodes) != 1:
         return None
-    return partial(_drawn_like, operation, node.meta["val"].shape, node.meta["val"].dtype, node.args[1:], node.kwargs)
+    return partial(
+        _drawn_like, operation, node.meta["val"].shape, node.meta["val"].dtype, node.args[1:], node.kwargs
+    )
 
 
 def _drawn_like(operation: Callable, shape: torch.Size, dtype: torch.dtype, args: Any, kwargs: Any) -> Tensor:

@@ -241,17 +241,22 @@ _BITS = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8}
 
 
 def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
-    """A tensor as an array in the same memory; what numpy lacks as bits: bfloat16 in uint16, fp8 in uint8."""
+    """A tensor as an array in the same memory; what numpy lacks as bits: bfloat16 in uint16, fp8 in uint8.
+
+    The bytes of uint8 are those of int8, for integers of MLIR have no sign of their own.
+    """
     if not isinstance(tensor, torch.Tensor):
         raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
     tensor = tensor.detach().cpu()
-    bits = _BITS.get(tensor.dtype)
+    bits = torch.int8 if tensor.dtype == torch.uint8 else _BITS.get(tensor.dtype)
     return tensor.numpy() if bits is None else tensor.view(bits).numpy()
 
 
 def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     """The inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
     tensor = torch.from_numpy(np.array(array, order="C"))
+    if (tensor.dtype, dtype) == (torch.int8, torch.uint8):
+        return tensor.view(dtype)
     if dtype in _BITS and tensor.dtype == _BITS[dtype]:
         return tensor.view(dtype)
     return tensor.to(dtype)

@@ -228,3 +228,43 @@ func.func @beside_sticks(%x: tensor<1x3x14x28xf16>, %w: tensor<64x3x14x14xf16>) 
   %0 = linalg.conv_2d_nchw_fchw {strides = dense<14> : tensor<2xi64>} ins(%x, %w : tensor<1x3x14x28xf16>, tensor<64x3x14x14xf16>) outs(%f : tensor<1x64x1x2xf32>) -> tensor<1x64x1x2xf32>
   return %0 : tensor<1x64x1x2xf32>
 }
+// -----
+// Where taps read a large image, it is cut into bands: here 7 of 8 rows, each with the last row of the band before, the
+// first one of the band after, and zeros around. A tap is one slice of rows and columns together, of all bands alike.
+// CHECK-LABEL: func.func @bands(
+// CHECK-SAME: %[[X:\w+]]: tensor<1x64x56x56xf16>
+// CHECK: %[[T:.*]] = linalg.transpose ins(%[[X]] {{.*}} permutation = [0, 2, 3, 1]
+// CHECK: %[[ROWS:.*]] = tensor.collapse_shape %[[T]] {{\[\[}}0, 1], [2], [3]] : {{.*}} into tensor<56x56x64xf16>
+// CHECK: %[[OWN:.*]] = tensor.expand_shape %[[ROWS]] {{.*}} into tensor<7x8x56x64xf16>
+// CHECK: %[[P:.*]] = tensor.pad %[[OWN]] low[0, 1, 1, 0] high[0, 2, 1, 0]
+// CHECK: tensor<7x8x56x64xf16> to tensor<7x11x58x64xf16>
+// CHECK: %[[LAST:.*]] = tensor.extract_slice %[[OWN]][0, 7, 0, 0] [7, 1, 56, 64] [1, 1, 1, 1]
+// CHECK: %[[END:.*]] = linalg.fill {{.*}} tensor<1x1x56x64xf16>
+// CHECK: %[[A:.*]] = tensor.concat dim(0) %[[END]], %[[LAST]] : {{.*}} -> tensor<8x1x56x64xf16>
+// CHECK: %[[ABOVE:.*]] = tensor.extract_slice %[[A]][0, 0, 0, 0] [7, 1, 56, 64] [1, 1, 1, 1]
+// CHECK: %[[P1:.*]] = tensor.insert_slice %[[ABOVE]] into %[[P]][0, 0, 1, 0] [7, 1, 56, 64] [1, 1, 1, 1]
+// CHECK: %[[FIRST:.*]] = tensor.extract_slice %[[OWN]][0, 0, 0, 0] [7, 1, 56, 64] [1, 1, 1, 1]
+// CHECK: %[[B:.*]] = tensor.concat dim(0) %[[FIRST]], %{{.*}} -> tensor<8x1x56x64xf16>
+// CHECK: %[[BELOW:.*]] = tensor.extract_slice %[[B]][1, 0, 0, 0] [7, 1, 56, 64] [1, 1, 1, 1]
+// CHECK: %[[P2:.*]] = tensor.insert_slice %[[BELOW]] into %[[P1]][0, 9, 1, 0] [7, 1, 56, 64] [1, 1, 1, 1]
+// CHECK: %[[BANDS:.*]] = tensor.collapse_shape %[[P2]] {{\[\[}}0], [1, 2], [3]] : {{.*}} into tensor<7x638x64xf16>
+// CHECK: tensor.extract_slice %[[BANDS]][0, 0, 0] [7, 464, 64] [1, 1, 1]
+// CHECK: tensor.extract_slice %[[BANDS]][0, 1, 0] [7, 464, 64] [1, 1, 1]
+// CHECK: tensor.extract_slice %[[BANDS]][0, 2, 0] [7, 464, 64] [1, 1, 1]
+// CHECK: tensor.extract_slice %[[BANDS]][0, 58, 0] [7, 464, 64] [1, 1, 1]
+// CHECK: tensor.extract_slice %[[BANDS]][0, 118, 0] [7, 464, 64] [1, 1, 1]
+// CHECK: %[[Y:.*]] = tensor.expand_shape %{{.*}} output_shape [7, 8, 58, 64]
+// CHECK: %[[YS:.*]] = tensor.extract_slice %[[Y]][0, 0, 0, 0] [7, 8, 56, 64] [1, 1, 1, 1]
+// CHECK: tensor.collapse_shape %[[YS]] {{\[\[}}0, 1], [2], [3]] : {{.*}} into tensor<56x56x64xf16>
+func.func @bands(%x: tensor<1x64x56x56xf16>, %w: tensor<64x64x3x3xf16>) -> tensor<1x64x56x56xf16> {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<1x64x56x56xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<1x64x56x56xf16>) -> tensor<1x64x56x56xf16>
+  %p = tensor.pad %x low[0, 0, 1, 1] high[0, 0, 1, 1] {
+  ^bb0(%i: index, %j: index, %k: index, %l: index):
+    tensor.yield %zero : f16
+  } : tensor<1x64x56x56xf16> to tensor<1x64x58x58xf16>
+  // expected-remark@below {{unroll: a window of 3 x 3; each image in 7 bands of 8 rows, with rows of their neighbours}}
+  %0 = linalg.conv_2d_nchw_fchw ins(%p, %w : tensor<1x64x58x58xf16>, tensor<64x64x3x3xf16>) outs(%f : tensor<1x64x56x56xf16>) -> tensor<1x64x56x56xf16>
+  return %0 : tensor<1x64x56x56xf16>
+}

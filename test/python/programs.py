@@ -311,6 +311,10 @@ def _to_double(value: Any) -> Any:
 class _InDouble(torch.utils._python_dispatch.TorchDispatchMode):
     """Runs a program's own casts to 16 and 32 bits as casts to 64."""
 
+    supports_higher_order_operators = True
+
+    supports_higher_order_operators = True
+
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         narrow = (torch.float16, torch.float32)
         args, kwargs = torch.utils._pytree.tree_map(

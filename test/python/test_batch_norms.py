@@ -48,11 +48,8 @@ def test_a_batch_norm_takes_no_operation():
     torch.manual_seed(9)
     x = torch.randn(1, 16, 5, 7).half()
     program = _check(Normed(nn.Conv2d(16, 24, 1), 24), x)
-    assert program.summary().splitlines()[0].split(":")[1].split(",") == [
-        " 1 batchmatmul",
-        " 1 add",
-        " 1 relufwd",
-    ]
+    opcodes = {opcode for opcode, *_ in program.traffic().by_op}
+    assert opcodes - {"ReStickifyOpHBM"} == {"batchmatmul", "add", "relufwd"}
 
 
 def test_groups_have_a_scale_per_output_channel():

@@ -12,6 +12,7 @@ from test_convolution import check_exact, whole_numbers
 from torch import Tensor, nn
 
 import spyre_mlir
+from spyre_mlir.bundle.model import Execute
 from spyre_mlir.passes import _banded
 
 
@@ -74,6 +75,22 @@ def test_taps_read_bands_in_lx(cores):
     assert facts.traffic < 1.5 * facts.argument_bytes
     read = [each.read_bytes for each in program.timeline().executions if each.work.opcode == "batchmatmul"]
     assert len(read) == 18 and max(read) == 64 * 64 * 2
+    assert _offsets(program, "batchmatmul") == {
+        128 * (58 * row + column) for row in range(3) for column in range(3)
+    }
+
+
+def _offsets(program: spyre_mlir.Program, opcode: str) -> set[int]:
+    """Bytes from where a buffer begins in LX to where operations read their first operand."""
+    bundle = program.bundle
+    buffers = {buffer.name: buffer for buffer in bundle.manifest.buffers}
+    executes = [each for each in bundle.statements if isinstance(each, Execute)]
+    found = set()
+    for statement, names in zip(executes, bundle.manifest.uses, strict=True):
+        design = bundle.designs[statement.filename]
+        if design.opcode == opcode:
+            found |= {start - buffers[names[0]].offset for start in design.operands[0].start}
+    return found
 
 
 @pytest.mark.parametrize(

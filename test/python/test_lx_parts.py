@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
 from part_programs import Parts
 from suite import check_traffic
+from torch import Tensor, nn
 
 import spyre_mlir
-from spyre_mlir.bundle.model import Execute
+from spyre_mlir.bundle.model import Bundle, Execute
 from spyre_mlir.bundle.validate import validate
 
 SEEDS = range(24)
@@ -27,20 +29,32 @@ def ran(seed: int, cores: int) -> tuple[spyre_mlir.Program, bool]:
     return program, all(torch.equal(result.double(), wanted) for result, wanted in pairs)
 
 
-def _all(values: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def _all(values: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return values if isinstance(values, tuple) else (values,)
+
+
+def executes(bundle: Bundle) -> list[Execute]:
+    return [each for each in bundle.statements if isinstance(each, Execute)]
 
 
 def parts_in_lx(program: spyre_mlir.Program) -> int:
     """How many operands in LX begin inside of their buffer, or have gaps."""
     bundle, found = program.bundle, 0
     buffers = {buffer.name: buffer for buffer in bundle.manifest.buffers}
-    statements = [each for each in bundle.statements if isinstance(each, Execute)]
-    for statement, names in zip(statements, bundle.manifest.uses, strict=True):
+    for statement, names in zip(executes(bundle), bundle.manifest.uses, strict=True):
         for operand, name in zip(bundle.designs[statement.filename].operands, names, strict=True):
             inside = operand.memory == "lx" and operand.start[0] != buffers[name].offset
             found += inside or bool(operand.memory == "lx" and operand.gap)
     return found
+
+
+class Halves(nn.Module):
+    """The halves of rows are exchanged, one of them negated, as for rotary embedding."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = torch.relu(x)
+        first, second = made.chunk(2, -1)
+        return torch.cat((-second, first), -1) * made
 
 
 @pytest.mark.parametrize("cores", (4, 32))
@@ -51,6 +65,31 @@ def test_random_parts_are_exact(seed, cores):
     assert is_right
     assert not (findings := validate(program.bundle)), "\n".join(map(str, findings))
     check_traffic(program)
+
+
+def shifted(program: spyre_mlir.Program, bytes_: int) -> Bundle:
+    """The bundle, but the first part that is written in LX begins so many bytes later."""
+    bundle = program.bundle
+    buffers = {buffer.name: buffer for buffer in bundle.manifest.buffers}
+    for statement, names in zip(executes(bundle), bundle.manifest.uses, strict=True):
+        design = bundle.designs[statement.filename]
+        *inputs, output = design.operands
+        if output.memory == "lx" and output.start[0] != buffers[names[-1]].offset:
+            moved = replace(output, start=tuple(start + bytes_ for start in output.start))
+            changed = replace(design, operands=(*inputs, moved))
+            return replace(bundle, designs={**bundle.designs, statement.filename: changed})
+    raise ValueError("no part is written in LX")
+
+
+def test_a_part_that_is_a_stick_off_is_found():
+    """It goes beyond the end of its buffer, or leaves a stick that nobody writes but another operation reads."""
+    model = Halves().eval()
+    x = torch.randn(64, 256).half()
+    program = spyre_mlir.compile(model, (x,), sencores=4)
+    assert parts_in_lx(program) and not validate(program.bundle)
+    later, earlier = validate(shifted(program, 128)), validate(shifted(program, -128))
+    assert {each.rule for each in later} == {"operand-in-buffer"}
+    assert {each.rule for each in earlier} == {"uninitialised-read"}
 
 
 def test_many_programs_have_parts_in_lx():

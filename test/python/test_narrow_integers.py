@@ -14,15 +14,30 @@ FORMS = {
     "rounding down": lambda i: torch.div(i, 4, rounding_mode="floor"),
     "remainder": lambda i: i % 3,
     "with a tensor": lambda i: i - i.flip(0) * 2,
-    "clamp": lambda i: torch.clamp(i, -3, 5),
+    "clamp": lambda i: torch.clamp(i, 3, 50),
     "absolute": lambda i: torch.abs(i) * -1,
+    "a threshold": lambda i: i > 40,
+    "as a number": lambda i: i.half() / 2,
+    "a maximum": lambda i: torch.maximum(i, i.flip(0)),
+    "wider": lambda i: i.int() * 1000,
     "compared": lambda i: (i * 3 > 20).to(torch.int8) + i,
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_bytes(form: str) -> None:
-    i = torch.arange(-60, 60, dtype=torch.int8)
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8])
+def test_bytes(form: str, dtype: torch.dtype) -> None:
+    """Signed and unsigned: above 127 they differ."""
+    i = torch.arange(-60, 60).to(dtype)
     expected = FORMS[form](i)
     got = spyre_mlir.compile(FORMS[form], (i,))(i)
     assert got.dtype == expected.dtype and torch.equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "form", [torch.sum, lambda i: torch.sort(i)[0], lambda i: torch.topk(i, 2)[0], torch.any]
+)
+def test_what_would_take_unsigned_bytes_for_signed_ones_is_an_error(form) -> None:
+    i = torch.arange(100, 200).to(torch.uint8)
+    with pytest.raises(spyre_mlir.CompileError, match="on unsigned bytes is not supported"):
+        spyre_mlir.compile(form, (i,))

@@ -52,6 +52,8 @@ APART = {
     "behind others": lambda x: torch.cat([torch.zeros(3, COLUMNS), x]),
     "columns reversed": lambda x: x.flip(1) * 2,
     "transposed": lambda x: x.t() + 1,
+    "running sums of rows": lambda x: x.cumsum(1),
+    "sorted rows": lambda x: x.sort(1)[0],
 }
 
 
@@ -81,7 +83,8 @@ TOGETHER = {
     "sum": (lambda x: x.sum(0), "an operation combines its elements"),
     "softmax": (lambda x: torch.softmax(x, 0), "an operation combines its elements"),
     "contraction": (lambda x: x.t() @ x, "an operation combines its elements"),
-    "running sum": (lambda x: x.cumsum(0), "'tm_tensor.scan' is not known to keep its elements apart"),
+    "running sum": (lambda x: x.cumsum(0), "an operation combines its elements"),
+    "sorted columns": (lambda x: x.sort(0)[0], "an operation combines its elements"),
     "before others": (
         lambda x: torch.cat([x, torch.zeros(3, COLUMNS)]), "a concatenation puts something behind it",
     ),

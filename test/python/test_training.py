@@ -19,6 +19,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "layer_norm": (lambda: nn.LayerNorm(64), (16, 64)),
     "llama_block": (lambda: LlamaBlock(64, 8, 2, 1, 64), (1, 8, 64)),
     "batch_norm": (lambda: nn.BatchNorm1d(65), (16, 65)),
+    "dropout": (lambda: nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.3)), (16, 64)),
 }
 FLOOR = 1e-3
 
@@ -32,6 +33,7 @@ def _fresh() -> Iterator[None]:
 def step(model: Callable, x: Tensor, parameters: list[nn.Parameter]) -> list[Tensor]:
     """The result of a model, and the gradients of a loss by its input and its parameters."""
     x = x.clone().requires_grad_()
+    torch.manual_seed(1)  # of the random numbers of dropout
     result = model(x)
     weights = torch.linspace(-1, 1, result.numel(), dtype=result.dtype).reshape(result.shape)
     return [result, *torch.autograd.grad((result * weights).sum(), [x, *parameters])]

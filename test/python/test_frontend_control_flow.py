@@ -1,0 +1,72 @@
+"""Conditions and scans of torch become straight lines of linalg; other control flow is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._higher_order_ops import scan, while_loop
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend import import_torch
+from spyre_mlir.mlir import ir
+from spyre_mlir.reference import CpuReference
+
+
+def check(model: Callable, *inputs: Tensor) -> None:
+    """The program, compiled for the first input, gives what the model gives for each."""
+    program = import_torch(model, inputs[:1], context=ir.Context())
+    for x in inputs:
+        call = program.bind(x)
+        result = call.finish(CpuReference(program.module)(*call.operands()))
+        torch.testing.assert_close(result, model(x))
+
+
+def test_condition():
+    """Both branches run, and one counts; several results, of different shapes."""
+
+    def model(x):
+        def positive(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return torch.nn.functional.silu(x) + y, x.sum(0)
+
+        def negative(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+            return x / 0, x[0] * y[1]
+
+        return torch.cond(x.sum() > 0, positive, negative, (x, x * 2))
+
+    check(model, torch.rand(3, 4), -torch.rand(3, 4))
+
+
+def test_condition_in_a_condition():
+    def model(x):
+        def inner(x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 4, lambda y: y * 2, lambda y: y + 1, (x,))
+
+        return torch.cond(x.sum() > 0, inner, lambda y: -y, (x,))
+
+    check(model, torch.full((3,), 0.5), torch.full((3,), 2.0), torch.full((3,), -1.0))
+
+
+def test_scan():
+    """The carried tensor after the last step, and what every step gives, in rows."""
+
+    def model(x):
+        def step(carried: Any, row: Any) -> Any:
+            total = carried["sum"] + row["x"]
+            return {"sum": total}, total * row["scale"]
+
+        rows = {"x": x, "scale": x[:, :1] * 3}
+        return scan(step, {"sum": torch.zeros_like(x[0])}, rows)
+
+    check(model, torch.rand(5, 4), torch.rand(5, 4))
+
+
+def test_other_control_flow():
+    def model(x):
+        return while_loop(lambda y: y.sum() < 3, lambda y: (y * 2,), (x,))
+
+    with pytest.raises(CompileError, match="Control flow by torch's 'while_loop' is not supported"):
+        import_torch(model, (torch.rand(3),), context=ir.Context())

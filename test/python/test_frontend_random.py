@@ -1,0 +1,58 @@
+"""Random numbers of a model are drawn from PyTorch's generator, call by call, as eager PyTorch does it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from spyre_mlir.frontend import Imported, import_torch
+from spyre_mlir.mlir import ir
+from spyre_mlir.reference import CpuReference
+
+
+def imported(model: Any, *inputs: torch.Tensor) -> Imported:
+    return import_torch(model, inputs, context=ir.Context())
+
+
+def on_the_cpu(program: Imported, *inputs: torch.Tensor) -> Any:
+    call = program.bind(*inputs)
+    return call.finish(CpuReference(program.module)(*call.operands()))
+
+
+def test_numbers_are_those_of_eager():
+    """With the same seed, call after call."""
+
+    def model(x):
+        noise = torch.randn_like(x), torch.rand(2, 5), x.clone().uniform_(1, 2)
+        return F.dropout(x, 0.3, True) * 2, *(x + each for each in noise), torch.randperm(4) + 1
+
+    x = torch.rand(2, 5)
+    program = imported(model, x)
+    torch.manual_seed(3)
+    got = [on_the_cpu(program, x) for _ in range(2)]
+    torch.manual_seed(3)
+    torch.testing.assert_close(got, [model(x) for _ in range(2)])
+
+
+def test_random_numbers_that_are_returned():
+    program = imported(lambda x: (x * 2, torch.rand(3)), torch.ones(2))
+    torch.manual_seed(0)
+    _, got = on_the_cpu(program, torch.ones(2))
+    torch.manual_seed(0)
+    assert torch.equal(got, torch.rand(3))
+
+
+def test_dropout_of_nothing_and_of_all():
+    """Nothing is drawn for the first, and the second one is 0."""
+    x = torch.rand(4)
+    assert [argument.name for argument in imported(lambda x: F.dropout(x, 0, True) + 1, x).arguments] == ["x"]
+    assert not on_the_cpu(imported(lambda x: F.dropout(x, 1.0, True), x), x).any()
+
+
+def test_random_numbers_are_inputs_behind_the_others():
+    program = imported(lambda x, y: F.dropout(x, 0.5, True) + y, torch.ones(2), torch.ones(2))
+    kinds = [(argument.name, argument.kind) for argument in program.arguments]
+    assert kinds[:2] == [("x", "input"), ("y", "input")]
+    assert [kind for _, kind in kinds[2:]] == ["input"]
