@@ -5,13 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from spyre_mlir.bundle.model import Design, Operand
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, FP8, INT8, Kind
 
 
 def stick_rules(design: Design) -> Iterator[str]:
     """A design against the rule of its kind."""
-    for problem in _RULES[DEVICE_OPS[design.opcode].kind](design):
+    for problem in (*_RULES[DEVICE_OPS[design.opcode].kind](design), *_sticks_of_several_dims(design)):
         yield f"{problem}."
+
+
+def _sticks_of_several_dims(design: Design) -> Iterator[str]:
+    """The second input of an 8-bit matmul has pairs of the contracted dim in its sticks; no other operand has any."""
+    pairs = DEVICE_OPS[design.opcode].formats[0] in (INT8, FP8)
+    for i, operand in enumerate(design.operands):
+        expected = {"in": 2} if pairs and i == 1 else {}
+        if operand.beside != expected:
+            found = f"Tensor{i} has {_several(operand.beside)} beside {operand.stick_dim} in its stick"
+            yield f"{found}; expected {_several(expected)}"
+
+
+def _several(held: dict[str, int]) -> str:
+    return " and ".join(f"{count} of {dim}" for dim, count in held.items()) or "nothing"
 
 
 def _scale(operand: Operand, dim: str) -> int:

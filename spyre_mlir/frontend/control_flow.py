@@ -25,7 +25,7 @@ def inline_control_flow(graph_module: GraphModule) -> None:
         if not is_inlined(node):
             continue
         with graph.inserting_before(node):
-            results = _FORMS[node.target](graph_module, node)
+            results = _FORMS[node.target](graph_module, node, *node.args)
         for user in list(node.users):
             user.replace_all_uses_with(results[user.args[1]], propagate_meta=False)
             graph.erase_node(user)
@@ -38,18 +38,30 @@ def is_inlined(node: Node) -> bool:
     return node.target in _FORMS
 
 
-def _condition(graph_module: GraphModule, node: Node) -> list[Node]:
+def _condition(
+    graph_module: GraphModule,
+    node: Node,
+    condition: Any,
+    then: Node,
+    otherwise: Node,
+    operands: Sequence[Node],
+) -> list[Node]:
     """where(condition, result of one branch, result of the other)."""
-    condition, then, otherwise, operands = node.args
     branches = [_inline(graph_module, body, operands) for body in (then, otherwise)]
     if not isinstance(condition, Node):
         return branches[0 if condition else 1]
     return [_add(node, aten.where.self, condition, one, other) for one, other in zip(*branches, strict=True)]
 
 
-def _scan(graph_module: GraphModule, node: Node) -> list[Node]:
+def _scan(
+    graph_module: GraphModule,
+    node: Node,
+    body: Node,
+    carried: Sequence[Node],
+    scanned: Sequence[Node],
+    others: Sequence[Node],
+) -> list[Node]:
     """One body after the other, for each row of what is scanned; its rows of results behind each other."""
-    body, carried, scanned, others = node.args
     rows: list[list[Node]] = []
     for at in range(scanned[0].meta["val"].shape[0]):
         step = [_add(node, aten.select.int, each, 0, at) for each in scanned]
@@ -59,7 +71,7 @@ def _scan(graph_module: GraphModule, node: Node) -> list[Node]:
     return [*carried, *(_add(node, aten.cat.default, list(parts), 0) for parts in zip(*rows, strict=True))]
 
 
-_FORMS: dict[Any, Callable[[GraphModule, Node], list[Node]]] = {
+_FORMS: dict[Any, Callable[..., list[Node]]] = {
     higher_order.cond: _condition,
     higher_order.scan: _scan,
 }

@@ -149,7 +149,7 @@ class ConstantFolder:
     def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
         data = _without_broadcast(value)
         bits = data.reshape(-1).view(torch.uint8).numpy()
-        key = (data.dtype, data.shape, hashlib.sha256(bits).digest())
+        key = (data.dtype, data.shape, hashlib.sha256(bits.data).digest())
         if key not in self._by_content:
             self._by_content[key] = self._new_placeholder(node, data)
         source = self._by_content[key]

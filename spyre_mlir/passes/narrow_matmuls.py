@@ -43,12 +43,13 @@ class NarrowMatmuls(Pass):
         sources = [_source(value) for value in list(op.operands)[:2]]
         if any(source is None for source in sources):
             return
-        if len({element_of(source) == _FP8 for source in sources if source is not None}) > 1:
+        bits = {8 if element_of(source) == _FP8 else 16 for source in sources if source is not None}
+        if len(bits) > 1:
             return  # no matmul takes fp8 and 16 bits
         maps = [selection(map_) for map_ in indexing_maps(op)]
         if any(dims is None for dims in maps):
             return
-        self.remark(op, "rewrite", "its operands are cast from fewer bits: it takes them as they are")
+        self.remark(op, "rewrite", f"its operands are cast from {bits.pop()} bits: it takes them as they are")
         inputs = [_narrowed(value) for value in list(op.operands)[:2]]
         made = _product(inputs, op.operands[2], [dims for dims in maps if dims is not None])
         op.results[0].replace_all_uses_with(made)

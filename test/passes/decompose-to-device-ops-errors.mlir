@@ -130,7 +130,7 @@ func.func @constant_reduction(%s: tensor<f16>) -> tensor<f16> {
 // -----
 // A matmul of fp32 values.
 func.func @wide_matmul(%x: tensor<64x64xf32>, %z: tensor<64x64xf32>) -> tensor<64x64xf32> {
-  // expected-error@below {{batchmatmul takes fp16, not f32 x f32; cast the operands}}
+  // expected-error@below {{a matmul takes fp16, fp8 or int8, not f32 x f32; cast the operands}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]}
       ins(%x, %x : tensor<64x64xf32>, tensor<64x64xf32>) outs(%z : tensor<64x64xf32>) {
   ^bb0(%a: f32, %b: f32, %o: f32):
@@ -184,11 +184,41 @@ func.func @cast(%x: tensor<64xf16>) -> tensor<64xi8> {
   %e = tensor.empty() : tensor<64xi8>
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xi8>) {
   ^bb0(%a: f16, %o: i8):
-    // expected-error@below {{element type i8 has no form on the device}}
+    // expected-error@below {{a cast from f16 to i8 has no device operation}}
     %r = arith.fptosi %a : f16 to i8
     linalg.yield %r : i8
   } -> tensor<64xi8>
   return %0 : tensor<64xi8>
+}
+// -----
+// Neither do 8-bit integers add up.
+#id = affine_map<(d0) -> (d0)>
+func.func @add_bytes(%x: tensor<64xi8>) -> tensor<64xi8> {
+  %e = tensor.empty() : tensor<64xi8>
+  // expected-error@below {{'addi32toi32' has no form for i8: only matmuls have}}
+  %0 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%x, %x : tensor<64xi8>, tensor<64xi8>) outs(%e : tensor<64xi8>) {
+  ^bb0(%a: i8, %b: i8, %o: i8):
+    %r = arith.addi %a, %b : i8
+    linalg.yield %r : i8
+  } -> tensor<64xi8>
+  return %0 : tensor<64xi8>
+}
+// -----
+// No operation copies 8-bit elements.
+func.func @copy_bytes(%x: tensor<64xf8E4M3FN>) -> tensor<64xf8E4M3FN> {
+  // expected-error@below {{'sdsc.clone' has no form for f8E4M3FN: 8-bit tensors come from the host and are read by matmuls alone}}
+  return %x : tensor<64xf8E4M3FN>
+}
+// -----
+// Sums of other integers than int8 are the host's.
+func.func @sum_of_integers(%x: tensor<64x64xi32>, %z: tensor<64xi32>) -> tensor<64xi32> {
+  // expected-error@below {{a sum of integers has no device operation, but for a matmul of int8}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<64x64xi32>) outs(%z : tensor<64xi32>) {
+  ^bb0(%a: i32, %o: i32):
+    %r = arith.addi %a, %o : i32
+    linalg.yield %r : i32
+  } -> tensor<64xi32>
+  return %0 : tensor<64xi32>
 }
 // -----
 // What nobody has written has no value to return.

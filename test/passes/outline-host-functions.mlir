@@ -83,3 +83,30 @@ module {
   func.func @one(%x: tensor<8xf16>) -> tensor<8xf16> { return %x : tensor<8xf16> }
   func.func @two(%x: tensor<8xf16>) -> tensor<8xf16> { return %x : tensor<8xf16> }
 }
+// -----
+// A sum of int8 products whose i32 is a result is the host's; one that is scaled to fp16 is the device's.
+// CHECK-LABEL: func.func @host_0(
+// CHECK: linalg.matmul
+func.func @main(%x: tensor<33x200xi8>, %w: tensor<200x70xi8>) -> tensor<33x70xi32> {
+  %z = arith.constant dense<0> : tensor<33x70xi32>
+  // expected-remark@below {{host: 'batchmatmulint8' gives SEN169_FP16, not IEEE_INT32 (i32)}}
+  %m = linalg.matmul ins(%x, %w : tensor<33x200xi8>, tensor<200x70xi8>) outs(%z : tensor<33x70xi32>) -> tensor<33x70xi32>
+  return %m : tensor<33x70xi32>
+}
+// -----
+// CHECK-LABEL: func.func @main(%arg0: tensor<33x200xi8>, %arg1: tensor<200x70xi8>) -> tensor<33x70xf16>
+// CHECK-NOT: call
+// CHECK: linalg.matmul
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @main(%x: tensor<33x200xi8>, %w: tensor<200x70xi8>) -> tensor<33x70xf16> {
+  %z = arith.constant dense<0> : tensor<33x70xi32>
+  %m = linalg.matmul ins(%x, %w : tensor<33x200xi8>, tensor<200x70xi8>) outs(%z : tensor<33x70xi32>) -> tensor<33x70xi32>
+  %e = tensor.empty() : tensor<33x70xf16>
+  %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%m : tensor<33x70xi32>) outs(%e : tensor<33x70xf16>) {
+  ^bb0(%a: i32, %o: f16):
+    %f = arith.sitofp %a : i32 to f32
+    %t = arith.truncf %f : f32 to f16
+    linalg.yield %t : f16
+  } -> tensor<33x70xf16>
+  return %r : tensor<33x70xf16>
+}

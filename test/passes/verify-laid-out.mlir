@@ -251,3 +251,17 @@ func.func @moving(%x: tensor<128xf16, #stick.layout<#vector>>) {
   }
   return
 }
+// -----
+// The second input of an int8 matmul holds two of the contracted dim side by side, not 64 columns.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 128, d0, d1 mod 128)>
+#pairs = affine_map<(d0, d1) -> (d1 floordiv 64, d0 floordiv 2, d0 mod 2, d1 mod 64)>
+#half = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+func.func @pairs(%x: tensor<32x128xi8, #stick.layout<#rows>>, %w: tensor<128x64xi8, #stick.layout<#pairs>>) {
+  %e0 = tensor.empty() : tensor<32x64xf16, #stick.layout<#half>>
+  // expected-error@below {{'batchmatmulint8' breaks a stick rule: input 2 has 2 of dim 2 x 64 of dim 1 in the stick; expected 64 of dim 1 x 2 of dim 2}}
+  %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %w : tensor<32x128xi8, #stick.layout<#rows>>, tensor<128x64xi8, #stick.layout<#pairs>>) outs(%e0 : tensor<32x64xf16, #stick.layout<#half>>) attrs = {sdsc.op = #sdsc.op<"batchmatmulint8", {}>} {
+  ^bb0(%a0: i8, %a1: i8, %o: f16):
+    linalg.yield %o : f16
+  } -> tensor<32x64xf16, #stick.layout<#half>>
+  return
+}

@@ -64,6 +64,11 @@ with PyTorch by the rule of the tests: four times PyTorch's own fp16 error again
 |---|---|---|
 {counts}
 
+What is no operation of the device is often several: `argmax`, `topk` up to 4, one slice of `index_copy` and a `scatter`
+of up to 4 per row are comparisons with a constant table of positions; interpolation is a matmul per dim with a constant
+matrix; what only moves data is slices and copies of up to 16 parts. Batch norms are folded into the convolutions before
+them, and complex numbers are pairs of real ones.
+
 "Device and host" is the [fallback](host.md): bundles and host functions in turn. Tests run a part of this page, the
 benchmark `op-cases` all of it; `python test/python/op_coverage.py` writes it.
 """

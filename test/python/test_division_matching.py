@@ -9,7 +9,7 @@ import random
 from division_spaces import Operand, matmul_of, space_of
 
 from spyre_mlir.division import CoreView, Division, core_view
-from spyre_mlir.division.matching import matching_division
+from spyre_mlir.division.matching import matching_division, slicing_alike
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
 
@@ -83,3 +83,26 @@ def _reshaped() -> list[Space]:
     whole = BufferView.of(StickLayout.for_tensor((512, 1024), "f16"))
     apart = whole.expand([[0, 1], [2]], (8, 64, 1024))
     return [Space(apart.shape, (apart, apart), (frozenset({0, 1, 2}),) * 2)]
+
+
+def part_of_rows(first: int, rows: int) -> Space:
+    """A copy of some rows of a tensor of 64 x 256."""
+    part = BufferView.of(StickLayout.for_tensor((64, 256), "f16")).slice((first, 0), (rows, 256), (1, 1))
+    return refined([part, BufferView.of(StickLayout.for_tensor((rows, 256), "f16"))])
+
+
+def test_parts_are_sliced_alike_along_the_dims_that_they_share():
+    """Rows from 8 on: the slices of columns are those of the whole; rows cannot be divided by the same number."""
+    whole, part = part_of_rows(0, 64), part_of_rows(8, 55)
+    columns = Division.mixed_radix((1, 4))
+    assert slicing_alike(part, 0, whole, 0, columns) == ((1, 4), (0, 1))
+    assert matching_division(part, 0, core_view(whole, 0, columns)) is None
+    assert slicing_alike(part, 0, whole, 0, Division.mixed_radix((16, 1))) is None
+
+
+def test_a_part_from_the_start_follows_the_whole():
+    """The first 56 of 64 rows in room for all of them: each core has its sticks of both."""
+    whole, part = part_of_rows(0, 64), part_of_rows(0, 56)
+    columns = core_view(whole, 0, Division.mixed_radix((1, 4)))
+    assert matching_division(part, 0, columns) is None
+    assert matching_division(part, 0, columns, in_parts=True) == ((1, 4), (0, 1))

@@ -136,6 +136,17 @@ def test_inputs_that_change_in_place() -> None:
     close(cache, expected)
 
 
+def test_programs_with_host_functions() -> None:
+    """What the host computes for each row by itself is padded and cut like the rest."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).float().cumsum(1).half() + 1
+
+    program = compiled(model)
+    assert [step.name for step in program.program(B=4).steps] == ["device_0", "host_0", "device_1"]
+    close(program(half(3, HIDDEN)), (half(3, HIDDEN).double() * 2).cumsum(1) + 1)
+
+
 def test_what_is_saved(tmp_path) -> None:
     """A folder per size, each a bundle that runs by itself, and an index; another one may take its place."""
     program = compiled()

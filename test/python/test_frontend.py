@@ -168,7 +168,6 @@ ERRORS = {
     "digamma": (lambda x: torch.digamma(x), "aten.digamma has no form in linalg"),
     "nonzero": (torch.nonzero, "the result of aten.nonzero.default is dynamic"),
     "masked select": (lambda x: x[x > 0], "the result of aten.index.Tensor is dynamic"),
-    "f64": (lambda x: x.double() * 2, "element type float64"),
     "complex": (lambda x: torch.fft.fft(x.float()).real, "element type complex64"),
     "branch": (lambda x: x if x.sum() > 0 else -x, "depends on the values of a tensor"),
     "random": (lambda x: torch.multinomial(x.abs(), 2), "random numbers of aten.multinomial"),

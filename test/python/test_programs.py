@@ -109,7 +109,7 @@ def check(name: str, **options) -> None:
     run = ran(name, **options)
     assert not run.findings, "\n".join(map(str, run.findings))
     assert run.cores <= options.get("sencores", MOST)
-    check_close(name, program.unflatten(run.results), model, inputs)
+    check_close(name, program.bind(*inputs).finish(run.results), model, inputs)
 
 
 def check_same_bits(name: str, **options) -> None:
