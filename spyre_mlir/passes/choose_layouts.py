@@ -91,11 +91,15 @@ class ChooseLayouts(Pass):
 def _fill_apart(func: ir.Operation) -> None:
     """Gives each buffer that begins with a fill one of its own: a copy of one takes as long, and its parts go there.
 
-    Fills with one number are one value after CSE. The new one is just before the first part, to live no longer.
+    Fills with one number are one value after CSE. A new one is just before the first part, to live no longer.
     """
+    filled: set[ir.Operation] = set()
     for op in all_ops(func):
         fill = defining_op(op.operands[1]) if op.name == "tensor.insert_slice" else None
-        if fill is None or not _is_fill(fill) or len(list(fill.results[0].uses)) == 1:
+        if fill is None or not _is_fill(fill):
+            continue
+        if fill not in filled and all(_is_filled(use) for use in fill.results[0].uses):
+            filled.add(fill)
             continue
         part = defining_op(op.operands[0])
         follows = part is not None and part.block == fill.block and fill.is_before_in_block(part)
@@ -106,3 +110,8 @@ def _fill_apart(func: ir.Operation) -> None:
 def _is_fill(op: ir.Operation) -> bool:
     """Whether an op writes one number everywhere."""
     return sdsc.opcode_of(op) == "identity" and op.name == "linalg.generic" and shape_of(op.operands[0]) == ()
+
+
+def _is_filled(use: ir.OpOperand) -> bool:
+    """Whether a use is the buffer of an insertion."""
+    return use.owner.operation.name == "tensor.insert_slice" and use.operand_number == 1

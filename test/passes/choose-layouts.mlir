@@ -174,3 +174,26 @@ func.func @cast(%x: tensor<8x20xf16> {sdsc.host = #sdsc.host<"x", "input", "f16"
   } -> tensor<8x20xf32>
   return %0 : tensor<8x20xf32>
 }
+// -----
+// Two buffers that begin with zeros: each has a fill of its own, before its part is made, and nothing is copied there.
+// CHECK-LABEL: func.func @fills(
+// CHECK: linalg.generic {{.*}} outs(%{{.*}} : tensor<4x64xf16
+// CHECK: %[[A:.*]] = "sdsc.clone"(%{{\w+}})
+// CHECK-NEXT: tensor.insert_slice %[[A]] into
+// CHECK: linalg.generic {{.*}} outs(%{{.*}} : tensor<4x64xf16
+// CHECK: %[[B:.*]] = "sdsc.clone"(%{{\w+}})
+// CHECK-NEXT: tensor.insert_slice %[[B]] into
+// CHECK-NOT: sdsc.clone
+func.func @fills(%x: tensor<2x64xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (tensor<4x64xf16>, tensor<4x64xf16>) {
+  %zero = arith.constant dense<0.0> : tensor<f16>
+  %e = tensor.empty() : tensor<4x64xf16>
+  %f = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> ()>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%zero : tensor<f16>) outs(%e : tensor<4x64xf16>) attrs = {sdsc.op = #sdsc.op<"identity", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %a : f16
+  } -> tensor<4x64xf16>
+  %a = "sdsc.clone"(%x) : (tensor<2x64xf16>) -> tensor<2x64xf16>
+  %0 = tensor.insert_slice %a into %f[1, 0] [2, 64] [1, 1] : tensor<2x64xf16> into tensor<4x64xf16>
+  %b = "sdsc.clone"(%x) : (tensor<2x64xf16>) -> tensor<2x64xf16>
+  %1 = tensor.insert_slice %b into %f[2, 0] [2, 64] [1, 1] : tensor<2x64xf16> into tensor<4x64xf16>
+  return %0, %1 : tensor<4x64xf16>, tensor<4x64xf16>
+}

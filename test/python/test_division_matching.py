@@ -95,7 +95,7 @@ def test_parts_are_sliced_alike_along_the_dims_that_they_share():
     """Rows from 8 on: the slices of columns are those of the whole; rows cannot be divided by the same number."""
     whole, part = part_of_rows(0, 64), part_of_rows(8, 55)
     columns = Division.mixed_radix((1, 4))
-    assert slicing_alike(part, 0, whole, 0, columns) == ((1, 4), (0, 1))
+    assert slicing_alike(part, 0, whole, 0, columns) == ((1, 4), (1, 0))
     assert matching_division(part, 0, core_view(whole, 0, columns)) is None
     assert slicing_alike(part, 0, whole, 0, Division.mixed_radix((16, 1))) is None
 
@@ -105,4 +105,4 @@ def test_a_part_from_the_start_follows_the_whole():
     whole, part = part_of_rows(0, 64), part_of_rows(0, 56)
     columns = core_view(whole, 0, Division.mixed_radix((1, 4)))
     assert matching_division(part, 0, columns) is None
-    assert matching_division(part, 0, columns, in_parts=True) == ((1, 4), (0, 1))
+    assert matching_division(part, 0, columns, in_parts=True) == ((1, 4), (1, 0))

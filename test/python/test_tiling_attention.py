@@ -74,7 +74,7 @@ def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
     operands = list(zip(program.arguments, program.operands(*inputs), strict=True))
     made.arrays.update({argument.name: array for argument, array in operands if argument.kind != "input"})
     results = made(*(array for argument, array in operands if argument.kind == "input"))
-    check_close(name, program.unflatten([results]), model, inputs, FLOOR)
+    check_close(name, program.bind(*inputs).finish([results]), model, inputs, FLOOR)
     return made
 
 

@@ -66,7 +66,10 @@ def check(name: str, module: ir.Module, **options: Any) -> None:
     made.arrays.update({argument.name: array for argument, array in operands if argument.kind != "input"})
     results = made(*(array for argument, array in operands if argument.kind == "input"))
     check_close(
-        name, program.unflatten(list(results) if isinstance(results, tuple) else [results]), model, inputs
+        name,
+        program.bind(*inputs).finish(list(results) if isinstance(results, tuple) else [results]),
+        model,
+        inputs,
     )
     (plan,) = (
         each for each in made.remarks if (each.pass_name, each.kind) == ("scratchpad-planning", "plan")
