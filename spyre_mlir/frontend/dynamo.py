@@ -22,8 +22,8 @@ from torch.fx import GraphModule, Interpreter
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import _disable_current_modes
 
-from spyre_mlir.frontend.exported import NothingToCompile
 from spyre_mlir.frontend.hints import dim_sizes, names_of
+from spyre_mlir.frontend.outputs import NothingToCompile
 
 
 def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable]) -> Callable:

@@ -8,14 +8,13 @@ import io
 import itertools
 import logging
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.traceback import preserve_node_meta
@@ -32,21 +31,15 @@ from spyre_mlir.frontend.hints import dim_sizes, names_of, resolve_hints
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
+from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
     PARAMETER,
     Argument,
-    Fixed,
-    Leaf,
     Result,
     Signature,
-    Step,
-    Update,
-    View,
-    is_view,
-    replayed,
 )
 
 #: Example inputs: a tuple, or a mapping from the names of keyword inputs.
@@ -61,11 +54,6 @@ _DTYPES = (
 _STATE = {
     InputKind.PARAMETER: PARAMETER, InputKind.BUFFER: CONSTANT, InputKind.CONSTANT_TENSOR: CONSTANT,
 }  # fmt: skip
-_UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
-
-
-class NothingToCompile(CompileError):
-    """A model that only looks at its inputs, or computes what does not depend on them."""
 
 
 @dataclass(frozen=True)
@@ -229,7 +217,7 @@ def _given(name: str, leaf: int, example: Any, is_changed: bool) -> Argument:
 
 def _changed(program: ExportedProgram) -> set[str]:
     """The inputs, by their names in the graph, and the buffers and parameters, by theirs, that change in place."""
-    return {cast(str, spec.target) for spec in program.graph_signature.output_specs if spec.kind in _UPDATES}
+    return {cast(str, spec.target) for spec in program.graph_signature.output_specs if spec.kind in UPDATES}
 
 
 def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int, Any]]:
@@ -289,92 +277,6 @@ def _drop_empty_parts(graph: Graph) -> None:
             node.args = (parts, *node.args[1:])
 
 
-class _Outputs:
-    """Where each output of a graph comes from: known, a view of an argument or of a result, or a result.
-
-    What several outputs are views of is one result, so that they lie in one memory as in PyTorch; a view that is
-    returned alone is computed like everything else.
-    """
-
-    def __init__(
-        self, values: Sequence[Any], arguments: Mapping[Node, Argument], known: Mapping[Node, Any]
-    ) -> None:
-        self.results: list[Node] = []
-        self._arguments = arguments
-        self._known = known
-        self._changed: dict[Node, Argument] = {}
-        nodes = dict.fromkeys(value for value in values if isinstance(value, Node))
-        self._views = Counter(_origin(node)[0] for node in nodes)
-
-    def update(self, argument: Argument, value: Node) -> Update:
-        """An argument that takes a new value in place; what is a view of that is from now on one of the argument."""
-        self._changed[value] = argument
-        return Update(argument, self._leaf(value))
-
-    def returned(self, value: Any) -> Leaf:
-        """A leaf of what the model returns."""
-        if not isinstance(value, Node):
-            return Fixed(value)
-        if value in self._changed:
-            return View(self._changed[value])
-        origin, steps = _origin(value)
-        return View(self._changed[origin], steps) if origin in self._changed else self._leaf(value)
-
-    def _leaf(self, value: Node) -> Leaf:
-        origin, steps = _origin(value)
-        if origin in self._arguments:
-            return View(self._arguments[origin], steps)
-        if value in self._known:
-            return Fixed(self._known[value])
-        if self._views[origin] > 1:
-            return View(self._result(origin), steps)
-        return View(self._result(value))
-
-    def _result(self, node: Node) -> int:
-        if node not in self.results:
-            self.results.append(node)
-        return self.results.index(node)
-
-
-def _origin(node: Node) -> tuple[Node, tuple[Step, ...]]:
-    """The tensor that a node is a view of, itself if of none, and the steps from there."""
-    steps: list[Step] = []
-    while is_view(node):
-        source, *args = node.args
-        if not isinstance(source, Node):
-            break
-        steps.append(Step(replayed(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
-        node = source
-    return node, tuple(reversed(steps))
-
-
-def _split_outputs(
-    program: ExportedProgram, arguments: dict[Node, Argument], known: Mapping[Node, Any]
-) -> tuple[list[Node], list[Leaf], list[Update]]:
-    """Leave only computed tensors in the output of the graph: these, the model's leaves, and what it changes."""
-    output = program.graph.output_node()
-    values = cast(Sequence, output.args[0])
-    outputs = _Outputs(values, arguments, known)
-    inputs = {node.name: argument for node, argument in arguments.items() if argument.leaf is not None}
-    state = {argument.name: argument for argument in arguments.values() if argument.leaf is None}
-    leaves: list[Leaf] = []
-    updates: list[Update] = []
-    for value, spec in zip(values, program.graph_signature.output_specs, strict=True):
-        if spec.kind in _UPDATES:
-            named = inputs if spec.kind == OutputKind.USER_INPUT_MUTATION else state
-            updates.append(outputs.update(named[cast(str, spec.target)], value))
-        elif spec.kind == OutputKind.USER_OUTPUT:
-            leaves.append(outputs.returned(value))
-        else:
-            raise CompileError(f"Outputs of kind {spec.kind.name.lower()} are not supported.")
-    if not outputs.results:
-        raise NothingToCompile(
-            "The model returns no tensor that depends on its inputs, so there is nothing to compile."
-        )
-    output.args = (tuple(outputs.results),)
-    return outputs.results, leaves, updates
-
-
 def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     """The arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
 
@@ -402,7 +304,7 @@ def export_graph(model: Any, inputs: Inputs) -> ExportedGraph:
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
     fold_uniform_lookups(program.graph)
-    nodes, leaves, updates = _split_outputs(program, arguments, folder.values)
+    nodes, leaves, updates = split_outputs(program, arguments, folder.values)
     program.graph.eliminate_dead_code()
     ordered = _arrange(program.graph, arguments)
     program.graph_module.recompile()

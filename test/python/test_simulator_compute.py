@@ -73,7 +73,8 @@ REDUCTION = {
 for _name in ("sum", "max", "min", "absmax", "mean"):
     REDUCTION[f"{_name}nonstick"] = REDUCTION[_name]
 INTEGER = ("addi32toi32", "muli32toi32", "fp32toint32", "int32tofp32")
-OTHER = ("where3", "batchmatmul", "gather", *INTEGER)
+MATMULS = ("batchmatmul", "batchmatmulint8", "batchmatmulfp8")
+OTHER = ("where3", *MATMULS, "gather", *INTEGER)
 COMPUTING = {name for name, op in DEVICE_OPS.items() if op.kind is not Kind.RELAYOUT}
 
 
@@ -182,4 +183,5 @@ def test_matmul(left, right, expression):
     a = RNG.standard_normal([sizes[label] if label in left else 1 for label in "xmio"])
     b = RNG.standard_normal([sizes[label] if label in right else 1 for label in "xmio"])
     expected = np.einsum(expression, a[..., 0], b[:, 0])[:, :, None, :]
-    check("batchmatmul", [a, b], expected, Work(varies=varies(left, right, left.strip("i") + "o")))
+    for opcode in MATMULS:  # they differ in the formats of their operands
+        check(opcode, [a, b], expected, Work(varies=varies(left, right, left.strip("i") + "o")))

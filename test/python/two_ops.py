@@ -274,9 +274,17 @@ class TwoOps:
     chains: tuple[str, ...]
 
 
-#: Name -> producer and what makes it: each device operation but the relayout, which planning alone makes.
+#: The device operations that a program names: not the relayout, which planning alone makes. Matmuls of 8 bits read
+#: arguments alone; test_quantized.py has them.
+NAMED = {
+    name: op
+    for name, op in DEVICE_OPS.items()
+    if op.kind is not Kind.RELAYOUT and ELEMENTS.keys() >= set(op.formats)
+}
+
+#: Name -> producer and what makes it.
 OPERATIONS: dict[str, tuple[DeviceOp, Maker]] = {
-    **{name: (op, _MAKERS[op.kind]) for name, op in DEVICE_OPS.items() if op.kind is not Kind.RELAYOUT},
+    **{name: (op, _MAKERS[op.kind]) for name, op in NAMED.items()},
     "clone": (DEVICE_OPS["identity"], _clone),
 }
 NAMES = (*OPERATIONS, *VIEWED)
