@@ -40,7 +40,8 @@ class _Outputs:
 
     def update(self, argument: Argument, value: Node) -> Update:
         """An argument that takes a new value in place; what is a view of that is from now on one of the argument."""
-        self._changed[value] = argument
+        if value not in self._arguments:
+            self._changed[value] = argument
         return Update(argument, self._leaf(value))
 
     def returned(self, value: Any) -> Leaf:

@@ -68,6 +68,37 @@ def round_to_even(x: Tensor) -> Tensor:
     return lower + torch.where(distance == 0.5, odd, (distance > 0.5).to(x.dtype))
 
 
+def _truncated(x: Tensor) -> Tensor:
+    return torch.where(x < 0, -torch.floor(-x), torch.floor(x))
+
+
+_ROUNDED = {"floor": torch.floor, "trunc": _truncated}
+
+
+def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
+    """x / y rounded to an integer, in f32: a 16-bit quotient just below an integer would become that integer."""
+    if rounding_mode is None or x.dtype not in NARROW:
+        return NotImplemented
+    return _ROUNDED[rounding_mode](x.float() / _of_type(y, x).float()).to(x.dtype)
+
+
+def remainder_by(rounding_mode: str) -> Callable:
+    """x - y * (x / y rounded to an integer), in f32, where the product is exact up to quotients of 2^13."""
+
+    def form(x: Tensor, y) -> Tensor:
+        if x.dtype not in NARROW:
+            return NotImplemented
+        wide, other = x.float(), _of_type(y, x).float()
+        return (wide - other * _ROUNDED[rounding_mode](wide / other)).to(x.dtype)
+
+    return form
+
+
+def _of_type(y, x: Tensor) -> Tensor:
+    """A number rounded to the type of the tensor that it meets, as PyTorch does."""
+    return y if isinstance(y, Tensor) else torch.full((), y, dtype=x.dtype, device=x.device)
+
+
 def logarithm(base: float) -> Callable[[Tensor], Tensor]:
     """log(x) / log(base)."""
 
@@ -126,6 +157,11 @@ FORMS = {
     aten.hardtanh.default: lambda x, low=-1, high=1: torch.clamp(x, low, high),
     aten.ceil.default: ceil,
     aten.round.default: round_to_even,
+    aten.div.Tensor_mode: quotient,
+    aten.fmod.Tensor: remainder_by("trunc"),
+    aten.fmod.Scalar: remainder_by("trunc"),
+    aten.remainder.Tensor: remainder_by("floor"),
+    aten.remainder.Scalar: remainder_by("floor"),
     aten.log2.default: logarithm(2),
     aten.log10.default: logarithm(10),
     aten.copysign.Tensor: copysign,

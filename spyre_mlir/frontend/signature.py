@@ -197,7 +197,7 @@ class Call:
             for array, result in zip(arrays, self.signature.results, strict=True)
         ]
         changes = [
-            (self._given(update.argument), self._value(update.value, results))
+            (self._given(update.argument), self._value(update.value, results).clone())
             for update in self.signature.updates
         ]
         with torch.no_grad():

@@ -60,11 +60,11 @@ def rounded_sum(root: Structured) -> ir.Value | None:
     fp32todl16(dl16tofp32(batchmatmulint8(x, y)))  ->  batchmatmulint8(x, y)
     """
     if root.opcode == "batchmatmulfp8":
-        return _cast_up(_in_fp16(root)) if _is_scaled(root) else None
+        return _cast_up(_in_fp16(root), root.op.location) if _is_scaled(root) else None
     inner = _integer_sum(root)
     if inner is None or root.opcode == "fp32todl16":
         return inner.result if inner is not None else None
-    return _cast_up(_in_fp16(inner), root)
+    return _cast_up(_in_fp16(inner), root.op.location, root)
 
 
 def _in_fp16(matmul: Structured) -> ir.Value:
@@ -82,14 +82,12 @@ def _in_fp16(matmul: Structured) -> ir.Value:
     return made
 
 
-def _cast_up(value: ir.Value, like: Structured | None = None) -> ir.Value:
+def _cast_up(value: ir.Value, location: ir.Location, like: Structured | None = None) -> ir.Value:
     """An fp16 value in f32, with the dims of another cast."""
     shape = shape_of(value) if like is None else like.extents
     dims = tuple(range(len(shape)))
     maps, result = ([dims], dims) if like is None else (like.maps[:1], like.maps[-1])
-    return device_op(
-        "dl16tofp32", [value], maps, shape, "f32", location=ir.Location.current, result_map=result
-    )
+    return device_op("dl16tofp32", [value], maps, shape, "f32", location=location, result_map=result)
 
 
 def _is_scaled(matmul: Structured) -> bool:

@@ -39,7 +39,7 @@ class ApplyPrecision(Pass):
     results of one reduction in two operations are never rounded: they stay f32 between casts.
 
     ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16; one that
-    touches an argument, a result, an integer, a sum of integers or a constant beyond fp16 stays f32.
+    touches an argument, a result, an integer (also by floor), a sum of integers or a constant beyond fp16 stays f32.
     ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
     whose accumulation is the island's.
     """
@@ -120,8 +120,8 @@ class Islands:
             self.bound.update(values)
         if opcode == "dl16tofp32" and is_integer_sum(defining_op(op.operands[0])):
             self.bound.update(values)  # the scale of a sum may be smaller than fp16 has numbers
-        if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32"):
-            self.bound.update(values)
+        if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32", "floor"):
+            self.bound.update(values)  # of floor too: rounded to an integer before, its result would be off by one
         elif opcode not in ("dl16tofp32", "fp32todl16"):
             for value in values[1:]:
                 self.parent[self.find(value)] = self.find(values[0])

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import spyre_mlir
 from spyre_mlir.frontend import moving, pointwise, resampling, selection
 
 aten = torch.ops.aten
@@ -225,3 +226,22 @@ def test_the_logarithm_of_the_sigmoid():
     x = torch.linspace(-30, 30, 61).half()
     mine, expected = pointwise.log_sigmoid(x)[0], torch.nn.functional.logsigmoid(x)
     torch.testing.assert_close(mine, expected, rtol=2e-3, atol=2e-3)
+
+
+QUOTIENTS = {
+    "floor": (lambda x, y: torch.div(x, y, rounding_mode="floor"), lambda x, y: torch.floor(x / y)),
+    "trunc": (lambda x, y: torch.div(x, y, rounding_mode="trunc"), lambda x, y: torch.trunc(x / y)),
+    "fmod": (torch.fmod, lambda x, y: x - y * torch.trunc(x / y)),
+    "remainder": (torch.remainder, lambda x, y: x - y * torch.floor(x / y)),
+}
+
+
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_quotients_just_below_an_integer_are_not_that_integer(name: str) -> None:
+    """In fp16 some of these quotients are integers; the results are those of exact quotients, rounded once."""
+    operation, exact = QUOTIENTS[name]
+    torch.manual_seed(5)
+    x, y = (torch.randn(50, 70) * 20).half(), (torch.rand(50, 70) * 3 + 0.5).half()
+    assert ((x / y).floor() != (x.double() / y.double()).floor()).any()
+    got = spyre_mlir.compile(operation, (x, y))(x, y)
+    assert torch.equal(got, exact(x.double(), y.double()).half())

@@ -261,6 +261,23 @@ def test_inputs_that_change():
     assert result[1] is given[0]["keys"]
 
 
+def test_inputs_that_change_places():
+    """The new values are the old ones of the other, and what is kept of before is a tensor of its own."""
+
+    def model(x, y, z):
+        old = x.clone()
+        x.copy_(y)
+        y.copy_(old)
+        z.copy_(x)
+        return old, x, z + 1
+
+    inputs, expected = ([numbers(3) * factor for factor in (1, 2, 3)] for _ in range(2))
+    result = on_the_cpu(imported(model, *inputs), *inputs)
+    same(result, model(*expected))
+    same(inputs, expected)
+    assert result[0] is not inputs[1]
+
+
 def test_changes_of_what_lies_in_one_memory():
     """The program has the arguments apart, so a change of one would not be seen in the other."""
     program = imported(lambda x, y: x.add_(y), numbers(3), numbers(3))

@@ -17,7 +17,7 @@ from random_programs import MIXED, RandomProgram
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.exported import NothingToCompile
+from spyre_mlir.frontend.outputs import NothingToCompile
 from spyre_mlir.program import Program
 from spyre_mlir.report.steps_summary import host_share
 from spyre_mlir.steps import BundleStep, HostStep
