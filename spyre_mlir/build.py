@@ -66,12 +66,13 @@ class Built:
 def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> Built:
     """Compile ``module`` in place; what the device cannot run goes to the host if there is a ``fallback``.
 
-    Raises ``CompileError``: what the pipeline says where the host cannot help or must not.
+    A module that is at a level of ours already has no other way. Raises ``CompileError``: what the pipeline says where
+    the host cannot help or must not.
     """
     begun = time.perf_counter()
     found = functions(module.operation)
     arguments, results = (_arguments(found[0]), _results(found[0])) if len(found) == 1 else ([], [])
-    source = module.operation.clone() if fallback else None
+    source = module.operation.clone() if fallback and not pipeline.from_level else None
     remarks, timing = Remarks(), Timing()
     try:
         step = _bundle(ONLY, module, pipeline, remarks, timing)

@@ -12,6 +12,7 @@ from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hints import TiledLoop
 
 #: On a maximum: its name. On a sum of exponentials less that maximum: the same name (``online-softmax``).
@@ -170,6 +171,8 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
         if size % loop.tiles:
             reason = f"{what} of {size} elements into {loop.tiles} tiles, but {loop.tiles} does not divide it"
             raise fail(generic.op, reason)
+        if loop.dim in generic.reduced and generic.opcode not in COMBINE:
+            raise fail(generic.op, f"{what}, but the parts of a '{generic.opcode}' over it cannot be combined")
         if (outer := cut.setdefault(loop.dim, loop)) is not loop:
             raise fail(generic.op, f"{what}, which loop {outer.loop} around it cuts already")
         if loop.dim not in generic.reduced and (outer := _reducing(generic, cut.values())) is not None:

@@ -12,6 +12,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._tile_nests import Nests, Tiled, trace
 from spyre_mlir.passes.online_softmax import attention_of
+from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling import Hint, TiledLoop
 
 Choice = tuple[DimClass, int]
@@ -116,7 +117,13 @@ def _tiled(func: ir.Operation) -> list[Tiled]:
 
 def _legal(tiled: Sequence[Tiled], rng: random.Random) -> list[Choice]:
     """The classes of dims that can be cut, each with a random number of tiles."""
-    return [(found, tiles) for found in dim_classes(tiled) if (tiles := _tiles(found, rng))]
+    classes = (found for found in dim_classes(tiled) if all(map(_combines, found.dims, found.dims.values())))
+    return [(found, tiles) for found in classes if (tiles := _tiles(found, rng))]
+
+
+def _combines(each: Tiled, dims: Sequence[int]) -> bool:
+    """Whether results over parts of some dims can be combined: the rows of a table that is looked up cannot."""
+    return each.generic.opcode in COMBINE or not set(dims) & set(each.generic.reduced)
 
 
 def _tiles(found: DimClass, rng: random.Random) -> int:
