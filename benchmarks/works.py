@@ -46,6 +46,7 @@ def compiled(function: Callable, *shapes: Sequence[int], **options: Any) -> tupl
     module.forward = function
     inputs = tuple(torch.zeros(*shape, dtype=torch.float16) for shape in shapes)
     program = import_torch(module, inputs, context=context())
+    assert program.module is not None, "the function computes nothing"
     run_pipeline(program.module, SpyrePipeline(**options).pipeline("placed"))
     (func,) = functions(program.module.operation)
     usage = Usage(func)

@@ -71,8 +71,7 @@ class Program:
         self.compile_seconds = built.seconds
         self.passes: Sequence[tuple[str, float]] = built.passes
         self.numerics = numerics
-        first, *others = built.steps
-        self.arrays = first.arrays if isinstance(first, BundleStep) and not others else {}
+        self.arrays = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position
         self._plan_text: Callable[[], str] | None = None
 
@@ -89,10 +88,8 @@ class Program:
     @property
     def _only(self) -> BundleStep:
         if not self.is_one_bundle:
-            names = ", ".join(step.name for step in self.steps)
-            raise CompileError(
-                f"This program has several steps ({names}); ask them, as in 'program.steps[0]'."
-            )
+            names = ", ".join(step.name for step in self.steps) or "none"
+            raise CompileError(f"This program is not one bundle; its steps, program.steps, are: {names}.")
         return self.bundles[0]
 
     @property
@@ -342,8 +339,11 @@ def compile(
     from spyre_mlir.frontend import import_torch
 
     imported = import_torch(module_or_mlir, inputs, context=new_context())
-    set_layouts(imported.module, imported.input_layouts, chosen)
-    program = _compiled(imported.module, pipeline, numerics, plan, fallback)
+    if imported.module is None:
+        program = Program(Built([], [], [], []), numerics)
+    else:
+        set_layouts(imported.module, imported.input_layouts, chosen)
+        program = _compiled(imported.module, pipeline, numerics, plan, fallback)
     weights = [argument for argument in imported.arguments if argument.kind != "input"]
     from spyre_mlir.frontend.signature import to_numpy
 

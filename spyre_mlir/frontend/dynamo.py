@@ -23,7 +23,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import _disable_current_modes
 
 from spyre_mlir.frontend.hints import dim_sizes, names_of
-from spyre_mlir.frontend.outputs import NothingToCompile
 
 
 def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable]) -> Callable:
@@ -57,17 +56,10 @@ class CompiledGraph:
     def __call__(self, *inputs: Any) -> Any:
         key = (*map(_kind, inputs), *dim_sizes().items())
         if key not in self.programs:
-            self.programs[key] = self._program(inputs)
+            with _disable_current_modes():  # AOTAutograd watches the operations of a first call, not ours
+                self.programs[key] = self.compile(self.model, inputs)
         with torch.no_grad():
             return self.programs[key](*inputs)
-
-    def _program(self, inputs: Sequence[Any]) -> Callable:
-        """A program; PyTorch itself runs a graph that only looks at its inputs, as a graph break may leave it."""
-        try:
-            with _disable_current_modes():  # AOTAutograd watches the operations of a first call, not ours
-                return self.compile(self.model, inputs)
-        except NothingToCompile:
-            return self.model
 
 
 def _as_function(graph: GraphModule) -> Callable:

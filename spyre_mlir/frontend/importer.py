@@ -40,10 +40,11 @@ from spyre_mlir.mlir import ir
 class Imported:
     """A model as MLIR, with what is needed to call it like the model.
 
+    ``module`` is None for a model that computes nothing: it returns views of its inputs, or what is known.
     ``input_layouts``: by their position, the layouts of the inputs that were given on the device.
     """
 
-    module: ir.Module
+    module: ir.Module | None
     signature: Signature
     input_layouts: dict[int, StickLayout]
 
@@ -73,6 +74,8 @@ def import_torch(
     """
     register_caches()
     exported = export_graph(model, pytree.tree_map(_off_the_device, inputs))
+    if not exported.signature.results:
+        return Imported(None, exported.signature, {})
     module = lower_to_linalg(_import_graph(exported, context))
     return Imported(module, exported.signature, _layouts(inputs, exported.signature))
 

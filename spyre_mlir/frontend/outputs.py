@@ -17,10 +17,6 @@ from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Step, Update, V
 UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 
-class NothingToCompile(CompileError):
-    """A model that only looks at its inputs, or computes what does not depend on them."""
-
-
 class _Outputs:
     """Where each output of a graph comes from: known, a view of an argument or of a result, or a result.
 
@@ -100,9 +96,5 @@ def split_outputs(
             leaves.append(outputs.returned(value))
         else:
             raise CompileError(f"Outputs of kind {spec.kind.name.lower()} are not supported.")
-    if not outputs.results:
-        raise NothingToCompile(
-            "The model returns no tensor that depends on its inputs, so there is nothing to compile."
-        )
     output.args = (tuple(outputs.results),)
     return outputs.results, leaves, updates

@@ -107,7 +107,9 @@ def check_beginning(smaller: Imported, larger: Imported) -> None:
     names = [[argument.name for argument in imported.arguments] for imported in (smaller, larger)]
     if names[0] != names[1]:
         raise NotABeginning("the model has other constants at another size")
-    modules = [_generalized(imported.module) for imported in (smaller, larger)]
+    if smaller.module is None or larger.module is None:
+        return  # nothing is computed: what the model returns are views of the inputs as they are given
+    modules = [_generalized(module) for module in (smaller.module, larger.module)]
     proof = _Proof(_Ops(*map(_function, modules)))
     for number, (small, large) in enumerate(zip(smaller.arguments, larger.arguments, strict=True)):
         if small.tensor is not None and large.tensor is not None:

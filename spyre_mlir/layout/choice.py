@@ -234,7 +234,9 @@ class Problem:
         if not any(isinstance(self.nodes[reader], View) for reader, _ in self.readers[index]):
             return ()
         dims = range(len(node.shape))
-        orders = [(lane, [*dims] if lane is None else [lane, *(d for d in dims if d != lane)]) for lane in lanes]
+        orders = [
+            (lane, [*dims] if lane is None else [lane, *(d for d in dims if d != lane)]) for lane in lanes
+        ]
         return tuple(ordered(node.shape, node.dtype, lane, tuple(order)) for lane, order in orders)
 
     def _pins_of_carried(self, index: int) -> list[Candidate]:

@@ -179,7 +179,9 @@ class _Rooms:
     def _unpadded(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
         """A copy into a buffer of its own, without the room of the source; outside the loops that it is."""
         if not is_convertible(self.views[value].dtype):
-            raise fail(reader, f"its operand {value.type} has no room for whole sticks, and no operation copies it")
+            raise fail(
+                reader, f"its operand {value.type} has no room for whole sticks, and no operation copies it"
+            )
         with ir.InsertionPoint(ancestor_in(block_of(value), reader)):
             made = sdsc.clone(value, reader.location)
         self._give(made, _plain(self.views[value]))

@@ -172,7 +172,9 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
             reason = f"{what} of {size} elements into {loop.tiles} tiles, but {loop.tiles} does not divide it"
             raise fail(generic.op, reason)
         if loop.dim in generic.reduced and generic.opcode not in COMBINE:
-            raise fail(generic.op, f"{what}, but the parts of a '{generic.opcode}' over it cannot be combined")
+            raise fail(
+                generic.op, f"{what}, but the parts of a '{generic.opcode}' over it cannot be combined"
+            )
         if (outer := cut.setdefault(loop.dim, loop)) is not loop:
             raise fail(generic.op, f"{what}, which loop {outer.loop} around it cuts already")
         if loop.dim not in generic.reduced and (outer := _reducing(generic, cut.values())) is not None:

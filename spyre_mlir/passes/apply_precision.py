@@ -121,7 +121,9 @@ class Islands:
         if opcode == "dl16tofp32" and is_integer_sum(defining_op(op.operands[0])):
             self.bound.update(values)  # the scale of a sum may be smaller than fp16 has numbers
         if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32", "floor"):
-            self.bound.update(values)  # of floor too: rounded to an integer before, its result would be off by one
+            self.bound.update(
+                values
+            )  # of floor too: rounded to an integer before, its result would be off by one
         elif opcode not in ("dl16tofp32", "fp32todl16"):
             for value in values[1:]:
                 self.parent[self.find(value)] = self.find(values[0])

@@ -187,11 +187,16 @@ class _Maker:
                 (f"cumsum({{}}, {dim})", lambda x: torch.cumsum(x, dim)),
                 (f"sort({{}}, {dim})", lambda x: torch.sort(x, dim)[0]),
                 ("round({} / 2)", lambda x: torch.round(x / 2)),
-                (f"argmax({{}}, {dim}, keepdim=True)", lambda x: torch.argmax(x, dim, keepdim=True).to(x.dtype)),
+                (
+                    f"argmax({{}}, {dim}, keepdim=True)",
+                    lambda x: torch.argmax(x, dim, keepdim=True).to(x.dtype),
+                ),
                 ("{}.long() % 3", lambda x: (x.long() % 3).to(x.dtype)),
             ]
         )
-        self.step(text, function, name, bound=self.value(name).abs().sum().item() if "cumsum" in text else 0.0)
+        self.step(
+            text, function, name, bound=self.value(name).abs().sum().item() if "cumsum" in text else 0.0
+        )
 
     def partner(self, name: str) -> str:
         """Something that broadcasts with a value: an earlier one, or a new input."""

@@ -59,7 +59,9 @@ def test_a_good_bundle():
 
 def test_checks_and_the_tool_give_the_source_alone(tmp_path):
     """--check makes no array for it; the inputs by position are those that have an array."""
-    assert list(random_arguments([each for each in doubled().manifest.arguments if each.source is None])) == ["x"]
+    assert list(random_arguments([each for each in doubled().manifest.arguments if each.source is None])) == [
+        "x"
+    ]
     write_bundle(doubled(), tmp_path / "add")
     np.savez(tmp_path / "in.npz", X)
     arguments = ["--inputs", str(tmp_path / "in.npz"), "--outputs", str(tmp_path / "out.npz")]

@@ -23,7 +23,8 @@ SOLVERS = ("portfolio", "greedy", "firstfit", "bestfit", "largest-first", "annea
 def check(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], text: str = "", **options) -> None:
     """Compiles with all checks, validates and runs; every result has the shape and the numbers of float64."""
     program = spyre_mlir.compile(model, inputs, verify_each=True, **options)
-    assert not (findings := validate(program.bundle)), "\n".join([text, *map(str, findings)])
+    findings = [finding for step in program.bundles for finding in validate(step.bundle)]
+    assert not findings, "\n".join([text, *map(str, findings)])
     results = program(*inputs)
     with torch.no_grad():
         expected = model(*(x.double() for x in inputs))

@@ -244,7 +244,7 @@ def test_sticks_of_one_dim() -> None:
     ],
 )
 def test_sticks_of_several_digits(opcode: str, bits: int, first: tuple, second: tuple) -> None:
-    """Input 1 [K=128] or [K=16, M=2, K=8], input 2 [K=2, N=64] or [K=4, N=64], innermost first: each fills 128 bytes."""
+    """Input 1 [K=128] or [K=16, M=2, K=8], input 2 [K=2, N=64] or [K=4, N=64], innermost first: 128 bytes each."""
     form = forms(opcode, PRODUCT)[0]
     sticks = stick_digits(PRODUCT, form)
     assert sticks == (first, second, ((1, 64),)) and form.lanes == (2, 1, 1)

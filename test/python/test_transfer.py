@@ -93,9 +93,7 @@ def test_views_in_pieces_move_to_their_place(seed):
 def test_pieces_beside_sticks():
     """Sticks of 64 along a dim of pieces of 14."""
     view = HostView((28, 28), (((2, 392), (14, 28)), ((28, 1),)))
-    with pytest.raises(
-        ViewError, match="steps of 64 positions do not fall on pieces of 14 of the host"
-    ):
+    with pytest.raises(ViewError, match="steps of 64 positions do not fall on pieces of 14 of the host"):
         dma_tuples(StickLayout.for_tensor((28, 28), "f16", [1, 0]), view)
     assert dma_tuples(StickLayout.for_tensor((28, 28), "f16", [0, 1]), view).host_strides == (64, 392, 28, 1)
 
