@@ -7,6 +7,7 @@ arguments of kind ``constant`` (as ``aten.full`` where all elements are equal), 
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 from typing import Any
 
@@ -116,7 +117,9 @@ class ConstantFolder:
         self._erase_unused()
 
     def _is_large_view(self, value: torch.Tensor, held: set[int]) -> bool:
-        return value.numel() > LARGEST_VIEW_ELEMENTS and _memory(value) in held
+        strides = zip(value.shape, value.stride(), strict=True)
+        elements = math.prod(size for size, stride in strides if stride)
+        return elements > LARGEST_VIEW_ELEMENTS and _memory(value) in held
 
     def _erase_unused(self) -> None:
         """Also assertions about what is known, which held: to Graph.eliminate_dead_code they are alive."""
