@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from spyre_mlir.dialects import sdsc
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
 from spyre_mlir.host import HostFunction
@@ -183,6 +184,11 @@ def _arguments(func: ir.Operation) -> list[Value]:
     values = []
     for number, value in enumerate(func.regions[0].blocks[0].arguments):
         attrs = ir.DictAttr(given[number]) if given else ir.DictAttr.get({}, func.context)
+        if sdsc.HOST in attrs:  # a level below linalg
+            host = attrs[sdsc.HOST]
+            label, kind, dtype = (ir.StringAttr(each).value for each in (host.label, host.kind, host.dtype))
+            values.append(_value(label, kind, value.type, dtype))
+            continue
         name = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{number}"
         kind = ir.StringAttr(attrs["spyre.kind"]).value if "spyre.kind" in attrs else "input"
         values.append(_value(name, kind, value.type))
@@ -194,11 +200,11 @@ def _results(func: ir.Operation) -> list[Value]:
     return [_value(f"result{number}", "result", type_) for number, type_ in enumerate(types)]
 
 
-def _value(name: str, kind: str, type_: ir.Type) -> Value:
+def _value(name: str, kind: str, type_: ir.Type, element: str = "") -> Value:
     """What is no tensor has no shape here; the pipeline says that it is no program."""
     if not isinstance(type_, ir.RankedTensorType):
         return Value(name, kind, (), str(type_))
-    element = str(ir.RankedTensorType(type_).element_type)
+    element = element or str(ir.RankedTensorType(type_).element_type)
     return Value(name, kind, tuple(ir.RankedTensorType(type_).shape), _DTYPES.get(element, element))
 
 

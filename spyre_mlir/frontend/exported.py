@@ -283,6 +283,8 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     Placeholders of burnt-in values, and of data that folding left without a use, are dropped.
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    if not placeholders:
+        return []
     last = placeholders[-1]
     for node in placeholders:
         argument = arguments.get(node)

@@ -214,7 +214,14 @@ class Call:
     def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
         if isinstance(leaf, Fixed):
             return leaf.fresh()
-        return leaf.of(results[leaf.base] if isinstance(leaf.base, int) else self._given(leaf.base))
+        return leaf.of(results[leaf.base] if isinstance(leaf.base, int) else self._seen(leaf.base))
+
+    def _seen(self, argument: Argument) -> Any:
+        """What an output is a view of: PyTorch has no views of a tensor that is on the device."""
+        given = self._given(argument)
+        if not isinstance(given, DeviceTensor):
+            return given
+        return to_tensor(given.numpy(), getattr(torch, given.dtype))
 
 
 def _shown(value: Any) -> str:

@@ -39,9 +39,9 @@ def test_conventions(shape, given, device_size, stride_map):
 def test_sticks_of_several_dims():
     """The operands of int8 and int4 matmuls in layouts.md: the innermost dim of the stick is named last."""
     layout = LayoutRequest((0, 1)).layout((512, 256), "i8", "'x'")
-    assert layout.digits == (Digit(1, 64), Digit(0, 2), Digit(0, 1, 2), Digit(1, 1, 64))
-    assert LayoutRequest((0, 1)).layout((512, 256), "i4", "'x'").device_size == (4, 128, 4, 64)
-    assert LayoutRequest((1, 0, 1)).layout((512, 256), "i4", "'x'").device_size[-3:] == (16, 2, 8)
+    assert layout.digits == (Digit(1, 2), Digit(0, 64), Digit(0, 1, 64), Digit(1, 1, 2))
+    assert LayoutRequest((0, 1)).layout((512, 256), "i4", "'x'").device_size == (64, 8, 64, 4)
+    assert LayoutRequest((1, 0, 1)).layout((512, 256), "i4", "'x'").device_size[-3:] == (8, 2, 16)
 
 
 def test_types_of_the_host_have_the_sticks_of_the_device():

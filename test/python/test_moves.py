@@ -101,14 +101,17 @@ def test_any_legal_order_computes_the_same(seed):
     In most of these buffers are put together from parts: def-use alone would not do.
     """
     model = RandomProgram(seed)
-    module = import_torch(model, tuple(model.inputs), context=context()).module
+    imported = import_torch(model, tuple(model.inputs), context=context())
+    module = imported.module
+    assert module is not None
     run_pipeline(module, SpyrePipeline(sencores=4).pipeline("divided"))
     (func,) = functions(module.operation)
     _apply(func, shuffled(_tasks(Memory(func)), random.Random(seed)))
     program = spyre_mlir.compile(module, from_level="divided", sencores=4, verify_each=True)
     results = program(*model.inputs)
-    for result, exact in zip(_all(results), model(*(each.double() for each in model.inputs)), strict=True):
-        assert torch.equal(torch.as_tensor(result).double(), exact)
+    returned = imported.bind(*model.inputs).finish(_all(results))
+    for result, exact in zip(returned, model(*(each.double() for each in model.inputs)), strict=True):
+        assert torch.equal(result.double(), exact)
 
 
 def shuffled(tasks: Sequence[Task], rng: random.Random) -> list[int]:

@@ -234,7 +234,7 @@ def test_the_layout_of_an_argument():
     """The program takes it as the plan says."""
     plan = {"version": 1, "arguments": [{"name": "inputs_0", "layout": {"dim_order": [1, 0]}}]}
     program = compiled(plan)
-    assert program.inputs[0].device_size == (8, 1024, 64)
+    assert program.bundle.manifest.arguments[0].device_size == (8, 1024, 64)
     model, inputs = PROGRAMS[SOFTMAX]()
     check_close(SOFTMAX, program(*inputs), model, inputs)
 
