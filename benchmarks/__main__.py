@@ -7,15 +7,17 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks import __doc__ as manual
 from benchmarks import registry, report
+from spyre_mlir.errors import CompileError
 from spyre_mlir.tools._loading import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """List or run benchmarks; 0, or 1 after a diagnostic."""
-    options = _parser().parse_args(argv)
+    options, others = _parser().parse_known_args(argv)
     for path in options.load:
         load(path)
     known = registry.load_all()
@@ -28,16 +30,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         for benchmark in known.values():
             print(f"{benchmark.name:<14}{benchmark.summary}")
         return 0
-    _run([known[name] for name in names], options)
+    try:
+        chosen = _of_benchmarks(others, [known[name] for name in names])
+        _run([known[name] for name in names], options, chosen)
+    except CompileError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 
-def _run(benchmarks: Sequence[registry.Benchmark], options: argparse.Namespace) -> None:
+def _of_benchmarks(arguments: Sequence[str], benchmarks: Sequence[registry.Benchmark]) -> dict[str, Any]:
+    """The options of the benchmarks themselves, ``--count 10``, by name."""
+    defaults = {name: value for each in benchmarks for name, value in each.options().items()}
+    chosen: dict[str, Any] = {}
+    words = iter(arguments)
+    for word in words:
+        name = word.removeprefix("--")
+        if name == word or name not in defaults:
+            raise CompileError(f"No benchmark that is run has an option '{word}'.")
+        value = next(words, None)
+        try:
+            chosen[name] = type(defaults[name])(value)
+        except (TypeError, ValueError):
+            raise CompileError(f"The option '{word}' has no value such as {defaults[name]!r}.") from None
+    return chosen
+
+
+def _run(
+    benchmarks: Sequence[registry.Benchmark], options: argparse.Namespace, chosen: dict[str, Any]
+) -> None:
     print(report.machine())
     results, tables = {}, []
     for benchmark in benchmarks:
         print(f"\n{benchmark.name}: {benchmark.summary}\n", flush=True)
-        metrics = benchmark.measure()
+        own = {name: value for name, value in chosen.items() if name in benchmark.options()}
+        metrics = benchmark.measure(**own)
         results[benchmark.name] = dict(metrics)
         tables.append((benchmark, report.table(benchmark, metrics) + report.notes(metrics)))
         print(tables[-1][1], flush=True)

@@ -43,6 +43,24 @@ def op_coverage() -> ModuleType:
     return importlib.import_module("op_coverage")
 
 
+def fuzz_kinds() -> ModuleType:
+    """The module of the cases of the fuzzer, ``test/python/fuzz_kinds.py``. Imports torch."""
+    _see_tests()
+    return importlib.import_module("fuzz_kinds")
+
+
+def fuzz_minimise() -> ModuleType:
+    """The module that makes cases of the fuzzer small. Imports torch."""
+    _see_tests()
+    return importlib.import_module("fuzz_minimise")
+
+
+def fuzz_workers() -> ModuleType:
+    """The module of the processes of the fuzzer."""
+    _see_tests()
+    return importlib.import_module("fuzz_workers")
+
+
 def suite_linalg(name: str) -> Any:
     """The ``ir.Module`` of a program of the suite at full size, whose weights take no memory."""
     from spyre_mlir.dialects import context

@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import benchmarks
 
@@ -33,18 +34,23 @@ class Benchmark:
     """A named function, and for some of its metrics the largest value that is wanted."""
 
     name: str
-    measure: Callable[[], Metrics]
+    measure: Callable[..., Metrics]
     targets: Metrics
+
+    def options(self) -> dict[str, Any]:
+        """The options of the function by name, with their defaults."""
+        parameters = inspect.signature(self.measure).parameters
+        return {name: parameter.default for name, parameter in parameters.items()}
 
     @property
     def summary(self) -> str:
         return (inspect.getdoc(self.measure) or "").split("\n")[0]
 
 
-def benchmark(**targets: float) -> Callable[[Callable[[], Metrics]], Callable[[], Metrics]]:
+def benchmark(**targets: float) -> Callable[[Callable[..., Metrics]], Callable[..., Metrics]]:
     """Register a function; ``targets`` are upper limits by metric."""
 
-    def register(function: Callable[[], Metrics]) -> Callable[[], Metrics]:
+    def register(function: Callable[..., Metrics]) -> Callable[..., Metrics]:
         name = function.__name__.replace("_", "-")
         _FOUND[name] = Benchmark(name, function, targets)
         return function

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
 from spyre_mlir.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ __all__ = [
     "CompileError",
     "DeviceTensor",
     "DynamicProgram",
+    "HostWorkWarning",
     "Program",
+    "RangeWarning",
     "__version__",
     "clear_tensor_dims",
     "compile",

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from spyre_mlir.bundle.model import Manifest
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
@@ -22,7 +23,8 @@ from spyre_mlir.transfers import Transfers, transfers
 #: The name of a program that is one bundle, where steps are named.
 ONLY = "device_0"
 _PARTITION = (
-    "attach-hints,drop-dead-results,narrow-matmuls,canonicalize,cse,outline-host-functions{precision=%s}"
+    "attach-hints,drop-dead-results,decompose-softmax,narrow-matmuls,canonicalize,cse,"
+    "outline-host-functions{precision=%s}"
 )
 
 
@@ -83,10 +85,24 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
             raise
         steps, returned, remarks, timing = made
     else:
+        if pipeline.from_level == "bundle":
+            arguments, results = _of_manifest(step.bundle.manifest)
         step.inputs = tuple(value.name for value in arguments)
         step.outputs = tuple(value.name for value in results)
         steps, returned = [step], list(step.outputs)
     return Built(steps, arguments, results, returned, remarks, timing, time.perf_counter() - begun)
+
+
+def _of_manifest(manifest: Manifest) -> tuple[list[Value], list[Value]]:
+    """Arguments and results of a module that is a bundle already: those whose arrays the host gives and takes."""
+    values = [
+        Value(each.name, each.kind, each.host_shape, each.host_dtype)
+        for each in manifest.arguments
+        if each.source is None
+    ]
+    return [each for each in values if each.kind not in ("result", "constant")], [
+        each for each in values if each.kind == "result"
+    ]
 
 
 def _bundle(

@@ -1,4 +1,4 @@
-"""Is a compiled program right? Seeded random arguments, the CPU reference, and the tolerance of the format.
+"""Is a compiled program right? Seeded random arguments, a more exact reference, and the tolerance of the format.
 
 Arguments of floating type are standard normal numbers; a parameter of rank 2 or more is divided by the root
 of its longest dim, so that deep programs stay in range. Integers are uniform in [-8, 8), booleans are fair
@@ -24,8 +24,8 @@ DISTRIBUTION = (
     "integers uniform in [-8, 8), booleans fair"
 )
 
-#: Of the largest value: ten rounding steps of a 16-bit format (the reference accumulates in it, too), and
-#: more steps of float32, where the order of long sums tells.
+#: Of the largest value: ten rounding steps of a 16-bit format, and more steps of float32, where the order of long
+#: sums tells. The reference accumulates in float64 and rounds once per operation.
 TOLERANCES = {"float16": 1e-2, "bfloat16": 4e-2, "float32": 1e-4, "float64": 1e-4}
 
 #: DL16 has one bit of mantissa less than float16.
@@ -67,7 +67,7 @@ class Comparison:
 
 
 def random_arguments(arguments: Sequence[HostArray], seed: int = SEED) -> dict[str, np.ndarray]:
-    """Host arrays by name for the inputs and the parameters, in the form that the CPU reference takes."""
+    """Host arrays by name for the inputs and the parameters, in the form that the evaluator of host functions takes."""
     generator = np.random.default_rng(seed)
     given = [argument for argument in arguments if argument.kind in ("input", "parameter")]
     return {argument.name: _random(argument, generator) for argument in given}

@@ -14,7 +14,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.transfer import dma_tuples
-from spyre_mlir.target.formats import FORMATS, Numerics
+from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.ops import DL16, FP32, INT32
 
 #: For each dtype of the host: the MLIR element type, and the format on the device (None: the host's own bytes).
@@ -32,7 +32,8 @@ _BITS = {"float8_e4m3fn": "uint8"}
 class DeviceTensor:
     """A tensor of the host's ``dtype`` in the bytes of its device ``layout``.
 
-    ``data`` are these bytes; 16-bit floats are IEEE, as in the simulator's default numerics. Padding is 0.
+    ``data`` are these bytes; float16 is IEEE there and bfloat16 DL16, as in the simulator's default numerics. Padding
+    is 0.
     """
 
     def __init__(self, layout: StickLayout, dtype: str, data: NDArray[np.uint8]) -> None:
@@ -63,7 +64,7 @@ class DeviceTensor:
         return (
             host.view(_BITS.get(self.dtype, self.dtype))
             if form is None
-            else from_raw(host, self.dtype, form, Numerics())
+            else from_raw(host, self.dtype, form, _numerics(self.dtype))
         )
 
     to_host = numpy
@@ -156,9 +157,13 @@ def _raw(host: NDArray, dtype: str, form: str | None) -> NDArray:
     if form is None:
         return host.view(np.uint8)
     try:
-        return np.ascontiguousarray(to_raw(host, dtype, form, Numerics())).reshape(host.shape)
+        return np.ascontiguousarray(to_raw(host, dtype, form, _numerics(dtype))).reshape(host.shape)
     except ValueError as error:
         raise CompileError(f"The tensor cannot go to the device: {error}") from None
+
+
+def _numerics(dtype: str) -> Numerics:
+    return Numerics(BIT_TRUE if dtype == "bfloat16" else IEEE)
 
 
 def _stick(layout: StickLayout) -> str:

@@ -1,4 +1,4 @@
-"""The one exception that users see: a sentence, and where in their source it holds."""
+"""What users see: one exception, a sentence and where in their source it holds, and two warnings."""
 
 from __future__ import annotations
 
@@ -18,3 +18,11 @@ class CompileError(Exception):
 
     def __str__(self) -> str:
         return f"{self.location}: error: {self.message}" if self.location else f"error: {self.message}"
+
+
+class RangeWarning(UserWarning):
+    """Numbers of a run left the range of the device's 16-bit format: where, and what became of them."""
+
+
+class HostWorkWarning(UserWarning):
+    """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once of each."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from spyre_mlir.bundle import model
@@ -18,24 +20,39 @@ def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np
     """The bundle of a module and the values of its constants by argument name."""
     op = module.operation
     if sdscbundle.DESIGNS not in op.attributes or sdscbundle.MANIFEST not in op.attributes:
-        raise CompileError("this module is not at the bundle level; run the spyre pipeline on it first")
-    designs = {
-        filename: from_plain(model.Design, plain)
-        for filename, plain in from_attribute(op.attributes[sdscbundle.DESIGNS]).items()
-    }
-    manifest = from_plain(model.Manifest, from_attribute(op.attributes[sdscbundle.MANIFEST]))
+        message = "this module is not at the bundle level; run the spyre pipeline on it first"
+        raise CompileError(message, location_of(op.location))
+    designs = _read(op, sdscbundle.DESIGNS, dict[str, model.Design])
+    manifest = _read(op, sdscbundle.MANIFEST, model.Manifest)
     func = next(
         (each.operation for each in op.regions[0].blocks[0].operations if each.operation.name == "func.func"),
         None,
     )
-    if func is None or ir.StringAttr(func.attributes["sym_name"]).value != sdscbundle.ENTRY:
-        raise CompileError(f"a bundle needs one function @{sdscbundle.ENTRY}")
-    arrays = {}
-    if sdscbundle.CONSTANTS in op.attributes:
-        arrays = {
-            entry.name: np.array(entry.attr) for entry in ir.DictAttr(op.attributes[sdscbundle.CONSTANTS])
-        }
-    return assembled(func, designs, manifest), arrays
+    is_entry = func is not None and ir.StringAttr(func.attributes["sym_name"]).value == sdscbundle.ENTRY
+    if func is None or not is_entry or not func.regions[0].blocks:
+        raise CompileError(f"a bundle needs one function @{sdscbundle.ENTRY}", location_of(op.location))
+    return assembled(func, designs, manifest), _constants(op)
+
+
+def _read(op: ir.Operation, name: str, kind: Any) -> Any:
+    """The value of a type that an attribute of the module holds; ``CompileError`` at the module if it holds none."""
+    try:
+        return from_plain(kind, from_attribute(op.attributes[name]))
+    except (CompileError, TypeError) as error:
+        reason = error.message if isinstance(error, CompileError) else error
+        raise CompileError(f"'{name}' is malformed: {reason}", location_of(op.location)) from None
+
+
+def _constants(op: ir.Operation) -> dict[str, np.ndarray]:
+    """The values of the constants by the names of their arguments."""
+    if sdscbundle.CONSTANTS not in op.attributes:
+        return {}
+    attr = op.attributes[sdscbundle.CONSTANTS]
+    is_dictionary = isinstance(attr, ir.DictAttr)
+    if not is_dictionary or not all(isinstance(entry.attr, ir.DenseElementsAttr) for entry in attr):
+        message = f"'{sdscbundle.CONSTANTS}' must be a dictionary of dense tensors"
+        raise CompileError(message, location_of(op.location))
+    return {entry.name: np.array(entry.attr) for entry in attr}
 
 
 def assembled(func: ir.Operation, designs: dict[str, model.Design], manifest: model.Manifest) -> model.Bundle:
@@ -60,6 +77,9 @@ class _Program:
             name = f"arg_{index}_base_addr"
             self.names[argument] = name
             type_ = argument.type
+            if not isinstance(type_, sdscbundle.InputArgType):
+                message = f"argument {index} of a bundle is of the type {type_}, not !sdscbundle.input_arg"
+                raise CompileError(message, location_of(self.block.owner.operation.location))
             bounds = [ir.IntegerAttr(attr).value or None for attr in (type_.granularity, type_.max_value)]
             parameters.append(model.Parameter(name, *bounds))
         return tuple(parameters), self._block(self.block)
@@ -84,6 +104,8 @@ class _Program:
             left, right = (self.names[value] for value in op.operands)
             return model.Add(self._fresh(op.results[0]), left, right)
         if op.name == "arith.constant":
+            if not isinstance(op.results[0].type, ir.IndexType):
+                raise CompileError("a constant of a bundle is an index", location_of(op.location))
             value = ir.IntegerAttr(op.attributes["value"]).value
             return model.IndexConstant(self._fresh(op.results[0]), value)
         if op.name == "sdscbundle.input_arg_extract":

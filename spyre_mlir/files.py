@@ -10,11 +10,20 @@ from pathlib import Path
 
 from spyre_mlir.errors import CompileError
 
+#: Bytes of a text that are read: a device such as /dev/zero has no end.
+_MOST_BYTES = 1 << 30
 
-def read_text(path: str) -> str:
-    """The text of a file, or of stdin for ``-``."""
+
+def read_text(path: str, most_bytes: int = _MOST_BYTES) -> str:
+    """The text of a file of up to ``most_bytes``, or of stdin for ``-``."""
+    if "\0" in path:
+        raise CompileError(f"A file cannot be called {path!r}, which has a NUL character.")
     try:
-        return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode("utf-8")
+        with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
+            data = file.read(most_bytes + 1)
+        if len(data) > most_bytes:
+            raise CompileError(f"The file '{path}' has more than {most_bytes} bytes.")
+        return data.decode("utf-8")
     except OSError as error:
         raise CompileError(f"The file '{path}' cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

@@ -26,6 +26,7 @@ __all__ = [
     "location_of",
     "memref_descriptor",
     "register_torch_passes",
+    "source_operation",
 ]
 
 
@@ -86,3 +87,15 @@ def location_of(location: ir.Location) -> str:
     if isinstance(location, ir.FusedLoc):
         return next((found for part in location.locations if (found := location_of(part))), "")
     return ""
+
+
+def source_operation(location: ir.Location) -> str:
+    """The operation of PyTorch that the metadata of a location tree names (``aten.gather.default``), or nothing."""
+    if isinstance(location, ir.FusedLoc):
+        metadata = location.metadata and location.metadata.maybe_downcast()
+        if isinstance(metadata, ir.DictAttr) and "aten" in metadata:
+            return str(ir.StringAttr(metadata["aten"]).value)
+        return next((name for part in location.locations if (name := source_operation(part))), "")
+    if isinstance(location, ir.CallSiteLoc):
+        return source_operation(location.callee) or source_operation(location.caller)
+    return source_operation(location.child_loc) if isinstance(location, ir.NameLoc) else ""

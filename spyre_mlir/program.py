@@ -22,7 +22,7 @@ from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
 from spyre_mlir.dynamic import DynamicProgram
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
@@ -30,10 +30,11 @@ from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.program_folder import read_program, write_program
 from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.report.program_facts import ProgramFacts
-from spyre_mlir.report.steps_summary import summarize_steps
+from spyre_mlir.report.steps_summary import host_work_warning, summarize_steps
 from spyre_mlir.report.summary import summarize
-from spyre_mlir.simulator import Result
+from spyre_mlir.simulator import Result, described
 from spyre_mlir.steps import BundleStep
+from spyre_mlir.target.formats import IEEE
 from spyre_mlir.timeline import Timeline, timeline
 from spyre_mlir.transfers import Transfers
 
@@ -62,7 +63,7 @@ class Program:
     time of the pipeline, ``passes`` that of each pass, ``lx_frac_avail`` the part of LX that it may not use.
     """
 
-    def __init__(self, built: Built, numerics: str = "ieee") -> None:
+    def __init__(self, built: Built, numerics: str | None = None) -> None:
         self._built = built
         self.steps = built.steps
         self.arguments = built.arguments
@@ -70,7 +71,7 @@ class Program:
         self.remarks = list(built.remarks)
         self.compile_seconds = built.seconds
         self.passes: Sequence[tuple[str, float]] = built.passes
-        self.numerics = numerics
+        self.numerics = numerics or _needed_numerics(self.bundles)
         self.arrays = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position
         self._plan_text: Callable[[], str] | None = None
@@ -148,6 +149,10 @@ class Program:
         values = dict(arrays)
         for step in self.steps:
             values.update(zip(step.outputs, step.run(values, self.numerics), strict=True))
+        if losses := described(
+            loss for step in self.bundles if step.last_run for loss in step.last_run.losses
+        ):
+            warnings.warn(losses, RangeWarning, stacklevel=2)
         return [values[name] for name in self._built.returned]
 
     def _by_position(self, *inputs: Any, **named: Any) -> Bound:
@@ -235,7 +240,7 @@ class Program:
             write_program(folder, self._built, self.arrays, laid_out_for)
 
     @classmethod
-    def load(cls, folder: str | Path, numerics: str = "ieee") -> Program:
+    def load(cls, folder: str | Path, numerics: str | None = None) -> Program:
         """The program in a folder that ``save`` wrote; it is called with arrays by position."""
         built, arrays = read_program(folder)
         program = cls(built, numerics)
@@ -298,7 +303,7 @@ def compile(
     *,
     sencores: int | None = None,
     precision: str = "device",
-    numerics: str = "ieee",
+    numerics: str | None = None,
     layouts: Mapping[str | int, Any] | None = None,
     plan: Mapping[str, Any] | str | Path | None = None,
     fallback: bool = True,
@@ -309,13 +314,15 @@ def compile(
 
     ``inputs`` are example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. ``sencores`` is
     the number of cores, 1 to 32 (default: SENCORES, or 32). ``precision`` is "device" (fp16 islands stay fp16)
-    or "strict" (the types of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16".
+    or "strict" (the types of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16" (the
+    default for programs with bfloat16, whose range "ieee" has not).
     ``layouts`` chooses the layouts of inputs, parameters and constants, by name or by the position of an input:
     each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input
     that is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives.
     With ``fallback`` the host runs what the device cannot; without it that is an error. ``dynamic`` gives the
     granularity and the largest size of named dims of the inputs: a program for each size that calls want. Other
-    options are those of the spyre pipeline. Warnings of passes are Python's. Raises ``CompileError``.
+    options are those of the spyre pipeline. Warnings of passes are Python's, and so is
+    ``HostWorkWarning`` where the host has over 1 % of the floating-point operations. Raises ``CompileError``.
     """
     if dynamic is not None:
         if isinstance(module_or_mlir, ir.Module | str | Path):
@@ -371,6 +378,11 @@ def torch_backend(
     return compiled(graph, example_inputs, partial(compile, **(options or {})))
 
 
+def _needed_numerics(steps: Sequence[BundleStep]) -> str:
+    """What the simulator computes in where nobody says it: in DL16 as soon as one bundle needs that."""
+    return next((numerics for step in steps if (numerics := step.bundle.manifest.numerics)), IEEE)
+
+
 def _parsed(source: ir.Module | str | Path) -> ir.Module:
     """A module of our own: from text, from a file, or a copy of the caller's."""
     if isinstance(source, ir.Module):
@@ -389,7 +401,7 @@ def _parsed(source: ir.Module | str | Path) -> ir.Module:
 def _compiled(
     module: ir.Module,
     pipeline: SpyrePipeline,
-    numerics: str,
+    numerics: str | None,
     plan: Mapping[str, Any] | str | Path | None = None,
     fallback: bool = True,
 ) -> Program:
@@ -398,6 +410,8 @@ def _compiled(
     source = module.operation.clone()
     program = Program(build(module, pipeline, fallback), numerics)
     program._plan_text = partial(_plan_text, source, pipeline)
+    if sentence := host_work_warning(program.steps, program.remarks):
+        warnings.warn(sentence, HostWorkWarning, stacklevel=3)
     for remark in Remarks(program.remarks).of_kind(WARNING):
         warnings.warn(str(of_remark(remark)), stacklevel=3)
     return program

@@ -23,20 +23,28 @@ from spyre_mlir.bundle.folder import (
     is_program,
     read_arrays,
     read_bundle,
-    replacing,
     write_arrays,
     write_files,
     write_json,
 )
 from spyre_mlir.bundle.images import read_images
-from spyre_mlir.bundle.json_fields import Field, load, read_text
+from spyre_mlir.bundle.json_fields import Field, load
 from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.regular_files import read_text
+from spyre_mlir.bundle.replacing import replacing
+from spyre_mlir.bundle.rules_manifest import HOST_DTYPES
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
 from spyre_mlir.steps import BundleStep, HostStep, Step
 from spyre_mlir.transfers import Transfers
+
+#: The largest text of a function of the host, which may hold constants.
+_HOST_TEXT_BYTES = 1 << 28
+
+#: The types of the host.
+_HOST_DTYPES = {each for dtypes in HOST_DTYPES.values() for each in dtypes}
 
 
 def write_program(
@@ -139,6 +147,10 @@ def _one_bundle(folder: Path) -> Built:
 
 def _value(item: Field) -> Value:
     shape = item["host_shape"].integers()
+    if min(shape, default=0) < 0:
+        item["host_shape"].fail("must not have a negative size")
+    if item["host_dtype"].text() not in _HOST_DTYPES:
+        item["host_dtype"].fail(f"must be one of {', '.join(sorted(_HOST_DTYPES))}")
     return Value(item["name"].text(), item["kind"].text(), shape, item["host_dtype"].text())
 
 
@@ -162,6 +174,8 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
         return _host_step(item, name, inputs, outputs, folder / f"{name}.mlir", work)
     if kind != "bundle":
         item["kind"].fail(f"must be 'bundle' or 'host' but is '{kind}'")
+    if (folder / name).is_symlink():
+        item["name"].fail("must name a folder of the program, not a link")
     bundle = read_bundle(folder / name)
     arguments = [each for each in bundle.manifest.arguments if each.kind != "result" and each.source is None]
     names = {each.name for each in arguments}
@@ -179,7 +193,7 @@ def _host_step(
     item: Field, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], path: Path, work: int
 ) -> HostStep:
     try:
-        module = parsed(read_text(path), context(), str(path))
+        module = parsed(read_text(path, _HOST_TEXT_BYTES), context(), str(path))
     except ir.MLIRError as error:
         raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
     function = HostFunction(module)

@@ -7,11 +7,11 @@ compiler when they are known, which nothing but reports reads.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import tempfile
+import os
+import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ import numpy as np
 
 from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.images import write_images
-from spyre_mlir.bundle.json_fields import load, read_text
+from spyre_mlir.bundle.json_fields import load
 from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
 from spyre_mlir.bundle.model import Bundle, Execute, Loop, Statement
 from spyre_mlir.bundle.program_parser import parse_program
 from spyre_mlir.bundle.program_text import print_program
+from spyre_mlir.bundle.regular_files import read_stored_arrays, read_text
+from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
 
@@ -34,6 +36,8 @@ STEPS = "program.json"
 
 #: The file of a folder that holds a program for each of many sizes (``spyre_mlir/dynamic.py``).
 SIZES = "sizes.json"
+
+_DESIGN = re.compile(r"sdsc_[0-9]{1,9}\.json")
 
 # The earliest time that a zip file can hold; the time of writing would make equal bundles differ.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
@@ -54,40 +58,6 @@ def write_bundle(
     """
     with replacing(folder) as fresh:
         write_files(bundle, fresh, arrays, remarks, laid_out_for)
-
-
-@contextlib.contextmanager
-def replacing(folder: str | Path) -> Iterator[Path]:
-    """A new folder to write to, which takes the place of ``folder`` at the end, if nothing went wrong.
-
-    What is there already must be a bundle or a program of several.
-    """
-    folder = Path(folder)
-    _require_replaceable(folder)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as work:
-            fresh = Path(work) / "fresh"
-            fresh.mkdir()
-            yield fresh
-            if folder.exists():
-                folder.rename(Path(work) / "old")
-            fresh.rename(folder)
-    except OSError as error:
-        raise CompileError(f"The bundle cannot be written: {error}.", str(folder)) from None
-
-
-def _require_replaceable(folder: Path) -> None:
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise CompileError("A bundle is a folder, but there is a file with this name.", str(folder))
-    is_ours = any((folder / name).is_file() for name in (PROGRAM, STEPS, SIZES))
-    if any(folder.iterdir()) and not is_ours:
-        raise CompileError(
-            "The folder is not empty and holds no bundle, so it is left alone; name another folder.",
-            str(folder),
-        )
 
 
 def write_files(
@@ -142,6 +112,11 @@ def read_bundle(folder: str | Path) -> Bundle:
     present = sorted((path.name for path in folder.glob("sdsc_*.json")), key=_by_number)
     # A file that no execute names is read too, so that the validator can report it.
     filenames = dict.fromkeys([*executed_files(statements), *present])
+    for filename in filenames:
+        if not _DESIGN.fullmatch(filename):
+            raise CompileError(
+                f"A design is in a file 'sdsc_<number>.json', not in {filename!r}.", str(program)
+            )
     designs = {}
     for filename in sorted(filenames, key=_by_number):
         designs[filename] = from_json(load(folder / filename).value, str(folder / filename))
@@ -167,19 +142,13 @@ def executed_files(statements: Iterable[Statement]) -> list[str]:
 def read_arrays(folder: str | Path) -> dict[str, np.ndarray]:
     """The host values that the bundle carries, by argument name; none if it has no such file."""
     path = Path(folder) / ARRAYS
-    if not path.exists():
-        return {}
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise CompileError(f"The file is not an archive of numpy arrays: {error}.", str(path)) from None
+    return read_stored_arrays(path) if os.path.lexists(path) else {}
 
 
 def read_remarks(folder: str | Path) -> list[Remark]:
     """The remarks that the bundle carries; none if it has no such file."""
     path = Path(folder) / REMARKS
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     try:
         return Remarks.from_json_lines(read_text(path))

@@ -10,6 +10,7 @@ written image by image, and read as a memory map.
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.json_fields import Field, load, require_same
 from spyre_mlir.bundle.manifest_json import argument_to_json
 from spyre_mlir.bundle.model import Argument
+from spyre_mlir.bundle.regular_files import open_regular
 from spyre_mlir.bundle.transfer import lay_out
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.formats import IEEE, MODES, Numerics
@@ -108,7 +110,7 @@ def read_images(folder: str | Path, arguments: Sequence[Argument]) -> Images:
     What is damaged, or laid out in another way than the bundle wants it now, is a CompileError.
     """
     folder = Path(folder)
-    if not (folder / INDEX).exists() and not (folder / DATA).exists():
+    if not os.path.lexists(folder / INDEX) and not os.path.lexists(folder / DATA):
         return Images()
     index, data = load(folder / INDEX), _mapped(folder / DATA)
     numerics = index["numerics"].text()
@@ -145,10 +147,9 @@ def _argument(entry: Field, wanted: Mapping[str, Argument]) -> Argument:
 
 
 def _mapped(path: Path) -> NDArray[np.uint8]:
+    open_regular(path).close()
     try:
         data = np.load(path, mmap_mode="r", allow_pickle=False)
-    except FileNotFoundError:
-        raise CompileError("The file is missing from the bundle.", str(path)) from None
     except (OSError, ValueError, EOFError) as error:
         raise CompileError(f"The file is not a numpy array: {error}.", str(path)) from None
     if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 1:

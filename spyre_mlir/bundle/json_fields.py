@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from spyre_mlir.bundle.regular_files import read_text
 from spyre_mlir.errors import CompileError
 
 
@@ -53,18 +54,27 @@ class Field:
         return [Field(value, self.filename, f"{self.path}[{i}]") for i, value in enumerate(values)]
 
     def text(self) -> str:
-        return self._typed(str, "a string")
+        text = self._typed(str, "a string")
+        if "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):
+            self.fail(f"must be text in Unicode without NUL but is {shorten(text)}")
+        return text
 
     def integer(self) -> int:
-        return self._typed(int, "an integer")
+        return self._bounded(self._typed(int, "an integer"))
 
     def number(self) -> float:
-        return float(self._typed((int, float), "a number"))
+        number = self._typed((int, float), "a number")
+        return float(self._bounded(number) if isinstance(number, int) else number)
+
+    def _bounded(self, value: int) -> int:
+        if value.bit_length() > 63:
+            self.fail(f"must be an integer of 64 bits but is {shorten(value)}")
+        return value
 
     def integer_text(self) -> int:
         """An integer that the format writes as a string."""
         try:
-            return int(self.text())
+            return self._bounded(int(self.text()))
         except ValueError:
             self.fail(f"must be an integer written as a string but is {shorten(self.value)}")
 
@@ -86,7 +96,10 @@ class Field:
 
 def shorten(value: Any) -> str:
     """A JSON value as it stands in a message."""
-    text = json.dumps(value)
+    try:
+        text = json.dumps(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} that nests too deeply"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -116,17 +129,29 @@ def load(path: Path) -> Field:
     """The JSON value in a file; an unreadable or damaged file is a CompileError that names it."""
     text = read_text(path)
     try:
-        return Field(json.loads(text), str(path))
+        return Field(json.loads(text, object_pairs_hook=_members, parse_constant=_no_number), str(path))
     except json.JSONDecodeError as error:
         location = f"{path}:{error.lineno}:{error.colno}"
         raise CompileError(f"The file is not valid JSON: {error.msg}.", location) from None
+    except RecursionError:
+        raise CompileError(
+            "The file is not valid JSON of a bundle: it nests too deeply.", str(path)
+        ) from None
+    except UnicodeEncodeError:
+        raise CompileError("The file has a name that is no text in Unicode.", str(path)) from None
+    except ValueError as error:
+        raise CompileError(f"The file is not valid JSON of a bundle: {error}.", str(path)) from None
 
 
-def read_text(path: Path) -> str:
-    """The text of a file of the bundle."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise CompileError("The file is missing from the bundle.", str(path)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CompileError(f"The file cannot be read: {error}.", str(path)) from None
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of an object, whose names are text and differ."""
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the name {max(names, key=names.count)!r} is there twice in an object")
+    "".join(members).encode("utf-8")
+    return members
+
+
+def _no_number(word: str) -> Any:
+    raise ValueError(f"{word} is no number of JSON")

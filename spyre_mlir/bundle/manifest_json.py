@@ -1,8 +1,9 @@
 """`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names.
 
 A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a
-fill only if the host writes its padding, and a source only if its array is that of another one. A buffer has
-reasons only if there are any.
+fill only if the host writes its padding, a source only if its array is that of another one, and index bounds only if
+its numbers are indices. A buffer has
+reasons only if there are any, and a manifest demoted executes and numerics.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import math
 from typing import Any
 
 from spyre_mlir.bundle.json_fields import Field
-from spyre_mlir.bundle.model import Argument, Buffer, Manifest, Transfer
+from spyre_mlir.bundle.model import Argument, Buffer, IndexBounds, Manifest, Transfer
+from spyre_mlir.target.formats import MODES
 
 VERSION = 1
 
@@ -23,6 +25,8 @@ def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     for buffer in value["buffers"]:
         if not buffer["reasons"]:
             del buffer["reasons"]
+    if not manifest.demoted:
+        del value["demoted"]
     return value
 
 
@@ -49,7 +53,15 @@ def manifest_from_json(value: Any, filename: str) -> Manifest:
         arguments=tuple(_read_argument(item) for item in root["arguments"].items()),
         buffers=tuple(_read_buffer(item) for item in root["buffers"].items()),
         uses=tuple(item.texts() for item in root["uses"].items()),
+        demoted=root["demoted"].integers() if "demoted" in root else (),
+        numerics=_read_numerics(root["numerics"]) if "numerics" in root else None,
     )
+
+
+def _read_numerics(field: Field) -> str:
+    if field.text() not in MODES:
+        field.fail(f"must be one of {', '.join(MODES)}")
+    return field.text()
 
 
 def _require_fields(field: Field, kind: type) -> None:
@@ -73,7 +85,13 @@ def _read_argument(field: Field) -> Argument:
         transfer=_read_transfer(field["transfer"]),
         fill=_read_fill(field["fill"]) if "fill" in field else None,
         source=field["source"].text() if "source" in field else None,
+        index_bounds=_read_index_bounds(field["index_bounds"]) if "index_bounds" in field else None,
     )
+
+
+def _read_index_bounds(field: Field) -> IndexBounds:
+    _require_fields(field, IndexBounds)
+    return IndexBounds(field["lower"].integer(), field["upper"].integer(), field["operation"].text())
 
 
 def _read_fill(field: Field) -> float:

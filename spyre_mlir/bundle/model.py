@@ -231,12 +231,21 @@ class Transfer:
 
 
 @dataclass(frozen=True)
+class IndexBounds:
+    """The range of the indices that ``operation`` takes, upper end excluded."""
+
+    lower: int
+    upper: int
+    operation: str
+
+
+@dataclass(frozen=True)
 class Argument:
     """One kernel argument as the host sees it. ``kind``: input, parameter, constant or result.
 
     ``host_dtype`` is a numpy name, "bfloat16" or "float8_e4m3fn"; ``fill`` is what the host writes into padding, None
     if it leaves there what was there before. ``source`` names the argument whose host array this one takes too, in
-    a layout of its own.
+    a layout of its own. The numbers of an argument with ``index_bounds`` are indices in this range.
     """
 
     name: str
@@ -250,6 +259,7 @@ class Argument:
     transfer: Transfer
     fill: float | None = None
     source: str | None = None
+    index_bounds: IndexBounds | None = None
 
     @property
     def array_name(self) -> str:
@@ -275,13 +285,17 @@ class Buffer:
 class Manifest:
     """What the public format leaves to the runtime: host arguments, allocations, who uses which.
 
-    ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand.
+    ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand. ``demoted`` are the
+    ``Execute`` whose 16-bit result is float32 in the program. ``numerics`` is what the program needs, if it
+    has 16-bit numbers that IEEE fp16 has not ("dl16" for bfloat16).
     """
 
     arguments: tuple[Argument, ...]
     buffers: tuple[Buffer, ...]
     uses: tuple[tuple[str, ...], ...]
     version: int = 1
+    demoted: tuple[int, ...] = ()
+    numerics: str | None = None
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from spyre_mlir.errors import CompileError
+
 
 def to_plain(value: Any) -> Any:
     """A model value without its classes; empty and default fields are left out."""
@@ -19,7 +21,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: Any, value: Any) -> Any:
-    """The model value of type ``kind`` that ``to_plain`` made ``value`` of."""
+    """The model value of type ``kind`` that ``to_plain`` made ``value`` of; ``CompileError`` if there is none."""
     return _reader(kind)(value)
 
 
@@ -45,17 +47,54 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda value: None if value is None else read(value)
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         each = _reader(arguments[0])
-        return lambda value: tuple(map(each, value))
+        return lambda value: tuple(map(each, _of_kind(value, list)))
     if origin is tuple:
         every = [_reader(argument) for argument in arguments]
-        return lambda value: tuple(read(item) for read, item in zip(every, value, strict=True))
+        return lambda value: tuple(
+            read(item) for read, item in zip(every, _items(value, len(every)), strict=True)
+        )
     if origin is dict:
         member = _reader(arguments[1])
-        return lambda value: {key: member(each) for key, each in value.items()}
+        return lambda value: {key: member(each) for key, each in _of_kind(value, dict).items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         readers = {name: _reader(hint) for name, hint in typing.get_type_hints(kind).items()}
-        return lambda value: kind(**{key: readers[key](member) for key, member in value.items()})
-    return kind
+        needed = {field.name for field in dataclasses.fields(kind) if _default(field) is dataclasses.MISSING}
+
+        def read_fields(value: Any) -> Any:
+            missing, unknown = needed - _of_kind(value, dict).keys(), value.keys() - readers.keys()
+            if missing or unknown:
+                problem = f"needs '{min(missing)}'" if missing else f"has no '{min(unknown)}'"
+                raise CompileError(f"a {kind.__name__} of a bundle {problem}")
+            return kind(**{key: readers[key](member) for key, member in value.items()})
+
+        return read_fields
+    return _scalar(kind)
+
+
+def _scalar(kind: Any) -> Callable[[Any], Any]:
+    """Reads a number, a text or a truth value; whole numbers are numbers of any kind."""
+    if kind is float:
+        return lambda value: float(_of_kind(value, int | float))
+    return (lambda value: _of_kind(value, kind)) if kind in (bool, int, str) else lambda value: value
+
+
+def _of_kind(value: Any, kind: Any) -> Any:
+    """The value itself, which has to be of a type."""
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        expected = getattr(kind, "__name__", "number")
+        raise CompileError(f"a bundle has {_short(value)} where its form wants a {expected}")
+    return value
+
+
+def _items(value: Any, count: int) -> list[Any]:
+    if len(_of_kind(value, list)) != count:
+        raise CompileError(f"a bundle has {_short(value)} where its form wants {count} values")
+    return value
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _default(field: dataclasses.Field) -> Any:

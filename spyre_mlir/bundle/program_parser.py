@@ -16,9 +16,10 @@ The grammar, in the custom syntax of the public interface::
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from spyre_mlir.bundle.model import (
@@ -47,6 +48,10 @@ def parse_program(text: str, filename: str) -> tuple[tuple[Parameter, ...], tupl
     return _Parser(text, filename).program()
 
 
+#: Loops in loops, or parentheses of an affine map: what checks a program does so in time exponential in its depth.
+_MOST_DEPTH = 8
+
+
 class _Parser:
     """Recursive descent over a flat list of tokens; places in the text are found only for an error."""
 
@@ -56,6 +61,7 @@ class _Parser:
         # Two ends more than there are: a token may be taken before it is looked at.
         self.tokens = [*_TOKEN.findall(text), "", ""]
         self.next = 0
+        self.depth = 0
         self.maps: dict[str, MapKey] = {}
         self.types: dict[str, Parameter] = {}
         self.defined: set[str] = set()
@@ -96,13 +102,25 @@ class _Parser:
 
     def found(self) -> str:
         token = self.tokens[self.next]
-        return f"'{token}'" if token else "the end of the file"
+        shown = token if len(token) <= 60 else f"{token[:57]}..."
+        return f"'{shown}'" if token else "the end of the file"
+
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[None]:
+        """One level deeper, of not too many."""
+        self.depth += 1
+        if self.depth > _MOST_DEPTH:
+            self.fail(f"The program nests more than {_MOST_DEPTH} deep here.")
+        yield
+        self.depth -= 1
 
     def integer(self) -> int:
         try:
             value = int(self.tokens[self.next])
         except ValueError:
             self.fail(f"Expected an integer here but found {self.found()}.")
+        if value.bit_length() > 63:
+            self.fail(f"Expected an integer of 64 bits here but found {self.found()}.")
         self.next += 1
         return value
 
@@ -269,7 +287,8 @@ class _Parser:
         self.expect("step")
         step = self.value()
         self.expect("{")
-        body = self.block()
+        with self.nested():
+            body = self.block()
         self.expect("}")
         inner = {statement.result for statement in body if not isinstance(statement, Execute | Loop)}
         self.defined -= inner | {induction}
@@ -327,9 +346,11 @@ class _Parser:
             self.next += 1
             return {token: 1}
         if self.accept("-"):
-            return {name: -factor for name, factor in self.affine_factor(names).items()}
+            with self.nested():
+                return {name: -factor for name, factor in self.affine_factor(names).items()}
         if self.accept("("):
-            inner = self.affine_sum(names)
+            with self.nested():
+                inner = self.affine_sum(names)
             self.expect(")")
             return inner
         return {"": self.integer()}

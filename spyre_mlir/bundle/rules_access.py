@@ -3,6 +3,7 @@
 Every base (parameter, allocation, LX of a core) has one array with the number of the buffer that last wrote
 each stick. What a core touches is a strided view of it, so reading is a comparison and writing a fill.
 Of a split reduction into LX only the finishing cores have the result; what the others have is a part of a sum.
+That a stick of LX is written does not say which element of the tensor it is: ``elements.py`` knows.
 
 Loops are walked iteration by iteration. A program of more than ``WALKED_EXECUTES`` executions walks the first
 iteration of every loop and then takes the others at once, as one more dim of the view: that accepts a read of what
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, Tree
+from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.geometry import Region, core_region, finishing_cores, holders, reduced_dims
 from spyre_mlir.bundle.model import Argument, Operand
 from spyre_mlir.target.device import device
@@ -78,7 +80,9 @@ def _sticks(value: Linear, iterations: Iterations) -> int:
 
 
 def _view(array: NDArray, start: int, region: Region) -> NDArray:
-    strides = tuple(stride * array.itemsize for stride in region.strides)
+    # The stride of one position may be beyond all memory: it leads nowhere.
+    steps = zip(region.counts, region.strides, strict=True)
+    strides = tuple(stride * array.itemsize if count > 1 else 0 for count, stride in steps)
     return np.ndarray(region.counts, array.dtype, array, start * array.itemsize, strides)
 
 
@@ -96,6 +100,20 @@ def initialised(context: Context) -> Iterator[Complaint]:
     for argument in context.bundle.manifest.arguments:
         if argument.kind == "result" and not memory.is_written(argument):
             yield f"The host reads sticks of {argument.name} that nothing wrote.", "manifest.json"
+
+
+def elements(context: Context) -> Iterator[Complaint]:
+    """What is read in LX are the elements of the tensor that it is read as."""
+    placed = Elements()
+    reported: set[tuple[int, int]] = set()
+    # Addresses in LX are the same at all iterations, so the second one leaves what all others do.
+    for step, _ in _walk(context.tree, {}, at_once=True):
+        for index in range(len(step.design.operands) - 1):
+            problem = placed.problem(step.position, step.design, index)
+            if problem and (step.position, index) not in reported:
+                reported.add((step.position, index))
+                yield problem, step.where
+        placed.write(step.position, step.design)
 
 
 def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[Step, Iterations]]:
@@ -161,17 +179,24 @@ class _Memory:
 
     def execute(self, step: Step, iterations: Iterations) -> Iterator[tuple[int, str]]:
         """Check the reads of one execution and note its writes; yields (operand, problem)."""
-        last = len(step.design.operands) - 1
-        for index, buffer in enumerate(self.context.uses(step)):
-            for touch in self.touches(step.position, index):
-                start, view = self._locate(step, index, touch, iterations)
-                if index == last:
-                    view[...] = self.numbers[buffer] if touch.finished else PARTIAL
-                    continue
-                missing = self._first_missing(view, self.numbers[buffer])
-                if missing is not None:
-                    yield index, self._describe(index, touch, start, view, missing, buffer)
-                    break
+        *sources, result = range(len(step.design.operands))
+        for index in sources:
+            if problem := self._unwritten(step, index, iterations):
+                yield index, problem
+        number = self.numbers[self.context.uses(step)[result]]
+        for touch in self.touches(step.position, result):
+            _, view = self._locate(step, result, touch, iterations)
+            view[...] = number if touch.finished else PARTIAL
+
+    def _unwritten(self, step: Step, index: int, iterations: Iterations) -> str | None:
+        """What is wrong with the first stick of an operand that its buffer or the host did not write last."""
+        buffer = self.context.uses(step)[index]
+        for touch in self.touches(step.position, index):
+            start, view = self._locate(step, index, touch, iterations)
+            missing = self._first_missing(view, self.numbers[buffer])
+            if missing is not None:
+                return self._describe(index, touch, start, view, missing, buffer)
+        return None
 
     def _touches(self, position: int, index: int) -> list[_Touch]:
         step = self.context.steps[position]

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
 from math import prod
 from operator import mul
 
+import numpy as np
+
 from spyre_mlir.bundle.context import Complaint, Context
-from spyre_mlir.bundle.model import Argument, Transfer
-from spyre_mlir.bundle.transfer import filled_parts
-from spyre_mlir.target.formats import FORMATS
+from spyre_mlir.bundle.model import Argument, Manifest, Transfer
+from spyre_mlir.bundle.transfer import Part, filled_parts, part_of, valid_parts
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import DL16, FORMATS, FP8, FP32, INT8, INT32
 
 KINDS = ("input", "parameter", "constant", "result")
+
+#: What a transfer of a tensor is cut in by the ends of its dims: a few parts per dim.
+_MOST_PARTS = 1 << 14
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64", "bool")
+
+#: The types of the host whose numbers a format of the device takes.
+HOST_DTYPES = {
+    DL16: _FLOATS,
+    FP32: _FLOATS,
+    INT32: ("int32", "int64", "int16", "int8", "uint8", "bool"),
+    INT8: ("int8",),
+    FP8: ("float8_e4m3fn",),
+}
 
 
 def arguments(context: Context) -> Iterator[Complaint]:
@@ -33,6 +50,19 @@ def arguments(context: Context) -> Iterator[Complaint]:
             yield f"Its parameter %{argument.parameter} is not one of the program.", where
         for problem in _sizes(argument):
             yield problem, where
+    total, limit = sum(each.bytes for each in context.bundle.manifest.arguments), device().hbm_bytes
+    if total > limit:
+        yield f"The arguments have {total} bytes together; expected at most {limit}.", "manifest.json"
+    yield from _numbers(context.bundle.manifest)
+
+
+def _numbers(manifest: Manifest) -> Iterator[Complaint]:
+    """What the manifest says of the types of the program."""
+    for index in manifest.demoted:
+        if not 0 <= index < len(manifest.uses):
+            yield f"Execute {index} is demoted, but there are {len(manifest.uses)}.", "manifest.json"
+    if manifest.numerics is None and any(each.host_dtype == "bfloat16" for each in manifest.arguments):
+        yield "An argument is bfloat16, which needs the numerics 'dl16'; expected them.", "manifest.json"
 
 
 def sources(context: Context) -> Iterator[Complaint]:
@@ -54,9 +84,15 @@ def _host(argument: Argument) -> tuple:
 
 
 def _sizes(argument: Argument) -> Iterator[str]:
-    form = FORMATS.get(argument.data_format)
-    if form is None:
-        yield f"Its format {argument.data_format!r} is unknown; expected one of {', '.join(FORMATS)}."
+    allowed = HOST_DTYPES.get(argument.data_format)
+    if allowed is None:
+        yield f"Its format {argument.data_format!r} is unknown; expected one of {', '.join(HOST_DTYPES)}."
+        return
+    form = FORMATS[argument.data_format]
+    if argument.host_dtype not in allowed:
+        yield f"Its host type is {argument.host_dtype!r}; expected {' or '.join(allowed)}."
+    if min((*argument.host_shape, *argument.device_size), default=1) < 1:
+        yield "Its shape on the host or on the device has a dim without elements."
         return
     lanes = list(
         accumulate(reversed(argument.device_size), mul)
@@ -95,9 +131,52 @@ def _transfer(argument: Argument) -> Iterator[str]:
     last, room = _last(transfer.ranges, transfer.device_strides), prod(argument.device_size)
     if last >= room:
         yield f"Its transfer reaches device element {last}; expected less than {room}."
-    last, room = _last_host(transfer), prod(argument.host_shape)
+        return
+    yield from _one_to_one(argument)
+
+
+def _one_to_one(argument: Argument) -> Iterator[str]:
+    """A host element has one place on the device, and a place one element; a result has all of its elements."""
+    transfer = argument.transfer
+    if not _are_distinct(zip(transfer.ranges, transfer.device_strides, strict=True)):
+        yield "Its transfer goes to a device element twice."
+        return
+    parts, room = list(islice(valid_parts(transfer), _MOST_PARTS + 1)), prod(argument.host_shape)
+    if len(parts) > _MOST_PARTS or room > device().hbm_bytes:
+        yield f"Its transfer is cut in more than {_MOST_PARTS} parts, or the host's array is larger than the device."
+        return
+    parts = [part for part in parts if all(count for _, count in part)]
+    last = max((_last_of(transfer, part) for part in parts), default=-1)
     if last >= room:
         yield f"Its transfer reaches host element {last}; expected less than {room}."
+    elif not _has_each_once(transfer, parts, room):
+        yield "Its transfer has a host element at several places."
+    elif argument.kind == "result" and _elements(parts) != room:
+        yield f"Its transfer has {_elements(parts)} of the {room} elements of the result; expected all."
+
+
+def whole_inputs(context: Context) -> Iterator[Complaint]:
+    """Everything of an input goes to the device, with one argument or with several of one source."""
+    arguments = context.bundle.manifest.arguments
+    moved = dict.fromkeys((each.array_name for each in arguments), 0)
+    for argument in arguments:
+        moved[argument.array_name] += _elements(filled_parts(argument.transfer))
+    for argument in arguments:
+        room = prod(argument.host_shape)
+        is_input = argument.kind == "input" and argument.source is None
+        if is_input and moved[argument.name] < room:
+            text = f"Its transfer has {moved[argument.name]} of the {room} elements of the input"
+            yield f"{text}; expected all.", f"manifest.json, argument {argument.name}"
+
+
+def results(context: Context) -> Iterator[Complaint]:
+    """What is written is read again, or a result."""
+    uses = [context.uses(step) for step in context.steps]
+    read = {buffer for sources in uses for buffer in sources[:-1]}
+    given = {each.parameter for each in context.bundle.manifest.arguments if each.kind == "result"}
+    for step, (*_, written) in zip(context.steps, uses, strict=True):
+        if written not in read and context.buffers[written].base not in given:
+            yield f"It writes the buffer {written}, which nothing reads and which is no result.", step.where
 
 
 def _last(ranges: Sequence[int], strides: Sequence[int]) -> int:
@@ -114,9 +193,32 @@ def _counts_once(transfer: Transfer, loops: Sequence[int], weights: Sequence[int
     return True
 
 
-def _last_host(transfer: Transfer) -> int:
-    """The highest host element of all positions that have one."""
-    return max(
-        transfer.host_offset + _last([first + count for first, count in part], transfer.host_strides)
-        for part in filled_parts(transfer)
-    )
+def _last_of(transfer: Transfer, part: Part) -> int:
+    return transfer.host_offset + _last([first + count for first, count in part], transfer.host_strides)
+
+
+def _has_each_once(transfer: Transfer, parts: list[Part], room: int) -> bool:
+    """Whether no two positions of the parts have the same one of the ``room`` host elements."""
+    if len(parts) == 1 and _are_distinct(
+        (count, stride) for (_, count), stride in zip(parts[0], transfer.host_strides, strict=True)
+    ):
+        return True
+    taken = np.zeros(room, np.bool_)
+    for part in parts:
+        view = part_of(taken, transfer.host_offset, taken.dtype, transfer.host_strides, part)
+        view[...] = True
+    return int(np.count_nonzero(taken)) == _elements(parts)
+
+
+def _are_distinct(dims: Iterable[tuple[int, int]]) -> bool:
+    """Whether dims of a count and a stride have all positions apart: each stride goes beyond what is inside."""
+    reach = 0
+    for stride, count in sorted((stride, count) for count, stride in dims if count > 1):
+        if stride <= reach:
+            return False
+        reach += stride * (count - 1)
+    return True
+
+
+def _elements(parts: Iterable[Part]) -> int:
+    return sum(prod(count for _, count in part) for part in parts)

@@ -46,6 +46,13 @@ def lx_addresses(context: Context) -> Iterator[Complaint]:
                 yield f"Tensor{i} ends at the LX address {end}; expected at most {limit}.", name(design)
 
 
+def restickify_source(design: Design) -> Iterator[str]:
+    """A restickify on several cores takes sticks apart that other cores hold parts of: it reads device memory."""
+    across = DEVICE_OPS[design.opcode].kind is Kind.RESTICKIFY and design.cores > 1
+    if across and design.operands[0].memory == "lx":
+        yield f"A restickify on {design.cores} cores reads Tensor0 from lx; expected hbm."
+
+
 def symbol_values(context: Context) -> Iterator[Complaint]:
     """One value per symbol id; in loops, the same address at each iteration."""
     values: dict[int, tuple] = {}

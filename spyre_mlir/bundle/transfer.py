@@ -7,12 +7,26 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Argument, Transfer
-from spyre_mlir.target.formats import DL16, FORMATS, FP8, INT8, INT32, Numerics, constant_bits, constant_value
+from spyre_mlir.bundle.regular_files import Header
+from spyre_mlir.target.formats import (
+    BFLOAT16_MAX,
+    DL16,
+    FORMATS,
+    FP8,
+    INT8,
+    INT32,
+    TOLERANCE,
+    Numerics,
+    Range,
+    constant_bits,
+    constant_value,
+)
 
 #: Per loop, the first value and the number of values.
 Part = tuple[tuple[int, int], ...]
@@ -30,14 +44,24 @@ def lay_out(argument: Argument, array: NDArray, numerics: Numerics, room: NDArra
 
     ``ValueError`` for an array of another type or shape, and for numbers that the format cannot hold.
     """
-    if problem := misfit(argument, array):
+    if problem := misfit(argument, array) or _index_out_of_range(argument, array):
         raise ValueError(problem)
     host = np.ascontiguousarray(to_raw(array, argument.host_dtype, argument.data_format, numerics))
     _fill(argument, numerics, room)
     scatter(host, room, 0, argument.transfer)
 
 
-def misfit(argument: Argument, array: NDArray) -> str | None:
+class OnHost(Protocol):
+    """The type and shape of an array of the host."""
+
+    @property
+    def host_dtype(self) -> str: ...
+
+    @property
+    def host_shape(self) -> tuple[int, ...]: ...
+
+
+def misfit(argument: OnHost, array: NDArray | Header) -> str | None:
     """What is wrong with the array of an argument; None if its type and shape are right."""
     allowed = _ARRAYS.get(argument.host_dtype, (argument.host_dtype,))
     if array.dtype.name not in allowed:
@@ -45,6 +69,20 @@ def misfit(argument: Argument, array: NDArray) -> str | None:
     if array.shape != tuple(argument.host_shape):
         return f"the array has shape {list(array.shape)}, but the argument has {list(argument.host_shape)}."
     return None
+
+
+def _index_out_of_range(argument: Argument, array: NDArray) -> str | None:
+    """What is wrong with an index that the array of an argument holds; None if there is none out of range."""
+    if argument.index_bounds is None or not array.size:
+        return None
+    bounds = argument.index_bounds
+    outside = (array < bounds.lower) | (array >= bounds.upper)
+    if not outside.any():
+        return None
+    return (
+        f"its element {array[outside].flat[0]} is out of range: it is an index of {bounds.operation}, which takes "
+        f"{bounds.lower} to {bounds.upper - 1}."
+    )
 
 
 def _fill(argument: Argument, numerics: Numerics, room: NDArray[np.uint8]) -> None:
@@ -152,18 +190,37 @@ def to_raw(array: NDArray, host_dtype: str, data_format: str, numerics: Numerics
         return numerics.store(_as_int32(array), INT32)
     if data_format == DL16 and array.dtype == np.float16:
         return numerics.store_half(array)
+    if data_format == DL16 and host_dtype == "bfloat16":
+        array = _in_range(array.astype(np.float32), numerics.range)
     return numerics.store(array.astype(np.float32), data_format)
 
 
 def from_raw(raw: NDArray, host_dtype: str, data_format: str, numerics: Numerics) -> NDArray:
     """Device bits as the host type; bfloat16 comes back as the float32 numbers of its rounded values."""
-    values = numerics.load(raw, data_format)
+    values = numerics.load_for_host(raw, data_format)
     if host_dtype == "bfloat16":
         return _rounded_to_bfloat16(values)
     if host_dtype == "bool":
         return values != 0
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(host_dtype)
+
+
+def _in_range(array: NDArray[np.float32], limits: Range) -> NDArray[np.float32]:
+    """bfloat16 numbers that the device holds; ``ValueError`` for others.
+
+    The last number of bfloat16, which masks are made of, is an infinity. A number may become 0 where that is less
+    than a thousandth of the largest.
+    """
+    size = np.abs(array)
+    lost = (size >= limits.overflow) & (size < BFLOAT16_MAX)
+    largest = np.max(size, where=np.isfinite(size), initial=0)
+    if largest <= limits.underflow / TOLERANCE:
+        lost |= (size > largest * TOLERANCE) & (size <= limits.underflow)
+    if lost.any():
+        text = f"it holds {array[lost][0]:g}, but the 16 bits of {limits.name} reach from"
+        raise ValueError(f"{text} {limits.underflow:.3g} to {limits.largest:.7g}; give it as float32.")
+    return np.where(size >= BFLOAT16_MAX, np.copysign(np.float32(np.inf), array), array)
 
 
 def _as_int32(array: NDArray) -> NDArray[np.int32]:

@@ -60,6 +60,7 @@ PLACES: dict[str, Rule] = {
     "span": each_design(rules_memory.span),
     "lx-address": rules_memory.lx_addresses,
     "lx-overlap": rules_memory.lx_overlap,
+    "restickify-source": each_design(rules_memory.restickify_source),
     "relayout-overlap": each_design(rules_relayout.apart),
     "symbol-values": rules_memory.symbol_values,
     "hbm-address": rules_memory.hbm_addresses,
@@ -75,7 +76,13 @@ BYTES: dict[str, Rule] = {
     "uninitialised-read": rules_access.initialised,
 }
 
-LEVELS = (STRUCTURE, DESIGN, PLACES, BYTES)
+ELEMENTS: dict[str, Rule] = {
+    "elements": rules_access.elements,
+    "whole-inputs": rules_manifest.whole_inputs,
+    "results": rules_manifest.results,
+}
+
+LEVELS = (STRUCTURE, DESIGN, PLACES, BYTES, ELEMENTS)
 
 RULES: dict[str, Rule] = {name: rule for level in LEVELS for name, rule in level.items()}
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from spyre_mlir.dialects.forms import PREFIXES, check_forms
+from spyre_mlir.dialects.parser_limits import check_survived, check_text
 from spyre_mlir.dialects.sdsc import Sdsc
 from spyre_mlir.dialects.sdscbundle import SdscBundle
 from spyre_mlir.dialects.stick import Stick
@@ -20,6 +22,7 @@ for _dialect in DIALECTS:
 def context() -> ir.Context:
     """A new MLIR context with our dialects loaded."""
     made = ir.Context()
+    made.enable_multithreading(False)  # a child process that reads with it would have no threads
     load_into(made)
     return made
 
@@ -27,11 +30,21 @@ def context() -> ir.Context:
 def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module:
     """A module from text, or from the file at ``path`` whose text it is; ``ir.MLIRError`` for what is none.
 
+    ``CompileError`` for text that the parser would not survive, and for attributes of ours that are malformed.
     ``tm_tensor``, in which torch-mlir writes scans, scatters and sorts, is loaded where it is used: that takes 30 ms.
     """
+    check_text(text, path or "-")
     if "tm_tensor." in text:
         load_tm_tensor(context)
-    return ir.Module.parse(text, context) if path is None else ir.Module.parseFile(path, context)
+
+    def parse() -> ir.Module:
+        return ir.Module.parse(text, context) if path is None else ir.Module.parseFile(path, context)
+
+    check_survived(parse, path or "-")
+    module = parse()
+    if any(prefix in text for prefix in PREFIXES):
+        check_forms(module)
+    return module
 
 
 def load_into(existing: ir.Context) -> None:

@@ -7,8 +7,9 @@ op carries three decisions as attributes, added level by level:
   constants (device-ops table, ``spyre_mlir/target/ops.py``). Operands are in the order of the device.
 * ``sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>``: how many slices each iteration
   dim has, and which slice each core owns.
-* ``sdsc.placement``: where the result lives. ``#sdsc.hbm<"pool", 4096>`` (byte offset in the pool),
-  ``#sdsc.hbm<"result0", 0>`` (a kernel argument), ``#sdsc.lx<0>`` (byte address in every core's LX).
+* ``sdsc.placement``: where the result lives. ``#sdsc.hbm<"pool", 4096>`` (byte offset in the pool, whose size is
+  ``sdsc.pool_bytes`` of the function), ``#sdsc.hbm<"result0", 0>`` (a kernel argument), ``#sdsc.lx<0>`` (byte address
+  in every core's LX).
 
 ``sdsc.combine = "add"`` on an op whose division splits a reduced dim: how the cores combine their partial
 results over the ring. The core of the last slice has the finished value.
@@ -22,6 +23,8 @@ shape and dtype are those of the host, the tensor type is that of the device. An
 ``sdsc.host_view = {array = [512, 96], offset = 5, strides = [96, 1]}`` takes only these elements of its host
 array, whose shape is ``array``. A dim may lie in several pieces there, each with a stride; then ``sizes`` are those of
 the pieces, outermost first, dim by dim.
+``sdsc.index_bounds = {lower = -8, upper = 8, operation = "aten.index_put"}`` on an argument: its numbers are indices
+from -8 to 7 of that operation, which the host checks, for the device only compares them.
 
 ``sdsc.history = [["fusion", "fuse-device-ops", "reason"]]`` on an op lists what made it, oldest first; the
 bundle's debug handle carries it on.
@@ -36,6 +39,9 @@ dim of its iteration space, and its division gives each a core.
 
 ``sdsc.spilled = ["core division mismatch: .."]`` on the maker of a buffer in device memory: why it is not in LX, in
 the order of ``scratchpad/eligibility.py``.
+
+``sdsc.demoted`` on a device operation: its fp16 result is f32 in the program, which an infinity for a number beyond
+fp16 would change. ``sdsc.bfloat`` on a function: the program has bf16 numbers, whose range fp16 has not.
 
 ``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
@@ -56,7 +62,7 @@ the iteration dim that each cuts; operations with the same entry share the loop.
 import math
 from collections.abc import Mapping, Sequence
 
-from spyre_mlir.dialects.attributes import from_dims, to_dims
+from spyre_mlir.dialects.attributes import from_attribute, from_dims, to_dims
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
@@ -66,8 +72,10 @@ OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "s
 HISTORY, SOURCE, MASKS = "sdsc.history", "sdsc.source", "sdsc.masks"
 HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 OPTIONAL, EVICTED, SPILLED = "sdsc.optional", "sdsc.evicted", "sdsc.spilled"
-COPIES = "sdsc.copies"
+COPIES, POOL_BYTES = "sdsc.copies", "sdsc.pool_bytes"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
+DEMOTED, BFLOAT = "sdsc.demoted", "sdsc.bfloat"
+INDEX_BOUNDS = "sdsc.index_bounds"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -218,6 +226,20 @@ def host_view_attr(view: HostView) -> ir.DictAttr:
     return ir.DictAttr.get(entries)
 
 
+def index_bounds_of(attributes: ir.DictAttr) -> tuple[int, int, str] | None:
+    """The range of an argument's numbers, upper end excluded, and the operation; None where any number will do.
+
+    ``CompileError`` for an attribute of another form.
+    """
+    if INDEX_BOUNDS not in attributes:
+        return None
+    value = from_attribute(attributes[INDEX_BOUNDS])
+    match value:
+        case {"lower": int(lower), "upper": int(upper), "operation": str(operation)}:
+            return lower, upper, operation
+    raise CompileError(f"'{INDEX_BOUNDS}' must have a lower, an upper and an operation, not {value}")
+
+
 def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
     """What an argument of ``shape`` takes of its host array: all of it without ``sdsc.host_view``."""
     if HOST_VIEW not in attrs:
@@ -237,8 +259,8 @@ def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
 
 
 def inherit(op: ir.Operation, source: ir.Operation) -> None:
-    """Gives an op that takes the place of ``source`` its history and all that plan files tell of it."""
-    for kept in (HISTORY, NAME, PINS, TILED):
+    """Gives an op that takes the place of ``source`` its history, its precision and all that plan files tell of it."""
+    for kept in (HISTORY, NAME, PINS, TILED, DEMOTED):
         if kept in source.attributes:
             op.attributes[kept] = source.attributes[kept]
 
@@ -298,11 +320,15 @@ _DIVISIONS: dict[str, Division] = {}
 
 
 def division_of(op: ir.Operation) -> Division:
-    """The division of an op: its splits, and the owners that its core mapping gives.
+    """The division of an op: its splits, and the owners that its core mapping gives."""
+    return division_from(op.attributes[DIVISION])
+
+
+def division_from(attr: DivisionAttr) -> Division:
+    """The division that an attribute names.
 
     Remembered by the text of the attribute: a program repeats few divisions often.
     """
-    attr = op.attributes[DIVISION]
     text = str(attr)
     if text not in _DIVISIONS:
         splits = tuple(ir.IntegerAttr(split).value for split in ir.ArrayAttr(attr.splits))
@@ -313,7 +339,7 @@ def division_of(op: ir.Operation) -> Division:
 
 
 def _at(expression: ir.AffineExpr, core: int) -> int:
-    """The value of a core mapping's result, made of constants, ``floordiv`` and ``mod``, for one core."""
+    """The value of a core mapping's result, whose divisors are constants above 0, for one core."""
     if isinstance(expression, ir.AffineConstantExpr):
         return expression.value
     if isinstance(expression, ir.AffineDimExpr):
@@ -323,4 +349,6 @@ def _at(expression: ir.AffineExpr, core: int) -> int:
         return left + right
     if isinstance(expression, ir.AffineMulExpr):
         return left * right
+    if isinstance(expression, ir.AffineCeilDivExpr):
+        return -(-left // right)
     return left % right if isinstance(expression, ir.AffineModExpr) else left // right

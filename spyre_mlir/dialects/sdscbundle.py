@@ -44,7 +44,11 @@ class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
     symbol_ids: ir.ArrayAttr
 
     def verify_invariants(self) -> bool:
-        ids = [ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(self.operation.attributes["symbol_ids"])]
+        attributes = self.operation.attributes
+        if "sdsc_filename" not in attributes or "symbol_ids" not in attributes:
+            self.location.emit_error("sdsc_execute names its design in sdsc_filename and its symbol_ids")
+            return False
+        ids = [ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(attributes["symbol_ids"])]
         if len(ids) != len(self.operation.operands):
             self.location.emit_error(
                 f"sdsc_execute has {len(self.operation.operands)} operands but {len(ids)} symbol ids"

@@ -109,12 +109,26 @@ def _has_fitting_request(op: ir.OpView) -> bool:
     if dims != rank:
         op.location.emit_error(f"'{TO}' is a layout of {dims} dims, but the tensor has {rank}")
         return False
+    problem = layout_problem(attr, rank)
+    if problem is not None:
+        op.location.emit_error(f"'{TO}' is no layout: {problem}")
+    return problem is None
+
+
+def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
+    """What is wrong with a layout for tensors of a rank; None if nothing is."""
+    map_ = ir.AffineMapAttr(attr.map).value
+    if map_.n_dims != rank or map_.n_symbols:
+        return f"its map has {map_.n_dims} dims and {map_.n_symbols} symbols, the tensor has {rank} dims"
+    if not len(map_.results):
+        return "its map has no results"
     try:
-        _digits(str(attr), attr)
+        digits = _digits(str(attr), attr)
     except ValueError as error:
-        op.location.emit_error(f"'{TO}' is no layout: {error}")
-        return False
-    return True
+        return str(error)
+    if any(digit.divisor < 1 or (digit.modulus is not None and digit.modulus < 1) for digit in digits):
+        return "a digit is divided by less than 1"
+    return None
 
 
 def restickify(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
@@ -164,8 +178,10 @@ def with_layout(type_: ir.Type, layout: StickLayout) -> ir.RankedTensorType:
     return ir.RankedTensorType.get(tensor.shape, tensor.element_type, layout_attr(layout))
 
 
-def without_layout(type_: ir.Type) -> ir.RankedTensorType:
-    """The tensor type without an encoding."""
+def without_layout(type_: ir.Type) -> ir.Type:
+    """The tensor type without an encoding; any other type as it is."""
+    if not isinstance(type_, ir.RankedTensorType):
+        return type_
     tensor = ir.RankedTensorType(type_)
     return ir.RankedTensorType.get(tensor.shape, tensor.element_type)
 

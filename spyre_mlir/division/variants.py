@@ -11,7 +11,7 @@ from spyre_mlir.division.matching import Mapping, matching_division, slicing_ali
 from spyre_mlir.division.matmul import cheapest_splits
 from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division.relayout import held_view
-from spyre_mlir.division.slices import divisors
+from spyre_mlir.division.slices import divisors, filled
 from spyre_mlir.division.spans import span_bytes
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
@@ -239,6 +239,8 @@ def _following(space: Space, mapping: Mapping, kept: tuple[tuple[int, int], ...]
     splits, order = mapping
     if any(splits[dim] != split for dim, split in kept):
         return None
+    if any(filled(units, split) < split for units, split in zip(space.units, splits, strict=True)):
+        return None  # slices of a whole, of which a part does not have so many
     if sum(splits[dim] > 1 for dim in space.reduced) > 1 or not _fits_span(space, splits):
         return None
     return Variant(Division.mixed_radix(splits, order), mapping)

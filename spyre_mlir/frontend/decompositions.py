@@ -14,7 +14,16 @@ import torch
 from torch import Tensor
 from torch_mlir import fx
 
-from spyre_mlir.frontend import moving, pointwise, resampling, selection
+from spyre_mlir.frontend import (
+    embedding_bags,
+    moving,
+    pointwise,
+    poolings,
+    products,
+    quantizing,
+    resampling,
+    selection,
+)
 from spyre_mlir.frontend.pointwise import NARROW
 
 aten = torch.ops.aten
@@ -31,6 +40,11 @@ def _accumulated_sum(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Te
     """The sum of 16-bit numbers in f32; integers and f32 in their own format."""
     every = list(range(x.ndim)) if dims is None else list(dims)
     return torch.sum(x, every, keepdim=keepdim, dtype=torch.float32 if x.dtype in NARROW else None)
+
+
+def _widened(x: Tensor) -> Tensor:
+    """16-bit numbers in f32, in which PyTorch computes norms and statistics; others as they are."""
+    return x.float() if x.dtype in NARROW else x
 
 
 def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor:
@@ -60,9 +74,12 @@ def mean_all(x: Tensor, dtype=None) -> Tensor:
 
 
 def accumulated(scan: Callable) -> Callable:
-    """``cumsum`` or ``cumprod`` of 16-bit numbers in f32."""
+    """``cumsum`` or ``cumprod`` of 16-bit numbers in f32; of one number it is that."""
 
     def form(x: Tensor, dim: int, dtype=None) -> Tensor:
+        if x.ndim == 0:
+            natural = x.dtype if x.is_floating_point() or x.is_complex() else torch.int64
+            return x.to(natural if dtype is None else dtype, copy=True)
         if x.dtype not in NARROW or dtype not in (None, x.dtype):
             return NotImplemented
         return scan(x.to(torch.float32), dim).to(x.dtype)
@@ -70,20 +87,30 @@ def accumulated(scan: Callable) -> Callable:
     return form
 
 
+def _centred(x: Tensor, dims: Sequence[int] | None) -> Tensor:
+    """The distances from the mean, in f32 if ``x`` has 16 bits."""
+    x = _widened(x)
+    return x - _mean(x, dims)
+
+
+def _variance(x: Tensor, dim: Sequence[int] | None, correction, keepdim: bool) -> Tensor:
+    """The sum of squared distances from the mean over n - correction, no less than 0; in f32 if ``x`` has 16 bits."""
+    dims = list(dim) if dim else list(range(x.ndim))
+    count = max(math.prod(x.shape[d] for d in dims) - (1 if correction is None else correction), 0)
+    centred = _centred(x, dims)
+    return _accumulated_sum(centred * centred, dims, keepdim) / count
+
+
 def variance(
     x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
 ) -> Tensor:
-    """The sum of squared distances from the mean, over n - correction."""
-    dims = list(dim) if dim else list(range(x.ndim))
-    count = math.prod(x.shape[d] for d in dims) - (1 if correction is None else correction)
-    centred = x - _mean(x, dims)
-    return (_accumulated_sum(centred * centred, dims, keepdim) / count).to(x.dtype)
+    return _variance(x, dim, correction, keepdim).to(x.dtype)
 
 
 def deviation(
     x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
 ) -> Tensor:
-    return torch.sqrt(variance(x, dim, correction=correction, keepdim=keepdim))
+    return torch.sqrt(_variance(x, dim, correction, keepdim)).to(x.dtype)
 
 
 def variance_and_mean(
@@ -92,9 +119,33 @@ def variance_and_mean(
     return variance(x, dim, correction=correction, keepdim=keepdim), _mean(x, dim, keepdim)
 
 
+def in_f32(operation: torch._ops.OpOverload) -> Callable:
+    """The form of an operation that PyTorch computes in f32 if its tensor has 16 bits."""
+
+    def form(x: Tensor, *arguments, dtype=None, **options) -> Tensor:
+        if x.dtype not in NARROW or dtype not in (None, x.dtype):
+            return NotImplemented
+        return operation(x.float(), *arguments, **options).to(x.dtype)
+
+    return form
+
+
+def vector_norm(
+    x: Tensor, order: float = 2, dims: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None
+) -> Tensor:
+    """The root of the sum of squares, in f32 if ``x`` has 16 bits; other orders likewise."""
+    if order != 2:
+        return in_f32(aten.linalg_vector_norm.default)(x, order, dims, keepdim, dtype=dtype)
+    wide = _widened(x if dtype is None else x.to(dtype))
+    result = torch.sqrt(_accumulated_sum(wide * wide, dims, keepdim))
+    return result.to(x.dtype if dtype is None else dtype)
+
+
 def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """e / sum(e) with e = exp(x - max(x))."""
     x = x.float() if half_to_float else x
+    if not x.numel():
+        return x.clone()
     exponential = torch.exp(x - torch.amax(x, [dim], keepdim=True))
     return exponential / _accumulated_sum(exponential, [dim], True).to(x.dtype)
 
@@ -106,30 +157,17 @@ def softmax_to(x: Tensor, dim: int, dtype=None) -> Tensor:
 def safe_softmax(x: Tensor, dim: int, dtype=None) -> Tensor:
     """Softmax that is 0 instead of NaN in rows of -inf."""
     x = x if dtype is None else x.to(dtype)
-    lowest = torch.finfo(x.dtype).min
+    lowest = _lowest(x.dtype)
     return torch.where(x >= lowest, softmax(torch.clamp(x, min=lowest), dim), 0.0)
 
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """y - log(sum(exp(y))) with y = x - max(x)."""
     x = x.float() if half_to_float else x
+    if not x.numel():
+        return x.clone()
     shifted = x - torch.amax(x, [dim], keepdim=True)
     return shifted - torch.log(_accumulated_sum(torch.exp(shifted), [dim], True).to(x.dtype))
-
-
-def matrix_vector(matrix: Tensor, vector: Tensor) -> Tensor:
-    return torch.mm(matrix, vector.unsqueeze(1)).squeeze(1)
-
-
-def dot(x: Tensor, y: Tensor) -> Tensor:
-    return torch.mm(x.unsqueeze(0), y.unsqueeze(1)).reshape(())
-
-
-def scaled_products(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * added + alpha * (x @ y), in the format of the factors."""
-    product = torch.bmm(x, y)
-    product = product if alpha == 1 else product * alpha
-    return product + (added if beta == 1 else added * beta)
 
 
 def _normalised_dims(shape: Sequence[int]) -> list[int]:
@@ -141,18 +179,21 @@ def layer_norm(
 ) -> Tensor:
     """(x - mean) * rsqrt(mean((x - mean)^2) + eps) * weight + bias."""
     dims = _normalised_dims(shape)
-    centred = x - _mean(x, dims)
+    centred = _centred(x, dims)
     result = centred * torch.rsqrt(_mean(centred * centred, dims) + eps)
+    result = result.to(x.dtype)
     result = result if weight is None else result * weight
-    return result if bias is None else result + bias
+    return (result if bias is None else result + bias).to(x.dtype)
 
 
 def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
     """x * rsqrt(mean(x^2) + eps) * weight."""
     if eps is None:  # PyTorch takes that of the type it computes in, float32 for 16-bit tensors
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
-    result = x * torch.rsqrt(_mean(x * x, _normalised_dims(shape)) + eps)
-    return result if weight is None else result * weight
+    wide = _widened(x)
+    result = wide * torch.rsqrt(_mean(wide * wide, _normalised_dims(shape)) + eps)
+    result = result.to(x.dtype)
+    return result if weight is None else (result * weight).to(x.dtype)
 
 
 def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: float, eps: float):
@@ -172,13 +213,15 @@ def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: flo
 def group_norm(
     x: Tensor, weight, bias, images: int, channels: int, pixels: int, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A layer norm without parameters of each group, then weight and bias over dim 1."""
+    """A layer norm without parameters of each group, then weight and bias over dim 1; mean and 1 / deviation."""
     shape = [1, -1, *(1,) * (x.ndim - 2)]
     grouped = x.reshape(images, groups, -1)
-    result = layer_norm(grouped, grouped.shape[2:], eps=eps).reshape(x.shape)
+    centred = _centred(grouped, [2])
+    scale = torch.rsqrt(_mean(centred * centred, [2]) + eps)
+    result = (centred * scale).to(x.dtype).reshape(x.shape)
     result = result if weight is None else result * weight.reshape(shape)
     result = result if bias is None else result + bias.reshape(shape)
-    return result, x.new_empty((0,)), x.new_empty((0,))
+    return result, _mean(grouped, [2]).squeeze(2), scale.to(x.dtype).squeeze(2)
 
 
 def scaled_matmul(
@@ -203,18 +246,23 @@ def _repeat_heads(x: Tensor, heads: int) -> Tensor:
     return expanded.reshape(*shape[:-3], heads, *shape[-2:])
 
 
+def _lowest(dtype: torch.dtype) -> float:
+    """A number below those of a type; bfloat16 has the range of DL16 on the device, whose last is an infinity."""
+    return -(2.0**32) if dtype == torch.bfloat16 else torch.finfo(dtype).min
+
+
 def _causal_mask(rows: int, columns: int, like: Tensor) -> Tensor:
     """0 where a query sees a key, a large negative number elsewhere; constant folding makes it data."""
     seen = (
         torch.arange(columns, device=like.device)[None, :] <= torch.arange(rows, device=like.device)[:, None]
     )
-    unseen = torch.finfo(like.dtype).min / 2
+    unseen = _lowest(like.dtype) / 2
     return torch.where(seen, 0.0, unseen).to(like.dtype)
 
 
 def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Softmax under a boolean or an additive mask; rows that see nothing are 0, as in PyTorch."""
-    lowest = torch.finfo(scores.dtype).min
+    lowest = _lowest(scores.dtype)
     if mask.dtype == torch.bool:
         seen, masked = mask, torch.where(mask, scores, lowest / 2)
     else:
@@ -251,10 +299,10 @@ def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
         **selection.FORMS,
         **moving.FORMS,
         **resampling.FORMS,
-        aten.baddbmm.default: scaled_products,
-        aten.mv.default: matrix_vector,
+        **products.FORMS,
+        **embedding_bags.FORMS,
+        **quantizing.forms(),
         aten._scaled_mm.default: scaled_matmul,
-        aten.dot.default: dot,
         aten.layer_norm.default: layer_norm,
         aten.rms_norm.default: rms_norm,
         aten._native_batch_norm_legit_no_training.default: batch_norm,
@@ -266,6 +314,9 @@ def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
         aten.mean.default: mean_all,
         aten.cumsum.default: accumulated(torch.cumsum),
         aten.cumprod.default: accumulated(torch.cumprod),
+        aten.linalg_vector_norm.default: vector_norm,
+        **poolings.FORMS,
+        **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},
         aten.var.correction: variance,
         aten.std.correction: deviation,
         aten.var_mean.correction: variance_and_mean,

@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.complex_numbers import split_complex_numbers
@@ -27,10 +28,13 @@ from spyre_mlir.frontend.control_flow import inline_control_flow, is_inlined
 from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder
+from spyre_mlir.frontend.functional import check_functional_form
 from spyre_mlir.frontend.hints import dim_sizes, names_of, resolve_hints
+from spyre_mlir.frontend.index_bounds import check_known_indices, index_bounds
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
+from spyre_mlir.frontend.normal_forms import count_dims_from_the_front, drop_empty_operands, is_empty
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.signature import (
@@ -41,6 +45,7 @@ from spyre_mlir.frontend.signature import (
     Result,
     Signature,
 )
+from spyre_mlir.frontend.storage import address_storages
 
 #: Example inputs: a tuple, or a mapping from the names of keyword inputs.
 Inputs = Sequence[Any] | Mapping[str, Any]
@@ -128,13 +133,19 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
             program = _program(model, inputs)
             _check_nodes(program)
             _forget_notes_on_inputs(program)
+            bounds = index_bounds(program.graph)
+            address_storages(program)
+            check_functional_form(program)
             table = decomposition_table() | grouped_products() | random_forms()
             program = program.run_decompositions(table)
+            for node in program.graph.find_nodes(op="placeholder"):
+                node.meta[INDEX_BOUNDS] = bounds.get(node.name)
             inline_control_flow(program.graph_module)
             _check_nodes(program)
             _check_convolutions(program)
             _check_random(program)
             widen_narrow_integers(program.graph)
+            count_dims_from_the_front(program.graph)
             return program
     except CompileError as error:
         raise CompileError(error.message, error.location or source_of_error(error)) from error.__cause__
@@ -239,6 +250,9 @@ def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int
             arguments[node] = _state(program, spec, kind)
         else:
             raise CompileError(f"The input '{spec.arg.name}' is not a tensor.", source_of(node))
+        if node in arguments and node.meta[INDEX_BOUNDS] is not None:
+            arguments[node] = arguments[node]._replace(index_bounds=node.meta[INDEX_BOUNDS])
+            check_known_indices(node, arguments[node])
     for node, draw in draw_outside(program.graph).items():
         arguments[node] = Argument(node.name, INPUT, draw=draw)
     return _with_names_apart(arguments), numbers
@@ -280,7 +294,7 @@ def _drop_empty_parts(graph: Graph) -> None:
 def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     """The arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
 
-    Placeholders of burnt-in values, and of data that folding left without a use, are dropped.
+    Placeholders of burnt-in values, of data that folding left without a use and of empty tensors are dropped.
     """
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     if not placeholders:
@@ -289,6 +303,7 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     for node in placeholders:
         argument = arguments.get(node)
         is_from_a_call = argument is not None and argument.kind == INPUT and argument.leaf is not None
+        is_from_a_call = is_from_a_call and not is_empty(node)
         if not is_from_a_call and (argument is None or not node.users):
             graph.erase_node(node)
         elif argument is not None and argument.kind == INPUT and argument.leaf is None:
@@ -305,6 +320,7 @@ def export_graph(model: Any, inputs: Inputs) -> ExportedGraph:
     split_complex_numbers(program.graph, arguments)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
+    drop_empty_operands(program.graph, folder.values)
     fold_uniform_lookups(program.graph)
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
     program.graph.eliminate_dead_code()

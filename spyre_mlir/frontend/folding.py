@@ -1,7 +1,8 @@
 """Constant folding on the FX graph: what does not depend on an input or a parameter becomes data.
 
 Attention masks, position ids and rotary tables are computed once, by PyTorch, and reach MLIR as function
-arguments of kind ``constant`` (as ``aten.full`` where all elements are equal), never as text.
+arguments of kind ``constant`` (as ``aten.full`` where all elements are equal), never as text. Of a tensor without
+elements all is known, whatever it depends on.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 
 #: Larger results are left to the program: computing them again is cheaper than keeping them.
@@ -57,12 +59,21 @@ def _dtype(node: Node) -> torch.dtype | None:
 
 
 def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
-    """Add the value of every node that depends on nothing but the given ones; None if nobody needs it any more."""
+    """Add the value of every node that depends on nothing but the given ones, or has no elements.
+
+    None if nobody needs it any more. What PyTorch refuses to compute, a division by 0 or an index out of bounds, is
+    left to the run, which says so.
+    """
     with unset_fake_temporarily(), torch.no_grad():
         for node in graph.nodes:
-            if _is_foldable(node, values):
+            if is_empty(node) and node not in values:
+                values[node] = torch.empty(node.meta["val"].shape, dtype=node.meta["val"].dtype)
+            elif _is_foldable(node, values):
                 args, kwargs = map_arg((node.args, node.kwargs), lambda source: values[source])
-                values[node] = node.target(*args, **kwargs)
+                try:
+                    values[node] = node.target(*args, **kwargs)
+                except (RuntimeError, IndexError, ValueError):
+                    continue
                 for source in node.all_input_nodes:
                     if source.op == "call_function" and all(user in values for user in source.users):
                         values[source] = None

@@ -10,20 +10,27 @@ Locations carry the file and line of the model, the module path and the aten ope
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch.export import ExportedProgram
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 from torch_mlir.dialects import torch as torch_dialect
-from torch_mlir.extras.fx_importer import FxImporter, GraphNodeImporter
+from torch_mlir.extras.fx_importer import (
+    FxImporter,
+    FxImporterHooks,
+    GraphNodeImporter,
+    create_mlir_tensor_type,
+)
 
 from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hints import DIM_SIZES, DIMS
+from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.caches import register_caches
 from spyre_mlir.frontend.exported import ExportedGraph, Inputs, as_call, export_graph, quiet
@@ -125,18 +132,35 @@ class _NodeImporter(GraphNodeImporter):
         self.bind_node_value(node, back.result)
 
 
+class _Hooks(FxImporterHooks):
+    """Writes tensors that torch-mlir makes itself, the indices of ``as_strided``, where passes can read them.
+
+    Its own resources have no values in the bindings.
+    """
+
+    def resolve_literal(self, gni: GraphNodeImporter, literal: Any, info: Any) -> ir.Value | None:
+        if not isinstance(literal, torch.Tensor) or literal.dtype not in (torch.int32, torch.int64):
+            return None
+        array = np.array(literal.tolist(), dtype=str(literal.dtype).removeprefix("torch."))
+        element_type = create_mlir_tensor_type(literal).element_type
+        values = ir.DenseElementsAttr.get(array, type=element_type, shape=array.shape)
+        type_ = gni._cc.tensor_to_vtensor_type(literal)
+        return ir.Operation.create("torch.vtensor.literal", [type_], attributes={"value": values}).result
+
+
 def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
     """The graph in the torch dialect, with named arguments."""
     torch_dialect.register_dialect(context)
     load_into(context)
     load_conversion_dialect(context)
-    importer = FxImporter(context=context, graph_node_importer_cls=_NodeImporter)
+    importer = FxImporter(context=context, hooks=_Hooks(), graph_node_importer_cls=_NodeImporter)
     importer._cc = SourceLocations(context, py_attr_tracker=importer._py_attr_tracker)
     try:
         with torch.no_grad(), quiet():
             function = importer.import_graph_module(exported.graph_module)
     except (NotImplementedError, TypeError, ValueError, KeyError, AssertionError) as error:
-        raise CompileError(f"torch-mlir cannot import the model: {error}", source_of_error(error)) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CompileError(f"torch-mlir cannot import the model: {reason}", source_of_error(error)) from error
     with context:
         function.arg_attrs = [
             to_attribute(_attributes(argument)) for argument in exported.signature.arguments
@@ -148,4 +172,5 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
 
 def _attributes(argument: Argument) -> dict[str, Any]:
     attributes = {"spyre.name": argument.name, "spyre.kind": argument.kind}
-    return attributes | ({DIMS: argument.dims} if argument.dims else {})
+    bounds = {INDEX_BOUNDS: asdict(argument.index_bounds)} if argument.index_bounds else {}
+    return attributes | bounds | ({DIMS: argument.dims} if argument.dims else {})

@@ -21,6 +21,7 @@ from unittest import mock
 import torch
 from torch.fx import Node
 from torch.fx.proxy import TracerBase
+from torch_mlir.extras import fx_importer
 from torch_mlir.extras.fx_importer import ContextCache
 
 from spyre_mlir.dialects.attributes import to_attribute
@@ -33,7 +34,9 @@ _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
 #: How Dynamo names the module that is compiled.
 _DYNAMO_ROOT = re.compile(r"^L\['\w+'\]\.?")
 _FRONTEND = os.path.dirname(__file__) + os.sep
-_NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, _FRONTEND, "<")
+_NOT_THE_USERS = (
+    *(os.path.dirname(str(each.__file__)) + os.sep for each in (torch, fx_importer)), _FRONTEND, "<",
+)  # fmt: skip
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 

@@ -81,7 +81,7 @@ def _between(before: Tensor, x: Tensor, after: Tensor, dim: int, reverse: bool =
 
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """Windows along a dim; the places in a window are the last dim."""
-    if x.ndim == 0 or min(size, (x.shape[dim] - size) // step + 1) > _MOST_PARTS:
+    if x.ndim == 0 or size == 0 or min(size, (x.shape[dim] - size) // step + 1) > _MOST_PARTS:
         return NotImplemented
     dim, count = dim % x.ndim, (x.shape[dim] - size) // step + 1
     if count <= size:
@@ -106,7 +106,30 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     return torch.sum(torch.where(on_it, square, 0.0), [-2])
 
 
+def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """A diagonal replaced: on it the source, which is the same in all columns of a row, elsewhere ``x``."""
+    order = [dim for dim in range(x.ndim) if dim not in (dim1 % x.ndim, dim2 % x.ndim)]
+    order += [dim1 % x.ndim, dim2 % x.ndim]
+    rows, columns = x.shape[dim1], x.shape[dim2]
+    before = max(-offset, 0)
+    padded = aten.constant_pad_nd(source, [before, rows - before - source.shape[-1]])
+    row, column = torch.arange(rows)[:, None], torch.arange(columns)[None, :]
+    result = torch.where(column - row == offset, padded.unsqueeze(-1), x.permute(order))
+    return result.permute([order.index(dim) for dim in range(x.ndim)])
+
+
+def as_strided_scatter(
+    x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Tensor:
+    """The elements at some places in the memory of a dense tensor replaced."""
+    places = torch.arange(x.numel()).as_strided(size, stride, offset or 0)
+    flat = x.reshape(-1).index_put([places.reshape(-1)], source.reshape(-1))
+    return flat.reshape(x.shape)
+
+
 FORMS = {
+    aten.diagonal_scatter.default: diagonal_scatter,
+    aten.as_strided_scatter.default: as_strided_scatter,
     aten.roll.default: roll,
     aten.flip.default: flip,
     aten.constant_pad_nd.default: pad_with_constant,

@@ -1,4 +1,4 @@
-"""Arithmetic on 8-bit integers in 32 bits: torch-mlir ends the process on some of it (a byte times a number)."""
+"""Arithmetic on 8-bit integers in 32 bits: torch-mlir ends the process on some of it, as on matmuls of bytes."""
 
 from __future__ import annotations
 
@@ -17,18 +17,20 @@ _MOVES = {
     "aten::unsqueeze", "aten::squeeze", "aten::clone", "aten::alias", "aten::flip", "aten::transpose", "aten::t",
     "prims::convert_element_type", "aten::_to_copy", "aten::_assert_tensor_metadata",
 }  # fmt: skip
+#: What the last 8 bits of a sum of products in 32 bits are right for.
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
 _CAST = torch.ops.prims.convert_element_type.default
 
 
 def widen_narrow_integers(graph: Graph) -> None:
-    """Compute pointwise operations on 8-bit integers in int32; a result of 8 bits is cut down to them afterwards.
+    """Compute matmuls and pointwise operations on 8-bit integers in int32, and cut a result of 8 bits down to them.
 
     The last 8 bits of sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not
     overflow. It is also what tells unsigned ones, which torch-mlir takes for signed ones; an operation of another kind
     on those is a ``CompileError``.
     """
     for node in list(graph.nodes):
-        if _is_pointwise(node):
+        if node.target in _PRODUCTS or _is_pointwise(node):
             _widen(graph, node)
         elif isinstance(node.target, torch._ops.OpOverload):
             _check_unsigned(node)
@@ -48,6 +50,8 @@ def _is_pointwise(node: Node) -> bool:
         or node.target is _CAST
         or not isinstance(node.target, torch._ops.OpOverload)
     ):
+        return False
+    if node.target._schema.name in _MOVES:
         return False
     return torch.Tag.pointwise in node.target.tags and "dtype" not in node.kwargs
 

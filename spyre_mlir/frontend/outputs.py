@@ -6,12 +6,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import torch
+from torch import Tensor
 from torch.export import ExportedProgram
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Step, Update, View, is_view, replayed
+from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Number, Step, Update, View, is_view, replayed
+
+aten = torch.ops.aten
 
 #: What an output is that an input, a buffer or a parameter takes in place.
 UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
@@ -44,12 +49,25 @@ class _Outputs:
         """A leaf of what the model returns."""
         if not isinstance(value, Node):
             return Fixed(value)
+        if not isinstance(value.meta.get("val"), Tensor):
+            return self._number(value)
         if value in self._changed:
             return View(self._changed[value])
         origin, steps = _origin(value)
         return View(self._changed[origin], steps) if origin in self._changed else self._leaf(value)
 
-    def _leaf(self, value: Node) -> Leaf:
+    def _number(self, value: Node) -> Leaf:
+        """What is no tensor: the element of one; of no other number a program has operations."""
+        if value in self._known:
+            return Fixed(self._known[value])
+        if value.target is not aten._local_scalar_dense.default:
+            message = (
+                f"The result of {value.target} is a number that depends on tensors; return it as a tensor."
+            )
+            raise CompileError(message, source_of(value))
+        return Number(self._leaf(cast(Node, value.args[0])))
+
+    def _leaf(self, value: Node) -> Fixed | View:
         origin, steps = _origin(value)
         if origin in self._arguments:
             return View(self._arguments[origin], steps)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from spyre_mlir.target.formats import fits_fp16
+
 aten = torch.ops.aten
 NARROW = (torch.float16, torch.bfloat16)
 _COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
@@ -54,6 +56,21 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     return aten.elu(x, alpha, 1.0, 1.0 / alpha)
 
 
+def hardtanh(x: Tensor, low: float = -1, high: float = 1) -> Tensor:
+    """A clamp in the format of ``x``; integers have limits that are integers."""
+    if not x.is_floating_point():
+        low, high = int(low), int(high)
+    return torch.clamp(x, low, high)
+
+
+def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
+    """x above 0, and exp(x) - 1 below as 2 t / (1 - t) with t = tanh(x / 2): the difference would lose a small x."""
+    if x.dtype not in NARROW:
+        return NotImplemented
+    t = torch.tanh(torch.clamp(x, max=0) * (input_scale / 2))
+    return torch.where(x > 0, x * scale, t / (1 - t) * (2 * alpha * scale))
+
+
 def ceil(x: Tensor) -> Tensor:
     return -torch.floor(-x) if x.is_floating_point() else NotImplemented
 
@@ -76,10 +93,28 @@ _ROUNDED = {"floor": torch.floor, "trunc": _truncated}
 
 
 def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
-    """x / y rounded to an integer, in f32: a 16-bit quotient just below an integer would become that integer."""
+    """x / y rounded to an integer, in f32: a 16-bit quotient just below an integer would become that integer.
+
+    Integers are divided as such, for f64 has not all of them and no error for a division by 0.
+    """
+    if rounding_mode == "floor" and _is_integer(x) and _is_integer(y):
+        return _floored_quotient(x, y)
     if rounding_mode is None or x.dtype not in NARROW:
         return NotImplemented
     return _ROUNDED[rounding_mode](x.float() / _of_type(y, x).float()).to(x.dtype)
+
+
+def _is_integer(x) -> bool:
+    if not isinstance(x, Tensor):
+        return isinstance(x, int) and not isinstance(x, bool)
+    return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
+
+
+def _floored_quotient(x: Tensor, y) -> Tensor:
+    """The truncated quotient, one less where the remainder has another sign than the divisor."""
+    truncated = torch.div(x, y, rounding_mode="trunc")
+    rest = x - truncated * y
+    return truncated - ((rest != 0) & ((rest < 0) != (y < 0))).to(truncated.dtype)
 
 
 def remainder_by(rounding_mode: str) -> Callable:
@@ -108,6 +143,17 @@ def logarithm(base: float) -> Callable[[Tensor], Tensor]:
     return form
 
 
+def scaled_by(operation: Callable[..., Tensor]) -> Callable:
+    """An fp16 tensor times or by a number that fp16 has not: in f32, as PyTorch computes it."""
+
+    def form(x: Tensor, y) -> Tensor:
+        if isinstance(y, Tensor) or x.dtype != torch.float16 or fits_fp16(y):
+            return NotImplemented
+        return operation(x.float(), y).to(x.dtype)
+
+    return form
+
+
 def copysign(x: Tensor, sign: Tensor) -> Tensor:
     """|x| or -|x|; a zero has the sign of its reciprocal."""
     if not (x.is_floating_point() and x.dtype == sign.dtype):
@@ -120,7 +166,7 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     """larger * sqrt(1 + (smaller / larger)^2), which overflows only if the result does."""
     x, y = torch.abs(x), torch.abs(y)
     larger = torch.maximum(x, y)
-    ratio = torch.minimum(x, y) / torch.clamp(larger, min=torch.finfo(x.dtype).tiny)
+    ratio = torch.minimum(x, y) / torch.where(larger == 0, 1.0, larger)
     return larger * torch.sqrt(1 + ratio * ratio)
 
 
@@ -129,7 +175,7 @@ def power(x: Tensor, exponent) -> Tensor:
     forms: dict[float, Callable[[Tensor], Tensor]] = {
         0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,
         2: lambda base: base * base, 3: lambda base: base * base * base, 1.5: lambda base: base * torch.sqrt(base),
-        -2: lambda base: torch.reciprocal(base * base),
+        -2: lambda base: torch.square(torch.reciprocal(base)),
     }  # fmt: skip
     if exponent not in forms or not x.is_floating_point():
         return NotImplemented
@@ -154,16 +200,20 @@ FORMS = {
     aten.mish.default: mish,
     aten.leaky_relu.default: leaky_relu,
     aten.celu.default: celu,
-    aten.hardtanh.default: lambda x, low=-1, high=1: torch.clamp(x, low, high),
+    aten.elu.default: elu,
+    aten.hardtanh.default: hardtanh,
     aten.ceil.default: ceil,
     aten.round.default: round_to_even,
     aten.div.Tensor_mode: quotient,
+    aten.div.Scalar_mode: quotient,
+    aten.floor_divide.default: lambda x, y: torch.div(x, y, rounding_mode="floor"),
     aten.fmod.Tensor: remainder_by("trunc"),
     aten.fmod.Scalar: remainder_by("trunc"),
     aten.remainder.Tensor: remainder_by("floor"),
     aten.remainder.Scalar: remainder_by("floor"),
     aten.log2.default: logarithm(2),
     aten.log10.default: logarithm(10),
+    **{operation: scaled_by(operation) for operation in (aten.mul.Tensor, aten.div.Tensor)},
     aten.copysign.Tensor: copysign,
     aten.hypot.default: hypot,
     aten.pow.Tensor_Scalar: power,

@@ -90,9 +90,11 @@ def _is_at(x: Tensor, dim: int, index: Tensor) -> Tensor:
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """One slice of a tensor replaced, as a decoding step writes to its cache."""
-    if index.numel() != 1 or x.ndim == 0:
+    """Slices of a tensor replaced; one, as a decoding step writes to its cache, by a comparison."""
+    if x.ndim == 0:
         return NotImplemented
+    if index.numel() != 1:
+        return x.movedim(dim, 0).index_put([index], source.movedim(dim, 0)).movedim(0, dim)
     wide = index.to(torch.float32).reshape([1] * x.ndim)
     return torch.where(_is_at(x, dim, torch.where(wide < 0, wide + x.shape[dim], wide)), source, x)
 
@@ -149,10 +151,11 @@ def running(combine: Callable) -> Callable:
     """
 
     def form(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        if not _is_supported(x):
+        if x.ndim == 0 or x.is_complex():
             return NotImplemented
         extreme = _combined_with_those_before(x, dim, combine)
-        position = torch.where(x == extreme, _positions(x, dim), 0.0)
+        positions = _positions(x if x.is_floating_point() else x.to(torch.int64), dim)
+        position = torch.where(x == extreme, positions, torch.zeros_like(positions))
         return extreme, _combined_with_those_before(position, dim, torch.maximum).to(torch.int64)
 
     return form
@@ -165,6 +168,23 @@ def _combined_with_those_before(x: Tensor, dim: int, combine: Callable) -> Tenso
         later = combine(x.narrow(dim, distance, size - distance), x.narrow(dim, 0, size - distance))
         x, distance = torch.cat((first, later), dim), 2 * distance
     return x
+
+
+def logarithm_of_sums(x: Tensor, dim: int) -> Tensor:
+    """``logcumsumexp``, in f32 at least; no sum is larger than the largest element, so none overflows."""
+    if x.is_complex():
+        return NotImplemented
+    if x.ndim == 0:
+        return x.clone()
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return _combined_with_those_before(wide, dim, _logarithm_of_sum).to(x.dtype)
+
+
+def _logarithm_of_sum(x: Tensor, y: Tensor) -> Tensor:
+    """log(exp(x) + exp(y)) = max + log(1 + exp(min - max)); where both are the same infinity, that."""
+    larger = torch.maximum(x, y)
+    difference = torch.where(x == y, 0.0, torch.minimum(x, y) - larger)
+    return larger + torch.log1p(torch.exp(difference))
 
 
 def kth_smallest(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
@@ -218,6 +238,7 @@ FORMS = {
     aten.one_hot.default: one_hot,
     aten.cummax.default: running(torch.maximum),
     aten.cummin.default: running(torch.minimum),
+    aten.logcumsumexp.default: logarithm_of_sums,
     aten.kthvalue.default: kth_smallest,
     aten.median.dim: median,
     aten.searchsorted.Tensor: insertion_points,

@@ -19,6 +19,7 @@ import torch
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.errors import CompileError
 
@@ -31,7 +32,7 @@ class Argument(NamedTuple):
     ``tensor`` is the parameter, the buffer or the constant; what each call gives has none. ``leaf`` is its
     position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
     A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
-    numbers are an input with a ``draw``.
+    numbers are an input with a ``draw``. What is used as an index has ``index_bounds``.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Argument(NamedTuple):
     leaf: int | None = None
     dims: tuple[str, ...] = ()
     draw: Callable[[], torch.Tensor] | None = None
+    index_bounds: IndexBounds | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +82,14 @@ class View(NamedTuple):
         return base
 
 
+class Number(NamedTuple):
+    """A leaf that is the one element of a tensor, as a number of Python."""
+
+    tensor: Fixed | View
+
+
 #: Where a leaf of what the model returns comes from.
-Leaf = Fixed | View
+Leaf = Fixed | View | Number
 
 
 class Update(NamedTuple):
@@ -212,6 +220,8 @@ class Call:
         return argument.tensor if argument.leaf is None else self.leaves[argument.leaf]
 
     def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
+        if isinstance(leaf, Number):
+            return self._value(leaf.tensor, results).item()
         if isinstance(leaf, Fixed):
             return leaf.fresh()
         return leaf.of(results[leaf.base] if isinstance(leaf.base, int) else self._seen(leaf.base))

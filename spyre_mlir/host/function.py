@@ -1,12 +1,12 @@
-"""A host function of a program: linalg, compiled by upstream's CPU pipeline, on numpy arrays."""
+"""A host function of a program: linalg on numpy arrays."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.host.evaluator import Evaluator
 from spyre_mlir.mlir import ir
-from spyre_mlir.reference import CpuReference
 
 _UNCOUNTED = {"arith.constant", "tensor.empty", "linalg.fill", "func.return"}
 
@@ -15,21 +15,21 @@ class HostFunction:
     """``HostFunction(module)(x, indices) -> [y]``: the function @main of a module.
 
     Arrays are those of the simulator: bfloat16 comes as float32 numbers or as bits in uint16, and leaves as bits.
-    Raises ``CompileError`` for what the CPU pipeline does not take.
+    Raises ``CompileError`` for what a host function cannot be (see evaluator.py), and for a call that goes wrong.
     """
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
-        self._compiled = CpuReference(module)
+        self._evaluator = Evaluator(module)
 
     def __call__(self, *arrays: NDArray) -> list[NDArray]:
-        wanted = self._compiled.dtypes
-        return self._compiled(*(as_bits(array, dtype) for array, dtype in zip(arrays, wanted, strict=True)))
+        dtypes = self._evaluator.dtypes
+        return self._evaluator(*(as_bits(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)))
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many arguments and results it has."""
-        return len(self._compiled.dtypes), self._compiled.result_count
+        return len(self._evaluator.dtypes), self._evaluator.result_count
 
     @property
     def operations(self) -> int:

@@ -55,6 +55,11 @@ class HostView:
         return tuple(math.prod(size for size, _ in dim) for dim in self.dims)
 
     @property
+    def last(self) -> int:
+        """The index of the last element in the array of the host."""
+        return self.offset + sum((size - 1) * stride for dim in self.dims for size, stride in dim)
+
+    @property
     def in_pieces(self) -> bool:
         """Whether a dim has more than one stride."""
         return any(len(dim) > 1 for dim in self.dims)

@@ -14,9 +14,15 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes import _scalar_ops as scalar
 from spyre_mlir.passes._quantized import ONE_BYTE, PRODUCTS
 from spyre_mlir.passes._terms import Term, Terms, device_element, fail
+from spyre_mlir.target.formats import DL16_SMALLEST, fits_fp16
+from spyre_mlir.target.ops import DEVICE_OPS, FP32
 
 _MULTIPLY = ("arith.mulf", "arith.muli")
 _LOWEST = {"f16": -65504.0, "f32": -3.4028234663852886e38, "i32": -(2.0**31)}
+
+
+#: Where a constant scales: elsewhere it may be moved by less than the device has numbers.
+_SCALING = ("mul", "realdiv", "reciprocal")
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,9 @@ class BodyDecomposer:
         element = element or next(node.element for node in nodes if node.value is not None)
         if element in ONE_BYTE:
             raise fail(self.op, f"'{opcode}' has no form for {element}: only matmuls have")
+        if element == "f16" and any(_is_wide(node) for node in nodes) and _has_f32_form(opcode):
+            wide = [self._to(_guarding(opcode, node), "f32", self.op) for node in nodes]
+            return self._to(self._emit(opcode, wide, "f32", **constants), "f16", self.op)
         dims = _dims_of(nodes)
         where: dict[int | None, int | None] = {None: None, **{dim: at for at, dim in enumerate(dims)}}
         values = [node.value if node.value is not None else self._constant(node, element) for node in nodes]
@@ -373,6 +382,22 @@ def _is_matmul(left: Node, right: Node, contracted: int) -> bool:
         return True
     wide = right if columns else left
     return bool(rows or columns) and wide.dims[-1] != contracted
+
+
+def _is_wide(node: Node) -> bool:
+    """Whether a node is a constant that fp16 does not have, of bf16 or on its way from a wider type."""
+    return node.constant is not None and not fits_fp16(node.constant)
+
+
+def _has_f32_form(opcode: str) -> bool:
+    return opcode in DEVICE_OPS and FP32 in DEVICE_OPS[opcode].formats
+
+
+def _guarding(opcode: str, node: Node) -> Node:
+    """A constant nearer to 0 than the numbers of the device is the smallest of them, except where it scales."""
+    if node.constant and abs(node.constant) < DL16_SMALLEST and opcode not in _SCALING:
+        return Node(None, constant=math.copysign(DL16_SMALLEST, node.constant))
+    return node
 
 
 def is_neutral(combine: str, init: float | None, element: str) -> bool:

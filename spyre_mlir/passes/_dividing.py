@@ -13,20 +13,11 @@ from spyre_mlir.division.cores import core_order, core_steps
 from spyre_mlir.division.pinned import why_not_divided, why_not_ordered
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.variants import Work
-from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._pins import pins_of, refused
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE, WHOLE_SUMS
-
-
-def checked_cores(sencores: int) -> int:
-    """The number of cores, if the device can have it."""
-    if not 1 <= sencores <= device().cores:
-        raise CompileError(f"sencores is {sencores}; the device has 1 to {device().cores} cores.")
-    return sencores
 
 
 def blocked_dims(op: ir.Operation) -> frozenset[int]:

@@ -82,9 +82,14 @@ class Memory:
         """What a compute op touches, the output last."""
         if op.name in COPIES:
             return op.operands[0], op.results[0]
-        generic = structured(op, self._known)
-        assert generic is not None
+        generic = self._generic(op)
         return (*generic.inputs, generic.result)
+
+    def _generic(self, op: ir.Operation) -> Structured:
+        generic = structured(op, self._known)
+        if generic is None or generic.opcode not in DEVICE_OPS:
+            raise fail(op, "this is no device operation; verify-device-ops says why")
+        return generic
 
     @functools.cached_property
     def lives(self) -> dict[Hashable, Life]:
@@ -110,11 +115,8 @@ class Memory:
         layout = stick.layout_of(value.type)
         if layout is None:
             op = defining_op(value)
-            raise (
-                fail(op, "this tensor has no #stick.layout")
-                if op
-                else ValueError("argument without a layout")
-            )
+            owner = op or value.owner.owner.operation
+            raise fail(owner, f"{'this tensor' if op else 'an argument'} has no #stick.layout")
         return layout
 
     def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:
@@ -123,8 +125,7 @@ class Memory:
         if op.name in COPIES:
             views = [self.place(value).view for value in values]
             return _copy_opcode(op, *views), _copy_space(*views, sdsc.copies_of(op)), values
-        generic = structured(op, self._known)
-        assert generic is not None
+        generic = self._generic(op)
         space, table = self._space(generic, values), DEVICE_OPS[generic.opcode].table
         return generic.opcode, space if table is None else gathered(space, table), values
 

@@ -120,12 +120,24 @@ def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
     """The ops that become executions, in program order."""
     found = []
     for op in ops:
+        if op.name == "linalg.generic" and not is_compute(op):
+            raise fail(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
         if is_compute(op):
             opcode, space, values = memory.space(op)
+            _check_divided(op, space)
             moving = frozenset(at for at, value in enumerate(values) if memory.place(value).moves)
             fills = memory.is_whole(values[-1])
             found.append(Divided(op, opcode, space, values, division_of(op), executions(op), moving, fills))
     return found
+
+
+def _check_divided(op: ir.Operation, space: Space) -> None:
+    """What is divided says into how many slices each of its dims is cut, and no dim is cut into more than it has."""
+    if sdsc.DIVISION not in op.attributes:
+        raise fail(op, "this operation has no sdsc.division")
+    splits = division_of(op).splits
+    if len(splits) != len(space.sizes):
+        raise fail(op, f"the division names {len(splits)} dims, the operation has {len(space.sizes)}")
 
 
 def pieces_of(root: ir.Value, uses: Sequence[Use]) -> Pieces | None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spyre_mlir.diagnostics import compile_error
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes import find
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 
 CLEAN = ("canonicalize", "cse")
 
@@ -18,6 +21,7 @@ def to_device_ops(precision: str, sencores: int | None = None) -> tuple[str, ...
     return (
         "attach-hints",
         "drop-dead-results",
+        "decompose-softmax",
         *CLEAN,
         "narrow-matmuls",
         f"unroll-windows{cores}",
@@ -53,10 +57,20 @@ def run_steps(module: ir.Module, steps: Sequence[str]) -> None:
         context.emit_error_diagnostics = emit
 
 
+def no_layout(error: ViewError) -> CompileError:
+    """The diagnostic for a layout that a pass needs and the device, of its stick size, does not have."""
+    return CompileError(
+        f"A tensor cannot lie in sticks of {device().stick_bytes} bytes as an operation wants it: {error}."
+    )
+
+
 def _run(module: ir.Module, text: str) -> None:
     pass_ = _ours(text)
     if pass_ is not None:
-        pass_.run(module.operation)
+        try:
+            pass_.run(module.operation)
+        except ViewError as error:
+            raise no_layout(error) from None
         return
     PassManager.parse(f"builtin.module({text})").run(module.operation)
 

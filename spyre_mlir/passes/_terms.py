@@ -17,6 +17,7 @@ from spyre_mlir.dialects.structured import Map, defining_op, device_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._scalar_ops import scalar_constant
+from spyre_mlir.target.formats import fits_fp16
 
 _ELEMENTS = {"f16": "f16", "bf16": "f16", "i1": "f16", "f32": "f32", "i32": "i32", "i64": "i32"}
 _ELEMENTS |= {"i8": "i8", "f8E4M3FN": "f8E4M3FN"}  # of matmuls alone (_quantized.py)
@@ -83,11 +84,14 @@ class Terms:
         dtypes = {"f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8}
         if element not in dtypes:
             raise fail(op, f"a constant tensor of {element} has no values here; pass it as an argument")
-        array, dtype = _numbers(attr), dtypes[element]
+        array = _numbers(attr)
+        is_wide = element == "f16" and not fits_fp16(array).all()
+        element = "f32" if is_wide else element
+        dtype = dtypes[element]
         made = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element))
         dense = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(dtype)), type=made)
         constant = ir.Operation.create("arith.constant", results=[made], attributes={"value": dense})
-        self.bind(op.results[0], constant.result)
+        self.bind(op.results[0], _rounded(constant.result, op.location) if is_wide else constant.result)
 
     def __getitem__(self, value: ir.Value) -> Term:
         """The term of a linalg value or scalar."""
@@ -114,7 +118,10 @@ class Terms:
 
     def filled(self, shape: Sequence[int], element: str, value: float, location: ir.Location) -> ir.Value:
         """A device tensor that is ``value`` everywhere."""
-        made = device_op("identity", [self.constant(value, element)], [()], shape, element, location=location)
+        form = "f32" if element == "f16" and not fits_fp16(value) else element
+        made = device_op("identity", [self.constant(value, form)], [()], shape, form, location=location)
+        if form != element:
+            made = _rounded(made, location)
         self._own.add(made)
         return made
 
@@ -162,6 +169,12 @@ class Terms:
         made = sdsc.clone(value, location)
         self._own.add(made)
         return made
+
+
+def _rounded(value: ir.Value, location: ir.Location) -> ir.Value:
+    """An f32 tensor in the device's 16 bits: bf16 numbers that fp16 does not have."""
+    shape = shape_of(value)
+    return device_op("fp32todl16", [value], [tuple(range(len(shape)))], shape, "f16", location=location)
 
 
 def _numbers(attr: ir.DenseElementsAttr) -> np.ndarray:

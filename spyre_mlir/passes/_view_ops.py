@@ -66,6 +66,14 @@ def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
     dropped = tuple(dropped_dims(sizes, shape_of(part)))
     if _DYNAMIC in (*sizes, *steps):
         raise fail(op, f"'{op.name}' needs constant sizes and strides")
+    for dim, (offset, size, step, extent) in enumerate(
+        zip(offsets, sizes, steps, shape_of(whole), strict=True)
+    ):
+        first = 0 if offset == _DYNAMIC else offset
+        if size < 1 or step < 1 or first < 0 or first + (size - 1) * step >= extent:
+            raise fail(
+                op, f"the slice of dim {dim} of this '{op.name}' is not inside of its {extent} elements"
+            )
     if _DYNAMIC not in offsets:
         return Slice(offsets, sizes, steps, dropped)
     dims = [dim for dim, offset in enumerate(offsets) if offset == _DYNAMIC]

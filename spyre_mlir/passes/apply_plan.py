@@ -15,7 +15,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout
 from spyre_mlir.layout.written import same_order
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import Divider, checked_cores, pinned_division
+from spyre_mlir.passes._dividing import Divider, pinned_division
 from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, is_compute
 from spyre_mlir.passes._ownership import SHUFFLE
 from spyre_mlir.passes._pins import Pins, refused, set_pins
@@ -25,7 +25,7 @@ from spyre_mlir.passes._tile_nests import check_loops
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.name_operations import NAMELESS
 from spyre_mlir.plans import Placement, Plan, PlannedArgument, PlannedOperation, read_plan
-from spyre_mlir.plans.model import json_text
+from spyre_mlir.plans.model import MOST_BYTES, json_text
 from spyre_mlir.tiling import TiledLoop
 
 
@@ -54,7 +54,7 @@ class ApplyPlan(Pass):
 
     def run(self, module: ir.Operation) -> None:
         func = planned_function(module)
-        applied = _Applied(func, self._read(module), checked_cores(self.sencores), self.uneven)
+        applied = _Applied(func, self._read(module), self.sencores, self.uneven)
         with module.context, func.location:
             if self.level == "device-ops":
                 applied.tile()
@@ -73,7 +73,7 @@ class ApplyPlan(Pass):
         if self.file == "-":
             raise CompileError("A plan file is read several times, so that it cannot be stdin.")
         if self.file:
-            return read_plan(read_text(self.file), self.file)
+            return read_plan(read_text(self.file, MOST_BYTES), self.file)
         if sdsc.PLAN not in module.attributes:
             raise CompileError(f"apply-plan needs a file, or a module with the attribute '{sdsc.PLAN}'")
         return read_plan(ir.StringAttr(module.attributes[sdsc.PLAN]).value, "plan")

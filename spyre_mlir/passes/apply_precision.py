@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,11 +21,18 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._quantized import ONE_BYTE, is_integer_sum
+from spyre_mlir.passes._quantized import is_integer_sum
+from spyre_mlir.passes._rounding import MATMULS, unrounded
 from spyre_mlir.passes._terms import buffer_of, fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.formats import FP16_MAX, fits_fp16
+from spyre_mlir.target.ops import DEVICE_OPS, FP32
 
-_LARGEST_F16 = 65504.0
+#: The largest number that fp16 rounds to 0.
+_ZERO_F16 = 2.0**-25
+
+#: Operations that DL16 alone has, and f32 by others.
+_ROOTS = ("sqrt", "rsqrt")
 
 #: Reductions whose partial results differ from rounded ones.
 _ROUNDING = ("sum", "sumnonstick", "mean", "meannonstick", "prod")
@@ -35,13 +43,16 @@ class ApplyPrecision(Pass):
     """Fold the f32 islands of an fp16 program back to f16, or keep them.
 
     The importer computes softmax, norms and matmul in f32 between an extf and a truncf; the device
-    accumulates in higher precision by itself. An island is a set of f32 values connected by ops. Partial
-    results of one reduction in two operations are never rounded: they stay f32 between casts.
+    accumulates in higher precision by itself. An island is a set of f32 values connected by ops.
 
-    ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16; one that
+    ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16, but for the values
+    that rounding would spoil (``_rounding.py``): squares and sums that leave the range, means that are subtracted
+    from what they are the mean of, partial sums. These, and what reads them, stay f32 between casts. An island that
     touches an argument, a result, an integer (also by floor), a sum of integers or a constant beyond fp16 stays f32.
     ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
     whose accumulation is the island's.
+
+    Roots that stay f32 become ``layernormscale`` without a constant, which FP32 has.
     """
 
     name: ClassVar[str] = "apply-precision"
@@ -57,11 +68,67 @@ class ApplyPrecision(Pass):
     def _function(self, func: ir.Operation) -> None:
         block = func.regions[0].blocks[0]
         islands = Islands(block)
-        folded = islands.rounded_matmuls() if self.policy == "strict" else islands.inner()
-        if folded:
-            self.remark(func, "precision", f"{len(folded)} f32 values between fp16 values run as fp16")
-            _Demotion(block, folded).run()
+        if self.policy == "strict":
+            inner, in_f32 = islands.rounded_matmuls(), set[ir.Value]()
+        else:
+            inner = islands.inner()
+            in_f32 = (unrounded(block, _parameters(func)) if inner else set[ir.Value]()) | islands.partial
+        if inner:
+            demotion = _Demotion(block, inner, in_f32)
+            demotion.run()
+            self._tell(func, len(inner), demotion.in_f32)
             _separate_results(list(block.operations)[-1].operation)
+        for op in [op.operation for op in block.operations]:
+            _replace_root(op)
+
+    def _tell(self, func: ir.Operation, inner: int, in_f32: int) -> None:
+        if inner > in_f32:
+            self.remark(func, "precision", f"{inner - in_f32} f32 values between fp16 values run as fp16")
+        if in_f32:
+            self.remark(
+                func, "precision", f"{in_f32} f32 values between fp16 values stay f32: rounding would show"
+            )
+
+
+def _parameters(func: ir.Operation) -> frozenset[int]:
+    """The numbers of the arguments that are no inputs: what they hold does not grow with these."""
+    attributes = list(ir.ArrayAttr(func.attributes["arg_attrs"])) if "arg_attrs" in func.attributes else []
+    hosts = [attrs[sdsc.HOST] if sdsc.HOST in attrs else None for attrs in map(ir.DictAttr, attributes)]
+    return frozenset(
+        number
+        for number, host in enumerate(hosts)
+        if host is not None and ir.StringAttr(host.kind).value != "input"
+    )
+
+
+def _replace_root(op: ir.Operation) -> None:
+    """Roots of f32 by what f32 has: 1 / sqrt(x + 0), and sqrt(x) as its reciprocal.
+
+    That is right for 0 and infinity too: 1 / (1 / sqrt(0)) is 0.
+    """
+    if sdsc.opcode_of(op) not in _ROOTS or element_of(op.results[0]) != "f32":
+        return
+    generic = structured(op)
+    assert generic is not None
+    with ir.InsertionPoint(op), op.location:
+        result = device_op(
+            "layernormscale",
+            list(generic.inputs),
+            generic.maps[:-1],
+            generic.extents,
+            "f32",
+            location=op.location,
+            result_map=generic.maps[-1],
+            constants={"eps": 0.0},
+        )
+        sdsc.inherit(maker_of(result), op)
+        if generic.opcode == "sqrt":
+            shape = shape_of(result)
+            result = device_op(
+                "reciprocal", [result], [tuple(range(len(shape)))], shape, "f32", location=op.location
+            )
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
 
 
 def _separate_results(terminator: ir.Operation) -> None:
@@ -112,11 +179,11 @@ class Islands:
         ]
         for value in values:
             self._add(value)
-        if opcode in ("batchmatmul", "batchmatmulfp8"):
+        if opcode in MATMULS - {"batchmatmulint8"}:
             self.matmuls.append(op)
         if opcode in _ROUNDING and sdsc.opcode_of(_producer(op)) in _ROUNDING and values:
             self.partial.add(op.operands[0])
-        if any(_exceeds_f16(value) for value in op.operands):
+        if any(_exceeds_f16(value, opcode in ("mul", "realdiv")) for value in op.operands):
             self.bound.update(values)
         if opcode == "dl16tofp32" and is_integer_sum(defining_op(op.operands[0])):
             self.bound.update(values)  # the scale of a sum may be smaller than fp16 has numbers
@@ -131,7 +198,7 @@ class Islands:
     def inner(self) -> set[ir.Value]:
         """The values of all islands that no bound value belongs to."""
         outer = {self.find(value) for value in self.bound}
-        return {value for value in self.order if self.find(value) not in outer} - self.partial
+        return {value for value in self.order if self.find(value) not in outer}
 
     def rounded_matmuls(self) -> set[ir.Value]:
         """Results of matmuls that are only ever rounded to fp16."""
@@ -143,14 +210,16 @@ class Islands:
         }
 
 
-def _exceeds_f16(value: ir.Value) -> bool:
-    """Whether a value is a constant with a finite number that fp16 cannot hold."""
+def _exceeds_f16(value: ir.Value, scales: bool) -> bool:
+    """Whether a value is a constant with a number that is an infinity or 0 in fp16, or no exact scale there."""
     owner = defining_op(value)
     if owner is None or owner.name != "arith.constant" or element_of(value) != "f32":
         return False
     attr = owner.attributes["value"]
     number = np.array(attr) if isinstance(attr, ir.DenseElementsAttr) and not attr.is_splat else _splat(attr)
-    return bool(np.any(np.isfinite(number) & (np.abs(number) > _LARGEST_F16)))
+    size = np.abs(number)
+    lost = np.isfinite(size) & (size > FP16_MAX) | (size > 0) & (size <= _ZERO_F16)
+    return bool(np.any(lost | ~fits_fp16(number) if scales else lost))
 
 
 def _splat(attr: ir.Attribute) -> np.ndarray:
@@ -175,6 +244,11 @@ def _free(value: ir.Value) -> bool:
     return owner is not None and owner.name in ("arith.constant", "tensor.empty")
 
 
+def _overflow_is_exact(op: ir.Operation) -> bool:
+    """Whether all readers of an f32 result make the same of a number beyond fp16 and of an infinity."""
+    return all(sdsc.opcode_of(use.owner.operation) in ("exp", "tanh") for use in op.results[0].uses)
+
+
 def _is_alone(value: ir.Value) -> bool:
     """Whether an op made this value for one reader: only then may it be written in that reader's buffer."""
     owner = defining_op(value)
@@ -191,17 +265,25 @@ def _sticks_of_f16(op: ir.Operation) -> stick.LayoutAttr:
 
 
 class _Demotion:
-    """Rebuilds the ops of folded values in f16; casts at the rim become nothing."""
+    """Rebuilds the ops of an island, each in f16 or f32; a value has the other type by a cast where that is read.
 
-    def __init__(self, block: ir.Block, folded: set[ir.Value]) -> None:
+    ``inner`` are the f32 values of the islands, ``unrounded`` those of them that are read in f32. An operation runs in
+    f32 if it reads or makes one of these, or if all that it reads were made in f32 anyway. Casts at the rim become
+    nothing.
+    """
+
+    def __init__(self, block: ir.Block, inner: set[ir.Value], unrounded: set[ir.Value]) -> None:
         self.block = block
-        self.folded = folded
+        self.inner = inner
+        self.unrounded = unrounded & inner
+        self.in_f32 = 0
         self.values: dict[ir.Value, ir.Value] = {}
+        self.casts: dict[tuple[ir.Value, str], ir.Value] = {}
         self.dead: list[ir.Operation] = []
 
     def run(self) -> None:
         for op in [op.operation for op in self.block.operations]:
-            touched = any(value in self.folded for value in (*op.operands, *op.results))
+            touched = any(value in self.inner for value in (*op.operands, *op.results))
             if touched:
                 with ir.InsertionPoint(op), op.location:
                     self._rebuild(op)
@@ -218,88 +300,113 @@ class _Demotion:
 
     def _rebuild(self, op: ir.Operation) -> None:
         generic = structured(op)
-        if generic is not None and generic.opcode in ("dl16tofp32", "fp32todl16"):
-            self.values[op.results[0]] = self._uncast(generic)
-        elif generic is not None:
-            self.values[op.results[0]] = self._device_op(op, generic)
-        else:
+        if generic is None:
             self._copy(op)
+        elif generic.opcode in ("dl16tofp32", "fp32todl16"):
+            self.values[generic.result] = self._recast(generic)
+        else:
+            self.values[generic.result] = self._device_op(generic)
 
-    def _uncast(self, generic: Structured) -> ir.Value:
+    def _recast(self, generic: Structured) -> ir.Value:
         """What a cast at the rim of an island becomes: its operand, copied if the cast also moved dims."""
-        value = self._value(generic.inputs[0])
+        element = "f32" if generic.result in self.unrounded else "f16"
+        value = self.values.get(generic.inputs[0], generic.inputs[0])
         if generic.maps[0] == generic.maps[-1]:
-            return value
+            return self._cast(value, element)
+        value = self._cast(value, "f16")
         return device_op(
-            "identity",
+            "identity" if element == "f16" else "dl16tofp32",
             [value],
             generic.maps[:1],
             generic.extents,
-            element_of(value),
+            element,
             location=generic.op.location,
             result_map=generic.maps[-1],
         )
 
-    def _device_op(self, op: ir.Operation, generic: Structured) -> ir.Value:
-        """In f16, or in f32 between casts if it makes or takes a partial result."""
-        inputs = [self._value(value) for value in generic.inputs]
-        partial = generic.result not in self.folded or any(element_of(value) == "f32" for value in inputs)
-        element = "f32" if partial else "f16"
+    def _device_op(self, generic: Structured) -> ir.Value:
+        element = self._element(generic)
         made = device_op(
-            generic.opcode or "",
-            [self._cast(value, element) for value in inputs],
+            generic.opcode,
+            [self._value(value, element) for value in generic.inputs],
             generic.maps[:-1],
             generic.extents,
             element,
-            location=op.location,
+            location=generic.op.location,
             reduced=generic.reduced,
             result_map=generic.maps[-1],
-            constants=sdsc.constants_of(op),
+            constants=sdsc.constants_of(generic.op),
         )
-        sdsc.inherit(maker_of(made), op)
-        return self._cast(made, "f16" if generic.result in self.folded else "f32")
+        sdsc.inherit(maker_of(made), generic.op)
+        self.in_f32 += element == "f32"
+        if element == "f16" and element_of(generic.result) == "f32" and not _overflow_is_exact(generic.op):
+            maker_of(made).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+        return made
 
-    def _cast(self, value: ir.Value, element: str) -> ir.Value:
-        if element_of(value) in (element, *ONE_BYTE):
-            return value
-        shape = shape_of(value)
-        dims = tuple(range(len(shape)))
-        opcode = "dl16tofp32" if element == "f32" else "fp32todl16"
-        return device_op(opcode, [value], [dims], shape, element, location=ir.Location.current)
+    def _element(self, generic: Structured) -> str:
+        """The type that an operation computes in."""
+        formats = DEVICE_OPS[generic.opcode].formats if generic.opcode in DEVICE_OPS else ()
+        if FP32 not in formats and generic.opcode not in _ROOTS:
+            return "f16"
+        if any(value in self.unrounded for value in (*generic.inputs, generic.result)):
+            return "f32"
+        return self._common_element(generic.inputs)
+
+    def _common_element(self, values: Sequence[ir.Value]) -> str:
+        """f32 if all of them were made in f32."""
+        made = [self.values[value] for value in values if value in self.values]
+        return "f32" if made and all(element_of(value) == "f32" for value in made) else "f16"
 
     def _copy(self, op: ir.Operation) -> None:
-        """A view, an insertion, a pin or a restickify: the same op on f16."""
-        operands = [self._value(value) for value in op.operands]
-        if op.name == "tensor.insert_slice" and not _is_alone(operands[0]):
-            operands[0] = sdsc.clone(operands[0], op.location)  # the cast that made this part became nothing
+        """A view, an insertion, a pin or a restickify: the same op on f16, or as it was."""
+        element = "f32" if op.results[0] in self.unrounded else self._common_element(list(op.operands))
+        operands = [self._value(value, element) for value in op.operands]
+        if op.name == "tensor.insert_slice":
+            is_cast = operands[1] in self.casts.values()
+            if is_cast or not _is_alone(operands[0]):  # the part is to be written last, for this whole alone
+                operands[0] = sdsc.clone(operands[0], op.location)
         copy = op.clone().operation
-        f16 = ir.F16Type.get()
+        type_ = ir.Type.parse(element)
         for index, operand in enumerate(operands):
             copy.operands[index] = operand
-        copy.results[0].set_type(ir.RankedTensorType.get(shape_of(op.results[0]), f16))
-        if stick.TO in op.attributes:
+        copy.results[0].set_type(ir.RankedTensorType.get(shape_of(op.results[0]), type_))
+        if stick.TO in op.attributes and element == "f16":
             copy.attributes[stick.TO] = _sticks_of_f16(op)
         for block in (block for region in copy.regions for block in region.blocks):
             for argument in block.arguments:
-                argument.set_type(f16)
+                argument.set_type(type_)
+        self.in_f32 += element == "f32"
         self.values[op.results[0]] = copy.results[0]
 
-    def _value(self, value: ir.Value) -> ir.Value:
-        if value in self.values:
-            return self.values[value]
-        if element_of(value) != "f32":
-            return value
-        return self._free_value(value)
+    def _value(self, value: ir.Value, element: str) -> ir.Value:
+        """What a value of the island became, in a type."""
+        became = self.values.get(value, value)
+        result = self._cast(became, element)
+        if (became, "f16") in self.casts and element == "f16":
+            maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+        return result
 
-    def _free_value(self, value: ir.Value) -> ir.Value:
-        owner = defining_op(value)
-        assert owner is not None
-        type_ = ir.RankedTensorType.get(shape_of(value), ir.F16Type.get())
-        if owner.name == "tensor.empty":
-            return ir.Operation.create("tensor.empty", results=[type_]).result
-        attr = owner.attributes["value"]
-        number = (
-            np.array(attr) if not attr.is_splat else np.full(shape_of(value), attr.get_splat_value().value)
-        )
-        dense = ir.DenseElementsAttr.get(np.ascontiguousarray(number.astype(np.float16)), type=type_)
-        return ir.Operation.create("arith.constant", results=[type_], attributes={"value": dense}).result
+    def _cast(self, value: ir.Value, element: str) -> ir.Value:
+        if element_of(value) == element or element_of(value) not in ("f16", "f32"):
+            return value
+        if element == "f16" and _free(value):
+            return _free_value(value)
+        if (value, element) not in self.casts:
+            dims = tuple(range(len(shape_of(value))))
+            opcode = "dl16tofp32" if element == "f32" else "fp32todl16"
+            self.casts[value, element] = device_op(
+                opcode, [value], [dims], shape_of(value), element, location=ir.Location.current
+            )
+        return self.casts[value, element]
+
+
+def _free_value(value: ir.Value) -> ir.Value:
+    """A constant or an empty tensor of f32, in f16."""
+    owner = maker_of(value)
+    type_ = ir.RankedTensorType.get(shape_of(value), ir.F16Type.get())
+    if owner.name == "tensor.empty":
+        return ir.Operation.create("tensor.empty", results=[type_]).result
+    attr = owner.attributes["value"]
+    number = np.array(attr) if not attr.is_splat else np.full(shape_of(value), attr.get_splat_value().value)
+    dense = ir.DenseElementsAttr.get(np.ascontiguousarray(number.astype(np.float16)), type=type_)
+    return ir.Operation.create("arith.constant", results=[type_], attributes={"value": dense}).result

@@ -22,13 +22,13 @@ from typing import ClassVar
 
 from spyre_mlir import remarks
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.options import Options
+from spyre_mlir.target.limits import DeviceOptions
 
 PASSES: dict[str, type[Pass]] = {}
 
 
 @dataclass(frozen=True)
-class Pass(Options):
+class Pass(DeviceOptions):
     """One verb of the compiler: rewrites, or checks, a module in place."""
 
     name: ClassVar[str] = ""

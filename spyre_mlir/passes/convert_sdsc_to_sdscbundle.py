@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, Held, Manifest, Transfer
+from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, Held, IndexBounds, Manifest, Transfer
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
@@ -26,7 +27,15 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._debug import debug_handle
 from spyre_mlir.passes._design import FORMATS, DesignBuilder
 from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, trip_count
-from spyre_mlir.passes._memory import Memory, Place, all_ops, functions, is_compute, is_in_lx
+from spyre_mlir.passes._memory import (
+    Memory,
+    Place,
+    all_ops,
+    argument_attributes,
+    functions,
+    is_compute,
+    is_in_lx,
+)
 from spyre_mlir.passes._ownership import (
     SHUFFLE,
     Pieces,
@@ -38,8 +47,8 @@ from spyre_mlir.passes._ownership import (
 )
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.passes.place_in_hbm import POOL_BYTES
 from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import BIT_TRUE
 
 _HOST_DTYPES = {
     "f16": "float16", "bf16": "bfloat16", "f32": "float32", "i1": "bool", "i32": "int32", "i64": "int64",
@@ -104,6 +113,8 @@ class _Lowering:
         self.buffers: dict[ir.Value, Buffer] = {}
         self.intermediates = 0
         self.uses: list[tuple[str, ...]] = []
+        self.demoted: list[int] = []
+        self.has_bfloat = sdsc.BFLOAT in func.attributes
         self.designs: dict[str, Design] = {}
         self.files: dict[tuple, str] = {}
         self.addresses: dict[_Address, ir.Value] = {}
@@ -156,14 +167,15 @@ class _Lowering:
     # -- arguments and buffers ------------------------------------------------------------------------
 
     def _declare_arguments(self) -> None:
-        given = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
-        for value, attrs in zip(self.func.regions[0].blocks[0].arguments, given, strict=True):
-            named = ir.DictAttr(attrs)
-            host = named[sdsc.HOST]
+        values = self.func.regions[0].blocks[0].arguments
+        for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
+            host = self._host_of(named, f"argument {number}")
             source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
             fill = self._fill(stick.padding_of(named))
-            view = sdsc.host_view_of(named, shape_of(value))
-            self._declare(value, _text(host.label), _text(host.kind), _text(host.dtype), fill, source, view)
+            attributes = ir.DictAttr.get(named, self.func.context)
+            view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
+            texts = _text(host.label), _text(host.kind), _text(host.dtype)
+            self._declare(value, *texts, fill, source, view, bounds)
         for op in self.ops:
             if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
                 label = f"constant{len(self.constants)}"
@@ -174,11 +186,20 @@ class _Lowering:
         results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
         returned = list(self.ops[-1].operands)
         for number, value in enumerate(returned):
-            attrs = ir.DictAttr(results[number]) if number < len(results) else None
-            if attrs is None or sdsc.HOST not in attrs:
-                raise fail(self.func, f"result {number} does not say what the host makes of it (sdsc.host)")
-            host = attrs[sdsc.HOST]
+            named = {each.name: each.attr for each in ir.DictAttr(results[number])} if results else {}
+            host = self._host_of(named, f"result {number}")
             self._declare(value, _text(host.label), "result", _text(host.dtype))
+
+    def _host_of(self, named: Mapping[str, ir.Attribute], what: str) -> sdsc.HostAttr:
+        """What an argument or a result is on the host."""
+        host = named.get(sdsc.HOST)
+        if not isinstance(host, sdsc.HostAttr):
+            raise fail(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
+        if (_text(host.kind) == "result") != what.startswith("result"):
+            raise fail(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
+        if any(argument.name == _text(host.label) for argument in self.arguments):
+            raise fail(self.func, f"{what} has the name '{_text(host.label)}' of another in its sdsc.host")
+        return host
 
     def _fill(self, states: States) -> float | None:
         """What the host writes into the padding of an argument for all its states to hold."""
@@ -196,6 +217,7 @@ class _Lowering:
         fill: float | None = None,
         source: str | None = None,
         view: HostView | None = None,
+        index_bounds: tuple[int, int, str] | None = None,
     ) -> None:
         if dtype not in _HOST_DTYPES:
             known = ", ".join(_HOST_DTYPES)
@@ -203,6 +225,11 @@ class _Lowering:
         place = self.memory.place(value)
         layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
         view = view or HostView.whole(layout.shape)
+        if view.last >= math.prod(view.array_shape):
+            raise fail(
+                self.func,
+                f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
+            )
         tuples = dma_tuples(layout, view)
         parameter = f"arg_{len(self.arguments)}_base_addr"
         size = self.memory.layout(place.buffer).bytes
@@ -221,6 +248,7 @@ class _Lowering:
                 ),
                 fill=fill,
                 source=source,
+                index_bounds=IndexBounds(*index_bounds) if index_bounds else None,
             )
         )
         self.buffers[place.buffer] = Buffer(label, parameter, 0, size)
@@ -239,6 +267,8 @@ class _Lowering:
             placement = sdsc.placement_of(owner) if owner else None
             if placement is None:
                 raise fail(owner or self.func, "this buffer has no placement; run place-in-hbm first")
+            if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in self.bases:
+                raise fail(owner, f"this buffer lies in '{_text(placement.base)}', which the program has not")
             name = f"buffer{self.intermediates}"
             self.intermediates += 1
             if isinstance(placement, sdsc.LxAttr):
@@ -254,8 +284,8 @@ class _Lowering:
         for argument, value in zip(self.arguments, block.arguments, strict=True):
             self.bases[argument.parameter] = sdscbundle.input_arg_extract(value)
         size = (
-            ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value
-            if POOL_BYTES in self.func.attributes
+            ir.IntegerAttr(self.func.attributes[sdsc.POOL_BYTES]).value
+            if sdsc.POOL_BYTES in self.func.attributes
             else 0
         )
         if size:
@@ -327,6 +357,8 @@ class _Lowering:
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
+        if sdsc.DEMOTED in op.attributes:
+            self.demoted.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
 
     def _lx_bytes(self, root: ir.Value, space: Space, at: int, division: Division) -> int:
@@ -392,7 +424,14 @@ class _Lowering:
 
     @property
     def manifest(self) -> Manifest:
-        return Manifest(tuple(self.arguments), tuple(self.buffers.values()), tuple(self.uses))
+        has_bfloat = self.has_bfloat or any(each.host_dtype == "bfloat16" for each in self.arguments)
+        return Manifest(
+            tuple(self.arguments),
+            tuple(self.buffers.values()),
+            tuple(self.uses),
+            demoted=tuple(self.demoted),
+            numerics=BIT_TRUE if has_bfloat else None,
+        )
 
     def write_attributes(self) -> None:
         """Designs, what the host knows and constants, as attributes of the module."""

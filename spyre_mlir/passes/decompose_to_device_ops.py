@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.dialects.structured import defining_op, element_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of
@@ -18,6 +18,13 @@ from spyre_mlir.passes.base import Pass
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"}
 _KEPT = {"tensor.empty", "arith.constant"}
+_TOSA = "func.func(tosa-to-linalg-named,tosa-to-linalg,tosa-to-tensor,tosa-to-arith)"
+#: By dialect what of upstream's passes makes linalg of its ops, as a flag of ``spyre-opt``.
+_LOWERINGS = {
+    "arith": "--convert-elementwise-to-linalg",
+    "math": "--convert-elementwise-to-linalg",
+    "tosa": f'--pass-pipeline="builtin.module({_TOSA})"',
+}
 _REQUESTS = {"stick.pin", "stick.restickify"}
 
 
@@ -56,6 +63,8 @@ class _Function:
     def run(self) -> None:
         if sdsc.HOST in str(self.func.attributes["arg_attrs"] if "arg_attrs" in self.func.attributes else ""):
             return  # already on the device's types
+        if _has_bfloat(self.block):
+            self.func.attributes[sdsc.BFLOAT] = ir.UnitAttr.get(self.func.context)
         self._arguments()
         for op in [op.operation for op in self.block.operations]:
             with ir.InsertionPoint(op), op.location:
@@ -133,7 +142,7 @@ class _Function:
             self._return(op)
             return
         else:
-            raise fail(op, f"'{op.name}' has no device operation; expected linalg on static tensors")
+            raise fail(op, f"'{op.name}' has no device operation; {_advice(op)}")
         self.replaced.append(op)
 
     def _constant(self, op: ir.Operation) -> None:
@@ -247,6 +256,20 @@ def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: l
     return ir.Operation.create(
         "tensor.insert_slice", results=[whole.type], operands=[source, whole], attributes=attributes
     ).result
+
+
+def _advice(op: ir.Operation) -> str:
+    """What brings an op to the linalg that is expected: upstream's pass for its dialect, if there is one."""
+    if any(isinstance(value.type, ir.MemRefType) for value in (*op.operands, *op.results)):
+        return "a program works on tensors, as it is before bufferization"
+    passes = _LOWERINGS.get(op.name.partition(".")[0])
+    return f"{passes} makes linalg of it" if passes else "expected linalg on static tensors"
+
+
+def _has_bfloat(block: ir.Block) -> bool:
+    """Whether any tensor of a function holds bf16, which is nowhere to be seen in the device's types."""
+    results = (result for op in block.operations for result in op.operation.results)
+    return any(element_of(value) == "bf16" for value in (*block.arguments, *results))
 
 
 def _are_twins(one: ir.Value, other: ir.Value) -> bool:

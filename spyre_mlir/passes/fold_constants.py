@@ -7,18 +7,24 @@ from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.errors import CompileError
+from spyre_mlir.host import Evaluator
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 
 _FOLDED = ("linalg.generic", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat",
            "tensor.pad", "tensor.insert_slice")  # fmt: skip
 
+#: The scalar operations that values may take here; more of them is work for the run.
+_LARGEST_WORK = 1 << 30
+
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Replace computations on constants alone by their value, computed by upstream's CPU lowering.
+    """Replace computations on constants alone by their value, computed on the host.
 
-    A fill stays as it is: it is one number. Only values that an op with arguments reads are computed.
+    A fill stays as it is: it is one number. Only values that an op with arguments reads are computed. What would be an
+    error at run time, a division by 0 or an index out of bounds, stays, so that the run says it.
     ``largest`` is the number of elements up to which a value is folded.
     """
 
@@ -42,13 +48,12 @@ class FoldConstants(Pass):
         wanted = [value for value in wanted if self._worth_folding(value)]
         if not wanted:
             return
-        arrays = _evaluate(block, wanted, constant)
-        for value, array in zip(wanted, arrays, strict=True):
+        for value, array in _evaluated(block, wanted, constant):
             self.remark(value.owner, "fold", f"a value of type {value.type} depends on no argument")
             _replace(value, array)
         for op in reversed([op.operation for op in block.operations]):
             unread = not any(True for result in op.results for _ in result.uses)
-            if op.name in _FOLDED and op.results[0] in constant and unread:
+            if op.name in _FOLDED and op.results and op.results[0] in constant and unread:
                 op.erase()
 
     def _worth_folding(self, value: ir.Value) -> bool:
@@ -67,16 +72,29 @@ def _is_fill(op: ir.Operation) -> bool:
 
 def _reads_only(op: ir.Operation, constant: set[ir.Value]) -> bool:
     """Whether an op, its body included, reads nothing but constants."""
-    inner = [each.operation for region in op.regions for block in region.blocks for each in block.operations]
-    own = {value for each in inner for value in each.results}
-    own |= {argument for region in op.regions for block in region.blocks for argument in block.arguments}
-    reads = [*op.operands, *(value for each in inner for value in each.operands)]
-    return all(value in constant or value in own for value in reads)
+    own: set[ir.Value] = set()
+    for each in (op, *_inner(op)):
+        own.update(each.results)
+        own.update(
+            argument for region in each.regions for block in region.blocks for argument in block.arguments
+        )
+    return all(value in constant or value in own for value in _read_by(op))
+
+
+def _inner(op: ir.Operation) -> list[ir.Operation]:
+    """The ops inside of an op, at any depth."""
+    direct = [each.operation for region in op.regions for block in region.blocks for each in block.operations]
+    return [inner for each in direct for inner in (each, *_inner(each))]
+
+
+def _read_by(op: ir.Operation) -> list[ir.Value]:
+    """The operands of an op and of its body."""
+    return [*op.operands, *(value for each in _inner(op) for value in each.operands)]
 
 
 def _leaving(op: ir.Operation, constant: set[ir.Value]) -> list[ir.Value]:
     """The results of a folded op that an op outside the constant part reads."""
-    if op.name not in _FOLDED or op.results[0] not in constant:
+    if op.name not in _FOLDED or not op.results or op.results[0] not in constant:
         return []
     return [
         value for value in op.results if any(not _inside(use.owner.operation, constant) for use in value.uses)
@@ -89,33 +107,52 @@ def _inside(user: ir.Operation, constant: set[ir.Value]) -> bool:
     return bool(user.results) and user.results[0] in constant
 
 
-def _evaluate(block: ir.Block, wanted: list[ir.Value], constant: set[ir.Value]) -> list[np.ndarray]:
-    """Clones the constant ops into a function of their own and runs it."""
-    from spyre_mlir.reference import evaluate
+def _evaluated(
+    block: ir.Block, values: list[ir.Value], constant: set[ir.Value]
+) -> list[tuple[ir.Value, np.ndarray]]:
+    """The arrays of all values that can be computed."""
+    try:
+        return list(zip(values, _arrays(block, values, constant), strict=True))
+    except CompileError:
+        if len(values) == 1:
+            return []
+    return [pair for value in values for pair in _evaluated(block, [value], constant)]
 
+
+def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) -> list[np.ndarray]:
+    """Clones the constant ops that values depend on into a function of their own and runs it."""
     with ir.Location.unknown(block.owner.context):
         scratch = ir.Module.create()
         with ir.InsertionPoint(scratch.body):
-            type_ = ir.FunctionType.get([], [value.type for value in wanted])
+            type_ = ir.FunctionType.get([], [value.type for value in values])
             attributes = {"sym_name": ir.StringAttr.get("main"), "function_type": ir.TypeAttr.get(type_)}
             made = ir.Operation.create("func.func", regions=1, attributes=attributes)
         entry = ir.Block.create_at_start(made.regions[0], [])
-        values: dict[ir.Value, ir.Value] = {}
+        copies: dict[ir.Value, ir.Value] = {}
         with ir.InsertionPoint(entry):
-            for op in [op.operation for op in block.operations]:
-                if op.results and op.results[0] in constant:
-                    _copy(op, values)
-            ir.Operation.create("func.return", operands=[values[value] for value in wanted])
-        return evaluate(scratch)
+            for op in _slice(block, values, constant):
+                _copy(op, copies)
+            ir.Operation.create("func.return", operands=[copies[value] for value in values])
+        evaluator = Evaluator(scratch)
+        if evaluator.work > _LARGEST_WORK:
+            raise CompileError(f"Values of {evaluator.work} scalar operations are not folded.")
+        return evaluator()
+
+
+def _slice(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) -> list[ir.Operation]:
+    """The constant ops that values depend on, in order."""
+    needed, ops = set(values), []
+    for op in reversed([op.operation for op in block.operations]):
+        if op.results and op.results[0] in constant and not needed.isdisjoint(op.results):
+            needed.update(_read_by(op))
+            ops.append(op)
+    return ops[::-1]
 
 
 def _copy(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> None:
     """Clones an op with its operands, and those that its body captures, renamed."""
     copy = op.clone().operation
-    inner = [
-        each.operation for region in copy.regions for block in region.blocks for each in block.operations
-    ]
-    for each in (copy, *inner):
+    for each in (copy, *_inner(copy)):
         for index, operand in enumerate(each.operands):
             if operand in values:
                 each.operands[index] = values[operand]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from spyre_mlir.dialects import stick
-from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import Node, Phase, Side, phases
@@ -23,6 +23,8 @@ _VIEWS = {
     "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.cast", "linalg.transpose",
     "linalg.broadcast",
 }  # fmt: skip
+#: Elements that the device has not, and those that it reads and does not write.
+_FOREIGN, _READ_ONLY = {"i16", "ui16", "f64"}, {"i8", "ui8"}
 _BYTES = {"i1": 1, "i8": 1, "ui8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 
 
@@ -45,7 +47,7 @@ class OutlineHostFunctions(Pass):
     """
 
     name: ClassVar[str] = "outline-host-functions"
-    precision: str = "device"
+    precision: Literal["device", "strict"] = "device"
 
     def run(self, module: ir.Operation) -> None:
         found = functions(module)
@@ -63,11 +65,14 @@ class _Partition:
         self.func = func
         self.block = func.regions[0].blocks[0]
         *body, self.end = [op.operation for op in self.block.operations]
-        self.ops = [op for op in body if not is_free(op)]
+        returned = {maker for value in self.end.operands if (maker := defining_op(value)) is not None}
+        self.ops = [op for op in body if not is_free(op) or op in returned]
         self.trials = DeviceTrials(pass_.precision)
         self.reasons: dict[int, Verdict] = {}
 
     def run(self) -> None:
+        if not all(op.results for op in self.ops):
+            return  # work on memory, which the passes of the device refuse with their reason
         sides = [self._side(at) for at in range(len(self.ops))]
         found = self._settled(sides)
         if all(phase.side is Side.DEVICE for phase in found):
@@ -78,9 +83,11 @@ class _Partition:
 
     def _side(self, at: int) -> Side:
         op = self.ops[at]
+        if is_free(op):  # a result that no operation computes
+            return Side.HOST
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
         if op.name in _VIEWS:
-            return Side.EITHER
+            return Side.HOST if _is_foreign(op) else Side.EITHER
         if elements == {"i1"}:
             return Side.EITHER
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
@@ -181,6 +188,20 @@ class _Partition:
         for at in phase.nodes:
             if at in self.reasons:
                 self.pass_.remark(self.ops[at], HOST, self.reasons[at].reason)
+
+
+def _is_foreign(view: ir.Operation) -> bool:
+    """Whether the device cannot have what a view gives: no such elements, or 8-bit ones for more than a matmul."""
+    element = _element(view.results[0])
+    return element in _FOREIGN or (element in _READ_ONLY and not _is_for_a_product(view))
+
+
+def _is_for_a_product(view: ir.Operation) -> bool:
+    """Whether matmuls of integers, and nothing else, read a view and the views of it."""
+    users = [use.owner.operation for use in view.results[0].uses]
+    return all(
+        is_integer_product(user) or (user.name in _VIEWS and _is_for_a_product(user)) for user in users
+    )
 
 
 def _plain(value: ir.Value, callee: str) -> ir.Value:

@@ -17,8 +17,6 @@ from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, 
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.target.device import device
 
-POOL_BYTES = "sdsc.pool_bytes"
-
 
 @dataclass(frozen=True)
 class PlaceInHbm(Pass):
@@ -63,7 +61,7 @@ class PlaceInHbm(Pass):
         for name, value in zip(buffers, lives, strict=True):
             maker_of(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", plan.addresses[name])
         i64 = ir.IntegerType.get_signless(64)
-        func.attributes[POOL_BYTES] = ir.IntegerAttr.get(i64, plan.peak)
+        func.attributes[sdsc.POOL_BYTES] = ir.IntegerAttr.get(i64, plan.peak)
         text = (
             f"{len(buffers)} intermediates share a pool of {plan.peak} bytes; {plan.load} are alive at once"
         )

@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import Divider, blocked_dims, checked_cores
+from spyre_mlir.passes._dividing import Divider, blocked_dims
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
@@ -36,7 +36,7 @@ class SpanReduction(Pass):
     limit_bytes: int | None = None
 
     def run(self, module: ir.Operation) -> None:
-        cores, divider = checked_cores(self.sencores), Divider()
+        cores, divider = self.sencores, Divider()
         for func in functions(module):
             memory = Memory(func)
             for op in all_ops(func):

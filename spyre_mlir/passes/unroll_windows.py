@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,10 +12,19 @@ from spyre_mlir.options import from_environment
 from spyre_mlir.passes._banded import Banded, bands_of
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._patches import patches_of
+from spyre_mlir.passes._positions import ByPosition, is_by_position
+from spyre_mlir.passes._separable import Separable, is_separable
+from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._unrolling import MOST_ROWS, Unrolling
 from spyre_mlir.passes._windows import Windowed, windowed
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
+
+#: Positions of a kernel that become operations; with thousands a program takes minutes to compile.
+_MOST_POSITIONS = 512
+
+#: Positions of a pooling up to which bands, tap by tap, go before its dims one by one: with 25 they take half the time.
+_MOST_BANDED = 64
 
 
 @dataclass(frozen=True)
@@ -36,6 +47,12 @@ class UnrollWindows(Pass):
 
         y[i, j, f] = sum over k of x[i, j, k] * w[f, k],  k for all of c, p, q
 
+    A pooling whose windows overlap is reduced dim by dim where that computes fewer elements (``_separable.py``):
+    3 + 3 + 3 operations for a kernel of 3 x 3 x 3.
+
+    A convolution with fewer positions of its result than of its kernel, as the gradient of a weight, is a matmul per
+    position of the result (``_positions.py``). Kernels of more than 512 positions are refused else.
+
     Where that is clearly faster, images are cut into bands of rows, a band per core, so that taps find what they read
     in LX (``_banded.py``); ``sencores`` is the number of cores.
 
@@ -56,13 +73,40 @@ class UnrollWindows(Pass):
 
     def _unroll(self, found: Windowed) -> None:
         kernel = " x ".join(str(found.extents[dim]) for dim in found.kernel)
+        run, how = self._chain(found)
+        self.remark(found.op, "unroll", f"a window of {kernel}{how}")
+        found.op.results[0].replace_all_uses_with(run())
+        found.op.erase()
+
+    def _chain(self, found: Windowed) -> tuple[Callable[[], ir.Value], str]:
+        """What makes the ops, and how, for the remark."""
         patches = patches_of(found, MOST_ROWS)
-        bands = bands_of(found, self.sencores) if patches is None else None
-        how = "" if patches is None else "; they lie side by side, so all positions are one matmul"
+        if patches is not None:
+            how = "; they lie side by side, so all positions are one matmul"
+            return lambda: Unrolling(found).at_once(patches), how
+        if is_by_position(found):
+            how = "; the result has fewer positions: a matmul for each of them"
+            return lambda: ByPosition(found).run(), how
+        by_dim = is_separable(found)
+        _check_positions(found, by_dim)
+        few = not by_dim or _positions(found) <= _MOST_BANDED
+        bands = bands_of(found, self.sencores) if few else None
         if bands is not None:
             how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
-        self.remark(found.op, "unroll", f"a window of {kernel}{how}")
-        unrolling = Unrolling(found) if bands is None else Banded(found, bands)
-        result = unrolling.run() if patches is None else unrolling.at_once(patches)
-        found.op.results[0].replace_all_uses_with(result)
-        found.op.erase()
+            return lambda: Banded(found, bands).run(), how
+        if by_dim:
+            return lambda: Separable(found).run(), "; its dims are reduced one by one"
+        return lambda: Unrolling(found).run(), ""
+
+
+def _positions(found: Windowed) -> int:
+    """Positions of the kernel."""
+    return math.prod(found.extents[dim] for dim in found.kernel)
+
+
+def _check_positions(found: Windowed, by_dim: bool) -> None:
+    """Refuses what would become thousands of operations."""
+    count = sum(found.extents[dim] for dim in found.kernel) if by_dim else _positions(found)
+    if count > _MOST_POSITIONS:
+        text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
+        raise fail(found.op, text)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.bundle.validate import validate
+from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
-from spyre_mlir.mlir import ir
+from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.options import from_environment
+from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 
@@ -17,6 +18,8 @@ from spyre_mlir.target.device import device
 @dataclass(frozen=True)
 class VerifyBundle(Pass):
     """The module is a bundle and keeps every semantic rule of the public format (``spyre-validate``).
+
+    An error is at the op that executes the design which breaks a rule.
 
     ``lx_frac_avail`` is the part of LX that the backend keeps.
     """
@@ -29,4 +32,15 @@ class VerifyBundle(Pass):
         findings = validate(bundle, self.lx_frac_avail)
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-            raise CompileError(f"{findings[0]}{more}")
+            raise CompileError(f"{findings[0]}{more}", location_of(_place(module, findings[0]).location))
+
+
+def _place(module: ir.Operation, finding: Finding) -> ir.Operation:
+    """The op that executes the design of a finding; the module where it is about no design alone."""
+    for func in functions(module):
+        for op in all_ops(func):
+            if op.name == "sdscbundle.sdsc_execute":
+                filename = ir.StringAttr(op.attributes["sdsc_filename"]).value
+                if finding.where.partition(" ")[0] == filename:
+                    return op
+    return module

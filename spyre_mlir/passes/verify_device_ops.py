@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import BODIES, element_of, structured
+from spyre_mlir.dialects.structured import BODIES, Structured, defining_op, element_of, shape_of, structured
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._body_meaning import check_meaning
 from spyre_mlir.passes._design import FORMATS as _FORMATS
-from spyre_mlir.passes._memory import all_ops, functions
+from spyre_mlir.passes._loops import LOOP, trip_count
+from spyre_mlir.passes._memory import COPIES, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS, INT32, Kind
 
@@ -29,22 +32,50 @@ class VerifyDeviceOps(Pass):
 
     Held from level *device ops* to *placed*: operation known, number of operands, formats of operands and
     result, constants, reduced dims for reductions and none for others, element types of the device.
+
+    With ``meaning`` it checks what passes keep and IR from elsewhere may not: the body of an op computes its operation,
+    a reduction begins with its neutral number, what is read is written, what is inserted is read, and loops run.
     """
 
     name: ClassVar[str] = "verify-device-ops"
+    meaning: bool = False
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             for op in all_ops(func):
                 if op.name == "linalg.generic":
-                    _check_device_op(op)
+                    generic = _check_device_op(op)
+                    if self.meaning:
+                        check_meaning(generic)
                 elif op.name not in _OTHERS and not _is_index(op):
                     raise fail(op, f"'{op.name}' does not belong to the level of device operations")
+                if self.meaning:
+                    _check_entered(op)
                 _check_elements(op)
 
 
 def _is_index(op: ir.Operation) -> bool:
     return op.name in _INDICES and isinstance(op.results[0].type, ir.IndexType)
+
+
+def _check_entered(op: ir.Operation) -> None:
+    """What is read is written, what is inserted is read, loops run: passes leave nothing else, others may."""
+    if op.name == LOOP and not trip_count(op):
+        raise fail(op, "this loop never runs")
+    if op.name == "tensor.insert_slice" and not any(True for _ in op.results[0].uses):
+        raise fail(op, "nobody reads the tensor with this part in it")
+    if is_compute(op):
+        _check_written(op)
+
+
+def _check_written(op: ir.Operation) -> None:
+    """What an operation reads is made by something: a buffer that is only there has no numbers."""
+    for number, value in enumerate(op.operands if op.name in COPIES else list(op.operands)[:-1]):
+        source = defining_op(value)
+        while source is not None and source.name in VIEWS:
+            source = defining_op(source.operands[0])
+        if source is not None and source.name == "tensor.empty":
+            raise fail(op, f"operand {number} is a tensor that nothing is written to")
 
 
 def _check_elements(op: ir.Operation) -> None:
@@ -53,7 +84,7 @@ def _check_elements(op: ir.Operation) -> None:
             raise fail(op, f"element type {element_of(value)} has no form on the device")
 
 
-def _check_device_op(op: ir.Operation) -> None:
+def _check_device_op(op: ir.Operation) -> Structured:
     generic = structured(op)
     opcode = sdsc.opcode_of(op)
     if generic is None or opcode is None:
@@ -65,6 +96,9 @@ def _check_device_op(op: ir.Operation) -> None:
             else "it is unknown"
         )
         raise fail(op, f"'{opcode}' is no device operation; {known}")
+    for number, (value, dims) in enumerate(zip((*generic.inputs, generic.result), generic.maps, strict=True)):
+        if any(dim is None and size != 1 for dim, size in zip(dims, shape_of(value), strict=True)):
+            raise fail(op, f"operand {number} of '{opcode}' is larger than what its map reads of it")
     described = DEVICE_OPS[opcode]
     if len(generic.inputs) != described.arity:
         raise fail(op, f"'{opcode}' takes {described.arity} operands, not {len(generic.inputs)}")
@@ -77,6 +111,7 @@ def _check_device_op(op: ir.Operation) -> None:
     if missing:
         raise fail(op, f"'{opcode}' needs the constants {sorted(missing)}")
     _check_formats(op, opcode, [element_of(value) for value in generic.inputs], element_of(generic.result))
+    return generic
 
 
 def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str) -> None:

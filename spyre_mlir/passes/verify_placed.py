@@ -15,7 +15,6 @@ from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import place_of
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.passes.place_in_hbm import POOL_BYTES
 from spyre_mlir.target.device import device
 
 
@@ -117,8 +116,8 @@ class _Check:
     def _overlaps(self, results: set[ir.Value]) -> None:
         """A sweep over time: pool buffers alive together are disjoint."""
         size = (
-            ir.IntegerAttr(self.func.attributes[POOL_BYTES]).value
-            if POOL_BYTES in self.func.attributes
+            ir.IntegerAttr(self.func.attributes[sdsc.POOL_BYTES]).value
+            if sdsc.POOL_BYTES in self.func.attributes
             else 0
         )
         spans = []

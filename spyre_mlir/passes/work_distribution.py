@@ -12,7 +12,6 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._dividing import (
     Divider,
     blocked_dims,
-    checked_cores,
     committed_splits,
     pinned_division,
 )
@@ -43,7 +42,7 @@ class WorkDistribution(Pass):
     uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:
-        cores, divider = checked_cores(self.sencores), Divider()
+        cores, divider = self.sencores, Divider()
         for func in functions(module):
             memory = Memory(func)
             for op in all_ops(func):

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from spyre_mlir import logs, passes
 from spyre_mlir.diagnostics import compile_error, of_remark
 from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
+from spyre_mlir.passes._stages import no_layout
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.pipelines.text import Pipeline, Step
 from spyre_mlir.remarks import WARNING, Remark, Remarks
@@ -128,6 +130,8 @@ def _run(step: Step, manager: PassManager, operation: ir.Operation, remarks: Rem
         manager.run(operation)
     except ir.MLIRError as error:
         raise compile_error(error, f"The pass '{step}' failed without a diagnostic.") from error
+    except ViewError as error:
+        raise no_layout(error) from None
     except Exception as error:
         error.add_note(f"while running the pass '{step}'")
         raise

@@ -7,14 +7,15 @@ from typing import Literal
 
 from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
-from spyre_mlir.options import Options, from_environment
+from spyre_mlir.options import from_environment
 from spyre_mlir.passes._stages import to_device_ops
 from spyre_mlir.pipelines.text import Pipeline
 from spyre_mlir.target.device import device
+from spyre_mlir.target.limits import DeviceOptions
 
 
 @dataclass(frozen=True)
-class SpyrePipeline(Options):
+class SpyrePipeline(DeviceOptions):
     """From linalg to a bundle.
 
     ``verify_each`` checks the invariant of every level. Without it those are checked that a user's program
@@ -28,7 +29,8 @@ class SpyrePipeline(Options):
     ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of ``scratchpad-planning``;
     ``clone_inputs`` and ``clone_outputs`` add those passes, ``reorder`` adds ``reorder-operations`` and ``moves``
     ``evict-and-reload``. ``order_by_size`` plans all memories with the largest buffers first. ``from_level`` is the
-    level of the input, if it is one of ours already: the passes that make it are left out.
+    level of the input, if it is one of ours already: the passes that make it are left out, and the verifiers of that
+    level and of those above run first.
 
     ``use_plan`` is a plan file that has to hold; ``save_plan`` is where to write that of the program. An empty name
     is the attribute ``sdsc.plan`` of the module.
@@ -99,20 +101,41 @@ class SpyrePipeline(Options):
                 ),
             ),
             ("placed", (*self._scratchpad(), self._pool(), *self._placed(), *self._plan("placed"))),
-            ("bundle", ("convert-sdsc-to-sdscbundle", *self._checks(self._bundle()))),
+            ("bundle", ("convert-sdsc-to-sdscbundle", *self._checked_bundle())),
         ]
 
     def pipeline(self, to_level: str | None = None) -> Pipeline:
-        """The passes from ``from_level`` up to and including a level; without one all that follow."""
+        """The passes from ``from_level`` up to and including a level; without one all that follow.
+
+        What enters at a level of ours is checked first, by the verifiers of that level and of those above it.
+        """
         stages = self.stages()
         levels = [level for level, _ in stages]
         begin = self._number(self.from_level, levels) if self.from_level else 0
+        entry = Pipeline.parse(",".join(self._entry(begin)), "spyre-pipeline").of_stage("entry")
         end = self._number(to_level, levels) if to_level is not None else len(levels)
         parsed = (
             Pipeline.parse(",".join(texts), "spyre-pipeline").of_stage(level)
             for level, texts in stages[begin:end]
         )
-        return sum(parsed, Pipeline())
+        return sum(parsed, entry)
+
+    def _entry(self, begin: int) -> tuple[str, ...]:
+        """The checks of what enters when so many levels are made already."""
+        if begin == len(self.stages()):
+            return (self._bundle(),)
+        checks = (
+            ("verify-device-ops{meaning=true}",),
+            (),
+            ("verify-laid-out", "verify-padding"),
+            ("verify-divided",),
+            (
+                "verify-placed",
+                _text("verify-scratchpad", lx_frac_avail=self.lx_frac_avail),
+                "verify-ownership",
+            ),
+        )
+        return tuple(name for level in checks[:begin] for name in level)
 
     def _number(self, level: str, levels: list[str]) -> int:
         """How many levels are made when a level is reached."""
@@ -194,6 +217,10 @@ class SpyrePipeline(Options):
             (_text("verify-scratchpad", lx_frac_avail=self.lx_frac_avail),) if self.lx_planning else ()
         )
         return ("verify-placed", *scratchpad, "verify-ownership")
+
+    def _checked_bundle(self) -> tuple[str, ...]:
+        """The check of the bundle: always where IR from elsewhere came in."""
+        return (self._bundle(),) if self.verify_each or self.from_level else ()
 
     def _bundle(self) -> str:
         return _text("verify-bundle", lx_frac_avail=self.lx_frac_avail)

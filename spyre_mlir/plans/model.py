@@ -11,6 +11,9 @@ from spyre_mlir.tiling import TiledLoop
 
 VERSION = 1
 
+#: Bytes of a plan file.
+MOST_BYTES = 1 << 26
+
 #: Columns up to which a value stands on one line.
 _WIDTH = 100
 

@@ -24,6 +24,7 @@ def read_plan(text: str, filename: str) -> Plan:
     """The plan that a text holds; ``CompileError`` for anything else. ``filename`` is for errors."""
     try:
         root = Field(json.loads(text, object_pairs_hook=_once), filename)
+        json.dumps(root.value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         location = f"{filename}:{error.lineno}:{error.colno}"
         raise CompileError(f"The plan is not valid JSON: {error.msg}.", location) from None
@@ -31,6 +32,10 @@ def read_plan(text: str, filename: str) -> Plan:
         raise CompileError("The plan is nested too deeply.", filename) from None
     except _TwiceError as error:
         raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
+    except UnicodeEncodeError:
+        raise CompileError("The plan has a text with half of a surrogate pair.", filename) from None
+    except ValueError:
+        raise CompileError("The plan has an integer of more than 4300 digits.", filename) from None
     _check_version(root)
     _check_members(root, _PLAN)
     arguments = root["arguments"].items() if "arguments" in root else []

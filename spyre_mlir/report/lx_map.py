@@ -117,8 +117,8 @@ class SpilledBuffer:
 class Occupancy:
     """Bytes of one core's LX at each step.
 
-    ``load`` is what the live buffers need, the smaller one of a pair in place counted as part of the larger one;
-    ``high_water`` is the end of the highest live buffer.
+    ``load`` are the bytes that live buffers lie in, those of a pair in place counted once, whatever cores the two are
+    on; ``high_water`` is the end of the highest live buffer.
     """
 
     load: tuple[int, ...]
@@ -126,7 +126,7 @@ class Occupancy:
 
     @property
     def fragmentation(self) -> tuple[int, ...]:
-        """Bytes below the high water that hold nothing; negative only where buffers overlap against the rules."""
+        """Bytes below the high water that hold nothing."""
         return tuple(high - load for high, load in zip(self.high_water, self.load, strict=True))
 
     @property
@@ -186,13 +186,12 @@ class LxMap:
     def occupancy(self, core: int) -> Occupancy:
         """What is taken of the LX of a core over time."""
         load, high_water = [0] * len(self.steps), [0] * len(self.steps)
-        for chain in self.chains:
-            held = chain if core < chain[0].cores else ()
-            for number, buffer in enumerate(held):
-                for step in range(buffer.first, buffer.last + 1):
-                    high_water[step] = max(high_water[step], buffer.end)
-                    shared = number > 0 and step == buffer.first
-                    load[step] += 0 if shared else buffer.bytes
+        buffers = [buffer for chain in self.chains for buffer in chain if core < buffer.cores]
+        # By rising address, what lies below the high water of a step is counted already.
+        for buffer in sorted(buffers, key=lambda buffer: buffer.address):
+            for step in range(buffer.first, buffer.last + 1):
+                load[step] += max(0, buffer.end - max(buffer.address, high_water[step]))
+                high_water[step] = max(high_water[step], buffer.end)
         return Occupancy(tuple(load), tuple(high_water))
 
 

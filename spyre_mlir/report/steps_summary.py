@@ -11,6 +11,12 @@ from spyre_mlir.report.summary import Row, summarize, table
 from spyre_mlir.steps import BundleStep, HostStep, Step
 from spyre_mlir.transfers import Transfers
 
+#: The part of the floating-point operations that the host does without a warning, 0 to 1.
+MOST_HOST_WORK = 0.01
+_MOST_REASONS = 3
+#: By a format that the device has no matmuls in, how reasons name it.
+_WIDE = {"float32": "f32 x f32", "float64": "f64 has no form"}
+
 
 def summarize_steps(
     steps: Sequence[Step], moved: Sequence[Transfers], remarks: Sequence[Remark], compile_seconds: float
@@ -31,6 +37,27 @@ def host_share(steps: Sequence[Step]) -> float:
     whole = sum(step.float_operations for step in steps)
     on_host = sum(step.float_operations for step in steps if isinstance(step, HostStep))
     return on_host / whole if whole else 0.0
+
+
+def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
+    """What the host runs of a program, why, and what to do, as a sentence; empty up to ``MOST_HOST_WORK`` of it."""
+    share = host_share(steps)
+    if share <= MOST_HOST_WORK:
+        return ""
+    reasons = Counter((remark.op_name, remark.reason) for remark in Remarks(remarks).of_kind(HOST))
+    products_first = sorted(reasons, key=lambda each: (not _is_product(each[0]), -reasons[each]))
+    named = [f"{reasons[op, reason]:,} x {op} ({reason})" for op, reason in products_first[:_MOST_REASONS]]
+    more = f", and {len(named)} of {len(reasons)} reasons are these" if len(named) < len(reasons) else ""
+    sentence = f"{share:.2%} of the floating-point operations run on the host{more}: {'; '.join(named)}."
+    wide = [name for name, text in _WIDE.items() if any(text in reason for _, reason in reasons)]
+    advice = (
+        f" What is {wide[0]} runs on the device after .half() of the model and its inputs." if wide else ""
+    )
+    return sentence + advice
+
+
+def _is_product(op_name: str) -> bool:
+    return "matmul" in op_name or "conv" in op_name
 
 
 def _rows(steps: Sequence[Step], moved: Sequence[Transfers]) -> Iterator[Row]:

@@ -18,16 +18,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
+from spyre_mlir.scratchpad.buffers import LIMIT, LifetimeBoundBuffer
 from spyre_mlir.scratchpad.plan import MemoryPlan
 
 _REQUIRED = ("id", "lower", "upper", "size")
 _COLUMNS = (*_REQUIRED, "alignment", "in_place_parent", "uses", "copies")
+_INTEGER = re.compile(r"-?[0-9]+")
 
 
-def read_buffers(text: str, path: str, alignment: int) -> list[LifetimeBoundBuffer]:
-    """The buffers of a table; ``CompileError`` with the place in the file at ``path`` for what is wrong."""
-    rows = _rows(text, path)
+def read_buffers(text: str, path: str, alignment: int, most: int) -> list[LifetimeBoundBuffer]:
+    """The buffers of a table; ``CompileError`` with the place in the file at ``path`` for what is wrong.
+
+    ``most`` is the number of buffers beyond which the table is refused; no more lines than that are read.
+    """
+    rows = _rows(text, path, most)
     lines: dict[str, int] = {}
     found = []
     for row in rows:
@@ -52,26 +56,34 @@ def offsets_table(buffers: Sequence[LifetimeBoundBuffer], plan: MemoryPlan) -> s
     return table.getvalue()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Row:
-    """The cells of a line by column, and the text position where each begins."""
+    """The cells of a line, stripped by column and as they stand there."""
 
     path: str
     line: int
     cells: Mapping[str, str]
-    positions: Mapping[str, int]
+    raw: Sequence[str]
 
     def error(self, column: str, message: str) -> CompileError:
-        return CompileError(message, f"{self.path}:{self.line}:{self.positions.get(column, 1)}")
+        """An error about a column; quotes do not count in the place where its cell begins."""
+        index = list(self.cells).index(column) if column in self.cells else 0
+        position = 1 + sum(len(cell) + 1 for cell in self.raw[:index])
+        return CompileError(message, f"{self.path}:{self.line}:{position}")
 
     def names(self, column: str) -> list[str]:
         return self.cells.get(column, "").split()
 
     def numbers(self, column: str) -> list[int]:
         words = self.names(column)
-        wrong = next((word for word in words if not re.fullmatch(r"-?[0-9]+", word)), None)
+        wrong = next((word for word in words if not _INTEGER.fullmatch(word)), None)
         if wrong is not None:
-            raise self.error(column, f"The column '{column}' has whole numbers, not '{wrong}'.")
+            raise self.error(column, f"The column '{column}' has whole numbers, not {_quoted(wrong)}.")
+        large = next((word for word in words if len(word) > 40 or abs(int(word)) >= LIMIT), None)
+        if large is not None:
+            raise self.error(
+                column, f"The column '{column}' has numbers of less than 2^60, not {_quoted(large)}."
+            )
         return [int(word) for word in words]
 
     def number(self, column: str, default: int | None = None) -> int:
@@ -89,11 +101,11 @@ class _Row:
         return number
 
 
-def _rows(text: str, path: str) -> list[_Row]:
+def _rows(text: str, path: str, most: int) -> list[_Row]:
     lines = _lines(text, path)
     number, header = next(lines, (1, [""]))
     header = [name.strip() for name in header]
-    first = _Row(path, number, {}, dict(zip(header, _positions(header), strict=True)))
+    first = _Row(path, number, dict.fromkeys(header, ""), header)
     missing = [name for name in _REQUIRED if name not in header]
     if missing:
         raise first.error("", f"The first line has to name the columns; there is no '{missing[0]}'.")
@@ -109,8 +121,12 @@ def _rows(text: str, path: str) -> list[_Row]:
                 f"The line has {len(cells)} cells for {len(header)} columns.", f"{path}:{number}:1"
             )
             raise where
-        named = dict(zip(header, (cell.strip() for cell in cells), strict=True))
-        rows.append(_Row(path, number, named, dict(zip(header, _positions(cells), strict=True))))
+        if len(rows) == most:
+            raise first.error(
+                "",
+                f"The table has more than {most} buffers, the most that this solver plans in reasonable time.",
+            )
+        rows.append(_Row(path, number, dict(zip(header, map(str.strip, cells), strict=True)), cells))
     return rows
 
 
@@ -125,12 +141,8 @@ def _lines(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
         raise CompileError(f"The file is not valid CSV: {error}.", f"{path}:{reader.line_num}:1") from None
 
 
-def _positions(cells: Sequence[str]) -> list[int]:
-    """Where cells begin in their line, from 1; quotes do not count."""
-    positions = [1]
-    for cell in cells[:-1]:
-        positions.append(positions[-1] + len(cell) + 1)
-    return positions
+def _quoted(word: str) -> str:
+    return f"'{word}'" if len(word) <= 40 else f"'{word[:37]}...'"
 
 
 def _buffer(row: _Row, alignment: int) -> LifetimeBoundBuffer:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+#: Bytes and positions in time stay below this in absolute value: sums and differences of them fit 64 bits.
+LIMIT = 1 << 60
+
 
 class PlanError(ValueError):
     """Buffers or a memory that no plan can be made for; the message names what is wrong."""
@@ -82,6 +85,8 @@ class MemorySpace:
     def __post_init__(self) -> None:
         if self.capacity < 0:
             raise PlanError(f"The capacity is {self.capacity} bytes; it cannot be negative.")
+        if max(self.capacity, self.alignment) >= LIMIT:
+            raise PlanError("The capacity and the alignment of a memory must be less than 2^60 bytes.")
         if self.alignment < 1 or self.alignment & (self.alignment - 1):
             raise PlanError(f"The alignment is {self.alignment} bytes; it must be a power of two.")
 
@@ -115,6 +120,8 @@ def _problem(buffer: LifetimeBoundBuffer) -> str | None:
         return f"has {buffer.copies} copies; a buffer has at least 1"
     if not buffer.uses:
         return "is never used"
+    if max(-buffer.uses[0], buffer.uses[-1], buffer.size, buffer.copies) >= LIMIT:
+        return "has a number of 2^60 or beyond; bytes, copies and times are smaller"
     if any(b < a for a, b in zip(buffer.uses, buffer.uses[1:], strict=False)):
         return f"has uses {list(buffer.uses)}, which do not rise"
     if buffer.traffic_of_uses is not None and len(buffer.traffic_of_uses) != len(buffer.uses):

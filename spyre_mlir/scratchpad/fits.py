@@ -15,6 +15,7 @@ class FirstFitLayoutSolver(MemoryPlanSolver):
     """Rising lifetime, ties by the first use; the lowest gap that is free over the whole life."""
 
     name: ClassVar[str] = "firstfit"
+    most_buffers: ClassVar[int] = 20_000
 
     def place(self, instance: Instance) -> Placement:
         """Addresses of the buffers that find a gap."""
@@ -26,6 +27,7 @@ class BestFitLayoutSolver(MemoryPlanSolver):
     """As first fit, but in the gap that leaves the smallest rest."""
 
     name: ClassVar[str] = "bestfit"
+    most_buffers: ClassVar[int] = 20_000
 
     def place(self, instance: Instance) -> Placement:
         """Addresses of the buffers that find a gap."""
@@ -41,6 +43,7 @@ class LargestFirstSolver(MemoryPlanSolver):
     """
 
     name: ClassVar[str] = "largest-first"
+    most_buffers: ClassVar[int] = 20_000
 
     def place(self, instance: Instance) -> Placement:
         """Addresses of the buffers that find a gap."""

@@ -254,5 +254,6 @@ def by_worth(instance: Instance) -> list[int]:
     return np.argsort(-instance.savings / _areas(instance), kind="stable").tolist()
 
 
-def _areas(instance: Instance) -> Array:
-    return instance.sizes * (instance.ends - instance.starts + 1)
+def _areas(instance: Instance) -> NDArray[np.float64]:
+    """Bytes times operations, which may be more than 64 bits hold."""
+    return instance.sizes.astype(np.float64) * (instance.ends - instance.starts + 1)

@@ -19,6 +19,7 @@ class GreedyLayoutSolver(MemoryPlanSolver):
     """
 
     name: ClassVar[str] = "greedy"
+    most_buffers: ClassVar[int] = 20_000
 
     def place(self, instance: Instance) -> Placement:
         """Addresses in the order of the first use, ties as given."""

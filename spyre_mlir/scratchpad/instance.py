@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, check_buffers
+from spyre_mlir.scratchpad.buffers import (
+    LIMIT,
+    LifetimeBoundBuffer,
+    MemorySpace,
+    PlanError,
+    check_buffers,
+)
 from spyre_mlir.scratchpad.sharing import Child, most_shared
 
 Array = NDArray[np.int64]
@@ -38,6 +44,9 @@ class Instance:
         """The instance of some buffers; ``PlanError`` if they make no sense."""
         check_buffers(buffers)
         ordered = tuple(sorted(buffers, key=lambda buffer: buffer.first))
+        most = max(sum(map(space.bytes_of, ordered)), sum(buffer.traffic_if_spilled for buffer in ordered))
+        if most >= LIMIT:
+            raise PlanError("The buffers have or move 2^60 bytes or more together, more than can be planned.")
         return cls(
             ordered,
             space,

@@ -6,6 +6,7 @@ parent with at most one child; so what is shared at most is a bipartite matching
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -27,17 +28,27 @@ def most_shared(children: Sequence[Child]) -> int:
         return children[0].size if children[0].parents else 0
     child_of: dict[int, Child] = {}
     ranked = sorted(children, key=lambda child: -child.size)
-    return sum(child.size for child in ranked if _is_matched(child, child_of, set()))
+    return sum(child.size for child in ranked if _is_matched(child, child_of))
 
 
-def _is_matched(child: Child, child_of: dict[int, Child], seen: set[int]) -> bool:
-    """Gives the child a parent, if need be one whose child can have another one."""
-    for parent in child.parents:
-        if parent in seen:
-            continue
-        seen.add(parent)
-        if parent not in child_of or _is_matched(child_of[parent], child_of, seen):
-            child_of[parent] = child
+def _is_matched(child: Child, child_of: dict[int, Child]) -> bool:
+    """Gives the child a parent, if need be one whose child can have another one, and so on: an augmenting path."""
+    before: dict[
+        int, tuple[Child, int | None]
+    ] = {}  # parent -> who asks for it, and the parent that this one leaves
+    waiting: deque[tuple[Child, int | None]] = deque([(child, None)])
+    while waiting:
+        asking, leaves = waiting.popleft()
+        for parent in asking.parents:
+            if parent in before:
+                continue
+            before[parent] = asking, leaves
+            if parent in child_of:
+                waiting.append((child_of[parent], parent))
+                continue
+            end: int | None = parent
+            while end is not None:
+                child_of[end], end = before[end]
             return True
     return False
 

@@ -38,10 +38,12 @@ class MemoryPlanSolver(abc.ABC):
     """Gives addresses to buffers so that little traffic is left; options are fields.
 
     A solver sees only buffers that fit on their own and save traffic. It is deterministic: the same buffers
-    give the same plan on every machine, so searches are bounded by steps and not by the clock.
+    give the same plan on every machine, so searches are bounded by steps and not by the clock. ``most_buffers`` is
+    what ``spyre-plan`` lets it plan: some 20 s where most of them are live together.
     """
 
     name: ClassVar[str]
+    most_buffers: ClassVar[int] = 5_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:
         """A plan of the buffers; ``PlanError`` if they make no sense."""

@@ -11,6 +11,7 @@ Buffers are told apart by name: what is written through one buffer must be read 
 
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.machine import Result, run
+from spyre_mlir.simulator.ranges import RangeLoss, described
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 
-__all__ = ["ExecuteStatistics", "Result", "SimulationError", "Statistics", "run"]
+__all__ = ["ExecuteStatistics", "RangeLoss", "Result", "SimulationError", "Statistics", "described", "run"]

@@ -21,10 +21,11 @@ from spyre_mlir.simulator.gather import check_positions, rows_bytes
 from spyre_mlir.simulator.geometry import Box
 from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, Region, spread
 from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.simulator.ranges import RangeCheck, check_integers
 from spyre_mlir.simulator.ring import relayout
 from spyre_mlir.simulator.statistics import ExecuteStatistics
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
-from spyre_mlir.target.ops import FP8, INT8, Kind
+from spyre_mlir.target.ops import DL16, FP8, INT8, Kind
 
 
 def execute(
@@ -34,6 +35,7 @@ def execute(
     space: AddressSpace,
     numerics: Numerics,
     statistics: ExecuteStatistics,
+    ranges: RangeCheck,
 ) -> None:
     """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` the addresses bound."""
     *inputs, outputs = resolve(plan, regions, symbols, space)
@@ -46,8 +48,10 @@ def execute(
     # The cores of a split reduction add up in the place of the result; in LX each has one.
     used = outputs if outputs[0].region.lx else written
     check_conflicts(plan, [access for operand in inputs for access in operand], used)
-    runner = _Runner(plan, space, numerics, inputs)
+    ranges.begin()
+    runner = _Runner(plan, space, numerics, inputs, ranges, statistics.index)
     results = [(outputs[group[-1]], runner.result(group)) for group in plan.groups]
+    ranges.finish(plan)
     for access in used:
         if access.core not in writers:
             _leave_part(plan, access, space)
@@ -60,9 +64,16 @@ class _Runner:
     """Computes results; numbers that several cores load from HBM are converted once."""
 
     def __init__(
-        self, plan: Plan, space: AddressSpace, numerics: Numerics, inputs: list[list[Access]]
+        self,
+        plan: Plan,
+        space: AddressSpace,
+        numerics: Numerics,
+        inputs: list[list[Access]],
+        ranges: RangeCheck,
+        index: int,
     ) -> None:
         self._plan, self._space, self._numerics, self._inputs = plan, space, numerics, inputs
+        self._ranges, self._index = ranges, index
         hbm = (access.key for operand in inputs for access in operand if not access.region.lx)
         self._shared = {key for key, count in Counter(hbm).items() if count > 1}
         self._cache: dict[tuple[int, int, int], NDArray] = {}
@@ -78,14 +89,24 @@ class _Runner:
         total = combine_partials(plan.op.name, partials)
         if plan.op.formats[0] in (INT8, FP8) and self._numerics.mode == IEEE:
             _check_sum(plan, total, group[-1])
-        raw = total if plan.op.name in COPIES else self._numerics.store(total, form)
-        return np.broadcast_to(raw, shape)
+        if plan.op.name in COPIES:
+            return np.broadcast_to(total, shape)
+        if form == DL16:
+            self._ranges.stored(plan, self._index, total, lambda: self._operands(group[-1]))
+        return np.broadcast_to(self._numerics.store(total, form), shape)
+
+    def _operands(self, core: int) -> list[NDArray]:
+        return [self._numbers(operand[core]) for operand in self._inputs]
 
     def _partial(self, core: int) -> NDArray:
-        operands = [self._numbers(operand[core]) for operand in self._inputs]
+        operands = self._operands(core)
         if self._plan.op.kind is Kind.GATHER:
             check_positions(self._plan, [operand[core] for operand in self._inputs], operands)
-        return compute(self._plan.op.name, operands, self._plan.work)
+        if self._plan.op.name == "fp32toint32":
+            check_integers(self._plan, core, operands[0])
+        result = compute(self._plan.op.name, operands, self._plan.work)
+        self._ranges.computed(self._plan, operands, result)
+        return result
 
     def _numbers(self, access: Access) -> NDArray:
         if access.key in self._cache:

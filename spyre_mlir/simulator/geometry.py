@@ -213,6 +213,9 @@ def _window(counts: list[int], steps: tuple[int, ...], inside: Mapping[int, tupl
     """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed."""
     shape, strides, merged = [], [], []
     for axis, (count, step) in enumerate(zip(counts, steps, strict=True)):
+        step = (
+            step if count > 1 else 0
+        )  # one position has no next one, and its stride may be beyond all memory
         if axis not in inside:
             shape, strides, merged = [*shape, count], [*strides, step], [*merged, count]
             continue

@@ -13,6 +13,33 @@ from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, spread
 from spyre_mlir.target.formats import FORMATS, Numerics
 
+#: Types of the host that numpy does not know.
+_OWN_DTYPES = ("bfloat16", "float8_e4m3fn")
+
+
+def check_form(argument: Argument) -> None:
+    """The type, the format and the loops of an argument are such that it can be moved at all."""
+    if argument.data_format not in FORMATS:
+        text = f"its data format '{argument.data_format}' is unknown."
+        raise SimulationError("argument", text, tensor=argument.name)
+    try:
+        is_type = argument.host_dtype in _OWN_DTYPES or np.dtype(argument.host_dtype).kind in "biuf"
+    except TypeError:
+        is_type = False
+    if not is_type:
+        text = f"its type on the host, '{argument.host_dtype}', is unknown."
+        raise SimulationError("argument", text, tensor=argument.name)
+    transfer, loops = argument.transfer, len(argument.transfer.ranges)
+    good = len(transfer.host_strides) == len(transfer.device_strides) == loops and all(
+        len(inside) == len(weights) and set(inside) <= set(range(loops)) and min((1, *weights)) > 0
+        for inside, weights, _ in transfer.bounds
+    )
+    if not good or min((0, *argument.host_shape, *argument.device_size, argument.bytes)) < 0:
+        text = (
+            "its transfer does not have two strides for each loop, a bound no weights, or a size is negative."
+        )
+        raise SimulationError("transfer", text, tensor=argument.name)
+
 
 def load_argument(
     memory: Memory, address: int, argument: Argument, array: NDArray, numerics: Numerics

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.model import (
     Add,
@@ -24,9 +25,10 @@ from spyre_mlir.bundle.model import (
 )
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.execute import execute
-from spyre_mlir.simulator.host import check_array, load_argument, load_image, read_argument
+from spyre_mlir.simulator.host import check_array, check_form, load_argument, load_image, read_argument
 from spyre_mlir.simulator.memory import AddressSpace, Region
 from spyre_mlir.simulator.plan import Plan, make_plan
+from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import IEEE, Numerics
@@ -35,17 +37,18 @@ from spyre_mlir.timing import scope
 
 @dataclass(frozen=True)
 class Result:
-    """``outputs`` by argument name (bfloat16 results as float32 numbers), and what the run moved."""
+    """``outputs`` by argument name (bfloat16 results as float32 numbers), what the run moved, what left the range."""
 
     outputs: dict[str, NDArray]
     statistics: Statistics
+    losses: tuple[RangeLoss, ...] = ()
 
 
 @scope("simulate", "stages")
 def run(
     bundle: Bundle,
     arrays: Mapping[str, NDArray],
-    numerics: str = IEEE,
+    numerics: str | None = None,
     lx_backend_fraction: float | None = None,
     images: Images | None = None,
 ) -> Result:
@@ -53,13 +56,15 @@ def run(
 
     Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
     float32), but one with a source takes that of its source, and one without an array may have an image.
+    ``numerics`` are "ieee" or "dl16", by default what the bundle needs: "dl16" for bfloat16.
     ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default the device's. Any misuse of
     memory is a SimulationError.
     """
+    numerics = numerics or bundle.manifest.numerics or IEEE
     machine = _Machine(bundle, Numerics(numerics), lx_backend_fraction)
     machine.load(arrays, images or Images())
     machine.block(bundle.statements, 0)
-    return Result(machine.results(), machine.statistics)
+    return Result(machine.results(), machine.statistics, machine.ranges.losses)
 
 
 class _Machine:
@@ -69,12 +74,16 @@ class _Machine:
         self.bundle, self.numerics = bundle, numerics
         self.space = AddressSpace(device().usable_lx_bytes(lx_backend_fraction))
         self.statistics = Statistics()
+        self.ranges = RangeCheck(bundle.manifest, numerics)
         self.values: dict[str, int] = {}
         self.plans: dict[int, Plan] = {}
+        self.elements = Elements()
         self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
         self._allocate()
 
     def _allocate(self) -> None:
+        for argument in self.bundle.manifest.arguments:
+            check_form(argument)
         for name in self.parameters:
             self.space.allocate(name, self._parameter_bytes(name))
         allocates = [s for s in self.bundle.statements if isinstance(s, Allocate)]
@@ -115,11 +124,13 @@ class _Machine:
 
     def results(self) -> dict[str, NDArray]:
         """The host arrays of the result arguments."""
-        return {
-            argument.name: read_argument(self.space.hbm, self._address(argument), argument, self.numerics)
-            for argument in self.bundle.manifest.arguments
-            if argument.kind == "result"
-        }
+        arrays = {}
+        for argument in self.bundle.manifest.arguments:
+            if argument.kind == "result":
+                array = read_argument(self.space.hbm, self._address(argument), argument, self.numerics)
+                self.ranges.read(argument, array)
+                arrays[argument.name] = array
+        return arrays
 
     def _address(self, argument: Argument) -> int:
         if argument.parameter not in self.parameters:
@@ -196,8 +207,16 @@ class _Machine:
             index, ExecuteStatistics(index, statement.filename, design.opcode, design.cores)
         )
         symbols = self._symbols(design, statement)
-        execute(self.plans[index], regions, symbols, self.space, self.numerics, statistics)
+        execute(self.plans[index], regions, symbols, self.space, self.numerics, statistics, self.ranges)
+        self._check_elements(design, regions, index)
         self._note_lx(design, regions)
+
+    def _check_elements(self, design: Design, regions: tuple[Region, ...], index: int) -> None:
+        """What an execution read in LX are the elements that it was read as; note what it wrote."""
+        for operand, region in enumerate(regions[:-1]):
+            if problem := self.elements.problem(index, design, operand):
+                raise SimulationError("elements", problem, design=design, tensor=region.name)
+        self.elements.write(index, design)
 
     def _symbols(self, design: Design, statement: Execute) -> dict[int, int]:
         """The address that each symbol id stands for in this execution."""

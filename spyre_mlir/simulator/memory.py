@@ -63,8 +63,12 @@ class Memory:
     shadow: NDArray[np.uint8] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self.data = np.zeros(self.size, np.uint8)
-        self.shadow = np.zeros(self.size, np.uint8)
+        try:
+            self.data = np.zeros(self.size, np.uint8)
+            self.shadow = np.zeros(self.size, np.uint8)
+        except (MemoryError, ValueError):
+            text = f"this machine has no memory for the {self.size} bytes of the bundle."
+            raise SimulationError("capacity", text) from None
 
 
 @dataclass(frozen=True)

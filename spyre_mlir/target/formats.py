@@ -5,8 +5,9 @@ DL16 (``SEN169_FP16``, DLFloat16): 1 sign, 6 exponent (bias 31), 9 mantissa bits
 
 - No subnormals: exponent 0 is an ordinary binade, except that mantissa 0 there is zero. So the smallest
   positive number is ``2^-31 * (1 + 1/512)``; what rounds to less becomes a zero that keeps its sign.
-- One code for NaN and both infinities, exponent 63 mantissa 511, decoded as NaN. An infinity becomes
-  this code; a finite number above the maximum, 8573157376, becomes the maximum.
+- No infinities: exponent 63 mantissa 511 is NaN. What is above the maximum, 8573157376, becomes the maximum
+  with its sign, an infinity too, so that masks and neutral elements compare as they should. The host
+  takes the maximum for an infinity.
 - Rounding is to nearest, ties away from zero: the published fact fp16 0.5903 -> 0.5908 is a tie that
   rounding to even would take to 0.5898, and IBM's own host code (onnx-mlir) adds half a unit and cuts.
 - The host's conversion from IEEE fp16 stays inside the fp16 range: 65504 is a tie that would go to
@@ -35,6 +36,11 @@ MODES = (IEEE, BIT_TRUE)
 
 DL16_MAX = 8573157376.0
 DL16_SMALLEST = 2.0**-31 * (1 + 1 / 512)
+FP16_MAX = 65504.0
+BFLOAT16_MAX = 2.0**127 * (1 + 127 / 128)
+
+#: What may be lost of a tensor without a word, of its largest number: numbers that round to 0.
+TOLERANCE = 1e-3
 
 _BIAS_STEP = (127 - 31) << 9  # between the exponent fields of float32 and DL16, in units of DL16 codes
 _NAN_CODE = 63 << 9 | 511
@@ -79,12 +85,12 @@ def find_format(name: str) -> Format:
 
 
 def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
-    """DL16 codes of floats (read as float32): nearest, ties away, finite overflow saturates."""
+    """DL16 codes of floats (read as float32): nearest, ties away; overflow saturates, infinities too."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
     rounded = (magnitude + np.uint32(1 << 13)) >> np.uint32(14)
     code = np.clip(rounded.astype(np.int32) - _BIAS_STEP, 0, _MAX_CODE).astype(np.uint16)
-    code[magnitude >= 0x7F800000] = _NAN_CODE
+    code[magnitude > 0x7F800000] = _NAN_CODE
     return (code | (bits >> np.uint32(16)).astype(np.uint16) & np.uint16(_SIGN)).reshape(np.shape(values))
 
 
@@ -122,16 +128,20 @@ def decode_fp8(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
     return _fp8_numbers()[codes]
 
 
-def constant_bits(value: float, format_name: str) -> int:
-    """A number as the unsigned bits of a format.
+def fits_fp16(values: NDArray | float) -> NDArray[np.bool_]:
+    """Which numbers fp16 has with the precision of DL16; infinities, and the last number of bfloat16 is one, count."""
+    size = np.abs(np.asarray(values, np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        near = np.abs(size.astype(np.float16).astype(np.float64) - size) <= size * 2.0**-10
+    return near | ~(size < BFLOAT16_MAX)
 
-    DL16 has no infinity that compares, so an infinite constant becomes the largest finite number: the
-    neutral element of a minimum or maximum stays neutral.
-    """
+
+def constant_bits(value: float, format_name: str) -> int:
+    """A number as the unsigned bits of a format; in DL16 a number near 0 does not become 0, which it may guard from."""
     form = find_format(format_name)
     if form.name == DL16:
-        finite = math.copysign(DL16_MAX, value) if math.isinf(value) else value
-        return int(encode_dl16(np.array(_saturated(finite))))
+        bits = int(encode_dl16(np.array(_saturated(value))))
+        return bits if value == 0 or bits & ~_SIGN else bits | 1
     if form.name == FP32:
         return int(np.float32(_saturated(value)).view(np.uint32))
     if form.name in (INT32, INT8):
@@ -180,6 +190,25 @@ def _fp8_bits(value: float) -> int:
 
 
 @dataclass(frozen=True)
+class Range:
+    """Magnitudes that a 16-bit format has: ``largest`` is its last, from ``overflow`` on nothing rounds to it any more.
+
+    What is at most ``underflow`` rounds to 0.
+    """
+
+    name: str
+    largest: float
+    overflow: float
+    underflow: float
+
+
+_RANGES = {
+    IEEE: Range("IEEE fp16", FP16_MAX, 65520.0, 2.0**-25),
+    BIT_TRUE: Range("DL16", DL16_MAX, 2.0**32 * (1 + 1021 / 1024), 2.0**-31 * (1 + 1 / 1024 - 2.0**-23)),
+}
+
+
+@dataclass(frozen=True)
 class Numerics:
     """How bytes in device memory become numbers to compute with, and back.
 
@@ -192,6 +221,18 @@ class Numerics:
     def __post_init__(self) -> None:
         if self.mode not in MODES:
             raise CompileError(f"Numerics '{self.mode}' is unknown; choose one of {', '.join(MODES)}.")
+
+    @property
+    def range(self) -> Range:
+        """What the 16-bit format holds."""
+        return _RANGES[self.mode]
+
+    def load_for_host(self, raw: NDArray, format_name: str) -> NDArray:
+        """Numbers as the host takes them: the largest number of DL16 is its infinity."""
+        values = self.load(raw, format_name)
+        if format_name != DL16 or self.mode != BIT_TRUE:
+            return values
+        return np.where(np.abs(values) == DL16_MAX, np.copysign(np.float32(np.inf), values), values)
 
     def load(self, raw: NDArray, format_name: str) -> NDArray:
         """Numbers from raw bits."""

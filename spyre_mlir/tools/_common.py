@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ArgumentParser",
     "internal_error",
+    "number",
     "parse_module",
     "read_text",
     "report",
@@ -46,7 +48,9 @@ def tool(main: Main) -> Main:
     def run(argv: Sequence[str] | None = None) -> int:
         logs.configure(os.environ.get("SPYRE_LOG", ""), terminal=True)
         try:
-            return main(argv)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return main(argv)
         except CompileError as error:
             report(error)
         except BrokenPipeError:
@@ -61,6 +65,12 @@ def tool(main: Main) -> Main:
         return 1
 
     return run
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *place: object) -> None:
+    """A warning of Python as a line of a tool, without the place in our sources."""
+    if logs.shows(logging.WARNING):
+        print(f"warning: {message}", file=sys.stderr)
 
 
 def _note_silence() -> None:
@@ -100,6 +110,21 @@ class _Load(argparse.Action):
         from spyre_mlir.tools._loading import load
 
         load(str(values))
+
+
+def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[str], float]:
+    """The ``type`` of a flag whose number is ``low`` to ``high``."""
+
+    def parse(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"a number from {low} to {high} was expected, not '{text}'")
+        return value
+
+    return parse
 
 
 def internal_error(error: Exception) -> CompileError:

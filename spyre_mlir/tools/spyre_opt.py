@@ -260,7 +260,9 @@ def _parser() -> argparse.ArgumentParser:
     ):
         showing.add_argument(flag, action="store_true", help=text)
     elide = "--mlir-elide-elementsattrs-if-larger"
-    showing.add_argument(elide, type=int, metavar="N", help="shorten constants of more elements")
+    showing.add_argument(
+        elide, type=_common.number(int, 0, 1 << 62), metavar="N", help="shorten constants of more elements"
+    )
     showing.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
     showing.add_argument("--list-passes", nargs="?", const="", metavar="NAME",
                          help="list our passes with their options, or the manual of one")  # fmt: skip

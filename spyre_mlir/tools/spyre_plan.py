@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 #: Spilled buffers that the summary names.
 _NAMED = 8
 
+#: Bytes of a table.
+_MOST_BYTES = 1 << 26
+
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         space, solver = MemorySpace(options.capacity, options.alignment), _solver(options)
     except PlanError as error:
         raise CompileError(str(error)) from None
-    buffers = read_buffers(_common.read_text(options.file), options.file, options.alignment)
+    text = _common.read_text(options.file, _MOST_BYTES)
+    buffers = read_buffers(text, options.file, options.alignment, solver.most_buffers)
     begin = time.perf_counter()
     try:
         plan = solver.plan(buffers, space)

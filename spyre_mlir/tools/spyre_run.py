@@ -6,7 +6,8 @@
 
 The arrays of in.npz are named as the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs;
 constants and parameters come from the bundle's own constants.npz, or as bytes of the device from its
-device_weights.npy, where in.npz does not name them. Any
+device_weights.npy, where in.npz does not name them. The folder is
+validated first, as spyre-validate does, unless --no-validate is given. Any
 misuse of memory is one diagnostic that names the operation, the tensor, the core and the address. The
 output file is written on success only.
 
@@ -21,9 +22,10 @@ import os
 import re
 import sys
 import tempfile
-import zipfile
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,19 +33,23 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.folder import is_program, read_arrays, read_bundle
 from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.model import Bundle
-from spyre_mlir.bundle.validate import sound_context
+from spyre_mlir.bundle.regular_files import Header, read_arrays_like
+from spyre_mlir.bundle.transfer import misfit
+from spyre_mlir.bundle.validate import sound_context, validate
 from spyre_mlir.checking import HostArray
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
 from spyre_mlir.report.lx_map import lx_map_of
-from spyre_mlir.simulator import Statistics, run
-from spyre_mlir.target.formats import IEEE, MODES
+from spyre_mlir.simulator import Statistics, described, run
+from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline, timeline_of
 from spyre_mlir.timeline.events import PARTS
 from spyre_mlir.timeline.of_design import works_of
 from spyre_mlir.timeline.roofline import of_program
 from spyre_mlir.timeline.trace import trace_text
 from spyre_mlir.tools import _common
+
+Value = TypeVar("Value")
 
 
 @_common.tool
@@ -54,14 +60,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     if is_program(options.folder):
         return _run_program(options)
     bundle = read_bundle(options.folder)
+    if not options.no_validate:
+        _require_valid(bundle, options.folder, fraction)
     if options.timeline:
         _write_timeline(bundle, options.timeline, fraction)
     if options.timeline and not (options.inputs or options.outputs or options.stats):
         return 0
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
-    given = _named(arguments, _read(options.inputs)) if options.inputs else {}
+    given = _read(options.inputs, arguments) if options.inputs else {}
     images = read_images(options.folder, bundle.manifest.arguments)
     result = run(bundle, {**read_arrays(options.folder), **given}, options.numerics, fraction, images)
+    if result.losses:
+        warnings.warn(described(result.losses), RangeWarning, stacklevel=1)
     if options.outputs:
         _write(options.outputs, result.outputs)
     if options.stats:
@@ -77,9 +87,12 @@ def _run_program(options: argparse.Namespace) -> int:
     if options.timeline:
         raise CompileError("A timeline is of one bundle; name that of a step.", options.folder)
     program = Program.load(options.folder, options.numerics)
+    fraction = _lx_fraction(options.lx_backend_fraction)
     for step in program.bundles:
-        step.lx_frac_avail = _lx_fraction(options.lx_backend_fraction)
-    given = _named(program.arguments, _read(options.inputs)) if options.inputs else {}
+        step.lx_frac_avail = fraction
+        if not options.no_validate:
+            _require_valid(step.bundle, f"{options.folder}/{step.name}", fraction)
+    given = _read(options.inputs, program.arguments) if options.inputs else {}
     results = program.run({**program.arrays, **given})
     if options.outputs:
         names = [value.name for value in program.results]
@@ -91,6 +104,16 @@ def _run_program(options: argparse.Namespace) -> int:
             else:
                 print(f"{step.name}: on the host")
     return 0
+
+
+def _require_valid(bundle: Bundle, folder: str, lx_backend_fraction: float | None) -> None:
+    """``CompileError`` with the first thing that breaks a rule, at its file if parts do not belong together."""
+    sound_context(bundle, lx_backend_fraction)
+    findings = validate(bundle, lx_backend_fraction)
+    if findings:
+        more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+        text = f"{findings[0]}{more}; spyre-validate lists all, and --no-validate runs it nevertheless."
+        raise CompileError(f"The bundle is not valid: {text}", folder)
 
 
 def table(statistics: Statistics) -> str:
@@ -145,13 +168,13 @@ def times(found: Timeline) -> str:
     return summary.table(rows)
 
 
-def _named(arguments: Sequence[HostArray], arrays: dict[str, NDArray]) -> dict[str, NDArray]:
+def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[str, Value]:
     """Replace ``arr_<k>`` by the name of the k-th input, unless an argument has that very name."""
     known = {argument.name for argument in arguments}
     inputs = [argument.name for argument in arguments if argument.kind == "input"]
-    named: dict[str, NDArray] = {}
+    named: dict[str, Value] = {}
     for key, array in arrays.items():
-        position = re.fullmatch(r"arr_(\d+)", key)
+        position = re.fullmatch(r"arr_(\d{1,6})", key)
         if key in known or position is None:
             name = key
         elif int(position[1]) < len(inputs):
@@ -164,14 +187,19 @@ def _named(arguments: Sequence[HostArray], arrays: dict[str, NDArray]) -> dict[s
     return named
 
 
-def _read(path: str) -> dict[str, NDArray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise ValueError("it holds one array without a name")
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise CompileError(f"The file '{path}' is no archive of numpy arrays: {error}.") from None
+def _read(path: str, arguments: Sequence[HostArray]) -> dict[str, NDArray]:
+    """The arrays of an archive by the names of arguments; nothing is unpacked that is not one of them."""
+    inputs = {argument.name: argument for argument in arguments if argument.kind != "result"}
+
+    def check(headers: Mapping[str, Header]) -> None:
+        for name, header in _named(arguments, headers).items():
+            problem = f"there is no such input; the inputs are {', '.join(inputs) or 'none'}."
+            if name in inputs:
+                problem = misfit(inputs[name], header)
+            if problem:
+                raise CompileError(f"tensor '{name}': {problem}")
+
+    return _named(arguments, read_arrays_like(path, check))
 
 
 def _write(path: str, arrays: dict[str, NDArray]) -> None:
@@ -205,8 +233,13 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("folder", metavar="DIR", help="the bundle")
     parser.add_argument("--inputs", metavar="FILE.npz", help="host arrays of the inputs")
     parser.add_argument("--outputs", metavar="FILE.npz", help="where to write the results")
-    parser.add_argument("--numerics", choices=MODES, default=IEEE, help="DL16 as IEEE fp16, or bit-true")
+    parser.add_argument(
+        "--numerics", choices=MODES, help="DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)"
+    )
     parser.add_argument("--stats", action="store_true", help="print the memory traffic")
+    parser.add_argument(
+        "--no-validate", action="store_true", help="run what breaks a rule of the format, too"
+    )
     parser.add_argument("--timeline", metavar="FILE.json", help="predict the time and write a trace of it")
     fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)

@@ -181,3 +181,114 @@ func.func @requests(%x: tensor<70xf16>) -> tensor<70xf16> {
   } -> tensor<70xf16>
   return %3 : tensor<70xf16>
 }
+// -----
+// A square may leave the range of fp16: it stays f32, and so does what reads it. An f32 root is that of FP32's table.
+// CHECK-LABEL: func.func @square(
+// CHECK: "dl16tofp32"
+// CHECK: ins({{.*}} : tensor<64xf32>, tensor<64xf32>) {{.*}}"mul"
+// CHECK: outs({{.*}} : tensor<64xf32>) {{.*}}"layernormscale", {eps = 0.000000e+00 : f64}
+// CHECK: outs({{.*}} : tensor<64xf32>) {{.*}}"reciprocal"
+// CHECK: "fp32todl16"
+// STRICT-LABEL: func.func @square(
+// STRICT-NOT: "sqrt"
+// STRICT: "reciprocal"
+#id = affine_map<(d0) -> (d0)>
+// expected-remark@below {{precision: 1 f32 values between fp16 values run as fp16}}
+// expected-remark@below {{precision: 2 f32 values between fp16 values stay f32: rounding would show}}
+func.func @square(%x: tensor<64xf16>) -> tensor<64xf16> {
+  %e = tensor.empty() : tensor<64xf32>
+  %h = tensor.empty() : tensor<64xf16>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf32>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
+  ^bb0(%a: f16, %o: f32):
+    %r = arith.extf %a : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<64xf32>
+  %1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%0, %0 : tensor<64xf32>, tensor<64xf32>) outs(%e : tensor<64xf32>) attrs = {sdsc.op = #sdsc.op<"mul", {}>} {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %r = arith.mulf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<64xf32>
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%1 : tensor<64xf32>) outs(%e : tensor<64xf32>) attrs = {sdsc.op = #sdsc.op<"sqrt", {}>} {
+  ^bb0(%a: f32, %o: f32):
+    %r = math.sqrt %a : f32
+    linalg.yield %r : f32
+  } -> tensor<64xf32>
+  %3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%2 : tensor<64xf32>) outs(%h : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"fp32todl16", {}>} {
+  ^bb0(%a: f32, %o: f16):
+    %r = arith.truncf %a : f32 to f16
+    linalg.yield %r : f16
+  } -> tensor<64xf16>
+  return %3 : tensor<64xf16>
+}
+// -----
+// A maximum is one of the values that it is taken off, in fp16 too; a mean is not, so it and the difference are f32.
+// CHECK-LABEL: func.func @less_the_mean(
+// CHECK-SAME: %[[X:\w+]]: tensor<4x64xf16>
+// CHECK: %[[W:.*]] = linalg.generic {{.*}} ins(%[[X]] : tensor<4x64xf16>) {{.*}}"dl16tofp32"
+// CHECK: %[[M:.*]] = linalg.generic {{.*}} ins(%[[W]] : tensor<4x64xf32>) {{.*}}"mean"
+// CHECK: ins(%[[W]], %[[M]] : tensor<4x64xf32>, tensor<4xf32>) {{.*}}"sub"
+// CHECK-LABEL: func.func @less_the_maximum(
+// CHECK-SAME: %[[X:\w+]]: tensor<4x64xf16>
+// CHECK: %[[M:.*]] = linalg.generic {{.*}} ins(%[[X]] : tensor<4x64xf16>) {{.*}}"max"
+// CHECK: ins(%[[X]], %[[M]] : tensor<4x64xf16>, tensor<4xf16>) {{.*}}"sub"
+#all = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+// expected-remark@below {{precision: 1 f32 values between fp16 values run as fp16}}
+// expected-remark@below {{precision: 2 f32 values between fp16 values stay f32: rounding would show}}
+func.func @less_the_mean(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4x64xf32>
+  %v = tensor.empty() : tensor<4xf32>
+  %h = tensor.empty() : tensor<4x64xf16>
+  %f = linalg.fill ins(%z : f32) outs(%v : tensor<4xf32>) -> tensor<4xf32>
+  %0 = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x64xf16>) outs(%e : tensor<4x64xf32>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
+  ^bb0(%a: f16, %o: f32):
+    %r = arith.extf %a : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<4x64xf32>
+  %1 = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]} ins(%0 : tensor<4x64xf32>) outs(%f : tensor<4xf32>) attrs = {sdsc.op = #sdsc.op<"mean", {scaling_factor = 0.015625 : f64}>} {
+  ^bb0(%a: f32, %o: f32):
+    %r = arith.addf %o, %a : f32
+    linalg.yield %r : f32
+  } -> tensor<4xf32>
+  %2 = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel"]} ins(%0, %1 : tensor<4x64xf32>, tensor<4xf32>) outs(%e : tensor<4x64xf32>) attrs = {sdsc.op = #sdsc.op<"sub", {}>} {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %r = arith.subf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<4x64xf32>
+  %3 = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]} ins(%2 : tensor<4x64xf32>) outs(%h : tensor<4x64xf16>) attrs = {sdsc.op = #sdsc.op<"fp32todl16", {}>} {
+  ^bb0(%a: f32, %o: f16):
+    %r = arith.truncf %a : f32 to f16
+    linalg.yield %r : f16
+  } -> tensor<4x64xf16>
+  return %3 : tensor<4x64xf16>
+}
+// expected-remark@below {{precision: 3 f32 values between fp16 values run as fp16}}
+func.func @less_the_maximum(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
+  %z = arith.constant 0xFF800000 : f32
+  %e = tensor.empty() : tensor<4x64xf32>
+  %v = tensor.empty() : tensor<4xf32>
+  %h = tensor.empty() : tensor<4x64xf16>
+  %f = linalg.fill ins(%z : f32) outs(%v : tensor<4xf32>) -> tensor<4xf32>
+  %0 = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<4x64xf16>) outs(%e : tensor<4x64xf32>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
+  ^bb0(%a: f16, %o: f32):
+    %r = arith.extf %a : f16 to f32
+    linalg.yield %r : f32
+  } -> tensor<4x64xf32>
+  %1 = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]} ins(%0 : tensor<4x64xf32>) outs(%f : tensor<4xf32>) attrs = {sdsc.op = #sdsc.op<"max", {}>} {
+  ^bb0(%a: f32, %o: f32):
+    %r = arith.maximumf %o, %a : f32
+    linalg.yield %r : f32
+  } -> tensor<4xf32>
+  %2 = linalg.generic {indexing_maps = [#all, #row, #all], iterator_types = ["parallel", "parallel"]} ins(%0, %1 : tensor<4x64xf32>, tensor<4xf32>) outs(%e : tensor<4x64xf32>) attrs = {sdsc.op = #sdsc.op<"sub", {}>} {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %r = arith.subf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<4x64xf32>
+  %3 = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel"]} ins(%2 : tensor<4x64xf32>) outs(%h : tensor<4x64xf16>) attrs = {sdsc.op = #sdsc.op<"fp32todl16", {}>} {
+  ^bb0(%a: f32, %o: f16):
+    %r = arith.truncf %a : f32 to f16
+    linalg.yield %r : f16
+  } -> tensor<4x64xf16>
+  return %3 : tensor<4x64xf16>
+}

@@ -62,7 +62,7 @@ func.func @fills() -> (tensor<70xf16>, tensor<70xf16>) {
 // -----
 // The stick is that of the device's type: 64 elements of fp16.
 #short = affine_map<(d0) -> (d0 floordiv 32, d0 mod 32)>
-// expected-error@below {{argument 'arg0' cannot have this layout: its last result must be 'd0 mod 64' or 0 for f16}}
+// expected-error@below {{this tensor cannot have this layout: its last result must be 'd0 mod 64' or 0 for f16}}
 func.func @stick(%x: tensor<70xf16, #stick.layout<#short>>) {
   return
 }

@@ -220,13 +220,13 @@ func.func @patches(%x: tensor<1x3x32x48xf16>, %w: tensor<64x3x16x16xf16>) -> ten
 // CHECK-LABEL: func.func @beside_sticks(
 // CHECK-NOT: tensor.expand_shape
 // CHECK-COUNT-196: linalg.generic
-func.func @beside_sticks(%x: tensor<1x3x14x28xf16>, %w: tensor<64x3x14x14xf16>) -> tensor<1x64x1x2xf32> {
+func.func @beside_sticks(%x: tensor<1x3x196x196xf16>, %w: tensor<64x3x14x14xf16>) -> tensor<1x64x14x14xf32> {
   %zero = arith.constant 0.0 : f32
-  %e = tensor.empty() : tensor<1x64x1x2xf32>
-  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x64x1x2xf32>) -> tensor<1x64x1x2xf32>
+  %e = tensor.empty() : tensor<1x64x14x14xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x64x14x14xf32>) -> tensor<1x64x14x14xf32>
   // expected-remark@below {{unroll: a window of 14 x 14}}
-  %0 = linalg.conv_2d_nchw_fchw {strides = dense<14> : tensor<2xi64>} ins(%x, %w : tensor<1x3x14x28xf16>, tensor<64x3x14x14xf16>) outs(%f : tensor<1x64x1x2xf32>) -> tensor<1x64x1x2xf32>
-  return %0 : tensor<1x64x1x2xf32>
+  %0 = linalg.conv_2d_nchw_fchw {strides = dense<14> : tensor<2xi64>} ins(%x, %w : tensor<1x3x196x196xf16>, tensor<64x3x14x14xf16>) outs(%f : tensor<1x64x14x14xf32>) -> tensor<1x64x14x14xf32>
+  return %0 : tensor<1x64x14x14xf32>
 }
 // -----
 // Where taps read a large image, it is cut into bands: here 7 of 8 rows, each with the last row of the band before, the
@@ -267,4 +267,60 @@ func.func @bands(%x: tensor<1x64x56x56xf16>, %w: tensor<64x64x3x3xf16>) -> tenso
   // expected-remark@below {{unroll: a window of 3 x 3; each image in 7 bands of 8 rows, with rows of their neighbours}}
   %0 = linalg.conv_2d_nchw_fchw ins(%p, %w : tensor<1x64x58x58xf16>, tensor<64x64x3x3xf16>) outs(%f : tensor<1x64x56x56xf16>) -> tensor<1x64x56x56xf16>
   return %0 : tensor<1x64x56x56xf16>
+}
+// -----
+// With more positions of the kernel than of the result, as a gradient of a weight has, there is a matmul per position of the result.
+// CHECK-LABEL: func.func @positions(
+// CHECK: %[[W:.*]] = tensor.collapse_shape %{{.*}} : tensor<32x8x16x1xf16> into tensor<32x128xf16>
+// CHECK: %[[P0:.*]] = tensor.extract_slice %{{.*}}[0, 0, 0, 0] [8, 16, 1, 64] [1, 1, 1, 1]
+// CHECK: %[[C0:.*]] = "sdsc.clone"(%[[P0]])
+// CHECK: %[[X0:.*]] = tensor.collapse_shape %[[C0]] {{.*}} into tensor<128x64xf16>
+// CHECK: linalg.generic {{.*}}"reduction"]} ins(%[[X0]], %[[W]]
+// CHECK: tensor.extract_slice %{{.*}}[0, 1, 0, 0] [8, 16, 1, 64] [1, 1, 1, 1]
+// CHECK: %[[Y:.*]] = tensor.concat dim(0)
+// CHECK: tensor.expand_shape %[[Y]] {{.*}} output_shape [1, 2, 32, 64]
+func.func @positions(%x: tensor<64x1x8x17xf16>, %w: tensor<32x1x8x16xf16>) -> tensor<64x32x1x2xf16> {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<64x32x1x2xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<64x32x1x2xf16>) -> tensor<64x32x1x2xf16>
+  // expected-remark@below {{unroll: a window of 8 x 16; the result has fewer positions: a matmul for each of them}}
+  %0 = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<64x1x8x17xf16>, tensor<32x1x8x16xf16>) outs(%f : tensor<64x32x1x2xf16>) -> tensor<64x32x1x2xf16>
+  return %0 : tensor<64x32x1x2xf16>
+}
+// -----
+// Windows that overlap are reduced dim by dim, the last first: each dim has a slice per position of its own.
+// CHECK-LABEL: func.func @overlapping(
+// CHECK: %[[T:.*]] = linalg.transpose {{.*}} permutation = [2, 3, 0, 1]
+// CHECK: %[[A:.*]] = tensor.extract_slice %[[T]][0, 0, 0, 0] [9, 6, 1, 64] [1, 1, 1, 1]
+// CHECK: %[[R0:.*]] = linalg.generic {{.*}} ins(%[[A]] : tensor<9x6x1x64xf16>)
+// CHECK: %[[B:.*]] = tensor.extract_slice %[[T]][0, 1, 0, 0] [9, 6, 1, 64] [1, 1, 1, 1]
+// CHECK: %[[R1:.*]] = linalg.generic {{.*}} ins(%[[B]] : tensor<9x6x1x64xf16>) outs(%[[R0]]
+// CHECK: arith.maximumf
+// CHECK: tensor.extract_slice %[[T]][0, 2, 0, 0] [9, 6, 1, 64] [1, 1, 1, 1]
+// CHECK: %[[R2:.*]] = linalg.generic {{.*}} outs(%[[R1]]
+// CHECK: tensor.extract_slice %[[R2]][0, 0, 0, 0] [3, 6, 1, 64] [2, 1, 1, 1]
+// CHECK: tensor.extract_slice %[[R2]][1, 0, 0, 0] [3, 6, 1, 64] [2, 1, 1, 1]
+// CHECK: tensor.extract_slice %[[R2]][2, 0, 0, 0] [3, 6, 1, 64] [2, 1, 1, 1]
+// CHECK: tensor.extract_slice %[[R2]][3, 0, 0, 0] [3, 6, 1, 64] [2, 1, 1, 1]
+// CHECK: tensor.extract_slice %[[R2]][4, 0, 0, 0] [3, 6, 1, 64] [2, 1, 1, 1]
+// CHECK-NOT: tensor.extract_slice
+// CHECK: return
+func.func @overlapping(%x: tensor<1x64x9x8xf16>) -> tensor<1x64x3x6xf16> {
+  %lowest = arith.constant 0xFC00 : f16
+  %e = tensor.empty() : tensor<1x64x3x6xf16>
+  %k = tensor.empty() : tensor<5x3xf16>
+  %f = linalg.fill ins(%lowest : f16) outs(%e : tensor<1x64x3x6xf16>) -> tensor<1x64x3x6xf16>
+  // expected-remark@below {{unroll: a window of 5 x 3; its dims are reduced one by one}}
+  %0 = linalg.pooling_nchw_max {strides = dense<[2, 1]> : tensor<2xi64>} ins(%x, %k : tensor<1x64x9x8xf16>, tensor<5x3xf16>) outs(%f : tensor<1x64x3x6xf16>) -> tensor<1x64x3x6xf16>
+  return %0 : tensor<1x64x3x6xf16>
+}
+// -----
+// What would be thousands of operations is refused.
+func.func @thousands(%x: tensor<1x64x48x48xf16>, %w: tensor<64x24x24xf16>) -> tensor<1x64x25x25xf16> {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<1x64x25x25xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<1x64x25x25xf16>) -> tensor<1x64x25x25xf16>
+  // expected-error@below {{a window of 576 positions is taken apart into as many operations; up to 512 are}}
+  %0 = linalg.depthwise_conv_2d_nchw_chw ins(%x, %w : tensor<1x64x48x48xf16>, tensor<64x24x24xf16>) outs(%f : tensor<1x64x25x25xf16>) -> tensor<1x64x25x25xf16>
+  return %0 : tensor<1x64x25x25xf16>
 }

@@ -4,12 +4,13 @@
 // RUN: sed "s/sdsc_filename = .sdsc_1.json./sdsc_filename = \"sdsc_7.json\"/" %t.mlir | not spyre-opt --verify-bundle 2>&1 | filecheck %s --check-prefix=FILES
 // RUN: not spyre-opt %s --verify-bundle 2>&1 | filecheck %s --check-prefix=LEVEL
 
-// What the lowering gives is a bundle, and passes unchanged. A design that breaks a rule is named with the rule.
-// CORES: error: sdsc_0.json (exp): Its dims have 4 slices together; expected one for each of 2 cores. [cores]
+// What the lowering gives is a bundle, and passes unchanged. A design that breaks a rule is named with the rule,
+// at the op that executes it.
+// CORES: <stdin>:{{[0-9]+:[0-9]+}}: error: sdsc_0.json (exp): Its dims have 4 slices together; expected one for each of 2 cores. [cores]
 // More findings than the first are counted.
-// FILES: error: bundle.mlir: The program executes sdsc_7.json, which is not in the bundle. [files] (and 1 more)
+// FILES: <stdin>:{{[0-9]+:[0-9]+}}: error: bundle.mlir: The program executes sdsc_7.json, which is not in the bundle. [files] (and 1 more)
 // A module of another level has no bundle to check.
-// LEVEL: error: this module is not at the bundle level; run the spyre pipeline on it first
+// LEVEL: verify-bundle.mlir:{{[0-9]+:[0-9]+}}: error: this module is not at the bundle level; run the spyre pipeline on it first
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @main(%x: tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> (tensor<128x256xf16, #stick.layout<#rows>> {sdsc.host = #sdsc.host<"result0", "result", "bf16">}) attributes {sdsc.pool_bytes = 65536 : i64} {

@@ -149,6 +149,28 @@ def add_bundle() -> Bundle:
     return _bundle("arg0 arg1 arg2", statements, [design], Manifest(arguments, buffers, (("x", "y", "z"),)))
 
 
+def window_bundle() -> Bundle:
+    """z = x[32:160] + y for (256, 256) fp16 x: its address is that of a row, and others are windows too."""
+    bundle = add_bundle()
+    design = bundle.designs["sdsc_0.json"]
+    x, y, z = design.operands
+    roles = (replace(x, role=KERNEL, gap={"mb": 128}), y, z)
+    x_argument = argument("x", "input", "arg0", 256, 256)
+    statements = [
+        Extract("x", "arg0"),
+        IndexConstant("first", 32 * STICK_BYTES),
+        Add("x_0", "x", "first"),
+        *bundle.statements[1:],
+    ]
+    manifest = replace(
+        bundle.manifest,
+        arguments=(x_argument, *bundle.manifest.arguments[1:]),
+        buffers=(Buffer("x", "arg0", 0, x_argument.bytes), *bundle.manifest.buffers[1:]),
+    )
+    designs = {design.filename: replace(design, operands=roles)}
+    return replace(bundle, statements=tuple(statements), designs=designs, manifest=manifest)
+
+
 def reduction_bundle() -> Bundle:
     """s = sum(exp(x), dim=1) for (128, 200) fp16 on two cores, exp(x) in LX; lanes 200 to 255 are padding."""
     padding = {"padding": {"out": 56}}
@@ -354,6 +376,38 @@ def gather_bundle() -> Bundle:
     ]
     buffers = tuple(Buffer(each.name, each.parameter, 0, each.bytes) for each in arguments)
     return _bundle("arg0 arg1 arg2", statements, [design], Manifest(arguments, buffers, (("i", "t", "y"),)))
+
+
+def restickify_bundle(cores: int) -> Bundle:
+    """z = abs(x) for (128, 256) fp16 with z's rows in its sticks: abs(x) lies in LX; bad on two cores, good on one."""
+    divided = {
+        "slices": {"mb": cores, "out": 1},
+        "shares": {"mb": 128 // cores, "out": 256},
+        "core_slices": tuple({"mb": core, "out": 0} for core in range(cores)),
+    }
+    a = operand(OUTPUT, "mb out", (0,) * cores)
+    z = operand(OUTPUT, "out mb", (-3, -4)[:cores], stick_dim="mb")
+    designs = [
+        two_core_design(0, "abs", (operand(INPUT, "mb out", (-1, -2)[:cores]), a), **divided),
+        two_core_design(1, "ReStickifyOpHBM", (replace(a, role=INPUT), z), **divided),
+    ]
+    statements = [
+        *per_core_addresses("x", "arg0", 64 * STICK_BYTES),
+        *per_core_addresses("z", "arg1", 256 * STICK_BYTES),
+        Execute("sdsc_0.json", _names("x")[:cores], (-1, -2)[:cores]),
+        Execute("sdsc_1.json", _names("z")[:cores], (-3, -4)[:cores]),
+    ]
+    x, z_argument = argument("x", "input", "arg0", 128, 256), argument("z", "result", "arg1", 128, 256)
+    by_rows = Transfer((2, 256, LANES), (LANES * 256, 1, 256), (256 * LANES, LANES, 1))
+    z_argument = replace(z_argument, device_size=(2, 256, LANES), transfer=by_rows)
+    buffers = (
+        Buffer("x", "arg0", 0, x.bytes),
+        Buffer("a", "lx", 0, 128 // cores * 4 * STICK_BYTES),
+        Buffer("z", "arg1", 0, z_argument.bytes),
+    )
+    return _bundle(
+        "arg0 arg1", statements, designs, Manifest((x, z_argument), buffers, (("x", "a"), ("a", "z")))
+    )
 
 
 GOOD = {

@@ -70,6 +70,12 @@ of up to 4 per row are comparisons with a constant table of positions; interpola
 matrix; what only moves data is slices and copies of up to 16 parts. Batch norms are folded into the convolutions before
 them, and complex numbers are pairs of real ones.
 
+What writes through a view gives the numbers of the model, for the views of PyTorch one by one
+(`test/python/test_storage.py`). Where a view is not among them, model and functional form are run on the example inputs
+and compared when the model is compiled, and a difference is an error: two runs by PyTorch, only for such models.
+`as_strided` addresses the tensor that its storage was made for. Tensors without elements, and results that depend on
+nothing else, are known when the model is compiled; `.item()` can be a result, but not what is calculated from it.
+
 "Device and host" is the [fallback](host.md): bundles and host functions in turn. Tests run a part of this page, the
 benchmark `op-cases` all of it; `python test/python/op_coverage.py` writes it.
 """

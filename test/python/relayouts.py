@@ -11,10 +11,11 @@ from typing import TypeVar
 import numpy as np
 
 from spyre_mlir.bundle import rules_design, rules_relayout, rules_stick, rules_structure
-from spyre_mlir.bundle.model import INPUT, OUTPUT, Design, Held, Operand
+from spyre_mlir.bundle.model import INPUT, OUTPUT, Design, Held, Manifest, Operand
 from spyre_mlir.simulator.execute import execute
 from spyre_mlir.simulator.memory import FIRST_BUFFER, NOBODY, POISON, AddressSpace
 from spyre_mlir.simulator.plan import make_plan
+from spyre_mlir.simulator.ranges import RangeCheck
 from spyre_mlir.simulator.statistics import ExecuteStatistics
 from spyre_mlir.target.formats import FORMATS, Numerics
 
@@ -193,7 +194,8 @@ def moved(design: Design, space: AddressSpace) -> int:
     statistics = ExecuteStatistics(0, design.filename, design.opcode, design.cores)
     regions = tuple(space.regions.values())
     plan = make_plan(design, tuple(region.name for region in regions))
-    execute(plan, regions, {}, space, Numerics("ieee"), statistics)
+    ranges = RangeCheck(Manifest((), (), ()), Numerics())
+    execute(plan, regions, {}, space, Numerics(), statistics, ranges)
     assert (statistics.runs, statistics.read_bytes, statistics.write_bytes) == (1, 0, 0)
     return statistics.relayout_bytes
 

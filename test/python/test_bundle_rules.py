@@ -221,6 +221,34 @@ BROKEN = [
         "Core 0 touches Tensor0 in [0, 2236416) of arg0",
         program(LOOP, "x_tile_0", Apply("x_tile_0", ("i",), ("x_0",), (2**18, 1))),
     ),
+    ("arguments", "Its host type is 'zzz'; expected float16 or bfloat16", argument(ADD, 2, host_dtype="zzz")),
+    (
+        "arguments",
+        "bytes together; expected at most",
+        argument(ADD, 2, device_size=(2**40, 64), bytes=2**47),
+    ),
+    ("arguments", "has a dim without elements", argument(ADD, 0, host_shape=(0, 256))),
+    ("transfer", "a host element at several places", transfer(ADD, 0, host_strides=(64, 0, 1))),
+    ("transfer", "a host element at several places", transfer(ADD, 0, host_strides=(64, 128, 1))),
+    ("transfer", "goes to a device element twice", transfer(ADD, 0, device_strides=(8192, 0, 1))),
+    ("transfer", "goes to a device element twice", transfer(ADD, 0, device_strides=(4096, 64, 1))),
+    (
+        "transfer",
+        "has 16384 of the 32768 elements of the result; expected all",
+        transfer(ADD, 2, ranges=(4, 64, 64)),
+    ),
+    ("transfer", "a host element at several places", transfer(REDUCTION, 0, host_strides=(32, 200, 1))),
+    ("whole-inputs", "has 16384 of the 32768 elements of the input", transfer(ADD, 0, ranges=(4, 64, 64))),
+    (
+        "results",
+        "It writes the buffer z, which nothing reads and which is no result.",
+        argument(ADD, 2, kind="input"),
+    ),
+    (
+        "results",
+        "It writes the buffer z, which nothing reads and which is no result.",
+        manifest(ADD, arguments=ADD.manifest.arguments[:2]),
+    ),
     ("transfer", "device element 65535; expected less than 32768", transfer(ADD, 0, ranges=(8, 128, 64))),
     ("transfer", "host element 65279; expected less than 32768", transfer(ADD, 0, host_strides=(64, 512, 1))),
     ("transfer", "host element 25655; expected less than 25600", transfer(REDUCTION, 0, bounds=())),
@@ -255,4 +283,5 @@ def test_broken(rule, sentence, bundle):
 
 def test_every_rule_has_a_case():
     elsewhere = {"span", "symbol-values", "lx-overlap", "write-conflict", "uninitialised-read"}
+    elsewhere |= {"elements", "restickify-source"}
     assert {rule for rule, _, _ in BROKEN} | elsewhere == set(RULES)

@@ -1,6 +1,7 @@
 """--check: what it feeds a program, and what it accepts."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from bundles import add_bundle
 
 from spyre_mlir.checking import compare, random_arguments
 from spyre_mlir.target.formats import BIT_TRUE, IEEE
+from spyre_mlir.tools.spyre_compile import main as spyre_compile
 
 ARGUMENTS = add_bundle().manifest.arguments
 RESULTS = [argument for argument in ARGUMENTS if argument.kind == "result"]
@@ -35,3 +37,23 @@ def test_values_that_are_not_finite_agree_only_with_themselves():
     assert verdict([1, math.nan, math.inf], [1, math.nan, math.inf]).passed
     for got in ([1, math.nan, 2], [1, 1, math.inf], [math.nan, math.nan, math.inf], [1, math.nan, -math.inf]):
         assert not verdict(got, [1, math.nan, math.inf]).passed
+
+
+MATMUL = """
+func.func @main(%a: tensor<256x2048xf16>, %b: tensor<2048x256xf16>) -> tensor<256x256xf16> {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<256x256xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<256x256xf16>) -> tensor<256x256xf16>
+  %c = linalg.matmul ins(%a, %b : tensor<256x2048xf16>, tensor<2048x256xf16>)
+      outs(%f : tensor<256x256xf16>) -> tensor<256x256xf16>
+  return %c : tensor<256x256xf16>
+}"""
+
+
+def test_the_reference_is_more_exact_than_what_it_judges(tmp_path, capsys):
+    """Long sums of the device are right; a reference that accumulates in f16 would be off by more than it allows."""
+    (tmp_path / "matmul.mlir").write_text(MATMUL)
+    assert spyre_compile([str(tmp_path / "matmul.mlir"), "-o", str(tmp_path / "out"), "--check"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    error, allowed = re.fullmatch(r"PASS  result0: largest error (\S+), allowed (\S+)", line).groups()
+    assert float(error) < float(allowed) / 5

@@ -10,6 +10,7 @@ import random
 
 import pytest
 import torch
+import torch.nn.functional as F
 from programs import Apply, check_close
 from torch import Tensor, nn
 
@@ -222,3 +223,62 @@ def test_a_transposed_convolution_is_one_diagnostic():
 def test_a_convolution_over_mirrored_borders_runs_on_the_device():
     model = nn.Conv2d(64, 32, 3, padding=1, padding_mode="reflect")
     assert check_exact(*whole_numbers(model, 1, 64, 8, 8)).is_one_bundle
+
+
+class WeightGradient(nn.Module):
+    """The gradient of the weight of a convolution: its kernel is the gradient of the result."""
+
+    def forward(self, gradient: Tensor, x: Tensor, weight: Tensor) -> Tensor:
+        sizes = [0], [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [False, True, False]
+        return torch.ops.aten.convolution_backward(gradient, x, weight, *sizes)[1]
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 16, 10), (2, 5, 7, 9)], ids=str)
+def test_the_gradient_of_a_weight_is_a_matmul_per_position_of_the_weight(shape: tuple[int, ...]):
+    """And not one per position of the image, of which there are thousands; each sum is one of the device."""
+    count, channels, features, size = shape
+    generator = torch.Generator().manual_seed(1)
+    shapes = (count, features, size, size), (count, channels, size, size), (features, channels, 3, 3)
+    gradient, x, weight = (torch.randint(-1, 2, each, generator=generator).half() for each in shapes)
+    program = spyre_mlir.compile(WeightGradient().eval(), (gradient, x, weight), verify_each=True, sencores=4)
+    assert not validate(program.bundle)
+    result = program(gradient, x, weight)
+    exact = WeightGradient()(gradient.double(), x.double(), weight.double())
+    assert (result.double() == exact).all()
+    assert [opcode for opcode, *_ in program.traffic().by_op].count("batchmatmul") == 9
+
+
+def test_a_window_of_thousands_of_positions_is_for_the_host():
+    """It would be as many operations; the remark says so."""
+    model, x = whole_numbers(nn.Conv2d(2, 2, 24, groups=2, bias=False), 1, 2, 50, 50)
+    program = spyre_mlir.compile(model, (x,), sencores=2)
+    assert any("a window of 576 positions" in remark.reason for remark in program.remarks)
+    assert (program(x).double() == model.double()(x.double())).all()
+
+
+POOLS = {
+    "3d": (lambda x: F.max_pool3d(x, 3, 2, 1), (2, 8, 6, 7, 8), "maximum", 9 - 3),
+    "2d by single steps": (lambda x: F.max_pool2d(x, 9, 1, 4), (1, 65, 11, 9), "maximum", 18 - 2),
+    "steps that go past the end": (lambda x: F.max_pool2d(x, (4, 5), 2), (1, 8, 11, 13), "maximum", 9 - 2),
+    "dilated": (lambda x: F.max_pool2d(x, 3, 1, 1, dilation=2), (1, 8, 9, 10), "maximum", 6 - 2),
+    "minima": (lambda x: -F.max_pool2d(-x, 3, 1), (1, 8, 7, 6), "maximum", 6 - 2),
+    "hundreds of positions": (lambda x: F.max_pool2d(x, 24, 1), (1, 2, 26, 25), "maximum", 48 - 2),
+    "means": (lambda x: F.avg_pool2d(x, 4, 1) * 16, (1, 8, 7, 6), "add", 8 - 2),
+    "means in 3d": (lambda x: F.avg_pool3d(x, 4, 1) * 64, (1, 8, 5, 6, 7), "add", 12 - 3),
+}
+
+
+@pytest.mark.parametrize("name", POOLS)
+def test_poolings_that_overlap_are_reduced_dim_by_dim(name: str):
+    """An operation less than positions for each dim, and not one per position of the kernel."""
+    function, shape, opcode, count = POOLS[name]
+    x = torch.randint(-8, 8, shape, generator=torch.Generator().manual_seed(1)).half()
+    program = check_exact(Apply(function).eval(), x, sencores=4)
+    assert [each.opcode for each in program.bundle.designs.values()].count(opcode) == count
+
+
+def test_poolings_side_by_side_are_reduced_tap_by_tap():
+    """Dim by dim they would compute more."""
+    x = torch.randint(-8, 8, (1, 8, 8, 8)).half()
+    program = check_exact(Apply(lambda x: F.max_pool2d(x, 2)).eval(), x, sencores=4)
+    assert [each.opcode for each in program.bundle.designs.values()].count("maximum") == 3

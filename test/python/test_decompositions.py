@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 import spyre_mlir
-from spyre_mlir.frontend import moving, pointwise, resampling, selection
+from spyre_mlir.frontend import embedding_bags, moving, pointwise, products, quantizing, resampling, selection
+from spyre_mlir.frontend.decompositions import decomposition_table
 
 aten = torch.ops.aten
-FORMS = {**pointwise.FORMS, **selection.FORMS, **moving.FORMS, **resampling.FORMS}
+_MODULES = (pointwise, selection, moving, resampling, products, embedding_bags)
+FORMS = {operation: form for module in _MODULES for operation, form in module.FORMS.items()}
 SHAPES = ((5,), (1,), (3, 7), (2, 5, 11), (2, 3, 5, 4))
 
 
@@ -86,9 +88,10 @@ def test_one_slice_is_written_where_an_index_says(position):
         compare(aten.index_copy.default, x, 1, index, new)
 
 
-def test_several_slices_are_left():
+def test_several_slices_are_put_where_their_index_says():
     x, new = tensors(9, (3, 5), (3, 2))
-    assert selection.index_copy(x, 1, torch.tensor([0, 1]), new) is NotImplemented
+    compare(aten.index_copy.default, x, 1, torch.tensor([4, 1]), new)
+    assert selection.index_put(x, [torch.tensor([0, 1])], new.T[0, :1]) is NotImplemented
 
 
 def test_a_few_elements_per_row_are_scattered():
@@ -206,11 +209,15 @@ def test_signs_of_zeros_are_copied():
 
 def test_lengths_that_do_not_overflow():
     compare(aten.hypot.default, torch.tensor([3e4, 0.0, -3.0]), torch.tensor([4e4, 0.0, 4.0]), tolerance=1e-6)
+    tiny = torch.tensor([5e-5, 6e-8, 0.0]).half()
+    compare(aten.hypot.default, tiny, tiny, tolerance=1e-7)
 
 
 @pytest.mark.parametrize("exponent", (0.5, 1.5, -2, -0.5, 3))
 def test_powers(exponent):
     compare(aten.pow.Tensor_Scalar, torch.linspace(0.5, 3, 20), exponent, tolerance=1e-6)
+    if exponent == -2:
+        compare(aten.pow.Tensor_Scalar, torch.tensor([500.0]).half(), exponent, tolerance=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -220,6 +227,14 @@ def test_powers(exponent):
 def test_activations_and_logarithms(operation):
     x = torch.linspace(0.1, 3, 20).half()
     compare(operation, x, tolerance=3e-3)
+
+
+@pytest.mark.parametrize("parameters", ((), (1.7, 1.05), (1, 1, 0.5)))
+def test_elu_of_small_numbers_is_not_zero(parameters):
+    """exp(x) - 1 in 16 bits is 0 below 2^-12."""
+    x = torch.tensor([-2e-4, -1e-3, -0.3, -20.0, 0.0, 2.5, -60000.0, 60000.0]).half()
+    got, expected = FORMS[aten.elu.default](x, *parameters), aten.elu.default(x.double(), *parameters)
+    torch.testing.assert_close(got.double(), expected, rtol=3e-3, atol=0)
 
 
 def test_the_logarithm_of_the_sigmoid():
@@ -245,3 +260,96 @@ def test_quotients_just_below_an_integer_are_not_that_integer(name: str) -> None
     assert ((x / y).floor() != (x.double() / y.double()).floor()).any()
     got = spyre_mlir.compile(operation, (x, y))(x, y)
     assert torch.equal(got, exact(x.double(), y.double()).half())
+
+
+def test_logarithms_of_sums_neither_overflow_nor_lose_infinities():
+    inf, nan = torch.inf, torch.nan
+    x = torch.tensor([[100.0, 2.0, -200.0, 100.0], [-inf, -inf, 1.0, inf], [-1000.0, 0.0, nan, 1.0]])
+    for dim in (0, 1, -1):
+        compare(aten.logcumsumexp.default, x, dim, tolerance=1e-6)
+    compare(aten.logcumsumexp.default, x.half(), 1, tolerance=1e-3)
+    compare(aten.logcumsumexp.default, torch.tensor(3.0), 0)
+
+
+BAGS = torch.tensor([1, 2, 3, 4, 5, 5]), torch.tensor([0, 2, 2, 5])
+
+
+@pytest.mark.parametrize("padding", (None, 5))
+@pytest.mark.parametrize("is_last_given", (False, True))
+@pytest.mark.parametrize("mode", (0, 1, 2))
+def test_bags_of_rows_have_all_results_of_pytorch(mode, is_last_given, padding):
+    indices, offsets = BAGS
+    offsets = torch.tensor([0, 2, 2, 6]) if is_last_given else offsets
+    (table,) = tensors(3, (10, 4))
+    weights = None if mode else tensors(4, (6,))[0]
+    for each in (None, weights):
+        given = (table, indices, offsets, False, mode, False, each, is_last_given, padding)
+        compare(aten.embedding_bag.padding_idx, *given, tolerance=2e-3)
+
+
+def test_a_row_that_is_not_finite_stays_in_its_bag():
+    (table,) = tensors(3, (10, 4))
+    table[1] = torch.inf
+    compare(aten.embedding_bag.default, table, *BAGS)
+
+
+@pytest.mark.parametrize("beta", (0, 1, 2))
+def test_what_is_added_to_products(beta):
+    added, x, y, vector = tensors(5, (3, 4), (3, 5), (5, 4), (5,))
+    if not beta:
+        added[0] = torch.nan
+    compare(aten.addmv.default, added[:, 0], x, vector, beta=beta, alpha=3, tolerance=1e-2)
+    compare(aten.addbmm.default, added, x[None], y[None], beta=beta, alpha=3, tolerance=1e-2)
+    compare(aten.baddbmm.default, added[None], x[None], y[None], beta=beta, alpha=3, tolerance=1e-2)
+    integers = [each.mul(8).to(torch.int64) for each in (torch.ones(3, 4), x, y)]
+    compare(aten.addmm.default, *integers, beta=beta, alpha=3)
+
+
+def test_scatters_by_diagonal_and_by_storage():
+    x, source = tensors(5, (2, 5, 6), (2, 4))
+    for offset, dims, size in ((1, (1, 2), 5), (-1, (-2, -1), 4), (2, (1, 2), 4), (1, (2, 1), 4)):
+        compare(aten.diagonal_scatter.default, x, x[:, 1, :size] + 1, offset, *dims)
+    compare(aten.as_strided_scatter.default, x, source, (2, 4), (17, 2), 3)
+
+
+def test_running_extremes_of_integers():
+    x = torch.randint(-9, 9, (4, 7))
+    compare(aten.cummax.default, x, 1)
+    compare(aten.cummin.default, x, -2)
+
+
+def test_a_group_norm_has_its_mean_and_deviation():
+    (x,) = tensors(5, (2, 6, 5))
+    expected = aten.native_group_norm.default(x, None, None, 2, 6, 5, 3, 1e-5)
+    mine = decomposition_table()[aten.native_group_norm.default](x, None, None, 2, 6, 5, 3, 1e-5)
+    for one, other in zip(mine, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=4e-3, atol=4e-3)
+
+
+def test_a_variance_over_too_few_numbers_is_not_negative():
+    (x,) = tensors(5, (2, 3))
+    mine = decomposition_table()[aten.var.correction](x, [1], correction=5)
+    assert torch.equal(mine, torch.full((2,), torch.inf).half())
+
+
+def test_a_clamp_of_integers_has_limits_that_are_integers():
+    compare(aten.hardtanh.default, torch.arange(-3, 4), -1.5, 2.5)
+
+
+def test_fp16_is_quantised_in_f32():
+    """4.1484 / 0.1 is 41.484, but 41.5 in fp16."""
+    import torch.ao.quantization.fx._decomposed  # registers the operations
+
+    library, forms = torch.ops.quantized_decomposed, quantizing.forms()
+    x = torch.linspace(-14, 14, 1001).half()
+    x[0] = 4.1484
+    for operation, parameters in (
+        (library.quantize_per_tensor.default, (0.1, 3, -128, 127, torch.int8)),
+        (library.quantize_per_tensor.default, (0.1, 128, 0, 255, torch.uint8)),
+        (library.quantize_per_tensor.tensor, (torch.tensor(0.1), torch.tensor(3), -128, 127, torch.int8)),
+    ):
+        assert torch.equal(forms[operation](x, *parameters), operation(x, *parameters))
+    scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.tensor([3, 0, -4])
+    given = (x[:999].reshape(3, 333), scales, zeros, 0, -128, 127, torch.int8)
+    operation = library.quantize_per_channel.default
+    assert torch.equal(forms[operation](*given), operation(*given))

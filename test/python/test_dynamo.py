@@ -48,7 +48,8 @@ def test_results_are_those_of_pytorch():
     x = half(3, 5)
     result, expected = compiled(model)(x), model(x)
     assert result["number"] == 3 and result["pair"][1] is None
-    torch.testing.assert_close(result["sum"], expected["sum"])
+    # The bfloat16 makes it a program of DL16, which has one bit less than the fp16 that comes in.
+    torch.testing.assert_close(result["sum"], expected["sum"], rtol=2**-10, atol=2**-10)
     assert result["pair"][0].dtype == torch.bfloat16
     torch.testing.assert_close(result["pair"][0], expected["pair"][0], rtol=1e-2, atol=0)
 

@@ -49,9 +49,32 @@ def test_extreme_numbers():
     assert decode_dl16(np.uint16(1)) == DL16_SMALLEST
 
 
-def test_a_finite_overflow_saturates_and_infinity_becomes_nan():
-    assert through_dl16(1e10, -1e30) == [DL16_MAX, -DL16_MAX]
-    assert all(map(math.isnan, through_dl16(math.inf, -math.inf, math.nan)))
+def test_overflow_and_infinity_become_the_largest_number_and_nan_stays():
+    assert through_dl16(1e10, -1e30, math.inf, -math.inf) == [DL16_MAX, -DL16_MAX, DL16_MAX, -DL16_MAX]
+    assert math.isnan(through_dl16(math.nan)[0])
+
+
+def test_infinities_of_fp16_arrays_are_the_largest_number_and_nan_stays():
+    largest, lowest, nan = decode_dl16(fp16_to_dl16(np.array([math.inf, -math.inf, math.nan], np.float16)))
+    assert (largest, lowest) == (DL16_MAX, -DL16_MAX) and math.isnan(nan)
+
+
+def test_the_host_takes_the_largest_number_for_an_infinity():
+    raw = encode_dl16(np.array([math.inf, -math.inf, 1.5]))
+    assert Numerics("dl16").load_for_host(raw, DL16).tolist() == [math.inf, -math.inf, 1.5]
+
+
+@pytest.mark.parametrize("mode", ["ieee", "dl16"])
+def test_the_range_of_a_format_is_where_its_numbers_end(mode):
+    numerics = Numerics(mode)
+
+    def stored(value: float) -> float:
+        return float(numerics.load(numerics.store(np.array([value], np.float32), DL16), DL16)[0])
+
+    limits = numerics.range
+    assert stored(limits.largest) == limits.largest
+    assert stored(np.nextafter(np.float32(limits.overflow), 0)) == limits.largest
+    assert stored(limits.underflow) == 0 < stored(np.nextafter(np.float32(limits.underflow), 1))
 
 
 def test_rounding_is_to_nearest_with_ties_away_from_zero():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -215,12 +216,15 @@ def test_the_folder_runs_by_itself(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [50, -1])
 def test_a_position_of_no_row(wrong: int) -> None:
-    """Too large or negative: the error names the position and where it is."""
+    """Too large or negative: where the host has no bounds, the error names the position and where it is."""
     table, index = CASES["rows of odd size"][1]
     index = index.clone()
     index[3] = wrong
+    bundle = compiled("rows of odd size", 1).bundle
+    arguments = tuple(replace(argument, index_bounds=None) for argument in bundle.manifest.arguments)
+    unchecked = replace(bundle, manifest=replace(bundle.manifest, arguments=arguments))
     with pytest.raises(SimulationError, match=f"mb 3 is {wrong}, but the table has 50 rows.") as caught:
-        compiled("rows of odd size", 1)(table, index)
+        run(unchecked, {"x": table.numpy(), "index": index.numpy()})
     assert caught.value.kind == "position"
 
 

@@ -165,6 +165,13 @@ def test_a_model_that_computes_nothing_has_no_steps() -> None:
     assert "0 on the device, 0 on the host" in program.summary()
 
 
+@pytest.mark.parametrize("dtype", (torch.int8, torch.uint8, torch.int16, torch.float64))
+def test_parts_of_what_the_device_cannot_write_are_the_host_s(dtype: torch.dtype) -> None:
+    x, y = torch.arange(128).reshape(8, 16).to(dtype), torch.ones(8, 64).half()
+    part, moved = spyre_mlir.compile(lambda x, y: (x[:, 1:5].t()[1:].clone(), y * 2), (x, y))(x, y)
+    assert torch.equal(part, x[:, 1:5].t()[1:]) and torch.equal(moved, y * 2)
+
+
 def test_a_tensor_without_elements_is_the_host_s() -> None:
     x = torch.ones(0, 5).half()
     assert spyre_mlir.compile(lambda x: x * 2, (x,))(x).shape == (0, 5)

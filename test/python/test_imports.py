@@ -17,7 +17,7 @@ EVERYBODY = {"errors", "files", "logs", "options", "remarks", "timing", "version
 MATHEMATICS = {"layout", "division", "scratchpad", "tiling", "cost"}
 BINDINGS = {"mlir", "diagnostics"}
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
-COMPILER = {*IR, "bundle", "reference", "export", "plans", "passes", "pipelines"}
+COMPILER = {*IR, "bundle", "host", "export", "plans", "passes", "pipelines"}
 
 #: What each part may import of spyre_mlir, besides itself and EVERYBODY; a part without a line may all.
 ALLOWED = {
@@ -38,8 +38,8 @@ ALLOWED = {
     "export": {*IR, "bundle"},
     "plans": {"bundle", "tiling"},
     "partition": set(),
-    "passes": {*IR, "bundle", "reference", "export", "plans", "timeline", "partition"},
-    "host": {*BINDINGS, "reference"},
+    "passes": {*IR, "bundle", "host", "export", "plans", "timeline", "partition"},
+    "host": BINDINGS,
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
     "timeline": {"target", "bundle", "cost", "division"},

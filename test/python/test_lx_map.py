@@ -26,7 +26,7 @@ from spyre_mlir.bundle.model import Buffer, Bundle, Execute, IndexConstant, Loop
 from spyre_mlir.bundle.rules_memory import lx_overlap
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.report.lx_map import LxMap, MapLoop, Occupancy, lx_map
+from spyre_mlir.report.lx_map import LxMap, MapLoop, Occupancy, PlacedBuffer, lx_map
 from spyre_mlir.report.lx_page import page
 from spyre_mlir.report.lx_picture import FILLS, picture
 from spyre_mlir.simulator import run
@@ -95,6 +95,16 @@ def test_load_counts_a_pair_in_place_once():
     assert taken.high_water == (32768, 65536 + 8192, 65536 + 8192, 32768, 0)
     assert taken.fragmentation == (0, 32768, 32768, 0, 0) and taken.peak == 73728
     assert lx_map(by_hand()).occupancy(2) == Occupancy((0,) * 5, (0,) * 5)
+
+
+def test_a_pair_in_place_on_different_cores_counts_once():
+    """The parent is on cores 0 and 1, the child on core 0 alone: no chain, but the same bytes at the handover."""
+    parent = PlacedBuffer("parent", 0, 0, 4096, 0, 2, 2)
+    child = PlacedBuffer("child", 2, 0, 4096, 2, 3, 1)
+    steps = lx_map(by_hand()).steps
+    taken = LxMap(steps, (), ((parent,), (child,)), (), 0, 1 << 20, 1 << 21).occupancy(0)
+    assert taken.load == (4096, 4096, 4096, 4096, 0) == taken.high_water
+    assert min(taken.fragmentation) == 0
 
 
 def test_a_smaller_child_leaves_its_parent_whole_at_the_handover():

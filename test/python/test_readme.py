@@ -45,6 +45,7 @@ PAGES = (
     "docs/plans.md",
     "docs/reading-a-report.md",
     "docs/scratchpad.md",
+    "docs/security.md",
     "docs/tiling.md",
     "docs/writing-a-pass.md",
     "docs/writing-a-solver.md",

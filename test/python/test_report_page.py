@@ -30,7 +30,9 @@ from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.report import lx_page, lx_picture
 from spyre_mlir.report.lanes import lanes
+from spyre_mlir.report.lx_map import lx_map
 from spyre_mlir.report.owners import Axis, owners
 from spyre_mlir.report.page import PANELS, page
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
@@ -400,3 +402,52 @@ def test_the_table_has_every_remark_and_the_passes_their_times():
     ]
     bars = [text for text in section(root, "passes").iter(f"{SVG}text") if " ms, " in (text.text or "")]
     assert len(bars) == len(program.passes) > 10
+
+
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\'&amp;'
+
+
+@functools.cache
+def hostile() -> spyre_mlir.Program:
+    """A program whose argument and file are called what a browser would run."""
+    name = json.dumps(HOSTILE)
+    text = f"""func.func @main(%x: tensor<64x64xf16> {{spyre.name = {_mlir(name)}}}) -> tensor<64x64xf16> {{
+  %e = tensor.empty() : tensor<64x64xf16>
+  %y = linalg.exp ins(%x : tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) -> tensor<64x64xf16> loc(#at)
+  %z = linalg.tanh ins(%y : tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) -> tensor<64x64xf16> loc(#at)
+  return %z : tensor<64x64xf16>
+}}
+#at = loc({_mlir(name)}:3:4)
+"""
+    return spyre_mlir.compile(text, sencores=2)
+
+
+def _mlir(name: str) -> str:
+    return name.replace('\\"', "\\22")
+
+
+def check_harmless(text: str) -> None:
+    """The page is well-formed, and has no elements or handlers but its own."""
+    root = parsed(text)
+    assert not [element for element in root.iter() if element.tag.endswith("img")]
+    scripts = [element for element in root.iter() if element.tag.endswith("script")]
+    assert all("alert(1)" not in (each.text or "") for each in scripts if each.get("type") is None)
+    assert not [key for element in root.iter() for key in element.keys() if key.startswith("on")]
+    assert "<script>alert" not in text and "<img" not in text
+
+
+def test_names_from_files_are_text_on_the_page():
+    """Names of arguments, places in the source, remarks: none of them is markup or ends the data of the script."""
+    program = hostile()
+    remarks = [Remark(HOSTILE, f"{HOSTILE}:1:2", HOSTILE, HOSTILE, HOSTILE, 1.0, 2.0), *program.remarks]
+    facts = program_facts(program.bundle, remarks)
+    text = page(facts, program.bundle, HOSTILE)
+    assert HOSTILE in json.dumps(data_of(parsed(text)), ensure_ascii=False).replace('\\"', '"')
+    check_harmless(text)
+
+
+def test_names_from_files_are_text_on_the_other_pages():
+    """The map of the scratchpads and the comparison of two bundles."""
+    bundle = hostile().bundle
+    for text in (lx_page.page(lx_map(bundle), HOSTILE), lx_picture.picture(lx_map(bundle))):
+        check_harmless(text)

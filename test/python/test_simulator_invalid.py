@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bundle_edits import argument, transfer
 from bundles import add_bundle
 from simulator_programs import Program, change_design, change_manifest, change_operand, failure
 
@@ -136,3 +137,25 @@ def test_a_mask_value_is_a_constant_of_the_design():
     constants = (Constant("mask", "SEN169_FP16", 1 << 16),)
     with pytest.raises(CompileError, match="do not fit"):
         run(change_design(add_bundle(), constants=constants, **mask), ADD)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data_format": "FP17"}, "its data format 'FP17' is unknown"),
+        ({"host_dtype": "zzz"}, "its type on the host, 'zzz', is unknown"),
+        ({"host_dtype": "O"}, "its type on the host, 'O', is unknown"),
+        ({"host_shape": (-1, 256)}, "a size is negative"),
+    ],
+)
+def test_arguments_that_cannot_be_moved(changes, message):
+    """Also of a result, before anything runs."""
+    for number in (0, 2):
+        assert message in failure(argument(add_bundle(), number, **changes), ADD).message
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ranges": (4, 128)}, {"bounds": (((7,), (1,), 3),)}, {"bounds": (((0,), (0,), 3),)}]
+)
+def test_transfers_whose_loops_do_not_fit(changes):
+    assert "two strides for each loop" in failure(transfer(add_bundle(), 2, **changes), ADD).message

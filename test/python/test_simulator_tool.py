@@ -96,6 +96,8 @@ def test_the_part_of_lx_for_the_backend_comes_from_the_environment(tmp_path, mon
     write_bundle(reduction_bundle(), tmp_path / "add")
     monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "0.99")
     assert run_tool(tmp_path, x=np.ones((128, 200), np.float16)) == 1
+    assert "ends at the LX address 32768; expected at most 20352" in capsys.readouterr().err
+    assert run_tool(tmp_path, "--no-validate", x=np.ones((128, 200), np.float16)) == 1
     assert "usable bytes of LX" in capsys.readouterr().err
     assert run_tool(tmp_path, "--lx-backend-fraction", "0.2", x=np.ones((128, 200), np.float16)) == 0
     monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "much")

@@ -61,3 +61,38 @@ func.func @pin(%x: tensor<64x64xf16>) {
   %0 = "stick.pin"(%x) : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
+// -----
+// The layout of a tensor has its rank.
+#dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
+// expected-error@below {{the layout of this tensor is none: its map has 1 dims and 0 symbols, the tensor has 2 dims}}
+func.func @rank(%x: tensor<64x64xf16, #stick.layout<#dense>>) {
+  return
+}
+// -----
+// It is made of digits.
+#sum = affine_map<(d0, d1) -> (d0 + d1)>
+// expected-error@below {{the layout of this tensor is none: 'd0 + d1' is not a digit of one dim}}
+func.func @digits(%x: tensor<64x64xf16, #stick.layout<#sum>>) {
+  return
+}
+// -----
+// A tensor with a layout has constant sizes.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// expected-error@below {{a tensor with a layout has a constant size of 1 or more in each dim, not [0, 64]}}
+func.func @empty(%x: tensor<0x64xf16, #stick.layout<#rows>>) {
+  return
+}
+// -----
+// It fits the memory of the device.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// expected-error@below {{this tensor takes 140737488355328 bytes, the device has 120259084288}}
+func.func @large(%x: tensor<1099511627776x64xf16, #stick.layout<#rows>>) {
+  return
+}
+// -----
+// Its elements are of a type that the device has.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+// expected-error@below {{a tensor of f64 has no layout on the device}}
+func.func @element(%x: tensor<64x64xf64, #stick.layout<#rows>>) {
+  return
+}

@@ -1,0 +1,237 @@
+"""Which elements of a tensor lie where in LX: what a core reads there must be what its slices stand for.
+
+An LX address says nothing about the tensor; the slices of the writer do: core ``c`` has left there the elements of its
+slices. A reader says by its own slices which elements it takes them for. Both may describe the tensor by other dims (a
+view), and a reader may take a part, so elements are compared by the order in which the tensor has them on the device:
+going through what all cores read in the reader's order, the writer's order must rise too, and what the reader takes
+for one element on several cores must be one element of the writer.
+
+Device memory needs no such rule: there the address says which element it is, the same to all cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.geometry import (
+    Region,
+    core_region,
+    holders,
+    memory_counts,
+    memory_strides,
+    operand_splits,
+)
+from spyre_mlir.bundle.model import Design
+from spyre_mlir.target.device import device
+
+_NOBODY = -1
+
+#: Cores that touch equal regions, and who wrote the sticks of these: one axis of cores, then one per dim.
+_Group = tuple[list[int], NDArray[np.int32]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dim of an operand in LX: sticks between neighbours, positions that a core has room for, and the slices."""
+
+    dim: str
+    stride: int
+    count: int
+    slices: int
+
+    @property
+    def is_unordered(self) -> bool:
+        """Whether LX leaves open where the dim comes in the order: no core has more than one position of it."""
+        return self.count == 1 and self.slices > 1
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How the LX of the cores holds an operand: its first stick, its dims from the innermost on.
+
+    ``regions`` are the sticks that each core touches and ``slices`` its slice of each dim, None on cores that have
+    nothing of it.
+    """
+
+    start: int
+    axes: tuple[Axis, ...]
+    regions: tuple[Region | None, ...]
+    slices: tuple[tuple[int, ...] | None, ...]
+
+    def coordinates(self, core: int, sticks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        """The coordinate along each axis of what lies in some sticks of a core, in positions of full shares."""
+        slices, rest, found = self.slices[core], sticks - self.start, []
+        assert slices is not None
+        for axis, own in zip(reversed(self.axes), reversed(slices), strict=True):
+            has_several = axis.count > 1 and axis.stride <= device().lx_bytes
+            step, rest = np.divmod(rest, axis.stride) if has_several else (np.zeros_like(rest), rest)
+            found.append(step + own * axis.count)
+        return found[::-1]
+
+    def text(self, core: int) -> str:
+        """The slices of a core in words."""
+        pairs = zip(self.axes, self.slices[core] or (), strict=True)
+        return ", ".join(f"{axis.dim} {own}" for axis, own in pairs if axis.slices > 1) or "all"
+
+
+def placement(design: Design, index: int) -> Placement:
+    """How the LX of the cores holds operand ``index``; of an input only what is more than padding counts."""
+    operand = design.operands[index]
+    splits = operand_splits(design, operand)
+    places = zip(
+        operand.dim_order, memory_counts(design, operand), memory_strides(design, operand), strict=True
+    )
+    axes = tuple(
+        Axis(dim, stride, count, splits[dim]) for dim, count, stride in places if operand.scale[dim] == 1
+    )
+    own = holders(design, operand)
+    is_input = index < len(design.operands) - 1
+    return Placement(
+        operand.start[0] // device().stick_bytes,
+        axes,
+        tuple(
+            core_region(design, operand, core, valid=is_input) if core in own else None
+            for core in range(design.cores)
+        ),
+        tuple(
+            tuple(own[core][axis.dim] for axis in axes) if core in own else None
+            for core in range(design.cores)
+        ),
+    )
+
+
+class Elements:
+    """The execute that last wrote each stick of the LX of each core, by its number in the program."""
+
+    def __init__(self) -> None:
+        sticks = -(-device().lx_bytes // device().stick_bytes)
+        self._writers = np.full((device().cores, sticks), _NOBODY, np.int32)
+        self._written: dict[int, Placement] = {}
+        self._read: dict[tuple[int, int], Placement] = {}
+        self._known: dict[tuple[int, int, int], str | None] = {}
+
+    def write(self, execute: int, design: Design) -> None:
+        """Note what an execute writes, if that is in LX."""
+        index = len(design.operands) - 1
+        if design.operands[index].memory != "lx":
+            return
+        if execute not in self._written:
+            self._written[execute] = placement(design, index)
+        for cores, view in self._groups(self._written[execute]):
+            view[cores] = execute
+
+    def problem(self, execute: int, design: Design, index: int) -> str | None:
+        """A sentence about an input that is not what an execute takes it for; None if it is, or not in LX."""
+        if design.operands[index].memory != "lx":
+            return None
+        if (execute, index) not in self._read:
+            self._read[execute, index] = placement(design, index)
+        reader = self._read[execute, index]
+        groups = [(cores, view[cores]) for cores, view in self._groups(reader)]
+        writers = {writer for _, view in groups for writer in _distinct(view)} - {_NOBODY}
+        for writer in sorted(writers):
+            key = writer, execute, index
+            # Mostly one execute wrote all that is read, and then the answer is that of the iteration before.
+            if len(writers) > 1 or key not in self._known:
+                self._known[key] = self._compare(writer, index, reader, groups)
+            if self._known[key]:
+                return self._known[key]
+        return None
+
+    def _groups(self, place: Placement) -> Iterator[_Group]:
+        cores_of: dict[Region, list[int]] = {}
+        for core, region in enumerate(place.regions):
+            if region is not None and 0 not in region.counts:
+                cores_of.setdefault(region, []).append(core)
+        row, stick = self._writers.strides
+        for region, cores in cores_of.items():
+            steps = zip(region.counts, region.strides, strict=True)
+            strides = (row, *(stride * stick if count > 1 else 0 for count, stride in steps))
+            shape = (device().cores, *region.counts)
+            yield cores, np.ndarray(shape, np.int32, self._writers, place.start * stick, strides)
+
+    def _compare(self, writer: int, index: int, reader: Placement, groups: list[_Group]) -> str | None:
+        written = self._written[writer]
+        if written == reader:
+            return None
+        core = first_difference(written, reader, list(_sticks(writer, reader, groups)))
+        if core is None:
+            return None
+        return (
+            f"Core {core} takes what its LX holds of Tensor{index} for the slice {reader.text(core)}, but execute "
+            f"{writer} left the slice {written.text(core)} there; expected reader and writer to have the elements of "
+            f"the tensor in one order."
+        )
+
+
+def _distinct(view: NDArray[np.int32]) -> set[int]:
+    first = view.flat[0]
+    return {int(first)} if (view == first).all() else {int(each) for each in np.unique(view)}
+
+
+def _sticks(writer: int, reader: Placement, groups: list[_Group]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """The sticks of each core that a reader touches and that ``writer`` wrote."""
+    for cores, view in groups:
+        region = reader.regions[cores[0]]
+        assert region is not None
+        sticks = np.full(1, reader.start, np.int64)
+        for count, stride in zip(region.counts, region.strides, strict=True):
+            sticks = np.add.outer(sticks, np.arange(count, dtype=np.int64) * stride).ravel()
+        for core, wrote in zip(cores, view, strict=True):
+            yield core, sticks[wrote.ravel() == writer]
+
+
+def first_difference(
+    writer: Placement, reader: Placement, sticks: Sequence[tuple[int, NDArray[np.int64]]]
+) -> int | None:
+    """The first core that takes some of its ``sticks`` for other elements than were written there; None without one."""
+    cores = np.repeat([core for core, _ in sticks], [len(some) for _, some in sticks])
+    sides = []
+    for place in (writer, reader):
+        by_core = [place.coordinates(core, some) for core, some in sticks]
+        sides.append([np.concatenate(axis) for axis in zip(*by_core, strict=True)])
+    best: int | None = None
+    for orders in itertools.product(_orders(writer.axes), _orders(reader.axes)):
+        ranks = (
+            _rank(place.axes, side, order, len(cores))
+            for place, side, order in zip((writer, reader), sides, orders, strict=True)
+        )
+        disorder = _disorder(*ranks)
+        if disorder is None:
+            return None
+        best = int(cores[disorder]) if best is None else best
+    return best
+
+
+def _orders(axes: tuple[Axis, ...]) -> Iterator[tuple[int, ...]]:
+    """The orders of axes, the innermost first, that LX does not rule out; first that of the design."""
+    free = [at for at, axis in enumerate(axes) if axis.is_unordered]
+    fixed = [at for at, axis in enumerate(axes) if not axis.is_unordered]
+    yield tuple(range(len(axes)))
+    for places in itertools.combinations(range(len(axes)), len(free)):
+        unordered, ordered = iter(free), iter(fixed)
+        yield tuple(next(unordered) if at in places else next(ordered) for at in range(len(axes)))
+
+
+def _rank(
+    axes: tuple[Axis, ...], coordinates: list[NDArray[np.int64]], order: tuple[int, ...], elements: int
+) -> NDArray[np.int64]:
+    """The place of elements in the order of the whole tensor."""
+    rank, step = np.zeros(elements, np.int64), 1
+    for at in order:
+        rank = rank + coordinates[at] * step
+        step *= axes[at].count * axes[at].slices
+    return rank
+
+
+def _disorder(written: NDArray[np.int64], read: NDArray[np.int64]) -> int | None:
+    """Where, going by the reader's order, the writer's does not rise; None where both agree."""
+    order = np.argsort(read, kind="stable")
+    steps, wanted = np.diff(written[order]), np.diff(read[order])
+    wrong = np.where(wanted > 0, steps <= 0, steps != 0)
+    return int(order[1:][np.argmax(wrong)]) if wrong.any() else None

@@ -1,0 +1,153 @@
+"""Files of folders that somebody else made: regular ones alone, no links, of a bounded size, checked before unpacking.
+
+A name in a bundle must not lead out of its folder, and opening must not wait: a fifo, a device or a link is refused.
+"""
+
+from __future__ import annotations
+
+import lzma
+import math
+import os
+import stat
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.errors import CompileError
+
+#: The largest text that is read: the program of a bundle of a hundred layers has half of that.
+TEXT_BYTES = 1 << 26
+
+#: What reading a damaged archive of arrays raises: that depends on where the damage is.
+_DAMAGE = (
+    OSError, ValueError, LookupError, TypeError, EOFError, RuntimeError, SyntaxError, struct.error, zipfile.BadZipFile,
+    zlib.error, lzma.LZMAError, tokenize.TokenError,
+)  # fmt: skip
+
+#: The most arrays of an archive.
+_MOST_ENTRIES = 1 << 16
+
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+class Header(NamedTuple):
+    """What an archive says of an array before it is unpacked."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+
+def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
+    """Open a regular file of a bundle, or one that the user names, which may be a link to one.
+
+    Anything else is a CompileError that names the file.
+    """
+    if "\0" in str(path):
+        raise CompileError(f"A file cannot be called {str(path)!r}, which has a NUL character.")
+    try:
+        if not of_user and os.path.islink(path):
+            raise _unreadable("is a link; expected the file itself inside of the folder.", path, of_user)
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags if of_user else flags | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise _unreadable(
+            "is not there." if of_user else "is missing from the bundle.", path, of_user
+        ) from None
+    except OSError as error:
+        raise _unreadable(f"cannot be read: {error.strerror}.", path, of_user) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _unreadable("is not a regular one, so it is not read.", path, of_user)
+    return os.fdopen(descriptor, "rb")
+
+
+def _unreadable(problem: str, path: str | Path, of_user: bool) -> CompileError:
+    return (
+        CompileError(f"The file '{path}' {problem}")
+        if of_user
+        else CompileError(f"The file {problem}", str(path))
+    )
+
+
+def read_text(path: Path, most_bytes: int = TEXT_BYTES) -> str:
+    """The text of a file of the bundle, of up to ``most_bytes``."""
+    with open_regular(path) as stream:
+        try:
+            data = stream.read(most_bytes + 1)
+            if len(data) > most_bytes:
+                raise CompileError(f"The file has more than {most_bytes} bytes.", str(path))
+            return data.decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CompileError(f"The file cannot be read: {error}.", str(path)) from None
+
+
+def read_stored_arrays(path: Path) -> dict[str, NDArray]:
+    """All arrays of an archive that a bundle has, whose entries are not compressed: it holds what it takes."""
+    with open_regular(path) as stream:
+        return _read(stream, path, None)
+
+
+def read_arrays_like(path: str | Path, check: Callable[[Mapping[str, Header]], None]) -> dict[str, NDArray]:
+    """The arrays of an archive of the user; ``check`` raises for what is not to be unpacked."""
+    with open_regular(path, of_user=True) as stream:
+        return _read(stream, path, check)
+
+
+def _read(
+    stream: BinaryIO, path: str | Path, check: Callable[[Mapping[str, Header]], None] | None
+) -> dict[str, NDArray]:
+    """The arrays; without a ``check`` entries must not be compressed."""
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            entries = _entries(archive.infolist(), compressed=check is not None)
+            headers = {name: _header(archive, entry) for name, entry in entries.items()}
+            if check is not None:
+                check(headers)
+            return {name: _unpacked(archive, entry) for name, entry in entries.items()}
+    except CompileError:
+        raise
+    except _DAMAGE as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise _unreadable(f"is no archive of numpy arrays: {reason}.", path, check is not None) from None
+
+
+def _entries(infos: Sequence[zipfile.ZipInfo], *, compressed: bool) -> dict[str, zipfile.ZipInfo]:
+    if len(infos) > _MOST_ENTRIES:
+        raise ValueError(f"it has more than {_MOST_ENTRIES} entries")
+    entries: dict[str, zipfile.ZipInfo] = {}
+    for info in infos:
+        name = info.filename.removesuffix(".npy")
+        if name == info.filename or name in entries:
+            raise ValueError(f"its entry {info.filename!r} is no array, or there twice")
+        if not compressed and info.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"its entry {info.filename!r} is compressed")
+        entries[name] = info
+    return entries
+
+
+def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:
+    """Type and shape of an entry, whose size must be what these take."""
+    with archive.open(entry) as stream:
+        read = _HEADERS.get(np.lib.format.read_magic(stream))
+        if read is None:
+            raise ValueError(f"its entry {entry.filename!r} has a version of the format that is not read")
+        shape, _, dtype = read(stream)
+        if dtype.hasobject or min(shape, default=0) < 0:
+            raise ValueError(
+                f"its entry {entry.filename!r} holds Python objects, or a negative number of elements"
+            )
+        if stream.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
+            raise ValueError(f"its entry {entry.filename!r} does not have the size that its shape takes")
+    return Header(dtype, shape)
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray:
+    with archive.open(entry) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)

@@ -1,0 +1,257 @@
+"""The form of our attributes: what the bindings do not check when they parse them.
+
+A Python-defined attribute has parameters of any builtin kind, and an attribute of an operation may be anything at all.
+Text that enters is checked here once, so that all who read these attributes find what their manual says: the
+``sdsc`` dialect's of decisions, the ``stick`` dialect's of layouts. What the values mean for an operation is the
+matter of the verifier of a level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import BufferView
+from spyre_mlir.layout.requests import why_not_a_layout
+from spyre_mlir.layout.stick_layout import ELEMENT_BITS
+from spyre_mlir.layout.view import ViewError
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.target.device import device
+
+#: What is wrong with an attribute, None if nothing is.
+Check = Callable[[ir.Attribute], str | None]
+
+#: How the names of the attributes begin that are checked.
+PREFIXES = ("sdsc.", "stick.", "spyre.")
+
+
+def check_forms(module: ir.Module) -> None:
+    """Raise ``CompileError`` at the operation for the first attribute of ours that is malformed."""
+    operations: list[ir.Operation] = []
+    # An exception does not pass through the walk of the bindings.
+    module.operation.walk(lambda op: operations.append(op) or ir.WalkResult.ADVANCE)
+    checker = _Checker()
+    for op in operations:
+        problem = checker.problem(op)
+        if problem is not None:
+            raise CompileError(problem, location_of(op.location))
+
+
+class _Checker:
+    """Checks operations; a module repeats few types and attributes, and each is looked at once."""
+
+    def __init__(self) -> None:
+        self.valid: set[tuple[str, ir.Attribute] | ir.Type] = set()
+
+    def problem(self, op: ir.Operation) -> str | None:
+        arguments = (value for region in op.regions for block in region for value in block.arguments)
+        for value in (*op.results, *arguments):
+            problem = self._type_problem(value.type)
+            if problem is not None:
+                return problem
+        for name in op.attributes:
+            attr = op.attributes[name]
+            problem = self._attribute_problem(name, attr)
+            if name in ("arg_attrs", "res_attrs"):
+                named = (entry for attrs in ir.ArrayAttr(attr) for entry in ir.DictAttr(attrs))
+                problems = (self._attribute_problem(entry.name, entry.attr) for entry in named)
+                problem = next(filter(None, problems), None)
+            if problem is not None:
+                return problem
+        return None
+
+    def _type_problem(self, type_: ir.Type) -> str | None:
+        if type_ in self.valid or not isinstance(type_, ir.RankedTensorType):
+            return None
+        problem = None
+        if isinstance(type_.encoding, stick.LayoutAttr):
+            problem = _layout_problem(type_.encoding, type_)
+        if problem is None:
+            self.valid.add(type_)
+        return problem
+
+    def _attribute_problem(self, name: str, attr: ir.Attribute) -> str | None:
+        if not name.startswith(PREFIXES) or (name, attr) in self.valid or name not in _FORMS:
+            return None
+        form, check = _FORMS[name]
+        try:
+            problem = check(attr)
+        except ValueError:  # the bindings': the attribute, or a part of it, is of another kind
+            problem = f"{attr} is none"
+        if problem is not None:
+            return f"'{name}' must be {form}: {problem}"
+        self.valid.add((name, attr))
+        return None
+
+
+# -- layouts --------------------------------------------------------------------------------------------
+
+
+def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType) -> str | None:
+    """What is wrong with the encoding of a tensor type."""
+    if not type_.has_static_shape or 0 in type_.shape:
+        return f"a tensor with a layout has a constant size of 1 or more in each dim, not {list(type_.shape)}"
+    problem = stick.layout_problem(attr, type_.rank)
+    if problem is not None:
+        return f"the layout of this tensor is none: {problem}"
+    if str(type_.element_type) not in ELEMENT_BITS:
+        return f"a tensor of {type_.element_type} has no layout on the device"
+    layout = stick.layout_from(attr, type_)
+    try:
+        BufferView.of(layout)
+    except ViewError as error:
+        return f"this tensor cannot have this layout: {why_not_a_layout(layout) or error}"
+    size = layout.bytes
+    if size > device().hbm_bytes:
+        return f"this tensor takes {size} bytes, the device has {device().hbm_bytes}"
+    return None
+
+
+# -- decisions ------------------------------------------------------------------------------------------
+
+
+def _integer(attr: ir.Attribute, least: int = -(1 << 63)) -> int:
+    """The value of a 64-bit integer; ``ValueError`` for another one, or for less than ``least``."""
+    value = ir.IntegerAttr(attr)
+    if str(value.type) != "i64" or value.value < least:
+        raise ValueError(f"{attr} is no i64 of {least} or more")
+    return value.value
+
+
+def _count(least: int) -> Check:
+    def check(attr: ir.Attribute) -> None:
+        _integer(attr, least)
+
+    return check
+
+
+def _text(attr: ir.Attribute) -> None:
+    ir.StringAttr(attr)
+
+
+def _unit(attr: ir.Attribute) -> None:
+    ir.UnitAttr(attr)
+
+
+def _texts(attr: ir.Attribute) -> None:
+    for entry in ir.ArrayAttr(attr):
+        ir.StringAttr(entry)
+
+
+def _history(attr: ir.Attribute) -> str | None:
+    for step in ir.ArrayAttr(attr):
+        _texts(step)
+        if len(ir.ArrayAttr(step)) != 3:
+            return f"{step} has {len(ir.ArrayAttr(step))} texts"
+    return None
+
+
+def _op(attr: ir.Attribute) -> str | None:
+    if not isinstance(attr, sdsc.OpAttr):
+        return f"{attr} is none"
+    for entry in ir.DictAttr(attr.constants):
+        ir.FloatAttr(entry.attr)
+    return None
+
+
+def _division(attr: ir.Attribute) -> str | None:
+    if not isinstance(attr, sdsc.DivisionAttr):
+        return f"{attr} is none"
+    splits = [_integer(split, 1) for split in ir.ArrayAttr(attr.splits)]
+    if math.prod(splits) > device().cores:
+        return f"the division wants {math.prod(splits)} cores, the device has {device().cores}"
+    mapping = ir.AffineMapAttr(attr.mapping).value
+    if (mapping.n_dims, mapping.n_symbols, len(mapping.results)) != (1, 0, len(splits)):
+        return f"the map is from a core to the slices of {len(splits)} dims"
+    problem = next(filter(None, map(_core_map_problem, mapping.results)), None)
+    if problem is not None:
+        return problem
+    owners = sdsc.division_from(attr).owners
+    if not all(0 <= at < split for owner in owners for at, split in zip(owner, splits, strict=True)):
+        return f"the core map does not give each of the {math.prod(splits)} slices one core"
+    return None
+
+
+def _core_map_problem(expression: ir.AffineExpr) -> str | None:
+    """What is wrong with a result of a core map: it is made of constants, and divided by those above 0."""
+    if isinstance(expression, ir.AffineConstantExpr | ir.AffineDimExpr):
+        return None
+    divides = not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr)
+    divisor = expression.rhs
+    if divides and not (isinstance(divisor, ir.AffineConstantExpr) and divisor.value > 0):
+        return f"'{expression}' divides by something that is no constant above 0"
+    return _core_map_problem(expression.lhs) or _core_map_problem(divisor)
+
+
+def _placement(attr: ir.Attribute) -> str | None:
+    if isinstance(attr, sdsc.HbmAttr):
+        _integer(attr.offset)
+    elif isinstance(attr, sdsc.LxAttr):
+        _integer(attr.address)
+    else:
+        return f"{attr} is none"
+    return None
+
+
+def _host(attr: ir.Attribute) -> str | None:
+    if not isinstance(attr, sdsc.HostAttr):
+        return f"{attr} is none"
+    return _kind(attr.kind)
+
+
+def _kind(attr: ir.Attribute) -> str | None:
+    kind = ir.StringAttr(attr).value
+    return None if kind in _KINDS else f"'{kind}' is none of {', '.join(_KINDS)}"
+
+
+def _host_view(attr: ir.Attribute) -> str | None:
+    view = ir.DictAttr(attr)
+    if not {"array", "offset", "strides"} <= {entry.name for entry in view}:
+        return f"{attr} does not say all of it"
+    array, strides = (list(ir.DenseI64ArrayAttr(view[name])) for name in ("array", "strides"))
+    sizes = list(ir.DenseI64ArrayAttr(view["sizes"])) if "sizes" in view else None
+    _integer(view["offset"], 0)
+    if any(size < 1 for size in (*array, *(sizes or ()))):
+        return "a size is less than 1"
+    if any(stride < 0 for stride in strides) or (sizes is not None and len(sizes) != len(strides)):
+        return "each piece has a size and a stride of 0 or more"
+    return None
+
+
+def _pins(attr: ir.Attribute) -> str | None:
+    pins = {entry.name: entry.attr for entry in ir.DictAttr(attr)}
+    layouts = [*ir.ArrayAttr(pins.get("layouts", ir.ArrayAttr.get([], attr.context)))]
+    layouts += [pins["layout"]] if "layout" in pins else []
+    wrong = [layout for layout in layouts if not isinstance(layout, stick.LayoutAttr)]
+    if wrong:
+        return f"{wrong[0]} is no layout"
+    for name in ("slices", "core_order"):
+        if name in pins:
+            ir.DenseI64ArrayAttr(pins[name])
+    if "relaid" in pins:
+        ir.BoolAttr(pins["relaid"])
+    placement = pins.get("placement")
+    return None if placement is None or isinstance(placement, ir.StringAttr) else _placement(placement)
+
+
+_KINDS = ("input", "parameter", "constant", "result")
+
+#: How an attribute has to look, in words, and what checks that.
+_FORMS: dict[str, tuple[str, Check]] = {
+    sdsc.OP: ("an operation with numbers as constants like #sdsc.op<\"clip\", {clipMax = 6.0 : f64}>", _op),
+    sdsc.DIVISION: ("slices and a core map like #sdsc.division<[1, 2], affine_map<(d0) -> (0, d0)>>", _division),
+    sdsc.PLACEMENT: ("a place like #sdsc.hbm<\"pool\", 128> or #sdsc.lx<128>", _placement),
+    sdsc.HOST: ("the name, kind and dtype of an array like #sdsc.host<\"x\", \"input\", \"f16\">", _host),
+    sdsc.HOST_VIEW: ("a view like {array = array<i64: 8>, offset = 0, strides = array<i64: 1>}", _host_view),
+    sdsc.HISTORY: ("a list of (kind, pass, reason) like [[\"fusion\", \"fuse-device-ops\", \"..\"]]", _history),
+    sdsc.COPIES: ("a positive number of cores", _count(1)),
+    sdsc.POOL_BYTES: ("a number of bytes", _count(0)),
+    sdsc.PINS: ("a dictionary", _pins),
+    sdsc.SPILLED: ("a list of reasons", _texts),
+    **dict.fromkeys((sdsc.OPTIONAL, sdsc.EVICTED), ("a flag without a value", _unit)),
+    **dict.fromkeys((sdsc.COMBINE, sdsc.SOURCE, sdsc.NAME, sdsc.PLAN), ("a text", _text)),
+    "spyre.name": ("a text", _text),
+    "spyre.kind": ("the kind of an argument", _kind),
+}  # fmt: skip

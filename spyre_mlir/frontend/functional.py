@@ -1,0 +1,119 @@
+"""Whether PyTorch's functional form of in-place operations gives the numbers of the model.
+
+PyTorch has an inverse for views that are written through, and not all are right. Those of ``_PROVEN`` are tested; where
+a written tensor is seen through another one, model and functional form are run on the example inputs and compared.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.fx import Interpreter, Node
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.frontend.outputs import UPDATES
+from spyre_mlir.frontend.storage import storages_of, written_by, written_storages
+
+#: Views, and operations that may give one, through which writing is right; test_functional.py has them all.
+_PROVEN = {
+    "alias", "as_strided", "chunk", "contiguous", "detach", "diagonal", "expand", "expand_as", "flatten", "hsplit",
+    "mT", "adjoint", "movedim", "narrow", "numpy_T", "permute", "reshape", "reshape_as", "select", "slice", "split",
+    "split_with_sizes", "squeeze", "swapaxes", "swapdims", "t", "tensor_split", "transpose", "unbind", "unflatten",
+    "unsqueeze", "view", "view_as", "vsplit",
+}  # fmt: skip
+
+
+def check_functional_form(program: ExportedProgram) -> None:
+    """Raise ``CompileError`` where writing through a view gives other numbers once it is functional.
+
+    Costs two runs of the model by PyTorch, only for models that write through a view that is not proven, and only where
+    parameters have numbers.
+    """
+    unproven = _unproven(program)
+    if unproven is None:
+        return
+    operands = _operands(program)
+    if any(isinstance(leaf, FakeTensor) or leaf.is_meta for leaf in operands if isinstance(leaf, Tensor)):
+        return
+    with unset_fake_temporarily(), torch.random.fork_rng([]):
+        expected = _run(program, operands)
+    functional = program.run_decompositions({})
+    with unset_fake_temporarily(), torch.random.fork_rng([]):
+        values = _run(functional, operands)
+    if not all(map(_equal, expected, values)) or len(expected) != len(values):
+        raise CompileError(
+            f"The model writes in place to what {unproven.target} gives, and PyTorch's functional form of that has "
+            "other numbers than the model; write without it, for example to a slice.",
+            source_of(unproven),
+        )
+
+
+def _unproven(program: ExportedProgram) -> Node | None:
+    """The first operation that is not proven and shares a storage that is written."""
+    written = written_storages(program.graph)
+    known: set[int] = set()
+    for node in program.graph.nodes:
+        shared = storages_of(node) & written
+        is_first = not shared <= known
+        known |= shared
+        if node.op != "call_function" or is_first or not shared or any(written_by(node)):
+            continue
+        if node.target is not operator.getitem and _name(node) not in _PROVEN:
+            return node
+    return None
+
+
+def _name(node: Node) -> str:
+    return (
+        node.target._schema.name.removeprefix("aten::")
+        if isinstance(node.target, torch._ops.OpOverload)
+        else ""
+    )
+
+
+def _operands(program: ExportedProgram) -> list[Any]:
+    """What the placeholders of an exported program stand for, on the example inputs."""
+    leaves = iter(pytree.tree_leaves(program.example_inputs))
+    state: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    return [
+        next(leaves) if spec.kind == InputKind.USER_INPUT else state[cast(str, spec.target)]
+        for spec in program.graph_signature.input_specs
+    ]
+
+
+def _run(program: ExportedProgram, operands: list[Any]) -> list[Any]:
+    """What a program returns, and then what its arguments are afterwards; ``operands`` stay as they are."""
+    torch.manual_seed(0)
+    given = pytree.tree_map_only(Tensor, lambda leaf: leaf.detach().clone(), operands)
+    specs = program.graph_signature.output_specs
+    named = dict(zip((node.name for node in program.graph.find_nodes(op="placeholder")), given, strict=True))
+    named |= {
+        cast(str, spec.target): value
+        for spec, value in zip(program.graph_signature.input_specs, given, strict=True)
+        if spec.target is not None
+    }
+    with torch.no_grad():
+        results = Interpreter(program.graph_module).run(*given)
+    for spec, value in zip(specs, results, strict=True):
+        if spec.kind in UPDATES:
+            named[cast(str, spec.target)].copy_(value)
+    returned = [
+        value for spec, value in zip(specs, results, strict=True) if spec.kind is OutputKind.USER_OUTPUT
+    ]
+    return [*returned, *given]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Equality of tensors, where NaN is NaN; what is no tensor is not compared."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return True
+    return one.shape == other.shape and torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)

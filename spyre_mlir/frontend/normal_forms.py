@@ -1,0 +1,81 @@
+"""Operands as torch-mlir's passes expect them: dims that count from the front, and tensors that have elements.
+
+Others end the process there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.locations import source_of
+
+aten = torch.ops.aten
+
+_DIMS = {"dim", "dims", "dim0", "dim1", "dim2"}
+#: Their dim is one of the result.
+_NEW_DIM = (aten.unsqueeze.default, aten.stack.default)
+#: What writes nothing where its source or its index has no elements, by the names of the operations.
+_WRITES = {
+    "index_put", "index_add", "index_copy", "index_fill", "scatter", "scatter_add", "scatter_reduce", "index_reduce",
+    "masked_scatter", "slice_scatter", "select_scatter", "put", "_unsafe_index_put",
+}  # fmt: skip
+
+
+def count_dims_from_the_front(graph: Graph) -> None:
+    """Replace each negative dim of an operation by the position that it means."""
+    for node in graph.nodes:
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target in _NEW_DIM:
+            continue
+        rank = _rank(node)
+        for number, argument in enumerate(node.target._schema.arguments):
+            if argument.name not in _DIMS or not rank:
+                continue
+            if number < len(node.args):
+                node.update_arg(number, _from_the_front(node.args[number], rank))
+            elif argument.name in node.kwargs:
+                node.update_kwarg(argument.name, _from_the_front(node.kwargs[argument.name], rank))
+
+
+def _rank(node: Node) -> int:
+    """The rank of the first tensor that an operation takes."""
+    sources = (source.meta.get("val") for source in node.all_input_nodes)
+    return next((value.ndim for value in sources if isinstance(value, Tensor)), 0)
+
+
+def _from_the_front(dims: Any, rank: int) -> Any:
+    if isinstance(dims, int):
+        return dims + rank if dims < 0 else dims
+    return [_from_the_front(dim, rank) for dim in dims] if isinstance(dims, (list, tuple)) else dims
+
+
+def is_empty(node: Node) -> bool:
+    """Whether a node is a tensor without elements."""
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.numel() == 0
+
+
+def drop_empty_operands(graph: Graph, known: Mapping[Node, Any]) -> None:
+    """Take out what writes no element; folding knows all that depends on empty tensors alone.
+
+    Raises ``CompileError`` for another operation that has elements and an operand without.
+    """
+    for node in list(graph.nodes):
+        empty = [source for source in node.all_input_nodes if is_empty(source)]
+        if node.op != "call_function" or not empty or node in known:
+            continue
+        written = pytree.tree_leaves(node.args)[0]
+        name = (
+            node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
+        )
+        if name.removeprefix("aten::") not in _WRITES or is_empty(written):
+            message = f"{node.target} of a tensor without elements is not supported."
+            raise CompileError(message, source_of(node))
+        node.replace_all_uses_with(written)
+        graph.erase_node(node)

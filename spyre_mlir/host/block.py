@@ -1,0 +1,220 @@
+"""Blocks of a host function as lists of numpy kernels, and the frame that a call runs them in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.host.number_types import is_tensor, number_type, tensor_shape
+from spyre_mlir.mlir import ir, location_of, source_operation
+
+#: The bytes of one tensor, and of all that a function holds at the same time besides its arguments.
+TENSOR_BYTES, LIVE_BYTES = 1 << 33, 1 << 34
+#: The scalar operations of one op; a product of matrices counts a ``MATMUL_DISCOUNT``-th.
+OP_WORK, MATMUL_DISCOUNT = 1 << 34, 64
+#: The ops that the loops of one call execute, and their scalar operations.
+LOOP_STEPS, LOOP_WORK = 1 << 23, 1 << 34
+#: Regions inside regions.
+DEPTH = 64
+
+
+@dataclass
+class Frame:
+    """The values of one call by slot, the loop indices of the structured op that runs, and what loops may still do."""
+
+    values: list[NDArray | None]
+    indices: Sequence[NDArray] = ()
+    steps_left: int = LOOP_STEPS
+    work_left: int = LOOP_WORK
+
+    def charge(self, op: ir.Operation, block: Block) -> None:
+        """Count one iteration of a loop; ``CompileError`` once all of them are too many."""
+        self.steps_left -= 1 + len(block.steps)
+        self.work_left -= block.work
+        if self.steps_left < 0 or self.work_left < 0:
+            raise failure(
+                op, f"runs on: the host stops loops after {LOOP_STEPS} ops or {LOOP_WORK} scalar operations"
+            )
+
+
+#: What computes the results of an op from the arrays of its operands.
+Kernel = Callable[..., Sequence[NDArray]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One op: its kernel, the slots that it reads and writes, and the slots that nothing reads later."""
+
+    kernel: Kernel
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    dead: tuple[int, ...] = ()
+
+    def run(self, frame: Frame) -> None:
+        values = frame.values
+        outputs = self.kernel(frame, *(values[slot] for slot in self.operands))
+        for slot, output in zip(self.results, outputs, strict=True):
+            values[slot] = output
+        for slot in self.dead:
+            values[slot] = None
+
+
+@dataclass
+class Block:
+    """The ops of a block in order. ``yielded`` are the operands of its terminator, ``work`` its scalar operations."""
+
+    arguments: tuple[int, ...]
+    steps: list[Step]
+    yielded: tuple[int, ...]
+    work: int
+
+    def run(self, frame: Frame, arguments: Sequence[NDArray] = ()) -> list[NDArray]:
+        """The yielded values for these arguments."""
+        for slot, argument in zip(self.arguments, arguments, strict=True):
+            frame.values[slot] = argument
+        for step in self.steps:
+            step.run(frame)
+        return [frame.values[slot] for slot in self.yielded]  # type: ignore[misc]
+
+
+@dataclass
+class Scope:
+    """Builds the blocks of one function with the rules by op name, and refuses what has no rule or no bound."""
+
+    rules: Mapping[str, Callable[[ir.Operation, Scope], Kernel]]
+    slots: dict[ir.Value, int] = field(default_factory=dict)
+    work: int = 0
+    depth: int = 0
+    peak_bytes: int = 0
+
+    def slot(self, value: ir.Value) -> int:
+        return self.slots[value]
+
+    def define(self, value: ir.Value, op: ir.Operation) -> int:
+        """A slot for a new value, whose type must have a bound."""
+        try:
+            size = _bytes(value.type)
+        except CompileError as error:
+            raise CompileError(error.message, location_of(op.location)) from error
+        if size > TENSOR_BYTES:
+            raise failure(op, f"has a tensor of {size} bytes; the host's limit is {TENSOR_BYTES}")
+        return self.slots.setdefault(value, len(self.slots))
+
+    def charge(self, op: ir.Operation, work: int) -> None:
+        """Count the scalar operations of one op; ``CompileError`` if they are too many."""
+        if work > OP_WORK:
+            raise failure(op, f"takes {work} scalar operations; the host's limit for one op is {OP_WORK}")
+        self.work += work
+
+    def kernel(self, op: ir.Operation) -> Kernel:
+        """What computes an op, by the rule of its name; ``CompileError`` if it has none."""
+        if op.name not in self.rules:
+            raise CompileError(
+                f"A host function cannot run '{op.name}'; docs/host.md lists what it can.",
+                location_of(op.location),
+            )
+        return self.rules[op.name](op, self)
+
+    def block(self, block: ir.Block, terminator: str, op: ir.Operation) -> Block:
+        """The steps of a block of ``op`` that ends with ``terminator``."""
+        if self.depth >= DEPTH:
+            raise failure(op, f"is nested deeper than {DEPTH} regions, the host's limit")
+        outer_work, self.work, self.depth = self.work, 0, self.depth + 1
+        arguments = tuple(self.define(argument, op) for argument in block.arguments)
+        *body, end = [entry.operation for entry in block.operations] or [None]
+        if end is None or end.name != terminator:
+            raise failure(op, f"has a block that does not end with '{terminator}'")
+        steps = self._steps(body, end)
+        built = Block(arguments, steps, tuple(self.slot(value) for value in end.operands), self.work)
+        self.work, self.depth = outer_work + self.work, self.depth - 1
+        return built
+
+    def _steps(self, body: Sequence[ir.Operation], end: ir.Operation) -> list[Step]:
+        """A step per op, with the slots that it is the last to read; the bytes of what lives are bounded."""
+        last_use = _last_uses([*body, end])
+        live, peak, outer_peak = 0, 0, self.peak_bytes
+        steps = []
+        for index, op in enumerate(body):
+            self.peak_bytes = 0
+            self.charge(op, 1)
+            kernel = self.kernel(op)
+            results = tuple(self.define(value, op) for value in op.results)
+            live += sum(_bytes(value.type) for value in op.results)
+            peak = max(peak, live + self.peak_bytes)
+            if peak > LIVE_BYTES:
+                raise failure(op, f"needs more than {LIVE_BYTES} bytes at a time, the host's limit")
+            dead = last_use.get(index, [])
+            live -= sum(_bytes(value.type) for value in dead)
+            reads = tuple(self.slot(value) for value in op.operands)
+            steps.append(Step(kernel, reads, results, tuple(self.slot(value) for value in dead)))
+        self.peak_bytes = max(outer_peak, peak)
+        return steps
+
+
+def _last_uses(ops: Sequence[ir.Operation]) -> dict[int, list[ir.Value]]:
+    """By the index of an op, the values made in this block that nothing later in the block reads, regions included."""
+    last: dict[ir.Value, int] = {}
+    for index, op in enumerate(ops):
+        last.update({value: index for value in op.results})
+        for value in _reads(op):
+            if value in last:
+                last[value] = index
+    dead: dict[int, list[ir.Value]] = {}
+    for value, index in last.items():
+        dead.setdefault(index, []).append(value)
+    return dead
+
+
+def _reads(op: ir.Operation) -> list[ir.Value]:
+    """All operands of an op and of what is inside its regions; without recursion, for these may be nested deeply."""
+    reads, waiting = [], [op]
+    while waiting:
+        inner = waiting.pop()
+        reads += inner.operands
+        waiting += [
+            entry.operation
+            for region in inner.regions
+            for block in region.blocks
+            for entry in block.operations
+        ]
+    return reads
+
+
+def _bytes(type_: ir.Type) -> int:
+    """Those of a tensor; a scalar has none."""
+    storage = number_type(type_).storage.itemsize
+    return math.prod(tensor_shape(type_)) * storage if is_tensor(type_) else 0
+
+
+def only_block(op: ir.Operation, region: int = 0) -> ir.Block:
+    """The one block of a region; ``CompileError`` for none or several."""
+    blocks = list(op.regions[region].blocks) if region < len(op.regions) else []
+    if len(blocks) != 1:
+        raise failure(op, f"must have one block in its region {region}, not {len(blocks)}")
+    return blocks[0]
+
+
+def failure(op: ir.Operation, message: str) -> CompileError:
+    """An error about an op, named as in PyTorch where that is known, with its place."""
+    source = source_operation(op.location)
+    name = f"{source} ('{op.name}')" if source else f"'{op.name}'"
+    return CompileError(f"{name} {message}.", location_of(op.location))
+
+
+def integer(scalar: NDArray) -> int:
+    """A scalar value as a Python number."""
+    return int(np.asarray(scalar).reshape(()))
+
+
+def check_indices(op: ir.Operation, indices: NDArray, size: int, dim: int, what: str) -> None:
+    """``CompileError`` that names the first index outside ``range(size)``, and the dim."""
+    outside = (indices < 0) | (indices >= size)
+    if np.any(outside):
+        index = int(np.asarray(indices)[outside].flat[0])
+        bound = f"has the indices 0 to {size - 1}" if size else "has no elements"
+        raise failure(op, f"{what} index {index} of dim {dim}, which {bound}")

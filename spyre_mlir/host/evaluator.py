@@ -1,0 +1,113 @@
+"""Functions of linalg on numpy arrays: host functions, constants, and the reference of ``--check``.
+
+A function is a list of numpy kernels, made by a rule per op. The tables of rules are all that can run: an op without a
+rule, another symbol, a type without a bound is a ``CompileError`` when the evaluator is made, so a file of
+somebody else's cannot do more than compute. Indices, divisors and loops are checked when it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.host import control_ops, scalar_ops, structured_ops, tensor_ops, tm_tensor_ops
+from spyre_mlir.host.block import Frame, Scope, failure, only_block
+from spyre_mlir.host.number_types import is_tensor, number_type, tensor_shape
+from spyre_mlir.mlir import ir, location_of
+
+RULES = {
+    **scalar_ops.RULES,
+    **tensor_ops.RULES,
+    **structured_ops.RULES,
+    **tm_tensor_ops.RULES,
+    **control_ops.RULES,
+}
+
+
+class Evaluator:
+    """``Evaluator(module)(x, w) -> [y]``: the one function of a module, on arrays of the signature's shapes.
+
+    Sums are accumulated in float64, powers and roots of 16-bit floats taken in float32, and rounded at an op's result.
+    bfloat16 travels as its bits in uint16. Raises ``CompileError`` for what has no rule, and on a call for arrays of
+    other shapes, an index out of bounds, an integer division by 0, an assertion, or a loop without end.
+    """
+
+    def __init__(self, module: ir.Module) -> None:
+        self._module = module  # the ops live as long as it does
+        self._func = _only_function(module)
+        signature = ir.FunctionType(ir.TypeAttr(self._func.attributes["function_type"]).value)
+        self._inputs = [_tensor(type_, self._func) for type_ in signature.inputs]
+        self._results = [_tensor(type_, self._func) for type_ in signature.results]
+        scope = Scope(RULES)
+        self._body = scope.block(only_block(self._func), "func.return", self._func)
+        self._slots = len(scope.slots)
+
+    @property
+    def dtypes(self) -> list[np.dtype]:
+        """Those of the arguments, in order."""
+        return [number_type(type_).host for type_ in self._inputs]
+
+    @property
+    def result_count(self) -> int:
+        """How many arrays a call gives."""
+        return len(self._results)
+
+    @property
+    def work(self) -> int:
+        """The scalar operations of a call, loops counted once."""
+        return self._body.work
+
+    def __call__(self, *arrays: NDArray) -> list[NDArray]:
+        self._check(arrays)
+        numbers = [number_type(type_) for type_ in self._inputs]
+        operands = [number.from_host(array) for number, array in zip(numbers, arrays, strict=True)]
+        with np.errstate(all="ignore"):
+            try:
+                results = self._body.run(Frame([None] * self._slots), operands)
+            except MemoryError as error:
+                raise failure(self._func, "needs more memory than there is") from error
+        return [number_type(type_).to_host(each) for type_, each in zip(self._results, results, strict=True)]
+
+    def _check(self, arrays: Sequence[NDArray]) -> None:
+        name = ir.StringAttr(self._func.attributes["sym_name"]).value
+        if len(arrays) != len(self._inputs):
+            raise CompileError(f"@{name} takes {len(self._inputs)} arrays, not {len(arrays)}.")
+        for index, (array, type_) in enumerate(zip(arrays, self._inputs, strict=True)):
+            shape, dtype = tensor_shape(type_), number_type(type_).host
+            if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
+                given = (
+                    f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+                )
+                raise CompileError(f"Argument {index} of @{name} is {dtype} {shape}, not {given}.")
+
+
+def evaluate(module: ir.Module) -> list[NDArray]:
+    """The results of a function without arguments."""
+    return Evaluator(module)()
+
+
+def _only_function(module: ir.Module) -> ir.Operation:
+    """The function of a module that has nothing else."""
+    ops = [entry.operation for entry in module.operation.regions[0].blocks[0].operations]
+    other = next((op for op in ops if op.name != "func.func"), None)
+    if other is not None:
+        raise failure(other, "has no place in the module of a host function, which is one func.func")
+    if len(ops) != 1 or not ops[0].regions[0].blocks:
+        where = location_of(module.operation.location)
+        raise CompileError("The module of a host function is one function with a body.", where)
+    return ops[0]
+
+
+def _tensor(type_: ir.Type, func: ir.Operation) -> ir.Type:
+    """A type of the signature, which must be a tensor of static shape and of numbers that the host has."""
+    if not is_tensor(type_):
+        raise failure(func, f"takes and gives tensors, not {type_}")
+    try:
+        tensor_shape(type_)
+        number_type(type_)
+    except CompileError as error:
+        raise CompileError(error.message, location_of(func.location)) from error
+    return type_

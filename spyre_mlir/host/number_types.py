@@ -1,0 +1,142 @@
+"""The number types of host functions: what holds a tensor's elements, what a scalar is computed in.
+
+A scalar of f16, bf16 or f8E4M3FN is a float32 number until it becomes an element of a tensor: so one structured op
+rounds once, at its result. bfloat16 and f8E4M3FN, which numpy lacks, are float32 arrays of their numbers inside a
+function, and the bits in uint16 and uint8 outside.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+
+
+@dataclass(frozen=True)
+class NumberType:
+    """One element type by its name in MLIR.
+
+    ``host`` is the dtype of arrays outside, ``storage`` that of tensors inside, ``computed`` that of scalars.
+    """
+
+    name: str
+    host: np.dtype
+    storage: np.dtype
+    computed: np.dtype
+
+    @property
+    def is_float(self) -> bool:
+        return self.computed.kind == "f"
+
+    @property
+    def accumulated(self) -> np.dtype:
+        """The dtype of sums and products over many elements."""
+        return np.dtype(np.float64) if self.is_float else self.computed
+
+    def widened(self, elements: NDArray) -> NDArray:
+        """The elements of a tensor as scalars to compute with."""
+        return elements.astype(self.computed, copy=False)
+
+    def rounded(self, scalars: NDArray) -> NDArray:
+        """Scalars as numbers of this type; those of a numpy type are rounded where they are stored."""
+        if self.name == "bf16":
+            return _rounded_to_bfloat16(scalars)
+        return _rounded_to_float8(scalars) if self.name == "f8E4M3FN" else scalars
+
+    def stored(self, scalars: NDArray) -> NDArray:
+        """Scalars as the elements of a tensor."""
+        return np.asarray(self.rounded(scalars)).astype(self.storage, copy=False)
+
+    def from_host(self, array: NDArray) -> NDArray:
+        """The elements of an array of the dtype ``host``."""
+        if self.name == "bf16":
+            return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+        return _float8_numbers()[array] if self.name == "f8E4M3FN" else array
+
+    def to_host(self, elements: NDArray) -> NDArray:
+        """A dense array of its own with the dtype ``host``."""
+        if self.name == "bf16":
+            return (np.ascontiguousarray(elements).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        if self.name == "f8E4M3FN":
+            return _float8_codes(elements)
+        return np.array(elements, dtype=self.host, order="C")
+
+
+def _number_type(name: str, host: type, storage: type, computed: type) -> NumberType:
+    return NumberType(name, np.dtype(host), np.dtype(storage), np.dtype(computed))
+
+
+_INTEGERS = {
+    "i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64,
+}  # fmt: skip
+NUMBER_TYPES = {
+    "f8E4M3FN": _number_type("f8E4M3FN", np.uint8, np.float32, np.float32),
+    "f16": _number_type("f16", np.float16, np.float16, np.float32),
+    "bf16": _number_type("bf16", np.uint16, np.float32, np.float32),
+    "f32": _number_type("f32", np.float32, np.float32, np.float32),
+    "f64": _number_type("f64", np.float64, np.float64, np.float64),
+    **{name: _number_type(name, *[dtype] * 3) for name, dtype in _INTEGERS.items()},
+}
+
+
+def number_type(type_: ir.Type) -> NumberType:
+    """The number type of a scalar or of a tensor's elements; ``CompileError`` for one that the host has not."""
+    element = str(ir.RankedTensorType(type_).element_type if is_tensor(type_) else type_)
+    if element not in NUMBER_TYPES:
+        raise CompileError(
+            f"The host has no numbers of the type {element}; it has {', '.join(NUMBER_TYPES)}."
+        )
+    return NUMBER_TYPES[element]
+
+
+def is_tensor(type_: ir.Type) -> bool:
+    return isinstance(type_, ir.RankedTensorType)
+
+
+def tensor_shape(type_: ir.Type) -> tuple[int, ...]:
+    """The static shape of a tensor type; () for a scalar."""
+    if not is_tensor(type_):
+        return ()
+    tensor = ir.RankedTensorType(type_)
+    if not tensor.has_static_shape:
+        raise CompileError(f"The host computes on tensors of static shape, not on {type_}.")
+    return tuple(tensor.shape)
+
+
+def _rounded_to_bfloat16(numbers: NDArray) -> NDArray[np.float32]:
+    """To nearest, ties to even; NaN stays NaN."""
+    single = np.asarray(numbers, dtype=np.float32)
+    bits = single.view(np.uint32)
+    last = bits >> np.uint32(16) & np.uint32(1)
+    rounded = (bits + np.uint32(0x7FFF) + last) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(single), single, rounded.view(np.float32))
+
+
+@functools.cache
+def _float8_numbers() -> NDArray[np.float32]:
+    """The number of each code of f8E4M3FN: 4 bits of exponent with bias 7, 3 of mantissa, one NaN and no infinity."""
+    code = np.arange(256)
+    exponent, mantissa = code >> 3 & 15, code & 7
+    magnitude = np.where(exponent == 0, mantissa, 8 + mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
+    magnitude[code & 0x7F == 0x7F] = np.nan
+    return np.where(code & 0x80, -magnitude, magnitude).astype(np.float32)
+
+
+def _float8_codes(numbers: NDArray) -> NDArray[np.uint8]:
+    """To nearest, ties to even; what is beyond the largest number is NaN."""
+    magnitude = np.abs(np.asarray(numbers, dtype=np.float64))
+    known = _float8_numbers()[:127].astype(np.float64)
+    middles = np.append((known[1:] + known[:-1]) / 2, 464.0)
+    code = np.searchsorted(middles, magnitude)
+    tie = magnitude == middles[np.minimum(code, 126)]
+    code = np.where(np.isnan(magnitude), 127, code + (tie & (code % 2 == 1)))
+    return (code | np.signbit(numbers) * 128).astype(np.uint8)
+
+
+def _rounded_to_float8(numbers: NDArray) -> NDArray[np.float32]:
+    return _float8_numbers()[_float8_codes(numbers)]

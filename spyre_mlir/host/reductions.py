@@ -1,0 +1,172 @@
+"""What the outputs of a structured op are over its reduction loops: folds, the last that a condition selects, others.
+
+fold      yield f(out, x)                        x reads no output; f is associative: one numpy reduction
+selected  yield select(c(x, out), v(x), here)    the last x whose condition holds: the index of a maximum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.mlir import ir
+
+
+@dataclass(frozen=True)
+class Combiner:
+    """An associative function: of numbers, of i1, and what it makes of ``count`` equal values."""
+
+    function: np.ufunc
+    of_booleans: np.ufunc
+    repeated: Callable[[NDArray, int], NDArray] = lambda value, count: value
+
+    def ufunc(self, dtype: np.dtype) -> np.ufunc:
+        return self.of_booleans if dtype == np.bool_ else self.function
+
+
+def _repeated_sum(value: NDArray, count: int) -> NDArray:
+    return value & bool(count % 2) if value.dtype == np.bool_ else value * value.dtype.type(count)
+
+
+def _repeated_product(value: NDArray, count: int) -> NDArray:
+    if value.dtype == np.bool_:
+        return value
+    result, square = np.ones_like(value), value
+    while count:
+        result = result * square if count & 1 else result
+        square, count = square * square, count >> 1
+    return result
+
+
+def _repeated_parity(value: NDArray, count: int) -> NDArray:
+    return value if count % 2 else np.zeros_like(value)
+
+
+_SUM = Combiner(np.add, np.logical_xor, _repeated_sum)
+COMBINERS = {
+    "arith.addf": _SUM, "arith.addi": _SUM,
+    **dict.fromkeys(("arith.mulf", "arith.muli"), Combiner(np.multiply, np.logical_and, _repeated_product)),
+    "arith.maximumf": Combiner(np.maximum, np.maximum), "arith.minimumf": Combiner(np.minimum, np.minimum),
+    "arith.maxnumf": Combiner(np.fmax, np.fmax), "arith.minnumf": Combiner(np.fmin, np.fmin),
+    "arith.maxsi": Combiner(np.maximum, np.logical_and), "arith.minsi": Combiner(np.minimum, np.logical_or),
+    "arith.andi": Combiner(np.bitwise_and, np.logical_and), "arith.ori": Combiner(np.bitwise_or, np.logical_or),
+    "arith.xori": Combiner(np.bitwise_xor, np.logical_xor, _repeated_parity),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fold:
+    """``combiner(out, value)``, made by ``op``; ``factors`` are those of a value that is a product of its own."""
+
+    combiner: Combiner
+    op: ir.Operation
+    value: ir.Value
+    factors: tuple[ir.Value, ...] = ()
+
+
+@dataclass(frozen=True)
+class Selected:
+    """``select(condition, value, out)``, made by ``op``; with ``holds`` False the other way round."""
+
+    op: ir.Operation
+    condition: ir.Value
+    value: ir.Value
+    holds: bool
+
+
+def classify(block: ir.Block, outputs: Sequence[ir.Value]) -> list[Fold | Selected] | None:
+    """What each output is; None if one is neither, or depends on another one that is not folded."""
+    dependent = dependents(block, outputs)
+    *_, end = block.operations
+    kinds = [
+        _fold(value, out, dependent) or _selected(value, out, block)
+        for value, out in zip(end.operation.operands, outputs, strict=True)
+    ]
+    if any(kind is None for kind in kinds):
+        return None
+    known = [kind for kind in kinds if kind is not None]
+    unread = [out for out, kind in zip(outputs, known, strict=True) if isinstance(kind, Selected)]
+    loose = dependents(block, unread)
+    for kind in known:
+        if isinstance(kind, Selected) and (kind.condition in loose or kind.value in loose):
+            return None
+    return known
+
+
+def dependents(block: ir.Block, sources: Sequence[ir.Value]) -> set[ir.Value]:
+    """The values of a block that depend on these, which are among them."""
+    dependent = set(sources)
+    for entry in block.operations:
+        if any(value in dependent for value in entry.operation.operands):
+            dependent.update(entry.operation.results)
+    return dependent
+
+
+def _uses(value: ir.Value) -> int:
+    return sum(1 for _ in value.uses)
+
+
+def _maker(value: ir.Value) -> ir.Operation | None:
+    owner = value.owner
+    return None if isinstance(owner, ir.Block) else owner.operation
+
+
+def _fold(value: ir.Value, out: ir.Value, dependent: set[ir.Value]) -> Fold | None:
+    op = _maker(value)
+    if op is None or op.name not in COMBINERS:
+        return None
+    left, right = op.operands
+    other = right if left == out else left
+    if out not in (left, right) or other in dependent:
+        return None
+    return Fold(COMBINERS[op.name], op, other, _factors(op, other))
+
+
+def _factors(op: ir.Operation, value: ir.Value) -> tuple[ir.Value, ...]:
+    """The factors of a product that is only summed."""
+    maker = _maker(value)
+    if maker is None or (op.name, maker.name) not in (
+        ("arith.addf", "arith.mulf"),
+        ("arith.addi", "arith.muli"),
+    ):
+        return ()
+    return tuple(maker.operands) if _uses(value) == 1 and str(value.type) != "i1" else ()
+
+
+def _selected(value: ir.Value, out: ir.Value, block: ir.Block) -> Selected | None:
+    op = _maker(value)
+    if op is None or op.name != "arith.select":
+        return None
+    condition, first, second = op.operands
+    if out == second and first != out:
+        return Selected(op, condition, first, True)
+    return Selected(op, condition, second, False) if out == first else None
+
+
+def fold(
+    combiner: Combiner, values: NDArray, extents: Sequence[int], loops: Sequence[int], wide: np.dtype
+) -> NDArray:
+    """The values folded over loops, of which they need not have the extents; those stay as axes of size 1."""
+    values = values.astype(wide, copy=False)
+    present = tuple(loop for loop in loops if values.shape[loop] > 1)
+    if present:
+        values = combiner.ufunc(wide).reduce(values, axis=present, keepdims=True, dtype=wide)
+    count = int(np.prod([extents[loop] for loop in loops if loop not in present]))
+    return values if count == 1 else combiner.repeated(values, count)
+
+
+def before_each(combiner: Combiner, init: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
+    """The fold before each element of the last axis, and the whole one; ``init`` has size 1 there."""
+    running = combiner.ufunc(values.dtype).accumulate(np.concatenate([init, values], axis=-1), axis=-1)
+    return running[..., :-1], running[..., -1:]
+
+
+def last_selected(condition: NDArray, values: NDArray, init: NDArray) -> NDArray:
+    """The value at the last place of the last axis where the condition holds, else ``init`` of size 1 there."""
+    count = condition.shape[-1]
+    last = count - 1 - np.argmax(condition[..., ::-1], axis=-1, keepdims=True)
+    chosen = np.take_along_axis(values, last, axis=-1)
+    return np.where(np.any(condition, axis=-1, keepdims=True), chosen, init)

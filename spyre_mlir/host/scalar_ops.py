@@ -1,0 +1,290 @@
+"""Scalar arithmetic: the ops of ``arith``, ``math`` and ``index`` as numpy functions.
+
+A function takes and gives arrays of scalars (see number_types.py). Integers wrap around at their width. What LLVM
+leaves undefined is defined or an error: a division by zero is an error, ``INT_MIN / -1`` is ``INT_MIN``, a shift
+beyond the width gives 0 or the sign, a float that its integer cannot hold becomes the smallest integer, as on x86.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.host import math_functions
+from spyre_mlir.host.block import Frame, Kernel, Scope, failure
+from spyre_mlir.host.number_types import NUMBER_TYPES, NumberType, is_tensor, number_type, tensor_shape
+from spyre_mlir.mlir import ir
+
+Function = Callable[..., NDArray]
+
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def _unsigned(values: NDArray) -> NDArray:
+    """Integers read without a sign."""
+    return np.asarray(values).view(_UNSIGNED[values.dtype.itemsize])
+
+
+def _signed(values: NDArray) -> NDArray:
+    """Integers with a sign; the one bit of i1 is the sign."""
+    return -values.astype(np.int8) if values.dtype == np.bool_ else values
+
+
+def _on_unsigned(function: Function) -> Function:
+    """A function of numbers without a sign on the same bits with one."""
+
+    def compute(*values: NDArray) -> NDArray:
+        result = function(*map(_unsigned, values))
+        return result if result.dtype == np.bool_ else result.astype(values[0].dtype)
+
+    return compute
+
+
+def _on_bits(integers: Function, booleans: Function) -> Function:
+    """A function of integers, with another one for i1, on which numpy's arithmetic is no arithmetic modulo 2."""
+    return lambda *values: (booleans if values[0].dtype == np.bool_ else integers)(*values)
+
+
+def _minimum_of_signed(a: NDArray, b: NDArray) -> NDArray:
+    return np.where(_signed(a) < _signed(b), a, b)
+
+
+def _maximum_of_signed(a: NDArray, b: NDArray) -> NDArray:
+    return np.where(_signed(a) < _signed(b), b, a)
+
+
+def _shift(function: Function, beyond: Function) -> Function:
+    """A shift; ``beyond`` gives the result of one by the width or more."""
+
+    def compute(values: NDArray, amounts: NDArray) -> NDArray:
+        width = 8 * values.dtype.itemsize
+        inside = (amounts >= 0) & (amounts < width)
+        return np.where(inside, function(values, np.where(inside, amounts, 0)), beyond(values))
+
+    return compute
+
+
+def _nothing(values: NDArray) -> NDArray:
+    return np.zeros_like(values)
+
+
+def _sign(values: NDArray) -> NDArray:
+    return np.where(values < 0, -1, 0).astype(values.dtype)
+
+
+def _truncated_quotient(a: NDArray, b: NDArray) -> NDArray:
+    return np.floor_divide(a - np.fmod(a, b), b)
+
+
+def _ceiled_quotient(a: NDArray, b: NDArray) -> NDArray:
+    quotient = _truncated_quotient(a, b)
+    return quotient + ((np.fmod(a, b) != 0) & ((a < 0) == (b < 0))).astype(a.dtype)
+
+
+#: Divisions by name, of integers: ``CompileError`` where the divisor is 0.
+_DIVISIONS: dict[str, Function] = {
+    "arith.divsi": _truncated_quotient, "arith.remsi": np.fmod, "arith.floordivsi": np.floor_divide,
+    "arith.ceildivsi": _ceiled_quotient, "arith.divui": _on_unsigned(np.floor_divide),
+    "arith.remui": _on_unsigned(np.fmod), "arith.ceildivui": _on_unsigned(_ceiled_quotient),
+    "index.divs": _truncated_quotient, "index.rems": np.fmod, "index.floordivs": np.floor_divide,
+    "index.ceildivs": _ceiled_quotient, "index.divu": _on_unsigned(np.floor_divide),
+    "index.remu": _on_unsigned(np.fmod), "index.ceildivu": _on_unsigned(_ceiled_quotient),
+}  # fmt: skip
+
+_ADD = _on_bits(np.add, np.logical_xor)
+_SUBTRACT = _on_bits(np.subtract, np.logical_xor)
+_MULTIPLY = _on_bits(np.multiply, np.logical_and)
+_SHIFT_LEFT = _on_bits(_shift(np.left_shift, _nothing), lambda a, b: a & ~b)
+_SHIFT_RIGHT = _on_bits(_shift(np.right_shift, _sign), lambda a, b: a)
+_SHIFT_RIGHT_UNSIGNED = _on_bits(
+    _on_unsigned(_shift(np.right_shift, _nothing)), lambda a, b: a & ~b
+)  # fmt: skip
+_MINIMUM_UNSIGNED, _MAXIMUM_UNSIGNED = (
+    _on_bits(_on_unsigned(function), function) for function in (np.minimum, np.maximum)
+)
+
+#: Functions that depend on nothing but their operands.
+FUNCTIONS: dict[str, Function] = {
+    "arith.addi": _ADD, "arith.subi": _SUBTRACT, "arith.muli": _MULTIPLY, "arith.andi": np.bitwise_and,
+    "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor, "arith.shli": _SHIFT_LEFT,
+    "arith.shrsi": _SHIFT_RIGHT, "arith.shrui": _SHIFT_RIGHT_UNSIGNED,
+    "arith.maxsi": _maximum_of_signed, "arith.minsi": _minimum_of_signed,
+    "arith.maxui": _MAXIMUM_UNSIGNED, "arith.minui": _MINIMUM_UNSIGNED,
+    "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.divf": np.divide,
+    "arith.remf": np.fmod, "arith.negf": np.negative, "arith.maximumf": np.maximum, "arith.minimumf": np.minimum,
+    "arith.maxnumf": np.fmax, "arith.minnumf": np.fmin,
+    "index.add": np.add, "index.sub": np.subtract, "index.mul": np.multiply, "index.and": np.bitwise_and,
+    "index.or": np.bitwise_or, "index.xor": np.bitwise_xor, "index.shl": _SHIFT_LEFT,
+    "index.shrs": _SHIFT_RIGHT, "index.shru": _SHIFT_RIGHT_UNSIGNED, "index.maxs": np.maximum,
+    "index.mins": np.minimum, "index.maxu": _MAXIMUM_UNSIGNED, "index.minu": _MINIMUM_UNSIGNED,
+    **math_functions.FUNCTIONS,
+}  # fmt: skip
+
+_SIGNED_COMPARISONS = (
+    operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge,
+)  # fmt: skip
+_INDEX_COMPARISONS = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
+
+
+def _compare_integers(predicate: int) -> Function:
+    if predicate < len(_SIGNED_COMPARISONS):
+        compare = _SIGNED_COMPARISONS[predicate]
+        return lambda a, b: compare(_signed(a), _signed(b))
+    compare = _SIGNED_COMPARISONS[predicate - 4]
+    return _on_bits(_on_unsigned(compare), compare)
+
+
+def _unordered(a: NDArray, b: NDArray) -> NDArray:
+    return np.isnan(a) | np.isnan(b)
+
+
+#: By the predicate of arith.cmpf: false, six that are false for NaN, ord, six that are true for NaN, uno, true.
+_FLOAT_COMPARISONS: tuple[Function, ...] = (
+    lambda a, b: np.zeros(np.broadcast_shapes(a.shape, b.shape), np.bool_),
+    np.equal, np.greater, np.greater_equal, np.less, np.less_equal, lambda a, b: (a < b) | (a > b),
+    lambda a, b: ~_unordered(a, b),
+    lambda a, b: ~((a < b) | (a > b)), lambda a, b: ~(a <= b), lambda a, b: ~(a < b), lambda a, b: ~(a >= b),
+    lambda a, b: ~(a > b), np.not_equal, _unordered,
+    lambda a, b: np.ones(np.broadcast_shapes(a.shape, b.shape), np.bool_),
+)  # fmt: skip
+
+
+def _types(op: ir.Operation) -> tuple[NumberType, NumberType]:
+    """Those of the first operand and of the result."""
+    return number_type(op.operands[0].type), number_type(op.results[0].type)
+
+
+def _division(op: ir.Operation) -> Function:
+    divide, unsigned_bits = _DIVISIONS[op.name], number_type(op.operands[0].type).name == "i1"
+    if unsigned_bits:
+        raise failure(op, "divides numbers of one bit; extend them first")
+
+    def compute(a: NDArray, b: NDArray) -> NDArray:
+        if np.any(b == 0):
+            raise failure(op, "divides an integer by 0")
+        return divide(a, b)
+
+    return compute
+
+
+def _to_integer(op: ir.Operation) -> Function:
+    target = _types(op)[1].computed
+    if op.name == "arith.fptoui":
+        return lambda a: math_functions.to_unsigned(a).astype(target)
+    return lambda a: math_functions.to_signed(a, target)
+
+
+def _cast(read: Callable[[NDArray], NDArray] = lambda values: values) -> Callable[[ir.Operation], Function]:
+    """A cast of integers to the result's type; ``read`` says how the bits are meant."""
+
+    def build(op: ir.Operation) -> Function:
+        target = _types(op)[1].computed
+        if target == np.bool_:
+            return lambda a: (a & 1).astype(np.bool_)
+        return lambda a: read(a).astype(target)
+
+    return build
+
+
+def _without_sign(values: NDArray) -> NDArray:
+    return values if values.dtype == np.bool_ else _unsigned(values)
+
+
+def _float_cast(op: ir.Operation) -> Function:
+    """Between formats of floats, rounded to the result's."""
+    target = _types(op)[1]
+    return lambda a: target.widened(target.stored(a))
+
+
+def _bitcast(op: ir.Operation) -> Function:
+    source, target = _types(op)
+    if source.host.itemsize != target.host.itemsize or {source.name, target.name} & {"i1"}:
+        raise failure(op, f"casts the bits of {source.name} to {target.name}, which has no rule")
+    return lambda a: target.widened(target.from_host(source.to_host(source.stored(a)).view(target.host)))
+
+
+def _comparison(op: ir.Operation) -> Function:
+    if op.name == "index.cmp":
+        predicate = str(op.attributes["pred"]).split("<")[-1].rstrip(">").removeprefix("cmp_predicate ")
+        return _compare_integers(_INDEX_COMPARISONS.index(predicate))
+    predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+    return _FLOAT_COMPARISONS[predicate] if op.name == "arith.cmpf" else _compare_integers(predicate)
+
+
+_BUILDERS: dict[str, Callable[[ir.Operation], Function]] = {
+    **dict.fromkeys(_DIVISIONS, _division),
+    **dict.fromkeys(("arith.cmpi", "arith.cmpf", "index.cmp"), _comparison),
+    **dict.fromkeys(("arith.fptosi", "arith.fptoui"), _to_integer),
+    **dict.fromkeys(("arith.extf", "arith.truncf"), _float_cast),
+    **dict.fromkeys(
+        ("arith.extsi", "arith.sitofp", "arith.index_cast", "arith.trunci", "index.casts"), _cast(_signed)
+    ),
+    **dict.fromkeys(
+        ("arith.extui", "arith.uitofp", "arith.index_castui", "index.castu"), _cast(_without_sign)
+    ),
+    "arith.bitcast": _bitcast,
+    "arith.select": lambda op: np.where,
+}
+
+#: What a structured op computes for many elements at once.
+NAMES = frozenset({*FUNCTIONS, *_BUILDERS, "arith.constant", "index.constant", "index.bool.constant"})
+
+
+def scalar_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """An op on scalars, or on tensors of one shape element by element, rounded to the result's format then."""
+    function = _BUILDERS[op.name](op) if op.name in _BUILDERS else FUNCTIONS[op.name]
+    if not any(is_tensor(value.type) for value in op.results):
+        return lambda frame, *operands: (function(*operands),)
+    scope.charge(op, int(np.prod(tensor_shape(op.results[0].type))))
+    types, result = [number_type(value.type) for value in op.operands], number_type(op.results[0].type)
+
+    def compute(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+        scalars = (type_.widened(operand) for type_, operand in zip(types, operands, strict=True))
+        return (result.stored(function(*scalars)),)
+
+    return compute
+
+
+def constant_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """A constant scalar or tensor, read once."""
+    attr, type_ = op.attributes["value"], op.results[0].type
+    value = _tensor_constant(op, attr) if is_tensor(type_) else _scalar_constant(op, attr)
+    value.flags.writeable = False
+    return lambda frame: (value,)
+
+
+def _scalar_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray:
+    number = number_type(op.results[0].type)
+    if isinstance(attr, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
+        return number.widened(number.stored(np.array(attr.value).astype(number.computed)))
+    raise failure(op, f"has a value of no known kind: {attr}")
+
+
+def _tensor_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray:
+    """The elements of a dense constant; the bindings give those of bf16 and of 8-bit floats one by one only."""
+    if not isinstance(attr, ir.DenseElementsAttr):
+        raise failure(op, "must be given by its elements: dense<...>")
+    number, shape = number_type(op.results[0].type), tensor_shape(op.results[0].type)
+    if attr.is_splat:
+        scalar = np.array(attr.get_splat_value().value).astype(number.computed)
+        return np.broadcast_to(number.stored(scalar), shape).copy()
+    if number.name in ("bf16", "f8E4M3FN"):
+        return np.array([attr[index] for index in range(len(attr))], number.storage).reshape(shape)
+    return np.array(attr).astype(number.storage, copy=False)
+
+
+def index_constant_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    value = np.array(op.attributes["value"].value, NUMBER_TYPES["index"].computed)
+    value = value.astype(np.bool_) if op.name == "index.bool.constant" else value
+    return lambda frame: (value,)
+
+
+RULES = {
+    **dict.fromkeys(NAMES, scalar_rule),
+    "arith.constant": constant_rule,
+    "index.constant": index_constant_rule,
+    "index.bool.constant": index_constant_rule,
+}

@@ -1,0 +1,480 @@
+"""Structured ops of ``linalg``: the body is evaluated on whole arrays, in blocks of bounded memory.
+
+An operand is a view with an axis per loop, of size 1 where it does not depend on the loop, so the body's ops broadcast.
+Reduction loops are those that no output has as a dim. They are one numpy reduction where reductions.py knows the body,
+else they run one point at a time. A body with control flow runs one point of all loops at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.host import reductions, scalar_ops
+from spyre_mlir.host.accesses import Access, access, loop_extents
+from spyre_mlir.host.block import MATMUL_DISCOUNT, Block, Frame, Kernel, Scope, Step, failure, only_block
+from spyre_mlir.host.contractions import contraction
+from spyre_mlir.host.named_ops import NAMED_OPS
+from spyre_mlir.host.number_types import NumberType, is_tensor, number_type, tensor_shape
+from spyre_mlir.host.reductions import Fold, Selected
+from spyre_mlir.mlir import indexing_maps, ir
+
+#: Points of the iteration space that are evaluated at once, and elements of what a product of matrices reads.
+_BLOCK, _MATMUL_BLOCK = 1 << 18, 1 << 24
+
+#: A part of the iteration space: a slice per loop.
+Part = tuple[slice, ...]
+
+_VECTORISED = scalar_ops.NAMES | {"linalg.index", "tensor.extract"}
+
+
+@dataclass
+class Structured:
+    """One structured op: accesses and number types of all operands, outputs last; its loops; its body."""
+
+    op: ir.Operation
+    accesses: list[Access]
+    numbers: list[NumberType]
+    inputs: int
+    extents: tuple[int, ...]
+    parallel: tuple[int, ...]
+    reduced: tuple[int, ...]
+    body: Block
+    read: list[bool]
+
+    @property
+    def outputs(self) -> range:
+        return range(self.inputs, len(self.accesses))
+
+    def results(self, operands: Sequence[NDArray]) -> list[NDArray]:
+        """Arrays for the results: new ones where every element is written, else copies of the outputs."""
+        return [
+            np.empty(self.accesses[k].shape, self.numbers[k].storage)
+            if self.accesses[k].covers
+            else np.array(operands[k])
+            for k in self.outputs
+        ]
+
+    def views(self, operands: Sequence[NDArray]) -> list[NDArray | None]:
+        """Those of the operands that the body reads; what is read several times over is widened first."""
+        views: list[NDArray | None] = []
+        for index, operand in enumerate(operands):
+            if not self.read[index]:
+                views.append(None)
+                continue
+            once = self.accesses[index].selects
+            source = operand if once else self.numbers[index].widened(operand)
+            views.append(self.accesses[index].view(np.asarray(source)))
+        return views
+
+    def load(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray | None]:
+        """The operands as scalars, over a part of the loops."""
+        return [
+            None if view is None else self.numbers[index].widened(view[_within(view, part)])
+            for index, view in enumerate(views)
+        ]
+
+    def store(self, target: NDArray, index: int, part: Part, value: NDArray) -> None:
+        target[_within(target, part)] = self.numbers[index].rounded(value)
+
+
+def _within(view: NDArray, part: Part) -> Part:
+    """The part of a view that belongs to a part of the loops: all of an axis that it does not have."""
+    return tuple(slice(None) if size == 1 else slice_ for size, slice_ in zip(view.shape, part, strict=True))
+
+
+def structured_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Any op with indexing maps and a body that ends with linalg.yield."""
+    structured = _structured(op, scope)
+    run = _evaluation(structured, scope)
+
+    def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
+        results = structured.results(operands)
+        if math.prod(structured.extents):
+            outer = frame.indices
+            run(
+                frame,
+                operands,
+                [structured.accesses[k].view(r) for k, r in zip(structured.outputs, results, strict=True)],
+            )
+            frame.indices = outer
+        else:
+            results = [np.array(operands[k]) for k in structured.outputs]
+        return results
+
+    return kernel
+
+
+def _structured(op: ir.Operation, scope: Scope) -> Structured:
+    block = only_block(op)
+    values = list(op.operands)
+    maps = indexing_maps(op)
+    shapes = [tensor_shape(value.type) for value in values]
+    if len(maps) != len(values) or len(block.arguments) != len(values):
+        raise failure(op, "must have a map and an argument of its body for each operand")
+    if any(isinstance(inner, ir.ShapedType) for inner in (argument.type for argument in block.arguments)):
+        raise failure(op, "must have a body on scalars")
+    extents = loop_extents(op, maps, shapes)
+    accesses = [access(op, map_, shape, extents) for map_, shape in zip(maps, shapes, strict=True)]
+    inputs = len(values) - len(op.results)
+    if any(each.linear is None for each in accesses[inputs:]):
+        raise failure(op, "writes by a map with divisions, which has no rule")
+    shown = [_dims_of(map_) for map_ in maps[inputs:]]
+    parallel = tuple(dim for dim in range(len(extents)) if all(dim in dims for dims in shown))
+    reduced = tuple(dim for dim in range(len(extents)) if dim not in parallel)
+    body = scope.block(block, "linalg.yield", op)
+    scope.charge(op, int(math.prod(extents) * _weight(op, block, inputs)))
+    read = [any(True for _ in argument.uses) for argument in block.arguments]
+    numbers = [number_type(value.type) for value in values]
+    return Structured(op, accesses, numbers, inputs, extents, parallel, reduced, body, read)
+
+
+def _dims_of(map_: ir.AffineMap) -> set[int]:
+    """The loops that are a dim of an output by themselves, once."""
+    dims = [each.position for each in map_.results if isinstance(each, ir.AffineDimExpr)]
+    plain = all(isinstance(each, ir.AffineDimExpr | ir.AffineConstantExpr) for each in map_.results)
+    return set(dims) if plain and len(dims) == len(set(dims)) else set()
+
+
+def _weight(op: ir.Operation, block: ir.Block, inputs: int) -> float:
+    """The scalar operations of one point of the loops; a product that is summed is cheap."""
+    kinds = reductions.classify(block, list(block.arguments)[inputs:])
+    if kinds and all(isinstance(kind, Fold) and kind.factors for kind in kinds):
+        return 1 / MATMUL_DISCOUNT
+    return max(1, len(list(block.operations)) - 1)
+
+
+Evaluation = Callable[[Frame, Sequence[NDArray], list[NDArray]], None]
+
+
+def _evaluation(structured: Structured, scope: Scope) -> Evaluation:
+    """How the op is evaluated; an evaluation writes into the views of its results."""
+    block = only_block(structured.op)
+    if any(entry.operation.name not in _VECTORISED for entry in list(block.operations)[:-1]):
+        return _Serial(structured, ()).run
+    if not structured.reduced:
+        return _Pointwise(structured).run
+    kinds = reductions.classify(block, list(block.arguments)[structured.inputs :])
+    if kinds is None:
+        return _Serial(structured, structured.parallel).run
+    if all(isinstance(kind, Fold) for kind in kinds):
+        return _Folds(structured, scope, [kind for kind in kinds if isinstance(kind, Fold)]).run
+    return _Selections(structured, scope, kinds).run
+
+
+def _parts(
+    extents: Sequence[int], order: Sequence[int], cost: Callable[[Sequence[int]], int], limit: int
+) -> Iterator[Part]:
+    """The loops cut so that each part costs at most ``limit``, those first in ``order`` first."""
+    sizes = list(extents)
+    while cost(sizes) > limit and any(sizes[loop] > 1 for loop in order):
+        loop = next(loop for loop in order if sizes[loop] > 1)
+        excess = -(-cost(sizes) // limit)
+        sizes[loop] = max(1, min(sizes[loop] - 1, sizes[loop] // excess))
+    starts = [range(0, extent, size) for extent, size in zip(extents, sizes, strict=True)]
+    for corner in itertools.product(*starts):
+        yield tuple(
+            slice(start, min(start + size, extent))
+            for start, size, extent in zip(corner, sizes, extents, strict=True)
+        )
+
+
+def _indices(part: Part) -> list[NDArray]:
+    """What linalg.index gives in a part: an array per loop that varies along its own axis."""
+    return [
+        np.arange(slice_.start, slice_.stop).reshape([-1 if axis == dim else 1 for axis in range(len(part))])
+        for dim, slice_ in enumerate(part)
+    ]
+
+
+@dataclass
+class _Pointwise:
+    """No reduction loops: the body once per part."""
+
+    structured: Structured
+
+    def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
+        structured = self.structured
+        views = structured.views(operands)
+        for part in _parts(structured.extents, structured.parallel, math.prod, _BLOCK):
+            frame.indices = _indices(part)
+            values = structured.body.run(frame, structured.load(views, part))  # type: ignore[arg-type]
+            for target, index, value in zip(targets, structured.outputs, values, strict=True):
+                structured.store(target, index, part, value)
+
+
+@dataclass
+class _Serial:
+    """The body at one point after the other of all loops but ``vectorised``."""
+
+    structured: Structured
+    vectorised: tuple[int, ...]
+
+    def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
+        structured = self.structured
+        views = structured.views(operands)
+        serial = [loop for loop in range(len(structured.extents)) if loop not in self.vectorised]
+        for outer in _parts(structured.extents, self.vectorised, self._vector_size, _BLOCK):
+            state = self._initial(views, outer)
+            for point in itertools.product(*(range(structured.extents[loop]) for loop in serial)):
+                frame.charge(structured.op, structured.body)
+                part = list(outer)
+                for loop, index in zip(serial, point, strict=True):
+                    part[loop] = slice(index, index + 1)
+                self._step(frame, views, tuple(part), state)
+            for target, index, value in zip(targets, structured.outputs, state, strict=True):
+                structured.store(target, index, outer, value)
+
+    def _vector_size(self, sizes: Sequence[int]) -> int:
+        return math.prod(sizes[loop] for loop in self.vectorised)
+
+    def _initial(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray]:
+        """The outputs over the vectorised loops, in the dtype of sums."""
+        structured = self.structured
+        state = []
+        for index in structured.outputs:
+            view, number = views[index], structured.numbers[index]
+            if view is None:
+                shape = [
+                    1 if size == 1 else part[dim].stop - part[dim].start
+                    for dim, size in enumerate(self._shape(index))
+                ]
+                state.append(np.zeros(shape, number.accumulated))
+            else:
+                state.append(number.widened(view[_within(view, part)]).astype(number.accumulated))
+        return state
+
+    def _shape(self, index: int) -> list[int]:
+        one = self.structured.accesses[index]
+        return [size if dim in one.dims else 1 for dim, size in enumerate(one.extents)]
+
+    def _step(self, frame: Frame, views: Sequence[NDArray | None], part: Part, state: list[NDArray]) -> None:
+        structured = self.structured
+        frame.indices = _indices(part)
+        loaded = structured.load(views[: structured.inputs], part)
+        currents = [value[_within(value, self._inner(part))] for value in state]
+        values = structured.body.run(frame, [*loaded, *currents])  # type: ignore[list-item]
+        for target, value, number in zip(state, values, structured.numbers[structured.inputs :], strict=True):
+            target[_within(target, self._inner(part))] = (
+                number.rounded(value) if not number.is_float else value
+            )
+
+    def _inner(self, part: Part) -> Part:
+        """A part relative to the block that the state is of."""
+        return tuple(slice(None) if dim in self.vectorised else slice_ for dim, slice_ in enumerate(part))
+
+
+class _Reduction:
+    """A body in two: what reads no output, and what does."""
+
+    def __init__(self, structured: Structured, scope: Scope) -> None:
+        self.structured, self.scope = structured, scope
+        block = only_block(structured.op)
+        dependent = reductions.dependents(block, list(block.arguments)[structured.inputs :])
+        slots = {scope.slot(value) for value in dependent}
+        # Slots are cleared at the end of a part by being written again in the next one.
+        steps = [Step(step.kernel, step.operands, step.results) for step in structured.body.steps]
+        self.independent = [step for step in steps if not slots.intersection(step.results)]
+        self.dependent = [step for step in steps if slots.intersection(step.results)]
+
+    def set_arguments(self, frame: Frame, values: Sequence[NDArray | None]) -> None:
+        for slot, value in zip(self.structured.body.arguments, values, strict=True):
+            frame.values[slot] = value
+
+    def value(self, frame: Frame, value: ir.Value) -> NDArray:
+        array = frame.values[self.scope.slot(value)]
+        assert array is not None
+        return np.reshape(array, (1,) * len(self.structured.extents)) if np.ndim(array) == 0 else array
+
+    def initial(self, loaded: Sequence[NDArray | None], k: int) -> NDArray:
+        """The output ``k`` before the reduction, in the dtype of sums."""
+        value = loaded[self.structured.inputs + k]
+        assert value is not None
+        return value.astype(self.structured.numbers[self.structured.inputs + k].accumulated)
+
+
+class _Folds(_Reduction):
+    """All outputs are folds: a numpy reduction, or a product of matrices, per part."""
+
+    def __init__(self, structured: Structured, scope: Scope, folds: list[Fold]) -> None:
+        super().__init__(structured, scope)
+        self.folds = folds
+        products = {scope.slot(fold.value) for fold in folds if self._multiplies(fold)}
+        self.independent = [step for step in self.independent if not products.intersection(step.results)]
+
+    def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
+        structured = self.structured
+        views = structured.views(operands)
+        multiplies = any(self._multiplies(fold) for fold in self.folds)
+        cost, limit = (self._read_elements, _MATMUL_BLOCK) if multiplies else (math.prod, _BLOCK)
+        outer = [*_parts(structured.extents, structured.parallel, cost, limit)]
+        for whole in outer:
+            loaded = structured.load(views, whole) if len(outer) == 1 and multiplies else None
+            self._reduce(frame, views, whole, targets, cost, limit, loaded)
+
+    def _reduce(
+        self,
+        frame: Frame,
+        views: Sequence[NDArray | None],
+        whole: Part,
+        targets: list[NDArray],
+        cost: Callable[[Sequence[int]], int],
+        limit: int,
+        loaded: list[NDArray | None] | None,
+    ) -> None:
+        """All of the reduction loops for a part of the parallel ones."""
+        structured = self.structured
+        state: list[NDArray] | None = None
+        sizes = [slice_.stop - slice_.start for slice_ in whole]
+        for inner in _parts(sizes, structured.reduced, cost, limit):
+            part = tuple(
+                slice(start.start + offset.start, start.start + offset.stop)
+                for start, offset in zip(whole, inner, strict=True)
+            )
+            loaded = structured.load(views, part) if loaded is None or state is not None else loaded
+            self.set_arguments(frame, loaded)
+            frame.indices = _indices(part)
+            for step in self.independent:
+                step.run(frame)
+            state = state or [self.initial(loaded, k) for k in range(len(self.folds))]
+            state = [
+                self._folded(frame, fold, before, part)
+                for fold, before in zip(self.folds, state, strict=True)
+            ]
+        for target, index, value in zip(targets, structured.outputs, state or [], strict=True):
+            structured.store(target, index, whole, value)
+
+    def _folded(self, frame: Frame, fold: Fold, before: NDArray, part: Part) -> NDArray:
+        extents = tuple(slice_.stop - slice_.start for slice_ in part)
+        reduced = self.structured.reduced
+        if self._multiplies(fold):
+            a, b = (self.value(frame, factor) for factor in fold.factors)
+            value = contraction(a, b, extents, reduced)
+        else:
+            value = reductions.fold(
+                fold.combiner, self.value(frame, fold.value), extents, reduced, before.dtype
+            )
+        return fold.combiner.ufunc(before.dtype)(before, value)
+
+    def _multiplies(self, fold: Fold) -> bool:
+        """Whether a sum of products has more points than its factors have elements."""
+        if not fold.factors or fold.factors[0] == fold.factors[1]:
+            return False
+        loops = [self._loops(factor) for factor in fold.factors]
+        both = loops[0] | loops[1]
+        return any(both - each for each in loops)
+
+    def _loops(self, value: ir.Value) -> frozenset[int]:
+        """The loops that a value of the body depends on."""
+        block, structured = only_block(self.structured.op), self.structured
+        for argument, access_ in zip(block.arguments, structured.accesses, strict=True):
+            if value == argument:
+                return access_.dims
+        op = value.owner.operation if not isinstance(value.owner, ir.Block) else None
+        if op is None or op.parent != structured.op:
+            return frozenset()
+        if op.name == "linalg.index":
+            return frozenset({ir.IntegerAttr(op.attributes["dim"]).value})
+        return frozenset().union(*(self._loops(operand) for operand in op.operands))
+
+    def _read_elements(self, sizes: Sequence[int]) -> int:
+        """The elements of all operands over parts of these sizes."""
+        return sum(math.prod(sizes[dim] for dim in access_.dims) for access_ in self.structured.accesses)
+
+
+class _Selections(_Reduction):
+    """Some outputs are folds, the others the last value whose condition on the folds before it holds."""
+
+    def __init__(self, structured: Structured, scope: Scope, kinds: Sequence[Fold | Selected]) -> None:
+        super().__init__(structured, scope)
+        self.kinds = kinds
+
+    def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
+        structured = self.structured
+        views = structured.views(operands)
+        for part in _parts(structured.extents, structured.parallel, math.prod, _BLOCK):
+            loaded = structured.load(views, part)
+            frame.indices = _indices(part)
+            for index, value in zip(structured.outputs, self._results(frame, loaded, part), strict=True):
+                structured.store(targets[index - structured.inputs], index, part, value)
+
+    def _results(self, frame: Frame, loaded: list[NDArray | None], part: Part) -> list[NDArray]:
+        inputs = self.structured.inputs
+        self.set_arguments(frame, loaded)
+        for step in self.independent:
+            step.run(frame)
+        results: dict[int, NDArray] = {}
+        for k, kind in enumerate(self.kinds):
+            if isinstance(kind, Fold):
+                init = self.initial(loaded, k)
+                values = self._flat(self.value(frame, kind.value), part).astype(init.dtype, copy=False)
+                init = self._flat(init, part, whole=False)
+                before, results[k] = reductions.before_each(kind.combiner, init, values)
+                frame.values[self.structured.body.arguments[inputs + k]] = self._with_loops(before, part)
+        for step in self.dependent:
+            step.run(frame)
+        for k, kind in enumerate(self.kinds):
+            if isinstance(kind, Selected):
+                results[k] = self._selected(frame, kind, self.initial(loaded, k), part)
+        return [self._with_loops(results[k], part) for k in range(len(self.kinds))]
+
+    def _selected(self, frame: Frame, kind: Selected, init: NDArray, part: Part) -> NDArray:
+        condition = self._flat(self.value(frame, kind.condition), part)
+        values = self._flat(self.value(frame, kind.value), part)
+        condition = condition if kind.holds else ~condition
+        return reductions.last_selected(condition, values, self._flat(init, part, whole=False))
+
+    def _sizes(self, part: Part) -> list[int]:
+        return [slice_.stop - slice_.start for slice_ in part]
+
+    def _flat(self, value: NDArray, part: Part, whole: bool = True) -> NDArray:
+        """The parallel loops as axes, and all reduction loops as the last one; without ``whole`` of size 1."""
+        structured, sizes = self.structured, self._sizes(part)
+        if not whole:
+            sizes = [1 if loop in structured.reduced else size for loop, size in enumerate(sizes)]
+        order = (*structured.parallel, *structured.reduced)
+        spread = np.broadcast_to(value, sizes).transpose(order)
+        return spread.reshape([sizes[loop] for loop in structured.parallel] + [-1])
+
+    def _with_loops(self, value: NDArray, part: Part) -> NDArray:
+        """The inverse of ``_flat``."""
+        structured, sizes = self.structured, self._sizes(part)
+        order = (*structured.parallel, *structured.reduced)
+        if value.shape[-1] == 1:
+            sizes = [1 if loop in structured.reduced else size for loop, size in enumerate(sizes)]
+        return value.reshape([sizes[loop] for loop in order]).transpose(np.argsort(order))
+
+
+def index_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """linalg.index: the loop's index at each point of the part that is evaluated."""
+    dim = ir.IntegerAttr(op.attributes["dim"]).value
+    return lambda frame: (frame.indices[dim],)
+
+
+def softmax_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """linalg.softmax: rounded once, at its result."""
+    dim, number = ir.IntegerAttr(op.attributes["dimension"]).value, number_type(op.operands[0].type)
+    if not is_tensor(op.operands[0].type) or not 0 <= dim < len(tensor_shape(op.operands[0].type)):
+        raise failure(op, f"has no dim {dim} in its operand")
+    scope.charge(op, 4 * math.prod(tensor_shape(op.operands[0].type)))
+
+    def kernel(frame: Frame, source: NDArray, out: NDArray) -> tuple[NDArray]:
+        wide = source.astype(np.float64)
+        if wide.size:
+            wide = np.exp(wide - wide.max(dim, keepdims=True))
+            wide /= wide.sum(dim, keepdims=True)
+        return (number.stored(wide),)
+
+    return kernel
+
+
+RULES = {
+    **{f"linalg.{name}": structured_rule for name in NAMED_OPS},
+    "linalg.index": index_rule,
+    "linalg.softmax": softmax_rule,
+}

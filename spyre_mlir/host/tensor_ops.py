@@ -1,0 +1,238 @@
+"""The ops of ``tensor``: every index, offset and size that is computed is checked against its bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.host.block import Frame, Kernel, Scope, check_indices, failure, integer, only_block
+from spyre_mlir.host.number_types import number_type, tensor_shape
+from spyre_mlir.mlir import ir
+
+_DYNAMIC = -(1 << 63)
+
+
+def _shape(value: ir.Value) -> tuple[int, ...]:
+    return tensor_shape(value.type)
+
+
+def _segments(op: ir.Operation) -> list[int]:
+    return list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
+
+
+def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray]) -> list[int]:
+    """The numbers of an attribute, with operands in the places of those that are not known in the IR."""
+    numbers = list(ir.DenseI64ArrayAttr(op.attributes[name]))
+    if numbers.count(_DYNAMIC) != len(dynamic):
+        raise failure(op, f"has {len(dynamic)} operands for the unknown numbers of {name}")
+    rest = iter(dynamic)
+    return [integer(next(rest)) if number == _DYNAMIC else number for number in numbers]
+
+
+def _split(op: ir.Operation, operands: Sequence[NDArray]) -> list[list[NDArray]]:
+    """The operands by their segments."""
+    parts, start = [], 0
+    for count in _segments(op):
+        parts.append(list(operands[start : start + count]))
+        start += count
+    return parts
+
+
+def empty_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Zeros: what nobody wrote is the same every time."""
+    shape, number = _shape(op.results[0]), number_type(op.results[0].type)
+    return lambda frame: (np.zeros(shape, number.storage),)
+
+
+def extract_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """One element, or in a body one at each point of the loops."""
+    shape, number = _shape(op.operands[0]), number_type(op.operands[0].type)
+
+    def kernel(frame: Frame, source: NDArray, *indices: NDArray) -> tuple[NDArray]:
+        for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
+            check_indices(op, index, size, dim, "reads at")
+        return (number.widened(np.asarray(source[tuple(indices)])),)
+
+    return kernel
+
+
+def insert_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    shape, number = _shape(op.results[0]), number_type(op.results[0].type)
+    scope.charge(op, math.prod(shape))
+
+    def kernel(frame: Frame, scalar: NDArray, target: NDArray, *indices: NDArray) -> tuple[NDArray]:
+        for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
+            check_indices(op, index, size, dim, "writes at")
+        result = np.array(target)
+        result[tuple(map(integer, indices))] = number.rounded(np.reshape(scalar, ()))
+        return (result,)
+
+    return kernel
+
+
+def _slices(op: ir.Operation, shape: Sequence[int], numbers: Sequence[Sequence[int]]) -> tuple[slice, ...]:
+    """Those of offsets, sizes and strides; ``CompileError`` if they leave the shape."""
+    slices = []
+    for dim, (offset, size, stride, extent) in enumerate(zip(*numbers, shape, strict=True)):
+        if stride < 1 or size < 0:
+            raise failure(op, f"has the size {size} and the stride {stride} in dim {dim}")
+        last = offset + max(size - 1, 0) * stride
+        if offset < 0 or (size and last >= extent) or offset > extent:
+            raise failure(op, f"reaches from {offset} to {last} in dim {dim}, which has {extent} indices")
+        slices.append(slice(offset, last + 1 if size else offset, stride))
+    return tuple(slices)
+
+
+def _slice_numbers(op: ir.Operation, segments: Sequence[Sequence[NDArray]]) -> list[list[int]]:
+    names = ("static_offsets", "static_sizes", "static_strides")
+    return [_mixed(op, name, values) for name, values in zip(names, segments, strict=True)]
+
+
+def extract_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    shape, result = _shape(op.operands[0]), _shape(op.results[0])
+
+    def kernel(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+        (source,), *dynamic = _split(op, operands)
+        part = source[_slices(op, shape, _slice_numbers(op, dynamic))]
+        return (_with_shape(op, part, result),)
+
+    return kernel
+
+
+def insert_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    shape = _shape(op.results[0])
+    scope.charge(op, math.prod(shape))
+
+    def kernel(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+        (source,), (target,), *dynamic = _split(op, operands)
+        numbers = _slice_numbers(op, dynamic)
+        result = np.array(target)
+        result[_slices(op, shape, numbers)] = _with_shape(op, source, tuple(numbers[1]))
+        return (result,)
+
+    return kernel
+
+
+def _with_shape(op: ir.Operation, array: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """The same elements in another shape; ``CompileError`` if there are more or fewer."""
+    if array.size != math.prod(shape):
+        raise failure(op, f"makes a tensor of {shape} from one of {array.shape}")
+    return array.reshape(shape)
+
+
+def pad_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """A pad by one value: the body must not depend on the place."""
+    block = only_block(op)
+    shape, number = _shape(op.results[0]), number_type(op.results[0].type)
+    if any(True for argument in block.arguments for _ in argument.uses):
+        raise failure(op, "pads by a value that depends on the place, which has no rule")
+    body = scope.block(block, "tensor.yield", op)
+    zeros = [np.zeros((), np.int64)] * len(shape)
+
+    def kernel(frame: Frame, source: NDArray, *dynamic: NDArray) -> tuple[NDArray]:
+        _, low, high = _split(op, (source, *dynamic))
+        low, high = _mixed(op, "static_low", low), _mixed(op, "static_high", high)
+        if min((*low, *high), default=0) < 0:
+            raise failure(op, f"pads by {low} and {high}, which must not be negative")
+        sizes = tuple(a + b + c for a, b, c in zip(low, source.shape, high, strict=True))
+        if sizes != shape:
+            raise failure(op, f"pads to {sizes}, not to {shape}")
+        (value,) = body.run(frame, zeros)
+        result = np.full(shape, number.stored(np.reshape(value, ())), number.storage)
+        result[tuple(slice(a, a + b) for a, b in zip(low, source.shape, strict=True))] = source
+        return (result,)
+
+    return kernel
+
+
+def concat_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    dim = ir.IntegerAttr(op.attributes["dim"]).value
+    result = _shape(op.results[0])
+    return lambda frame, *parts: (_with_shape(op, np.concatenate(parts, axis=dim), result),)
+
+
+def reshape_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """expand_shape, collapse_shape and reshape: the elements in row-major order, in the shape of the result."""
+    result = _shape(op.results[0])
+    return lambda frame, source, *sizes: (_with_shape(op, source, result),)
+
+
+def identity_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """tensor.cast, and what only says how a tensor lies on the device."""
+    source, result = op.operands[0].type, op.results[0].type
+    if tensor_shape(source) != tensor_shape(result) or number_type(source) != number_type(result):
+        raise failure(op, f"makes {result} from {source}")
+    return lambda frame, source: (source,)
+
+
+def splat_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    shape, number = _shape(op.results[0]), number_type(op.results[0].type)
+    scope.charge(op, math.prod(shape))
+    return lambda frame, scalar: (np.full(shape, number.stored(np.reshape(scalar, ())), number.storage),)
+
+
+def from_elements_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    shape, number = _shape(op.results[0]), number_type(op.results[0].type)
+
+    def kernel(frame: Frame, *scalars: NDArray) -> tuple[NDArray]:
+        elements = np.array([np.reshape(scalar, ()) for scalar in scalars])
+        return (number.stored(elements.astype(number.computed)).reshape(shape),)
+
+    return kernel
+
+
+def generate_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """One run of the body per element."""
+    shape, number = _shape(op.results[0]), number_type(op.results[0].type)
+    body = scope.block(only_block(op), "tensor.yield", op)
+
+    def kernel(frame: Frame) -> tuple[NDArray]:
+        result = np.zeros(shape, number.storage)
+        for place in np.ndindex(shape):
+            frame.charge(op, body)
+            (value,) = body.run(frame, [np.array(index) for index in place])
+            result[place] = number.rounded(np.reshape(value, ()))
+        return (result,)
+
+    return kernel
+
+
+def dim_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    shape = _shape(op.operands[0])
+
+    def kernel(frame: Frame, source: NDArray, dim: NDArray) -> tuple[NDArray]:
+        if not 0 <= integer(dim) < len(shape):
+            raise failure(op, f"asks for dim {integer(dim)} of a tensor of rank {len(shape)}")
+        return (np.array(shape[integer(dim)]),)
+
+    return kernel
+
+
+def rank_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    rank = np.array(len(_shape(op.operands[0])))
+    return lambda frame, source: (rank,)
+
+
+RULES = {
+    "tensor.empty": empty_rule,
+    "tensor.extract": extract_rule,
+    "tensor.insert": insert_rule,
+    "tensor.extract_slice": extract_slice_rule,
+    "tensor.insert_slice": insert_slice_rule,
+    "tensor.pad": pad_rule,
+    "tensor.concat": concat_rule,
+    "tensor.expand_shape": reshape_rule,
+    "tensor.collapse_shape": reshape_rule,
+    "tensor.reshape": reshape_rule,
+    "tensor.cast": identity_rule,
+    "stick.pin": identity_rule,
+    "stick.restickify": identity_rule,
+    "tensor.splat": splat_rule,
+    "tensor.from_elements": from_elements_rule,
+    "tensor.generate": generate_rule,
+    "tensor.dim": dim_rule,
+    "tensor.rank": rank_rule,
+}

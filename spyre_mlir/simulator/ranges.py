@@ -1,0 +1,199 @@
+"""Numbers that leave the range of the 16-bit format, which programs in other types never lose.
+
+An operation computes in float32 and rounds its result to 16 bits: a number may become an infinity (in DL16 the largest
+number) or 0. Where the program has a type there that holds the number, float32 or bfloat16, an overflow is an error;
+elsewhere it is what the program's own fp16 does, and the run says so once. A number that rounds to 0 counts where it is
+more than a thousandth of the largest of the result, and in a program without bfloat16 only if DL16 would hold it.
+Infinities and numbers at the end of their format, of which masks are made, are not the operation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.model import Argument, Manifest
+from spyre_mlir.simulator.compute import COPIES, compute
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.target.formats import BFLOAT16_MAX, BIT_TRUE, FP16_MAX, IEEE, TOLERANCE, Numerics
+from spyre_mlir.target.ops import DL16, FP32
+
+#: What to do about a number that IEEE fp16 cannot hold.
+ADVICE = (
+    f"the numerics '{BIT_TRUE}' have the device's range, the precision 'strict' that of the program's types"
+)
+
+
+@dataclass
+class RangeLoss:
+    """Numbers of a run that are not what they should be: ``what`` they are, how many, and the first of them."""
+
+    what: str
+    elements: int
+    first: str
+    advice: str = ""
+
+
+def described(losses: Iterable[RangeLoss]) -> str:
+    """The losses of several runs, a sentence for each thing that happened; empty if nothing did."""
+    total: dict[str, RangeLoss] = {}
+    for loss in losses:
+        first = total.setdefault(loss.what, replace(loss, elements=0))
+        first.elements += loss.elements
+    return " ".join(
+        f"{loss.what}: {loss.elements}, the first in {loss.first}{loss.advice}." for loss in total.values()
+    )
+
+
+class RangeCheck:
+    """Looks at each result of one run before it is rounded; ``losses`` is what was lost so far."""
+
+    def __init__(self, manifest: Manifest, numerics: Numerics) -> None:
+        self._losses: dict[str, RangeLoss] = {}
+        self._numerics, self._range = numerics, numerics.range
+        self._demoted = frozenset(manifest.demoted)
+        self._has_bfloat = manifest.numerics == BIT_TRUE
+        # What DL16 loses too is no matter of IEEE fp16.
+        coarse = numerics.mode == IEEE and not self._has_bfloat
+        self._too_small = Numerics(BIT_TRUE).range.underflow if coarse else 0.0
+        self._small = self._range.underflow / TOLERANCE
+        self._suspects: list[NDArray] = []
+        self._is_small = True
+
+    @property
+    def losses(self) -> tuple[RangeLoss, ...]:
+        """What was lost so far."""
+        return tuple(self._losses.values())
+
+    def begin(self) -> None:
+        """A new execution: whether its numbers are all small is a matter of all cores together."""
+        self._suspects, self._is_small = [], True
+
+    def stored(self, plan: Plan, index: int, result: NDArray, operands: Callable[[], list[NDArray]]) -> None:
+        """Look at the float32 result of some cores that is to be rounded to 16 bits."""
+        largest = max(float(result.max()), -float(result.min()))
+        if self._small < largest < self._range.overflow:
+            self._is_small = False
+            return
+        size = np.abs(result)
+        beyond = np.isfinite(size) & (size >= self._range.overflow)
+        if beyond.any() and (at := _first(beyond & ~_masks(plan, result.shape, operands()))) is not None:
+            wrong = int(np.count_nonzero(beyond))
+            self._overflow(plan, index, wrong, float(result[at]))
+        if np.max(size, where=np.isfinite(size), initial=0) > self._small:
+            self._is_small = False
+        elif self._is_small:
+            self._suspects.append(size[np.isfinite(size)])
+
+    def finish(self, plan: Plan) -> None:
+        """What has become 0 in the results of all cores."""
+        if not self._is_small or not self._suspects:
+            return
+        sizes = np.concatenate(self._suspects)
+        floor = max(TOLERANCE * float(sizes.max(initial=0)), self._too_small)
+        lost = sizes[(sizes > floor) & (sizes <= self._range.underflow)]
+        if not lost.size:
+            return
+        if self._has_bfloat:
+            text = f"{lost[0]:g} is outside the range of {self._range.name} and would become 0, but bfloat16 holds it"
+            raise SimulationError("range", f"{text}; {self._way_out}", design=plan.design)
+        self._note(plan, lost.size, float(lost[0]), "0")
+
+    def _overflow(self, plan: Plan, index: int, count: int, value: float) -> None:
+        is_ieee = self._numerics.mode == IEEE
+        became = (
+            f"{np.copysign(np.inf, value):g}" if is_ieee else f"{np.copysign(self._range.largest, value):.0f}"
+        )
+        if not self._has_bfloat and index not in self._demoted:
+            self._note(plan, count, value, became)
+            return
+        wider = "bfloat16" if self._has_bfloat else "float32"
+        text = f"{value:g} is outside the range of {self._range.name} and would become {became}"
+        text = f"{text}, but the program has it in {wider}; {self._way_out}"
+        raise SimulationError("range", text, design=plan.design)
+
+    @property
+    def _way_out(self) -> str:
+        if self._has_bfloat:
+            return "compute this in float32 (.float())."
+        return f"{ADVICE}."
+
+    def _note(self, plan: Plan, count: int, value: float, became: str) -> None:
+        what, first = f"Numbers that left the range of {self._range.name}", f"{value:g} became {became}"
+        self._add(what, count, f"{_place(plan)}: {first}", f"; {ADVICE}")
+
+    def _add(self, what: str, count: int, first: str, advice: str = "") -> None:
+        loss = self._losses.setdefault(what, RangeLoss(what, 0, first, advice))
+        loss.elements += count
+
+    def computed(self, plan: Plan, operands: list[NDArray], result: NDArray) -> None:
+        """Look at what some cores made of infinities, for which DL16 has its largest number.
+
+        It is another number than an infinity gives unless both are infinite for a type of the program.
+        """
+        forms = [operand.data_format for operand in plan.design.operands]
+        last = self._range.largest
+        if self._numerics.mode != BIT_TRUE or plan.op.name in COPIES or DL16 not in forms[:-1]:
+            return
+        if not any(
+            form == DL16 and (np.abs(x) == last).any() for form, x in zip(forms, operands, strict=False)
+        ):
+            return
+        infinite = [np.where(np.abs(x) == last, np.copysign(np.inf, x).astype(x.dtype), x) for x in operands]
+        expected = compute(plan.op.name, infinite, plan.work)
+        end = last if self._has_bfloat else FP16_MAX
+        is_end = np.isinf(expected) & (np.sign(expected) == np.sign(result)) & (np.abs(result) >= end)
+        stored, proper = (self._numerics.store(x, DL16) for x in (result, expected))
+        wrong = (stored != proper) & ~is_end
+        if wrong.any():
+            first = _first(wrong)
+            text = f"{_place(plan)}: {result[first]:g} in the place of {expected[first]:g}"
+            self._add("Results of infinities, which DL16 has not", int(wrong.sum()), text)
+
+    def read(self, argument: Argument, array: NDArray) -> None:
+        """Look at a float32 result, in which nothing tells an infinity of DL16."""
+        if self._numerics.mode != BIT_TRUE or argument.data_format != FP32:
+            return
+        wrong = int(np.count_nonzero(np.abs(array) == self._range.largest))
+        if wrong:
+            what = "Results of infinities, which DL16 has not"
+            self._add(what, wrong, f"'{argument.name}': {self._range.largest:.0f} in the place of inf")
+
+
+def _place(plan: Plan) -> str:
+    design = plan.design
+    return f"{design.filename} ({', '.join(text for text in (design.opcode, design.source) if text)})"
+
+
+def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:
+    """What becomes a 32-bit integer is one; 2^31 counts, which the largest integer is in float32."""
+    wrong = ~(np.abs(numbers) <= 2.0**31)
+    if wrong.any():
+        value = numbers[_first(wrong)]
+        text = f"{value:g} is no 32-bit integer: it comes of an integer division by zero, or is too large."
+        raise SimulationError("range", text, design=plan.design, core=core)
+
+
+def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray]) -> NDArray | bool:
+    """Where an operand of an elementwise operation is infinite, or the last number of its format."""
+    if not plan.elementwise:
+        return False
+    masks = np.zeros(shape, bool)
+    for operand, numbers in zip(plan.design.operands, operands, strict=False):
+        size = np.abs(numbers)
+        last = size >= BFLOAT16_MAX if operand.data_format == FP32 else np.isin(size, _LAST)
+        masks |= np.broadcast_to(last | ~np.isfinite(numbers), shape)
+    return masks
+
+
+#: The last numbers of IEEE fp16, by themselves and in DL16, and of DL16.
+_LAST = [65504.0, 65472.0, Numerics(BIT_TRUE).range.largest]
+
+
+def _first(where: NDArray) -> tuple[int, ...] | None:
+    found = np.argwhere(where)
+    return tuple(int(i) for i in found[0]) if len(found) else None

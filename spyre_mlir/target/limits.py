@@ -1,0 +1,21 @@
+"""Options whose numbers the device bounds."""
+
+from __future__ import annotations
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.options import Options
+from spyre_mlir.target.device import device
+
+
+class DeviceOptions(Options):
+    """Options of which ``sencores`` is a number of cores and ``lx_frac_avail`` a part of LX, if they are there.
+
+    An instance with another number is never made: the error comes before any pass runs.
+    """
+
+    def __post_init__(self) -> None:
+        cores, fraction = getattr(self, "sencores", None), getattr(self, "lx_frac_avail", None)
+        if cores is not None and not 1 <= cores <= device().cores:
+            raise CompileError(f"sencores is {cores}; the device has 1 to {device().cores} cores.")
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise CompileError(f"lx-frac-avail is {fraction}; it is a part of LX, 0 to 1.")

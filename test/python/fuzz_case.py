@@ -1,0 +1,296 @@
+"""A random program as text: its statements, its inputs, how it is compiled, and what PyTorch says that it gives.
+
+A case is data: it is pickled to the process that runs it, cut down by the minimiser, and written as a file that runs
+alone. PyTorch evaluates the same text twice, in the types of the model and with every floating type in float64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from fuzz_inputs import Input
+from torch import Tensor
+
+#: Results of a program: how its ``return`` writes them.
+RESULTS = {"tuple": "({}, )", "list": "[{}]", "dict": "{{{}}}"}
+
+_FLOATING = re.compile(r"torch\.(bfloat16|float16|float32)\b")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``target = text`` with ``{0}``, ``{1}``, .. for the operands; without a target, an update in place."""
+
+    target: str
+    text: str
+    operands: tuple[str, ...]
+
+    def __str__(self) -> str:
+        expression = self.text.format(*self.operands)
+        return f"{self.target} = {expression}" if self.target else expression
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, its inputs, and the options of ``compile``."""
+
+    inputs: tuple[Input, ...]
+    statements: tuple[Statement, ...]
+    results: tuple[str, ...]
+    structure: str = "tuple"
+    by_keyword: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def source(self) -> str:
+        """The text of the class ``Model``, whose constructor takes the buffers and ``forward`` the inputs."""
+        buffers = [each.name for each in self.inputs if each.role == "buffer"]
+        arguments = [each.name for each in self.inputs if each.role == "input"]
+        lines = ["class Model(torch.nn.Module):"]
+        if buffers:
+            lines += [f"    def __init__(self, {', '.join(buffers)}):", "        super().__init__()"]
+            lines += [f'        self.register_buffer("{name}", {name})' for name in buffers]
+            lines.append("")
+        lines.append(f"    def forward(self, {', '.join(arguments)}):")
+        lines += [f"        {name} = self.{name}" for name in buffers]
+        lines += [f"        {statement}" for statement in self.statements]
+        lines.append(f"        return {self._returned()}")
+        return "\n".join(lines) + "\n"
+
+    def _returned(self) -> str:
+        if len(self.results) == 1 and self.structure == "tuple":
+            return self.results[0]
+        names = (f'"{name}": {name}' for name in self.results) if self.structure == "dict" else self.results
+        return RESULTS[self.structure].format(", ".join(names)).replace(", )", ",)")
+
+    def model(self, source: str = "", exact: bool = False) -> torch.nn.Module:
+        """The module with buffers of its own."""
+        namespace: dict[str, Any] = {"torch": torch, "F": torch.nn.functional}
+        exec(compile(source or self.source(), "<fuzz>", "exec"), namespace)
+        return namespace["Model"](**self.tensors("buffer", exact))
+
+    def tensors(self, role: str = "input", exact: bool = False) -> dict[str, Tensor]:
+        """New tensors of the inputs of a role by name, floating ones in float64 where ``exact``."""
+        made = {each.name: each.tensor() for each in self.inputs if each.role == role}
+        if not exact:
+            return made
+        return {name: x.double() if x.is_floating_point() else x for name, x in made.items()}
+
+    @property
+    def floor(self) -> float:
+        """The error that is always allowed, of the largest value: a thousandth in 16 bits, by the coarsest type."""
+        text = self.source() + " ".join(each.dtype for each in self.inputs)
+        floor = 1e-4
+        if "torch.float16" in text:
+            floor = 1e-3
+        if "torch.bfloat16" in text:
+            floor = 8e-3
+        return floor * self.coarseness
+
+    @property
+    def coarseness(self) -> int:
+        """DL16 has one bit of mantissa less than fp16."""
+        return 2 if self.options.get("numerics") == "dl16" else 1
+
+
+def in_float64(source: str) -> str:
+    """The text of a program with every floating type replaced by float64."""
+    return _FLOATING.sub("torch.float64", source)
+
+
+@contextlib.contextmanager
+def quiet_float64() -> Iterator[None]:
+    """Python numbers are float64, and PyTorch's warnings are nobody's."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def leaves(results: Any) -> list[Any]:
+    """The tensors of a result in order."""
+    if isinstance(results, dict):
+        return [leaf for value in results.values() for leaf in leaves(value)]
+    if isinstance(results, tuple | list):
+        return [leaf for value in results for leaf in leaves(value)]
+    return [results]
+
+
+def call(model: Any, case: Case, inputs: dict[str, Tensor]) -> list[Any]:
+    """What a model or a program returns, and then its inputs after the call, as PyTorch changes them in place."""
+    results = model(**inputs) if case.by_keyword else model(*inputs.values())
+    return [*leaves(results), *inputs.values()]
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """The results of PyTorch: in the model's types, in float64, and in float64 from inputs rounded as the device."""
+
+    typed: list[Tensor]
+    exact: list[Tensor]
+    rounded: list[Tensor]
+
+
+def oracle(case: Case) -> Oracle:
+    """Runs the case in PyTorch; raises what PyTorch raises."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        typed = call(case.model(), case, case.tensors())
+    source = in_float64(case.source())
+    with quiet_float64():
+        exact = call(case.model(source, exact=True), case, case.tensors(exact=True))
+        rounded = exact
+        if case.coarseness > 1:
+            model = case.model(source, exact=True)
+            for buffer in model.buffers():
+                buffer.copy_(_with_nine_bits(buffer))
+            inputs = {name: _with_nine_bits(x) for name, x in case.tensors(exact=True).items()}
+            rounded = call(model, case, inputs)
+    return Oracle(typed, exact, rounded)
+
+
+def _with_nine_bits(x: Tensor) -> Tensor:
+    if not x.is_floating_point():
+        return x
+    mantissa, exponent = torch.frexp(x)
+    return torch.where(torch.isfinite(x), torch.ldexp(torch.round(mantissa * 2**10) / 2**10, exponent), x)
+
+
+def complaint(case: Case, results: Sequence[Any], expected: Oracle) -> str:
+    """What is wrong with the results of a run; empty if they are right."""
+    if len(results) != len(expected.typed):
+        return f"{len(results)} results instead of {len(expected.typed)}"
+    for index, result in enumerate(results):
+        name = f"result {index}" if index < len(case.results) else "an input after the call"
+        truth = (expected.typed[index], expected.exact[index], expected.rounded[index])
+        if text := _of_result(result, *truth, case):
+            return f"{name}: {text}"
+    return ""
+
+
+def _of_result(result: Any, typed: Any, exact: Any, rounded: Any, case: Case) -> str:
+    if not isinstance(typed, Tensor):
+        return "" if result == typed else f"{result} instead of {typed}"
+    if not isinstance(result, Tensor):
+        return f"a {type(result).__name__} instead of a tensor"
+    if result.shape != typed.shape or result.dtype != typed.dtype:
+        return f"{result.dtype} {list(result.shape)} instead of {typed.dtype} {list(typed.shape)}"
+    if not typed.is_floating_point():
+        wrong = int((result != typed).sum())
+        return f"{wrong} of {typed.numel()} elements differ" if wrong else ""
+    return _of_numbers(result.double(), typed.double(), exact.double(), rounded.double(), case)
+
+
+def _of_numbers(result: Tensor, typed: Tensor, exact: Tensor, rounded: Tensor, case: Case) -> str:
+    regular = torch.isfinite(typed) & torch.isfinite(exact)
+    # Where PyTorch gives no number in its own type, its value and that of float64 are both right. DL16 has one
+    # code for infinities and NaN, and beyond the largest fp16 it has numbers.
+    same = (result == typed) | (result.isnan() & typed.isnan()) | _close(result, exact, case)
+    if case.coarseness > 1:
+        same |= ~torch.isfinite(result) | (result.abs() >= 65504)
+    odd = ~regular & ~same
+    if odd.any():
+        at = int(odd.reshape(-1).nonzero()[0])
+        return f"{_at(result, at)} instead of {_at(typed, at)} (float64: {_at(exact, at)}) at {at}"
+    if not regular.any():
+        return ""
+    got, own, true = result[regular], typed[regular], exact[regular]
+    allowed = max(4 * case.coarseness * float((own - true).abs().max()), case.floor * float(true.abs().max()))
+    shift = (rounded[regular] - true).abs()
+    allowed += 2 * float(torch.nan_to_num(shift, 0, 0, 0).max())
+    errors = (got - true).abs()
+    errors[torch.isnan(errors)] = torch.inf
+    worst = int(errors.argmax())
+    if float(errors[worst]) <= allowed:
+        return ""
+    where = int(regular.reshape(-1).nonzero()[worst])
+    return (
+        f"{_at(result, where)} instead of {_at(exact, where)} (PyTorch: {_at(typed, where)}) at {where}, "
+        f"error {float(errors[worst]):.3g}, allowed {allowed:.3g}, "
+        f"{int((errors > allowed).sum())} of {result.numel()} elements"
+    )
+
+
+def _close(result: Tensor, exact: Tensor, case: Case) -> Tensor:
+    return (result == exact) | ((result - exact).abs() <= 4 * case.floor * exact.abs())
+
+
+def _at(values: Tensor, index: int) -> str:
+    return f"{float(values.reshape(-1)[index]):.6g}"
+
+
+_FILE = '''"""{header}"""
+
+import torch
+import torch.nn.functional as F
+
+import spyre_mlir
+
+
+{source}
+
+{buffers}
+inputs = {inputs}
+program = spyre_mlir.compile(Model({names}), {example}{options})
+print("compiled:", program({call}))
+print("PyTorch:", Model({names})({call}))
+'''
+
+
+def as_file(case: Case, header: str) -> str:
+    """A Python file that compiles and runs the case, and prints what PyTorch gives beside it."""
+    buffers = {each.name: each for each in case.inputs if each.role == "buffer"}
+    inputs = {each.name: each for each in case.inputs if each.role == "input"}
+    made = ", ".join(f'"{name}": {_made(each)}' for name, each in inputs.items())
+    return _FILE.format(
+        header=header,
+        source=case.source(),
+        buffers="\n".join(f"{name} = {_made(each)}" for name, each in buffers.items()),
+        names=", ".join(buffers),
+        inputs=f"{{{made}}}",
+        example="inputs" if case.by_keyword else "tuple(inputs.values())",
+        options="".join(f", {name}={value!r}" for name, value in case.options.items()),
+        call="**inputs" if case.by_keyword else "*inputs.values()",
+    )
+
+
+def _made(value: Input) -> str:
+    x = value.tensor()
+    elements = re.sub(r"\b(inf|nan)\b", r"torch.\1", str(x.reshape(-1).tolist()))
+    if len(set(x.reshape(-1).tolist())) == 1:
+        return f"torch.full({list(value.shape)}, {elements.strip('[]').split(',')[0]}, dtype={value.dtype})"
+    return f"torch.tensor({elements}, dtype={value.dtype}).reshape({list(value.shape)})"
+
+
+def run(case: Case) -> tuple[str, str]:
+    """Compiles and runs a case: ("right" | "wrong" | "refused", why).
+
+    Raises what is neither a result nor a ``CompileError``.
+    """
+    import spyre_mlir
+
+    expected = oracle(case)
+    model, inputs = case.model(), case.tensors()
+    example = case.tensors()
+    with warnings.catch_warnings(record=True) as said, torch.no_grad():
+        warnings.simplefilter("always")
+        try:
+            example = example if case.by_keyword else tuple(example.values())
+            program = spyre_mlir.compile(model, example, **case.options)
+            results = call(program, case, inputs)
+        except spyre_mlir.CompileError as error:
+            return "refused", error.message
+    text = complaint(case, results, expected)
+    if not text:
+        return "right", ""
+    ranges = [str(each.message) for each in said if each.category.__name__ == "RangeWarning"]
+    return ("refused", ranges[0]) if ranges else ("wrong", text)

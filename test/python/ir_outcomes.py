@@ -1,0 +1,156 @@
+"""What becomes of a text of IR: a program with its numbers, a diagnostic, or a fault of the compiler."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import select
+import signal
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import spyre_mlir
+from spyre_mlir.checking import compare, random_arguments
+from spyre_mlir.dialects import context, parsed
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+from spyre_mlir.reference import CpuReference
+
+#: How a text can end. A program that cannot be run, and one with other numbers than its IR has on the CPU, are faults.
+RIGHT, REFUSED = "right", "refused"
+UNRUNNABLE, WRONG, INTERNAL, CRASH, HANG = "unrunnable", "wrong numbers", "internal error", "crash", "hang"
+FAULTS = (UNRUNNABLE, WRONG, INTERNAL, CRASH, HANG)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``text`` is the diagnostic, the traceback, or the signal; ``location`` that of the diagnostic."""
+
+    kind: str
+    text: str = ""
+    location: str = ""
+    seconds: float = field(default=0.0, compare=False)
+
+
+def outcome(text: str, level: str, sencores: int) -> Outcome:
+    """What becomes of IR at a level, in this process."""
+    from_level = "" if level == "linalg" else level
+    options = {"sencores": sencores, "from_level": from_level, "fallback": False}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = spyre_mlir.compile(text if "\n" in text else f"{text}\n", **options)
+    except CompileError as error:
+        return Outcome(REFUSED, error.message, error.location)
+    except Exception:
+        return Outcome(INTERNAL, traceback.format_exc())
+    return _numbers(text, program, level)
+
+
+def _numbers(text: str, program: spyre_mlir.Program, level: str) -> Outcome:
+    """Whether the numbers are those of the IR on the CPU.
+
+    Normal numbers first; where those differ, positive ones have to differ, too: sums of normal ones may cancel.
+    """
+    given = random_arguments(program.arguments)
+    made = _compared(text, program, level, given)
+    if made.kind != WRONG:
+        return made
+    return _compared(text, program, level, {name: np.abs(array) for name, array in given.items()})
+
+
+def _compared(text: str, program: spyre_mlir.Program, level: str, given: dict[str, np.ndarray]) -> Outcome:
+    try:
+        results = program.run({**program.arrays, **given})
+    except CompileError as error:
+        return Outcome(UNRUNNABLE, str(error), error.location)
+    except Exception:
+        return Outcome(INTERNAL, traceback.format_exc())
+    if level == "bundle":
+        return Outcome(RIGHT)
+    try:
+        with np.errstate(all="ignore"):
+            reference = _reference(text)(*(given[argument.name] for argument in program.arguments))
+            comparisons = compare(program.results, results, reference, "ieee")
+    except (CompileError, KeyError) as error:
+        return Outcome(RIGHT, f"no reference: {error}")
+    wrong = [str(each) for each in comparisons if not each.passed]
+    return Outcome(WRONG, "\n".join(wrong)) if wrong else Outcome(RIGHT)
+
+
+def _reference(text: str) -> CpuReference:
+    """The meaning of IR at any level but the last: without layouts and copies."""
+    module = parsed(text, context())
+    plain = re.sub(r", #stick\.layout<#\w+>", "", str(module))
+    module = parsed(plain, context())
+    copies: list[ir.Operation] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        if op.name in ("sdsc.clone", "sdsc.shuffle", "stick.restickify", "stick.pin"):
+            copies.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    for op in copies:
+        op.results[0].replace_all_uses_with(op.operands[0])
+        op.erase()
+    return CpuReference(module)
+
+
+def isolated(
+    function: Callable[..., Outcome], calls: Sequence[tuple[Any, ...]], seconds: float = 20.0
+) -> Iterator[Outcome]:
+    """The outcome of each call, in a process that may die or hang; the next call then has another one."""
+    begin = 0
+    while begin < len(calls):
+        receiver, sender = os.pipe()
+        child = os.fork()
+        if not child:
+            os.close(receiver)
+            _work(function, calls[begin:], sender)
+        os.close(sender)
+        for each in _received(receiver, child, len(calls) - begin, seconds):
+            begin += 1
+            yield each
+        os.close(receiver)
+
+
+def _work(function: Callable[..., Outcome], calls: Sequence[tuple[Any, ...]], sender: int) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    for call in calls:
+        begun = time.monotonic()
+        try:
+            made = function(*call)
+        except Exception:
+            made = Outcome(INTERNAL, traceback.format_exc())
+        data = pickle.dumps(Outcome(made.kind, made.text, made.location, time.monotonic() - begun))
+        os.write(sender, len(data).to_bytes(8, "little") + data)
+    os._exit(0)
+
+
+def _received(receiver: int, child: int, count: int, seconds: float) -> Iterator[Outcome]:
+    """The outcomes that a child sends, and the one that ended it."""
+    for _ in range(count):
+        ready, _, _ = select.select([receiver], [], [], seconds)
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            yield Outcome(HANG, f"no end after {seconds} s", "", seconds)
+            return
+        head = os.read(receiver, 8)
+        if not head:
+            _, status = os.waitpid(child, 0)
+            yield Outcome(CRASH, f"the process ended with status {status}")
+            return
+        size, data = int.from_bytes(head, "little"), b""
+        while len(data) < size:
+            data += os.read(receiver, size - len(data))
+        yield pickle.loads(data)
+    os.waitpid(child, 0)

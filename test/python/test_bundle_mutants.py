@@ -1,0 +1,167 @@
+"""Random mutants of bundles: what is valid and gives other numbers is another program, by judges of its own kind.
+
+The judges know nothing of the validator: ``unsharded`` runs the same operations on whole tensors, and a transfer is
+gone through element by element.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import bundles
+import numpy as np
+import pytest
+from bundle_mutants import KINDS, Mutant, folder_mutants, mutants
+from part_programs import Parts
+from unsharded import unsharded
+
+import spyre_mlir
+from spyre_mlir.bundle import read_bundle, write_bundle
+from spyre_mlir.bundle.model import Argument, Bundle
+from spyre_mlir.bundle.transfer import filled_parts
+from spyre_mlir.bundle.validate import validate
+from spyre_mlir.errors import CompileError
+from spyre_mlir.simulator import run
+
+SEED, COUNT = 17, 90
+
+GOOD = {
+    **bundles.GOOD,
+    "loop": lambda: bundles.loop_bundle(2),
+    "accumulator": lambda: bundles.accumulating_bundle(6),
+    "window": bundles.window_bundle,
+}
+
+
+def inputs(bundle: Bundle) -> dict[str, np.ndarray]:
+    """Numbers that all differ within a few rows; positions of a lookup that every table has."""
+    rng = np.random.default_rng(SEED)
+    arrays = {}
+    for each in bundle.manifest.arguments:
+        if each.kind != "result" and each.source is None:
+            low, high = (0, 16) if each.host_dtype == "int32" else (-8, 8)
+            dtype = "float32" if each.host_dtype == "bfloat16" else each.host_dtype
+            arrays[each.name] = rng.uniform(low, high, each.host_shape).astype(dtype)
+    return arrays
+
+
+def outcome(bundle: Bundle) -> dict[str, np.ndarray] | None:
+    """The results; None for what is refused with a sentence."""
+    try:
+        return None if validate(bundle) else run(bundle, inputs(bundle)).outputs
+    except CompileError:
+        return None
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray], tolerance: float = 0.0) -> bool:
+    return one.keys() == other.keys() and all(
+        one[name].shape == other[name].shape
+        and np.allclose(
+            one[name].astype(float), other[name].astype(float), tolerance, tolerance, equal_nan=True
+        )
+        for name in one
+    )
+
+
+def check_transfer(argument: Argument) -> None:
+    """Each host element has one place on the device, and the other way round; a result is whole."""
+    moved = argument.transfer
+    places = []
+    for strides, offset in ((moved.host_strides, moved.host_offset), (moved.device_strides, 0)):
+        found = []
+        for part in filled_parts(moved):
+            numbers = np.full(1, offset)
+            for (first, count), stride in zip(part, strides, strict=True):
+                numbers = np.add.outer(numbers, (first + np.arange(count)) * stride).ravel()
+            found.append(numbers)
+        places.append(np.concatenate(found))
+    assert all(len(np.unique(each)) == len(each) for each in places)
+    if argument.kind in ("result", "input"):
+        assert len(places[0]) == np.prod(argument.host_shape)
+
+
+def check_is_a_program(mutant: Mutant, found: dict[str, np.ndarray]) -> None:
+    for argument in mutant.bundle.manifest.arguments:
+        check_transfer(argument)
+    expected = run(unsharded(mutant.bundle), inputs(mutant.bundle)).outputs
+    assert same(found, expected, 2e-2), f"{mutant.kind}: {mutant.description}"
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_bundle_gives_the_numbers_of_its_whole_tensors(name):
+    """The judge itself is right about good bundles."""
+    good = GOOD[name]()
+    assert same(run(good, inputs(good)).outputs, run(unsharded(good), inputs(good)).outputs, 2e-2)
+
+
+@functools.cache
+def counts(name: str) -> Counter[tuple[str, str]]:
+    """How many mutants of each kind are refused, the same, or another program; wrong ones fail."""
+    good = GOOD[name]()
+    expected, found = run(good, inputs(good)).outputs, Counter()
+    kinds = ("address",) if name == "window" else ()
+    for mutant in itertools.islice(mutants(good, SEED, kinds), COUNT):
+        results = outcome(mutant.bundle)
+        if results is None:
+            found[mutant.kind, "refused"] += 1
+        elif same(results, expected):
+            found[mutant.kind, "same"] += 1
+        else:
+            check_is_a_program(mutant, results)
+            found[mutant.kind, "other"] += 1
+    return found
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_what_is_valid_and_gives_other_numbers_is_another_program(name):
+    assert sum(counts(name).values()) == COUNT
+
+
+def test_mutants_of_all_kinds_are_refused_and_some_are_programs():
+    """The mutants are no idle ones: of each kind some are refused, and others run."""
+    total = sum((counts(name) for name in GOOD), Counter())
+    assert all(total[kind, "refused"] > 0 for kind in KINDS)
+    assert all(total[kind, "other"] > 0 for kind in ("address", "fold", "loop bound", "constant"))
+    assert total["slice map", "same"] > 0
+
+
+@pytest.mark.parametrize("name", ["reduction", "accumulator", "relayout"])
+def test_slices_of_cores_never_change_numbers(name):
+    """A design whose slices go to other cores is refused, or gives the numbers of before."""
+    good = GOOD[name]()
+    expected = run(good, inputs(good)).outputs
+    refused = 0
+    for mutant in itertools.islice(mutants(good, SEED, ("slice map",)), 20):
+        results = outcome(mutant.bundle)
+        refused += results is None
+        assert results is None or same(results, expected)
+    assert refused
+
+
+def test_slices_of_cores_never_change_numbers_of_parts_in_lx():
+    model = Parts(5).eval()
+    good = spyre_mlir.compile(model, model.inputs(), sencores=2).bundle
+    expected = run(good, inputs(good)).outputs
+    refused = 0
+    for mutant in itertools.islice(mutants(good, SEED, ("slice map",)), 20):
+        results = outcome(mutant.bundle)
+        refused += results is None
+        assert results is None or same(results, expected)
+    assert refused
+
+
+def test_changed_folders_are_read_or_refused(tmp_path: Path):
+    """Text, JSON and files of all sorts: a bundle or a CompileError, nothing else."""
+    refused = 0
+    for number, (_, change) in enumerate(itertools.islice(folder_mutants(SEED), 40)):
+        folder = tmp_path / str(number)
+        write_bundle(bundles.loop_bundle(), folder)
+        change(folder)
+        try:
+            outcome(read_bundle(folder))
+        except CompileError:
+            refused += 1
+    assert 0 < refused < 40

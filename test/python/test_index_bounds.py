@@ -1,0 +1,103 @@
+"""Indices that the device only compares with positions: the host checks their range, in a program and in its folder."""
+
+import numpy as np
+import pytest
+import torch
+
+import spyre_mlir
+from spyre_mlir.errors import CompileError
+from spyre_mlir.program import Program
+
+X = torch.arange(128.0).reshape(8, 16).half()
+
+
+def _index_put(x, index):
+    return x.index_put((index,), torch.ones(1, 16).half())
+
+
+def _scatter(x, index):
+    return x.scatter(0, index.reshape(1, 1).expand(1, 16), 1.0)
+
+
+def _scatter_add(x, index):
+    return x.scatter_add(-1, index.reshape(1, 1).expand(8, 1), torch.ones(8, 1).half())
+
+
+def _index_copy(x, index):
+    return x.index_copy(0, index, torch.ones(1, 16).half())
+
+
+def _one_hot(x, index):
+    return x[:1] * torch.nn.functional.one_hot(index, 16)
+
+
+def _in_place(x, index):
+    y = x * 2
+    y[:, index] = 0.0
+    return y
+
+
+USES = {
+    "index_put": (_index_put, 8),
+    "scatter": (_scatter, 8),
+    "scatter_add": (_scatter_add, 16),
+    "index_copy": (_index_copy, 8),
+    "one_hot": (_one_hot, 16),
+    "index_put in place": (_in_place, 16),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_an_index_out_of_range_is_an_error_that_names_operation_index_and_bound(name):
+    """The last index is right; the one behind it, and a huge one, are no silent writes to nowhere."""
+    function, size = USES[name]
+    program = spyre_mlir.compile(function, (X, torch.tensor([1])))
+    last = torch.tensor([size - 1])
+    assert torch.equal(program(X, last), function(X, last).to(program(X, last).dtype))
+    for index in (size, 10**6, -size - 1):
+        with pytest.raises(CompileError, match=rf"{index} .*aten\.{name.split()[0]}.* to {size - 1}"):
+            program(X, torch.tensor([index]))
+
+
+def test_the_folder_of_a_program_keeps_the_bounds(tmp_path):
+    """What was saved is checked as the program itself is."""
+    spyre_mlir.compile(_index_put, (X, torch.tensor([1]))).save(tmp_path / "p")
+    program = Program.load(tmp_path / "p")
+    with pytest.raises(CompileError, match="its element 8 is out of range"):
+        program(X.numpy(), np.array([8]))
+
+
+def test_an_index_that_the_model_holds_is_checked_when_it_is_compiled():
+    """A buffer with an index out of range never becomes a program."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("index", torch.tensor([9]))
+
+        def forward(self, x):
+            return _index_put(x, self.index)
+
+    with pytest.raises(CompileError, match=r"'index' holds 9, .*aten\.index_put, which takes -8 to 7"):
+        spyre_mlir.compile(Model(), (X,))
+
+
+def test_a_part_of_an_argument_bounds_only_itself():
+    """Elements that are not used as indices may be any number."""
+
+    def function(x, index):
+        return _index_put(x, index[:1])
+
+    index = torch.tensor([3, 1000])
+    assert torch.equal(spyre_mlir.compile(function, (X, index))(X, index), function(X, index))
+
+
+def test_two_uses_leave_the_narrower_range():
+    """An index of 8 rows and of 16 columns is one of 8."""
+
+    def function(x, index):
+        return _index_put(x, index) + _in_place(x, index)
+
+    program = spyre_mlir.compile(function, (X, torch.tensor([1])))
+    with pytest.raises(CompileError, match="-8 to 7"):
+        program(X, torch.tensor([12]))

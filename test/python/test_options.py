@@ -1,0 +1,99 @@
+"""Numbers of options that the device cannot have are one diagnostic, wherever they are given."""
+
+from __future__ import annotations
+
+import pytest
+
+import spyre_mlir
+from spyre_mlir import passes
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import ViewError
+from spyre_mlir.pipelines.spyre import SpyrePipeline
+from spyre_mlir.tools import spyre_compile, spyre_opt, spyre_validate
+
+PROGRAM = """func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
+  %e = tensor.empty() : tensor<64x64xf16>
+  %y = linalg.exp ins(%x : tensor<64x64xf16>) outs(%e : tensor<64x64xf16>) -> tensor<64x64xf16>
+  return %y : tensor<64x64xf16>
+}
+"""
+
+CORES = ("0", "-1", "33", "x", "1.5", "nan", "99999999999999999999")
+FRACTIONS = ("-0.1", "1.5", "nan", "inf", "-inf", "x", "1e400")
+
+
+def with_option(name: str) -> list[type]:
+    """The passes that have an option, and the pipeline."""
+    own = [each for each in passes.load_all().values() if each.__module__.startswith("spyre_mlir.")]
+    return [each for each in (*own, SpyrePipeline) if name in each.__dataclass_fields__]
+
+
+@pytest.mark.parametrize(
+    ("option", "values"), [("sencores", CORES), ("lx_frac_avail", FRACTIONS)], ids=("sencores", "lx")
+)
+def test_passes_refuse_numbers_that_the_device_cannot_have(option: str, values: tuple[str, ...]):
+    """Each pass does, also those that no other pass stands before in a pipeline of one's own."""
+    owners = with_option(option)
+    assert len(owners) >= 7
+    for owner in owners:
+        for value in values:
+            with pytest.raises(CompileError, match=f"{option}|{option.replace('_', '-')}"):
+                owner.parse(f"{option}={value}")
+
+
+@pytest.mark.parametrize("value", CORES)
+def test_cores_from_the_environment(value: str, monkeypatch: pytest.MonkeyPatch):
+    """SENCORES is checked as the option is."""
+    monkeypatch.setenv("SENCORES", value)
+    with pytest.raises(CompileError, match=r"sencores|SENCORES"):
+        spyre_mlir.compile(PROGRAM)
+
+
+@pytest.mark.parametrize("value", [0, -1, 33, 1.5, True, "x", [4], 10**30, float("nan")])
+def test_cores_from_python(value: object):
+    """The argument of ``compile`` may have any type."""
+    with pytest.raises(CompileError, match="sencores"):
+        spyre_mlir.compile(PROGRAM, sencores=value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("tool", "flags"),
+    [
+        (spyre_compile, ["-o", "none.bundle", "--sencores=0"]),
+        (spyre_opt, ["--spyre-pipeline=sencores=0"]),
+        (spyre_opt, ["--unroll-windows=sencores=0"]),
+        (spyre_opt, ["--auto-tiling=sencores=0"]),
+        (spyre_opt, [f"--mlir-elide-elementsattrs-if-larger={1 << 70}"]),
+        (spyre_opt, ["--mlir-elide-elementsattrs-if-larger=-5"]),
+        (spyre_opt, ["--outline-host-functions=precision=none"]),
+        (spyre_validate, ["--lx-backend-fraction=2"]),
+        (spyre_validate, ["--lx-backend-fraction=nan"]),
+    ],
+    ids=str,
+)
+def test_tools_refuse_them_too(
+    tool, flags: list[str], tmp_path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    """Status 1 and one line, before anything is read or written."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SPYRE_TRACEBACK", "1")
+    (tmp_path / "program.mlir").write_text(PROGRAM)
+    assert tool.main(["program.mlir", *flags]) == 1
+    said = capsys.readouterr()
+    assert said.err.count("error: ") == 1 and not said.out
+    assert [path.name for path in tmp_path.iterdir()] == ["program.mlir"]
+
+
+@pytest.mark.parametrize("size", [64, 256])
+def test_a_layout_that_is_none_is_one_diagnostic(size: int, monkeypatch: pytest.MonkeyPatch):
+    """As int8 weights have none on a device of other sticks: the mathematics of layouts never escapes from a pass."""
+    error = ViewError(f"the last digit is not one stick of {size} elements")
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("spyre_mlir.passes.choose_layouts.ChooseLayouts.run", refuse)
+    with pytest.raises(
+        CompileError, match=f"cannot lie in sticks of 128 bytes .* one stick of {size} elements"
+    ):
+        spyre_mlir.compile(PROGRAM, fallback=False)

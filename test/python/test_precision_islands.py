@@ -1,0 +1,102 @@
+"""Norms, statistics and what else PyTorch computes in f32: as exact as PyTorch whatever the inputs are like."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from programs import Apply, check_close
+from torch import Tensor
+
+import spyre_mlir
+
+ROWS, COLUMNS = 4, 192
+
+
+def _inputs(kind: str, shape: tuple[int, ...] = (ROWS, COLUMNS)) -> Tensor:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(17))
+    numbers = {
+        "ordinary": x,
+        "large mean": x + 20,
+        "constant rows": torch.full(shape, 2.7),
+        "small spread": 10 + 0.01 * (torch.arange(x.numel()) % 3).reshape(shape),
+        "large": x.sign() * (300 + 200 * x.abs().clamp(max=1)),
+        "small": x * 1e-4,
+    }
+    return numbers[kind].half()
+
+
+KINDS = ("ordinary", "large mean", "constant rows", "small spread", "large", "small")
+
+
+def _softmax_backward(grad: Tensor, weights: Tensor) -> Tensor:
+    return torch.ops.aten._softmax_backward_data(grad, weights, -1, grad.dtype)
+
+
+def _llama_norm(x: Tensor) -> Tensor:
+    wide = x.float() if x.dtype == torch.float16 else x
+    return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
+STATISTICS = {
+    "rms_norm": lambda x: F.rms_norm(x, (COLUMNS,)),
+    "llama norm": _llama_norm,
+    "layer_norm": lambda x: F.layer_norm(x, (COLUMNS,)),
+    "layer_norm of two dims": lambda x: F.layer_norm(x.reshape(2, 2, COLUMNS), (2, COLUMNS)),
+    "group_norm": lambda x: F.group_norm(x.reshape(2, 4, -1), 2),
+    "batch_norm": lambda x: F.batch_norm(x.reshape(4, 4, -1), None, None, training=True),
+    "std": lambda x: torch.std(x, -1),
+    "vector_norm": lambda x: torch.linalg.vector_norm(x, dim=-1),
+    "normalize": lambda x: F.normalize(x, dim=-1),
+}
+
+
+@pytest.mark.parametrize("precision", ["device", "strict"])
+@pytest.mark.parametrize("name", STATISTICS)
+def test_norms_and_statistics_are_as_exact_as_pytorch_for_any_inputs(name: str, precision: str) -> None:
+    model = Apply(STATISTICS[name])
+    program = spyre_mlir.compile(model, (_inputs("ordinary"),), precision=precision)
+    assert program.is_one_bundle
+    for kind in KINDS:
+        x = _inputs(kind)
+        check_close(f"{name} of {kind} inputs", program(x), model, (x,))
+
+
+def test_variances_of_small_spread_are_exact_where_fp16_holds_them() -> None:
+    model = Apply(lambda x: torch.var_mean(x, -1))
+    program = spyre_mlir.compile(model, (_inputs("ordinary"),))
+    for kind in ("ordinary", "large mean", "constant rows", "small spread", "small"):
+        check_close(kind, program(_inputs(kind)), model, (_inputs(kind),))
+
+
+@pytest.mark.parametrize(("mean", "peak"), [(0, 1), (5, 8), (20, 3)])
+def test_the_backward_of_softmax_does_not_lose_what_gradients_have_in_common(mean: int, peak: int) -> None:
+    generator = torch.Generator().manual_seed(mean)
+    weights = torch.softmax(torch.randn(5, 53, generator=generator) * peak, -1).half()
+    inputs = ((torch.randn(5, 53, generator=generator) + mean).half(), weights)
+    model = Apply(_softmax_backward)
+    check_close("softmax backward", spyre_mlir.compile(model, inputs)(*inputs), model, inputs)
+
+
+@pytest.mark.parametrize("queries", [2, 5, 8])
+def test_small_causal_attention_is_as_exact_as_pytorch(queries: int) -> None:
+    generator = torch.Generator().manual_seed(queries)
+    inputs = tuple(torch.randn(1, 2, queries, 16, generator=generator).half() for _ in range(3))
+    model = Apply(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    check_close("attention", spyre_mlir.compile(model, inputs)(*inputs), model, inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_over_windows_are_rounded_once(kind: str) -> None:
+    weight = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(3)).half()
+
+    def windows(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
+        return F.conv1d(x, weight), F.avg_pool1d(x, 7, 1), F.avg_pool2d(x.unsqueeze(0), 3, 2, 1)
+
+    model, inputs = Apply(windows), (_inputs(kind, (2, 3, 24)), weight)
+    check_close(kind, spyre_mlir.compile(model, inputs)(*inputs), model, inputs)
+
+
+def test_a_convolution_of_one_channel_in_bands_has_work_in_every_slice() -> None:
+    generator = torch.Generator().manual_seed(1)
+    inputs = tuple(torch.randn(shape, generator=generator).half() for shape in ((1, 1, 8, 8), (16, 1, 3, 3)))
+    model = Apply(lambda x, weight: F.conv2d(x, weight, padding=1))
+    check_close("convolution", spyre_mlir.compile(model, inputs)(*inputs), model, inputs)
