@@ -29,7 +29,8 @@ from spyre_mlir.mlir import (
 # copy-before-write and no eliminate-empty-tensors: torch-mlir's bufferisation of tm_tensor leaves to_tensor
 # without `restrict`. modify-public-functions: otherwise the results of @main are never written.
 # refback-munge-memref-copy: the wheel has no memrefCopy. No refback-expand-ops-for-llvm: its erf is a
-# polynomial in f16. include-bf16: libgcc before 13 has no __truncsfbf2, which a processor without bf16 would call.
+# polynomial in f16. bf16 is computed in f32 and rounded by integer operations: a processor without bf16 would call
+# __truncsfbf2, which libgcc before 13 does not have.
 _PASSES = (
     "func.func(canonicalize,cse)",
     "convert-shape-to-std",
@@ -44,7 +45,8 @@ _PASSES = (
     "func.func(convert-linalg-to-loops,lower-affine)",
     "inline",
     "convert-scf-to-cf",
-    "func.func(memref-expand,arith-expand{include-bf16=true})",
+    "func.func(arith-emulate-unsupported-floats{source-types=bf16 target-type=f32},"
+    "math-extend-to-supported-types{extra-types=f16 target-type=f32},memref-expand,arith-expand{include-bf16=true})",
     "expand-strided-metadata",
     "lower-affine",
     "func.func(math-expand-ops{ops=fpowi},convert-math-to-llvm)",

@@ -26,6 +26,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "chain",
         "compile-time",
         "division",
+        "fuzz",
         "large-model",
         "layouts",
         "models",

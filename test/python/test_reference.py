@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from spyre_mlir import reference
 from spyre_mlir.dialects import context
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
@@ -86,6 +88,25 @@ def test_bfloat16_travels_as_bits():
         np.full(4, 0x3FC0, np.uint16)
     )
     assert result.tolist() == [0x4040] * 4
+
+
+def test_nothing_computes_in_bfloat16():
+    """A processor without bf16 would call __truncsfbf2 of libgcc 13: only moves and bit casts are left."""
+    body = """
+    %sum = arith.addf %a, %a : bf16
+    %exp = math.exp %sum : bf16
+    %less = arith.cmpf olt, %exp, %a : bf16
+    %max = arith.maximumf %exp, %sum : bf16
+    %i = arith.fptosi %max : bf16 to i32
+    %f = arith.sitofp %i : i32 to bf16
+    %r = arith.select %less, %f, %max : bf16"""
+    lowered = str(reference._lower(pointwise("bf16", body)))
+    computed = {
+        line.split(" = ")[1].split()[0]
+        for line in lowered.splitlines()
+        if " = " in line and re.search(r"\bbf16\b", line.split(" = ")[1])
+    }
+    assert computed <= {"llvm.load", "llvm.bitcast", "llvm.select", "llvm.mlir.constant", "llvm.getelementptr"}
 
 
 def test_layouts_change_no_number():
