@@ -66,6 +66,7 @@ class LoopWriter:
         self.parts: dict[ir.Value, _Part] = {}
         self.levels: list[_Level] = []
         self.sums: dict[Tiled, ir.Value] = {}
+        self.results: dict[Tiled, _Part] = {}  # what the loops around carry of a full result
         self.maxima: dict[str, _Maximum] = {}
         self.constants: dict[int, ir.Value] = {}
         self.inside: dict[Nest, set[ir.Value]] = {}
@@ -116,17 +117,24 @@ class LoopWriter:
         outside = tuple(level.nest for level in self.levels)
         carried = [each for each in _members(nest) if self._leaves(each, nest)]
         begins = any(each.reduces(nest) and each not in self.sums for each in carried)
-        values = [
-            self.sums.get(each) if each.reduces(nest) else self._empty(each, outside) for each in carried
-        ]
+        results = {
+            each: self.results.get(each) or _Part(self._empty(each, outside), outside)
+            for each in carried
+            if not each.reduces(nest)
+        }
+        values = [results[each].value if each in results else self.sums.get(each) for each in carried]
+        before, self.results = self.results, {**self.results, **results}
         if begins:
             values = self._iteration(nest, None, None, carried, values)
         if nest.tiles > begins:
             values = self._loop(nest, int(begins), carried, values)
+        self.results = before
         for each, value in zip(carried, values, strict=True):
-            self.parts[each.result] = _Part(value, outside)
             if each.reduces(nest):
+                self.parts[each.result] = _Part(value, outside)
                 self.sums[each] = value
+            else:
+                self.parts[each.result] = _Part(value, results[each].tiled_by)
 
     def _loop(
         self, nest: Nest, begin: int, carried: Sequence[Tiled], initial: Sequence[ir.Value]
@@ -152,8 +160,10 @@ class LoopWriter:
         """One iteration with what it carries at first, None for sums that begin; gives what is carried on."""
         before = dict(self.sums)
         for each, value in zip(carried, values, strict=True):
-            if each.reduces(nest) and value is not None:
+            if value is not None and each.reduces(nest):
                 self.sums[each] = value
+            elif value is not None:
+                self.results[each] = _Part(value, self.results[each].tiled_by)
         self.levels.append(_Level(nest, variable, loop))
         for item in nest.items:
             if isinstance(item, Nest):
@@ -162,18 +172,22 @@ class LoopWriter:
             else:
                 with item.op.location:
                     self._operation(item)
-        made = [self._carried_on(each, nest, value) for each, value in zip(carried, values, strict=True)]
+        made = [self._carried_on(each, nest) for each in carried]
         self.levels.pop()
         self.sums = before
         return made
 
-    def _carried_on(self, each: Tiled, nest: Nest, value: ir.Value | None) -> ir.Value:
-        """The sum so far; or the whole with this iteration's tile in its place."""
-        part = self.parts[each.result].value
-        if value is None or each.reduces(nest):
-            return part
-        dim, shape = each.result_dim(nest), shape_of(part)
-        return self._slice_op("tensor.insert_slice", [part, value], shape, {dim: self.levels[-1]}, value.type)
+    def _carried_on(self, each: Tiled, nest: Nest) -> ir.Value:
+        """The sum so far; or the full result with this iteration's tile in its place, if it is not there yet."""
+        part = self.parts[each.result]
+        if each.reduces(nest) or nest not in part.tiled_by:
+            return part.value
+        whole = self.results[each]
+        moving = {
+            each.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
+        }
+        operands = [part.value, whole.value]
+        return self._slice_op("tensor.insert_slice", operands, shape_of(part.value), moving, whole.value.type)
 
     def _leaves(self, each: Tiled, nest: Nest) -> bool:
         """Whether what is made in a nest is read outside of it; a sum is, for it is there when the nest ends."""

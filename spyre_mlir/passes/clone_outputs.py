@@ -12,7 +12,7 @@ from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead, replace_operand, whole_of
-from spyre_mlir.passes._loops import LOOP
+from spyre_mlir.passes._loops import LOOP, body_block, terminator
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import left_by, takes_over
 from spyre_mlir.passes._usage import Access, Touched, Usage
@@ -26,6 +26,7 @@ class CloneOutputs(Pass):
     """Let a buffer stay in LX for the readers that agree with its writer, and give the others a clone.
 
     Those are readers whose cores want other parts, and the host; of a tile in a loop, the buffer that it is put into.
+    A sum that a loop carries is cloned when the loop has ended.
     ``scratchpad-planning`` removes the clone again if it does not place the buffer. ``lx_frac_avail`` is the part of LX
     that the backend keeps.
 
@@ -49,12 +50,16 @@ class CloneOutputs(Pass):
 
     def _clone(self, usage: Usage, touched: Touched, writer: Access) -> None:
         made = writer.user.values[-1]
-        part = _insertion_of(made)
-        if part is None and not (made == touched.root and len(touched.writes) == 1):
+        carried, final = _carried(made)
+        part = _insertion_of(final)
+        writers = [each for each in touched.writes if each.user.values[-1] in carried]
+        if part is None and not (made == touched.root and len(touched.writes) == len(writers)):
             return
-        readers = [each for each in touched.reads if _source(usage, each) == made]
-        here = [access for access in readers if _stays(writer, access)]
+        readers = [each for each in touched.reads if _source(usage, each) in carried]
+        here = [access for access in readers if all(_stays(each, access) for each in writers)]
         there = [access for access in readers if access not in here]
+        if any(_source(usage, access) != final for access in there):
+            return  # what a loop carries is in one place
         returned = part is None and touched.root in usage.results
         if not here or not (there or returned or part is not None):
             return
@@ -66,16 +71,32 @@ class CloneOutputs(Pass):
         others += ["the host"] if returned else []
         others += ["the buffer that it is a part of"] if part is not None else []
         what = " and ".join(others)
-        point = ir.InsertionPoint.after(maker_of(made))
+        point = ir.InsertionPoint.after(maker_of(final))
         reason = f"{what} need it in device memory"
-        clone = insert_clone(made, division, point, writer.user.op.location, self.name, reason)
-        read_instead(clone, made, there)
+        clone = insert_clone(final, division, point, writer.user.op.location, self.name, reason)
+        read_instead(clone, final, there)
         if part is not None:
             part.operands[0] = clone
         for value in list(usage.end.operands) if returned else ():
             if usage.root(value) == touched.root:
-                replace_operand(clone, made, usage.end, value)
+                replace_operand(clone, final, usage.end, value)
         self.remark(writer.user.op, "clone", f"{what} take a clone in device memory")
+
+
+def _carried(made: ir.Value) -> tuple[set[ir.Value], ir.Value]:
+    """The values that loops carry from a value on, which are one buffer, and the one when all of them have ended."""
+    values, final, pending = {made}, made, [made]
+    while pending:
+        value = pending.pop()
+        for loop, carried in ((each.owner.operation, each.operand_number - 3) for each in value.uses):
+            if loop.name != LOOP:
+                continue
+            body = body_block(loop)
+            inside = [body.arguments[carried + 1], terminator(body).operands[carried]]
+            final = loop.results[carried] if value == final else final
+            pending += [each for each in (*inside, loop.results[carried]) if each not in values]
+            values.update((*inside, loop.results[carried]))
+    return values, final
 
 
 def _source(usage: Usage, access: Access) -> ir.Value:

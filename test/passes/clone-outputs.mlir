@@ -72,3 +72,35 @@ func.func @nobody(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   } -> !m
   return %0 : !m
 }
+// -----
+// What a loop carries stays in LX until it has ended; the host gets a clone.
+// CHECK-LABEL: func.func @carried(
+// CHECK: %[[L:.*]] = scf.for
+// CHECK: %[[C:.*]] = "sdsc.clone"(%[[L]]) {{.*}}sdsc.optional
+// CHECK: return %[[C]]
+// PLANNED-LABEL: func.func @carried(
+// PLANNED: sdsc.op<"exp", {}>, sdsc.placement = #sdsc.lx<0 : i64>
+// PLANNED: "sdsc.clone"({{.*}}sdsc.spilled = ["graph input or output: the host reads it"
+// FULL-LABEL: func.func @carried(
+// FULL-NOT: sdsc.clone
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!m = tensor<128x256xf16>
+func.func @carried(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
+  %e = tensor.empty() : !m
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c3 = arith.constant 3 : index
+  // expected-remark@below {{clone: 0 of 1 readers and the host take a clone in device memory}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  %r = scf.for %i = %c0 to %c3 step %c1 iter_args(%s = %0) -> !m {
+    %1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%s, %x : !m, !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
+    ^bb0(%a: f16, %b: f16, %o: f16):
+      linalg.yield %o : f16
+    } -> !m
+    scf.yield %1 : !m
+  }
+  return %r : !m
+}

@@ -404,3 +404,24 @@ func.func @before(%x: tensor<64x128xf16>, %y: tensor<64x128xf16>) -> tensor<64x1
   } -> tensor<64x128xf16>
   return %2 : tensor<64x128xf16>
 }
+
+// -----
+
+// The inner loop goes on with the result that the outer one carries, and puts its tile at both offsets.
+// CHECK-LABEL: func.func @nested(
+// CHECK: scf.for %[[I:.*]] = {{.*}} iter_args(%[[OUTER:.*]] = %{{.*}}) -> (tensor<128x256xf16>)
+// CHECK: scf.for %[[J:.*]] = {{.*}} iter_args(%[[INNER:.*]] = %[[OUTER]]) -> (tensor<128x256xf16>)
+// CHECK: tensor.insert_slice %{{.*}} into %[[INNER]][%{{.*}}, %{{.*}}] [64, 128] [1, 1]
+// CHECK-NOT: tensor.insert_slice
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @nested(%x: tensor<128x256xf16>) -> tensor<128x256xf16> {
+  %e = tensor.empty() : tensor<128x256xf16>
+  %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<128x256xf16>) outs(%e : tensor<128x256xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 2 : i64}, {loop = "1.N", dim = 1 : i64, tiles = 2 : i64}]} {
+  ^bb0(%a: f16, %o: f16):
+    %y = math.exp %a : f16
+    linalg.yield %y : f16
+  } -> tensor<128x256xf16>
+  return %r : tensor<128x256xf16>
+}

@@ -11,7 +11,7 @@ import torch
 from hinted import TOLERANCE, kernel, kernel_in_one, kernel_inputs, kernel_of_view
 
 import spyre_mlir
-from spyre_mlir import clear_tensor_dims, spyre_hint
+from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
 from spyre_mlir.bundle.validate import validate
 
 #: Example 1: its source, and with one hint; Example 2, whose x is flat.
@@ -143,3 +143,60 @@ def test_what_pays_is_told():
     (remark,) = (each for each in program.remarks if each.pass_name == "auto-tiling")
     assert remark.kind == "tiling" and (remark.after or 0) < (remark.before or 0)
     assert "untiled" in remark.reason and "6,291,456 bytes" in remark.reason
+
+
+def named_dims(sizes: dict[str, int], *tensors: str) -> list[torch.Tensor]:
+    """A tensor of noise per text, whose letters name its dims."""
+    torch.manual_seed(0)
+    for name, size in sizes.items():
+        declare_tensor_dim(name, size)
+    made = [torch.randn([sizes[name] for name in names]).half() / 8 for names in tensors]
+    for tensor, names in zip(made, tensors, strict=True):
+        name_tensor_dims(tensor, list(names))
+    return made
+
+
+#: Per program: its tiles, the function, sizes and names of dims, and the bytes that any program has to move.
+NESTS = {
+    "two dims of a sum": (
+        {"R": 4, "C": 2},
+        lambda a, b, c: a + b * c,
+        {"R": 256, "C": 512},
+        ("RC",) * 3,
+        4 * 2**18,
+    ),
+    "two dims of a product": (
+        {"M": 2, "N": 2},
+        lambda x, y, z: torch.relu(x @ y) + z,
+        {"M": 256, "K": 256, "N": 256},
+        ("MK", "KN", "MN"),
+        2**17 * 5,  # y is read in each of the two loops over its columns
+    ),
+    "a sum over K": ({"K": 4}, lambda x, y: x @ y, {"M": 256, "K": 512, "N": 256}, ("MK", "KN"), 5 * 2**17),
+    "a sum over K in tiles of rows": (
+        {"M": 2, "K": 4},
+        lambda x, y: x @ y,
+        {"M": 256, "K": 512, "N": 256},
+        ("MK", "KN"),
+        7 * 2**17,  # y is read twice
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_results_of_nests_go_to_device_memory_once(name):
+    """Inner loops write their slice of the result, and sums over tiles stay in LX until they are complete."""
+    tiles, function, sizes, tensors, least = NESTS[name]
+
+    def model(*inputs):
+        with spyre_hint(tiles=tiles):
+            return function(*inputs)
+
+    inputs = named_dims(sizes, *tensors)
+    program = spyre_mlir.compile(model, inputs, verify_each=True)
+    expected = function(*(each.double() for each in inputs))
+    torch.testing.assert_close(
+        program(*inputs).double(), expected, rtol=2**-8, atol=float(expected.abs().max()) / 256
+    )
+    moved = program.traffic()
+    assert moved.read_bytes + moved.written_bytes == least
