@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import lcm
 
+from spyre_mlir.bundle.geometry import reduced_dims
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.target.formats import FORMATS
-from spyre_mlir.target.ops import DEVICE_OPS
+from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL
 
 
 def unit(design: Design) -> Iterator[str]:
@@ -66,6 +67,11 @@ def padding(design: Design) -> Iterator[str]:
         if not 0 <= pad < design.sizes[dim]:
             size = design.sizes[dim]
             yield f"The padding of {dim} is {pad}; expected less than its size {size}."
+    if design.opcode in NEUTRAL:
+        return
+    for dim in sorted(reduced_dims(design)):
+        if design.padding.get(dim):
+            yield f"{dim} is padded, but '{design.opcode}' has no value that leaves its result as it is."
 
 
 def coverage(design: Design) -> Iterator[str]:

@@ -8,7 +8,7 @@ from spyre_mlir.bundle.model import KERNEL, Allocate, Apply, Buffer, Constant, E
 from spyre_mlir.bundle.validate import RULES, validate
 
 ADD, REDUCTION, LOOP = bundles.add_bundle(), bundles.reduction_bundle(), bundles.loop_bundle()
-RELAYOUT = bundles.relayout_bundle()
+RELAYOUT, GATHER = bundles.relayout_bundle(), bundles.gather_bundle()
 
 CORES = ({"mb": 0, "out": 0}, {"mb": 1, "out": 0})
 
@@ -113,6 +113,7 @@ BROKEN = [
     ("masks", "mask constant is 1; expected", design(REDUCTION, 1, mask_constant=1)),
     ("masks", "[200, 300) of out is not inside [0, 256)", design(REDUCTION, 1, masks={"out": (200, 100)})),
     ("padding", "padding of out is 256", design(REDUCTION, padding={"out": 256})),
+    ("padding", "x is padded, but 'gather' has no value", design(GATHER, padding={"x": 1})),
     ("coverage", "2 slices of 63 do not cover the 128", design(ADD, shares={"mb": 63, "out": 256})),
     ("coverage", "2 slices of 128 do not cover the 128", design(ADD, shares={"mb": 128, "out": 256})),
     ("whole-sticks", "size 200; expected a padded size", design(ADD, sizes={"mb": 128, "out": 200})),
