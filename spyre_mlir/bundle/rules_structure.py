@@ -54,6 +54,8 @@ def dims_declared(design: Design) -> Iterator[str]:
     for dim, size in design.sizes.items():
         if size < 1 or design.shares.get(dim, 1) < 1 or design.slices.get(dim, 1) < 1:
             yield f"Size, slices and share of the dim {dim} must be at least 1."
+        elif max(size, design.shares.get(dim, 1), design.slices.get(dim, 1)) > device().hbm_bytes:
+            yield f"Size, slices and share of the dim {dim} must be less than what the device memory holds."
 
 
 def operand_dims(design: Design) -> Iterator[str]:
@@ -80,6 +82,8 @@ def _operand_dims(design: Design, operand: Operand) -> Iterator[str]:
     for dim, gap in operand.gap.items():
         if dim not in order or gap < 0 or operand.scale.get(dim, 1) != 1:
             yield f"has a gap of {gap} on {dim}; a gap is not negative and on a dim of scale 1"
+        elif gap > device().hbm_bytes:
+            yield f"has a gap of {gap} on {dim}, more than the device memory holds"
     for dim in operand.beside:
         if dim == operand.stick_dim or operand.scale.get(dim) != 1:
             yield f"has {dim} beside {operand.stick_dim} in its stick; expected another dim of scale 1"

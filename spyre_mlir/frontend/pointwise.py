@@ -154,6 +154,14 @@ def scaled_by(operation: Callable[..., Tensor]) -> Callable:
     return form
 
 
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x * sigmoid(2u) where approximated: the textbook's (1 + tanh(u)) / 2 loses all digits of a small result."""
+    if approximate != "tanh" or not x.is_floating_point():
+        return NotImplemented
+    scale = 2 * math.sqrt(2 / math.pi)
+    return x * torch.sigmoid(x * (scale + 0.044715 * scale * (x * x)))
+
+
 def copysign(x: Tensor, sign: Tensor) -> Tensor:
     """|x| or -|x|; a zero has the sign of its reciprocal."""
     if not (x.is_floating_point() and x.dtype == sign.dtype):
@@ -201,6 +209,7 @@ FORMS = {
     aten.leaky_relu.default: leaky_relu,
     aten.celu.default: celu,
     aten.elu.default: elu,
+    aten.gelu.default: gelu,
     aten.hardtanh.default: hardtanh,
     aten.ceil.default: ceil,
     aten.round.default: round_to_even,

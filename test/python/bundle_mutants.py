@@ -241,6 +241,24 @@ def file_of_an_execute(bundle: Bundle, rng: random.Random) -> Bundle:
     return _statements(bundle, Execute, lambda each: replace(each, filename=rng.choice(names)), rng)
 
 
+def files_of_two_executes_exchanged(bundle: Bundle, rng: random.Random) -> Bundle:
+    """Another order of operations, where they take the same operands."""
+    one, other = rng.sample(list(bundle.designs), 2)
+    exchanged = {one: other, other: one}
+
+    def rewrite(statements: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        return tuple(
+            replace(statement, body=rewrite(statement.body))
+            if isinstance(statement, Loop)
+            else replace(statement, filename=exchanged.get(statement.filename, statement.filename))
+            if isinstance(statement, Execute)
+            else statement
+            for statement in statements
+        )
+
+    return replace(bundle, statements=rewrite(bundle.statements))
+
+
 def sizes_of_a_design(bundle: Bundle, rng: random.Random) -> Bundle:
     """Of one dim: size, share or slices, or both sizes."""
     at, made = _some_design(bundle, rng)
@@ -395,7 +413,7 @@ KINDS: dict[str, tuple[Callable[[Bundle, random.Random], Bundle], ...]] = {
     ),
     "fold": (sizes_of_a_design, gap_of_an_operand, order_of_dims, scale_of_a_dim, padding_of_a_dim),
     "loop bound": (bound_of_a_loop,),
-    "filename": (file_of_an_execute,),
+    "filename": (file_of_an_execute, files_of_two_executes_exchanged),
     "transfer": (numbers_of_a_transfer, loops_of_a_transfer, field_of_an_argument, argument_that_is_missing),
     "buffer": (place_of_a_buffer, buffers_of_an_execute),
     "constant": (value_of_a_constant, other_operation),

@@ -237,6 +237,14 @@ def test_elu_of_small_numbers_is_not_zero(parameters):
     torch.testing.assert_close(got.double(), expected, rtol=3e-3, atol=0)
 
 
+def test_the_approximate_gelu_of_negative_numbers_keeps_its_digits():
+    """1 + tanh(u) in 16 bits is 0 below -4; PyTorch computes in f32."""
+    x = torch.linspace(-5.5, 5.5, 111).half()
+    got = FORMS[aten.gelu.default](x, approximate="tanh")
+    expected = torch.nn.functional.gelu(x.double(), approximate="tanh")
+    torch.testing.assert_close(got.double(), expected, rtol=3e-2, atol=1e-6)
+
+
 def test_the_logarithm_of_the_sigmoid():
     x = torch.linspace(-30, 30, 61).half()
     mine, expected = pointwise.log_sigmoid(x)[0], torch.nn.functional.logsigmoid(x)

@@ -106,7 +106,13 @@ def test_nothing_computes_in_bfloat16():
         for line in lowered.splitlines()
         if " = " in line and re.search(r"\bbf16\b", line.split(" = ")[1])
     }
-    assert computed <= {"llvm.load", "llvm.bitcast", "llvm.select", "llvm.mlir.constant", "llvm.getelementptr"}
+    assert computed <= {
+        "llvm.load",
+        "llvm.bitcast",
+        "llvm.select",
+        "llvm.mlir.constant",
+        "llvm.getelementptr",
+    }
 
 
 def test_layouts_change_no_number():

@@ -78,9 +78,14 @@ class _Unsharded:
     def address(self, design: Design, operand: Operand, name: str, values: dict[int, str]) -> str:
         """The value that is the address of the whole tensor: where the core with its first slices begins."""
         if operand.memory == "lx":
-            if operand.gap or set(operand.start) != {self.offsets[name]}:
+            size = _bytes(design, operand)
+            if (
+                operand.gap
+                or set(operand.start) != {self.offsets[name]}
+                or self.sizes.get(name, size) != size
+            ):
                 raise ValueError("a part of LX")
-            self.sizes[name] = max(self.sizes.get(name, 0), _bytes(design, operand))
+            self.sizes[name] = size
             return f"whole {name}"
         varying = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
         first = next(
