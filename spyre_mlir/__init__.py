@@ -5,6 +5,7 @@ y = program(x)                 # runs the bundle on the simulator
 print(program.summary())
 program.save("out")            # bundle.mlir, sdsc_<i>.json, manifest.json
 x = spyre_mlir.to_device(array, stick_dims=[0])    # a tensor in the layout that you choose
+y = (x.t()[:64] + 1).restickify([0])               # views, and programs of one operation
 y = torch.compile(model, backend=spyre_mlir.torch_backend)(x)
 with spyre_mlir.spyre_hint(tiles={"M": 8}):        # in a model: tile what is computed here
 """
@@ -18,7 +19,8 @@ from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
 from spyre_mlir.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from spyre_mlir.device_tensor import DeviceTensor, to_device
+    from spyre_mlir.device_factories import arange, empty, full, zeros
+    from spyre_mlir.device_tensor import DeviceTensor, restickify, to_device
     from spyre_mlir.dynamic import DynamicProgram
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
     from spyre_mlir.program import Program, compile, torch_backend
@@ -31,20 +33,26 @@ __all__ = [
     "Program",
     "RangeWarning",
     "__version__",
+    "arange",
     "clear_tensor_dims",
     "compile",
     "declare_tensor_dim",
+    "empty",
+    "full",
     "name_tensor_dims",
+    "restickify",
     "spyre_hint",
     "to_device",
     "torch_backend",
+    "zeros",
 ]
 
 #: Where a name comes from. The bindings take a third of a second to import, torch seconds: not for a tool
 #: that only reads bundles.
 _HOMES = {
     "spyre_mlir.program": ("Program", "compile", "torch_backend"),
-    "spyre_mlir.device_tensor": ("DeviceTensor", "to_device"),
+    "spyre_mlir.device_factories": ("arange", "empty", "full", "zeros"),
+    "spyre_mlir.device_tensor": ("DeviceTensor", "restickify", "to_device"),
     "spyre_mlir.dynamic": ("DynamicProgram",),
     "spyre_mlir.frontend.hints": (
         "clear_tensor_dims", "declare_tensor_dim", "name_tensor_dims", "spyre_hint",

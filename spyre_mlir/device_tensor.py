@@ -1,18 +1,26 @@
-"""Host arrays as the device holds them: ``to_device`` lays one out by the DMA tuples, ``numpy()`` reads it back."""
+"""Tensors as the device holds them: ``to_device`` lays out an array by the DMA tuples, ``numpy()`` reads it back.
+
+A tensor is a view, by sizes and strides of the host, of a storage in one layout. Views share their storage, as
+PyTorch's do; what computes runs as a program on the simulator and makes a storage of its own.
+"""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Transfer
 from spyre_mlir.bundle.transfer import from_raw, gather, scatter, to_raw
+from spyre_mlir.device_views import DeviceViews, ViewStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
+from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.ops import DL16, FP32, INT32
@@ -29,27 +37,84 @@ _DTYPES: dict[str, tuple[str, str | None]] = {
 _BITS = {"float8_e4m3fn": "uint8"}
 
 
-class DeviceTensor:
-    """A tensor of the host's ``dtype`` in the bytes of its device ``layout``.
+@dataclass(frozen=True, eq=False)
+class Storage:
+    """The memory of a tensor and its views: elements of the host's ``dtype`` in the bytes of ``layout``."""
 
-    ``data`` are these bytes; float16 is IEEE there and bfloat16 DL16, as in the simulator's default numerics. Padding
-    is 0.
+    layout: StickLayout
+    dtype: str
+    data: NDArray[np.uint8]
+
+    def read(self) -> NDArray:
+        """The dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
+        form = _DTYPES[self.dtype][1]
+        host = np.zeros(self.layout.shape, np.uint8 if form is None else FORMATS[form].raw)
+        gather(self.data, 0, host, transfer_of(self.layout))
+        if form is None:
+            return host.view(_BITS.get(self.dtype, self.dtype))
+        return from_raw(host, self.dtype, form, _numerics(self.dtype))
+
+    def write(self, host: NDArray) -> None:
+        """Replace all elements by those of a dense host array as ``read`` gives it."""
+        scatter(_raw(host, self.dtype, _DTYPES[self.dtype][1]), self.data, 0, transfer_of(self.layout))
+
+
+class DeviceTensor(DeviceViews):
+    """A tensor of the host's ``dtype`` in the bytes of its device ``layout``, or a view of one.
+
+    ``data`` are the bytes of its storage; float16 is IEEE there and bfloat16 DL16, as in the simulator's default
+    numerics. Padding is 0. Sizes and strides are those of the host; ``steps`` are the view operations that lead from
+    the storage to a view.
     """
 
-    def __init__(self, layout: StickLayout, dtype: str, data: NDArray[np.uint8]) -> None:
-        self.layout = layout
-        self.dtype = dtype
-        self.data = data
+    def __init__(
+        self,
+        layout: StickLayout,
+        dtype: str,
+        data: NDArray[np.uint8],
+    ) -> None:
+        self.storage = Storage(layout, dtype, data)
+        self.strided = StridedView.whole(layout.shape)
+        self.steps: tuple[ViewStep, ...] = ()
+
+    def view_as(self, strided: StridedView, step: ViewStep) -> Self:
+        """A view of the same storage; ``step`` is the operation that leads there from this tensor."""
+        view = type(self).__new__(type(self))
+        view.storage, view.strided = self.storage, strided
+        whole = strided == StridedView.whole(self.storage.layout.shape)
+        view.steps = () if whole else (*self.steps, step)
+        return view
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The logical shape."""
-        return self.layout.shape
+    def dtype(self) -> str:
+        """The name of the type on the host."""
+        return self.storage.dtype
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The bytes of the storage."""
+        return self.storage.data
+
+    @property
+    def is_view(self) -> bool:
+        """Whether it is anything but its whole storage as that lies."""
+        return bool(self.steps)
+
+    @property
+    def layout(self) -> StickLayout:
+        """Where its elements lie in the storage; a part of one, or a repetition, has no layout: a CompileError."""
+        layout = layout_of_view(self.storage.layout, self.strided) if self.steps else self.storage.layout
+        if layout is None:
+            raise CompileError(
+                f"A view of shape {list(self.shape)} with strides {list(self.stride())} is not all of a tensor of "
+                f"{list(self.storage.layout.shape)}, so it has no layout of its own; contiguous() copies it."
+            )
+        return layout
 
     @property
     def nbytes(self) -> int:
-        """Bytes on the device, padding included."""
-        return self.layout.bytes
+        """Bytes of its storage on the device, padding included."""
+        return self.storage.layout.bytes
 
     @property
     def transfer(self) -> Transfer:
@@ -58,22 +123,87 @@ class DeviceTensor:
 
     def numpy(self) -> NDArray:
         """The host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
-        form = _DTYPES[self.dtype][1]
-        host = np.zeros(self.shape, np.uint8 if form is None else FORMATS[form].raw)
-        gather(self.data, 0, host, self.transfer)
-        return (
-            host.view(_BITS.get(self.dtype, self.dtype))
-            if form is None
-            else from_raw(host, self.dtype, form, _numerics(self.dtype))
-        )
+        host = self.storage.read()
+        return np.ascontiguousarray(_strided(host, self.strided)).reshape(self.shape) if self.steps else host
 
     to_host = numpy
 
-    def __repr__(self) -> str:
-        return (
-            f"DeviceTensor(shape={list(self.shape)}, dtype={self.dtype}, "
-            f"device size={list(self.layout.device_size)}, {_stick(self.layout)}, {self.nbytes} bytes)"
+    def write(self, array: NDArray) -> None:
+        """Replace its elements, in place, by those of an array as ``numpy()`` gives it; views of them see it."""
+        host = self.storage.read()
+        _strided(host, self.strided)[...] = array
+        self.storage.write(host)
+
+    def cpu(self) -> Any:
+        """The PyTorch tensor with its numbers, sizes and strides on the host."""
+        return _eager().to_torch(self)
+
+    def to(self, device: str, **layout: Any) -> Any:
+        """A PyTorch tensor for "cpu"; for "spyre" a tensor in the layout that the options of ``to_device`` choose."""
+        if device == "cpu" and not layout:
+            return self.cpu()
+        if device == "spyre":
+            return (
+                self if not any(value is not None for value in layout.values()) else to_device(self, **layout)
+            )
+        raise CompileError(
+            f"A tensor on the device goes to 'cpu', or to 'spyre' in another layout, not to {device!r}."
         )
+
+    def contiguous(self) -> Self:
+        """Itself if its strides are those of a dense array, else a copy, made on the device."""
+        if self.is_contiguous():
+            return self
+        return _eager().dense_copy(self)
+
+    def restickify(self, stick_dims: Sequence[int]) -> DeviceTensor:
+        """A copy with other stick dims, made on the device."""
+        return restickify(self, stick_dims)
+
+    def __repr__(self) -> str:
+        place = f"device size={list(self.storage.layout.device_size)}, {_stick(self.storage.layout)}"
+        if not self.steps:
+            return f"DeviceTensor(shape={list(self.shape)}, dtype={self.dtype}, {place}, {self.nbytes} bytes)"
+        offset = f", offset={self.storage_offset()}" if self.storage_offset() else ""
+        return (
+            f"DeviceTensor(shape={list(self.shape)}, stride={list(self.stride())}{offset}, dtype={self.dtype}, "
+            f"view of {list(self.storage.layout.shape)}: {place}, {self.nbytes} bytes)"
+        )
+
+    # -- arithmetic, by a program of one operation ----------------------------------------------------------
+
+    def __add__(self, other: Any) -> DeviceTensor:
+        return _eager().call("add", self, other)
+
+    def __radd__(self, other: Any) -> DeviceTensor:
+        return _eager().call("add", self, other)
+
+    def __sub__(self, other: Any) -> DeviceTensor:
+        return _eager().call("sub", self, other)
+
+    def __rsub__(self, other: Any) -> DeviceTensor:
+        return _eager().call("rsub", self, other)
+
+    def __mul__(self, other: Any) -> DeviceTensor:
+        return _eager().call("mul", self, other)
+
+    def __rmul__(self, other: Any) -> DeviceTensor:
+        return _eager().call("mul", self, other)
+
+    def __truediv__(self, other: Any) -> DeviceTensor:
+        return _eager().call("div", self, other)
+
+    def __rtruediv__(self, other: Any) -> DeviceTensor:
+        return _eager().call("mul", _eager().call("reciprocal", self), other)
+
+    def __matmul__(self, other: Any) -> DeviceTensor:
+        return _eager().call("matmul", self, other)
+
+    def __neg__(self) -> DeviceTensor:
+        return _eager().call("neg", self)
+
+    def __abs__(self) -> DeviceTensor:
+        return _eager().call("abs", self)
 
 
 def to_device(
@@ -89,22 +219,57 @@ def to_device(
     two for int8 and fp8; the other dims keep their default order. ``dim_order`` names the order of all dims, the stick
     last (-1 after all of them: stick-sparse). ``stick_outermost`` puts the stick count first, as the
     tiled-tensor RFC does. ``dtype`` is the host's type to convert to; "bfloat16" also takes bits in uint16,
-    "float8_e4m3fn" takes them in uint8.
+    "float8_e4m3fn" takes them in uint8. What is on the device already is laid out anew: a tensor of its own.
     Raises ``CompileError``.
     """
-    host, dtype = _host_array(array, dtype)
     given = {"stick_dims": stick_dims, "dim_order": dim_order, "stick_outermost": stick_outermost}
-    element, form = _DTYPES[dtype]
-    layout = LayoutRequest.of(given, "the tensor").layout(host.shape, element, "the tensor")
-    data = np.zeros(layout.bytes, np.uint8)
-    scatter(_raw(host, dtype, form), data, 0, transfer_of(layout))
-    return DeviceTensor(layout, dtype, data)
+    if isinstance(array, DeviceTensor):
+        if dtype is None or dtype_name(dtype) == array.dtype:
+            return _eager().restickify(array, **given)
+        array = array.cpu()
+    host, dtype = _host_array(array, dtype)
+    layout = LayoutRequest.of(given, "the tensor").layout(host.shape, element_type(dtype), "the tensor")
+    return laid_out(host, dtype, layout)
+
+
+def laid_out(host: NDArray, dtype: str, layout: StickLayout) -> DeviceTensor:
+    """A dense host array of a dtype in a layout."""
+    made = DeviceTensor(layout, dtype, np.zeros(layout.bytes, np.uint8))
+    made.storage.write(host)
+    return made
+
+
+def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
+    """A copy of a tensor with other stick dims, made on the device: it reads and writes every byte."""
+    if not isinstance(tensor, DeviceTensor):
+        raise CompileError(f"Only a tensor on the device is restickified, not a {type(tensor).__name__}.")
+    return _eager().restickify(tensor, stick_dims=list(stick_dims))
+
+
+def element_type(dtype: str) -> str:
+    """The MLIR element type of a dtype of the host; a CompileError for one without a form on the device."""
+    if dtype not in _DTYPES:
+        known = ", ".join(_DTYPES)
+        raise CompileError(f"The dtype {dtype} has no form on the device; choose one of {known}.")
+    return _DTYPES[dtype][0]
 
 
 def transfer_of(layout: StickLayout) -> Transfer:
     """The loops that move a tensor of this layout between host and device."""
     tuples = dma_tuples(layout)
     return Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds)
+
+
+def _eager() -> Any:
+    """What runs programs of one operation; it needs PyTorch, which nothing else here does."""
+    return importlib.import_module("spyre_mlir.eager")
+
+
+def _strided(host: NDArray, view: StridedView) -> NDArray:
+    """What a view shows of a dense host array."""
+    flat = host.reshape(-1)[view.offset :]
+    strides = [stride * host.itemsize for stride in view.strides]
+    return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
 
 
 def _host_array(array: Any, dtype: Any) -> tuple[NDArray, str]:
@@ -115,16 +280,14 @@ def _host_array(array: Any, dtype: Any) -> tuple[NDArray, str]:
         host = np.asarray(array)
     except (ValueError, TypeError) as error:
         raise CompileError(f"What goes to the device is no array: {str(error).rstrip('.')}.") from error
-    dtype = host.dtype.name if dtype is None else _name(dtype)
-    if dtype not in _DTYPES:
-        known = ", ".join(_DTYPES)
-        raise CompileError(f"The dtype {dtype} has no form on the device; choose one of {known}.")
+    dtype = host.dtype.name if dtype is None else dtype_name(dtype)
+    element_type(dtype)
     if 0 in host.shape:
         raise CompileError(f"An array of shape {list(host.shape)} has no elements to lay out.")
     return _converted(host, dtype), dtype
 
 
-def _name(dtype: Any) -> str:
+def dtype_name(dtype: Any) -> str:
     """The name of a dtype given by name, or as numpy's or PyTorch's."""
     return dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
 
@@ -147,9 +310,12 @@ def _converted(host: NDArray, dtype: str) -> NDArray:
 
 
 def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
-    """A PyTorch tensor as one that numpy reads: bfloat16, which numpy lacks, as float32 numbers."""
-    if str(tensor.dtype) == "torch.bfloat16":
-        return tensor.float(), "bfloat16" if dtype is None else dtype
+    """A PyTorch tensor as one that numpy reads: bfloat16, which numpy lacks, as float32 numbers, fp8 as its bits."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name == "bfloat16":
+        return tensor.float(), name if dtype is None else dtype
+    if name in _BITS:
+        return _eager().bits(tensor), name if dtype is None else dtype
     return tensor, dtype
 
 

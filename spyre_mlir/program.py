@@ -121,6 +121,11 @@ class Program:
         self._only.last_run = result
 
     @property
+    def returned(self) -> list[str]:
+        """The names of the values that ``results`` are."""
+        return self._built.returned
+
+    @property
     def inputs(self) -> list[Value]:
         """The arguments that a call gives, in order."""
         return [argument for argument in self.arguments if argument.kind == "input"]

@@ -1,6 +1,6 @@
 """The operators ``torch.ops.spyre.*`` by which a model says how its tensors lie on the device.
 
-``restickify(x, stick_dims)`` converts ``x`` to another stick, there and then. ``pin(x, stick_dims,
+``restickify(x, stick_dims, dim_order=None)`` converts ``x`` to another stick, there and then. ``pin(x, stick_dims,
 dim_order=None)`` moves nothing: ``x`` is made in this layout. Both give the numbers of ``x``, so a model that
 uses them runs eagerly too; whoever wants the layout must use what they return. Importing
 ``spyre_mlir.frontend`` registers them.
@@ -32,9 +32,16 @@ Builder = Callable[[ir.Value, StickLayout, ir.Location], ir.Value]
 
 
 @torch.library.custom_op(
-    "spyre::restickify", mutates_args=(), schema="(Tensor x, int[] stick_dims) -> Tensor"
+    "spyre::restickify",
+    mutates_args=(),
+    schema="(Tensor x, int[]? stick_dims=None, int[]? dim_order=None, bool stick_outermost=False) -> Tensor",
 )
-def restickify(x: Tensor, stick_dims: Sequence[int]) -> Tensor:
+def restickify(
+    x: Tensor,
+    stick_dims: Sequence[int] | None = None,
+    dim_order: Sequence[int] | None = None,
+    stick_outermost: bool = False,
+) -> Tensor:
     return x.clone()
 
 
@@ -48,7 +55,12 @@ def pin(x: Tensor, stick_dims: Sequence[int], dim_order: Sequence[int] | None = 
 
 
 @restickify.register_fake
-def _(x: Tensor, stick_dims: Sequence[int]) -> Tensor:
+def _(
+    x: Tensor,
+    stick_dims: Sequence[int] | None = None,
+    dim_order: Sequence[int] | None = None,
+    stick_outermost: bool = False,
+) -> Tensor:
     return torch.empty_like(x)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.layout.host_view import HostView, Pieces, inner_counts
-from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.stick_layout import Digit, StickLayout
 from spyre_mlir.layout.view import ViewError
 
 
@@ -73,3 +75,39 @@ def _stride(pieces: Pieces, step: int) -> int:
     if step % inner:
         raise ViewError(f"steps of {step} positions do not fall on pieces of {inner} of the host")
     return _stride(tuple(outer), step // inner)
+
+
+def layout_of_tuples(tuples: DmaTuples, shape: Sequence[int], dtype: str) -> StickLayout:
+    """The layout whose transfer with a dense host array these loops are: the inverse of ``dma_tuples``.
+
+    ``ValueError`` if no layout has them.
+    """
+    bounded = {loop: (at, weight) for at, (loops, weights, _) in enumerate(tuples.bounds)
+               for loop, weight in zip(loops, weights, strict=True)}  # fmt: skip
+    units = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    digits: list[Digit] = []
+    last = len(tuples.ranges) - 1
+    for loop, (count, stride) in enumerate(zip(tuples.ranges, tuples.host_strides, strict=True)):
+        if loop in bounded:
+            at, divisor = bounded[loop]
+            size = tuples.bounds[at][2]
+            unit = stride // divisor
+            dim = next((dim for dim, own in enumerate(units) if (own, shape[dim]) == (unit, size)), None)
+        else:
+            found = [dim for dim, unit in enumerate(units) if count > 1 and unit <= stride and shape[dim] > 1]
+            dim = found[0] if found else None
+            divisor = stride // units[dim] if dim is not None else 1
+        if dim is None:
+            digits.append(Digit(None))
+            continue
+        whole = Digit(dim, divisor)
+        digits.append(whole if loop != last and whole.size(shape) == count else Digit(dim, divisor, count))
+    layout = StickLayout(tuple(shape), dtype, tuple(digits))
+    made = dma_tuples(layout)
+    if (made.ranges, made.device_strides, made.bounds) != (
+        tuples.ranges,
+        tuples.device_strides,
+        tuples.bounds,
+    ):
+        raise ValueError(f"no layout of {list(shape)} {dtype} has the loops {tuples}")
+    return layout

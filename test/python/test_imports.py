@@ -43,9 +43,11 @@ ALLOWED = {
     "pipelines": COMPILER,
     "simulator": {"target", "bundle"},
     "timeline": {"target", "bundle", "cost", "division"},
-    "device_tensor": {"target", *MATHEMATICS, "bundle"},
+    "device_views": {"target", *MATHEMATICS},
+    "device_tensor": {"target", *MATHEMATICS, "bundle", "device_views"},
+    "device_factories": {"device_tensor", "device_views"},
     "argument_layouts": {*IR, "device_tensor"},
-    "frontend": {*COMPILER, "device_tensor"},
+    "frontend": {*COMPILER, "device_tensor", "device_views"},
 }
 
 

@@ -1,0 +1,97 @@
+"""Operations on tensors of the device, each by a compiled program of that one operation on the simulator.
+
+A program depends on the operation, its arguments that are no tensors, and of each tensor on the shape, dtype and layout
+of its storage and on the view steps from there: the program takes the storage where it lies, and the compiler says
+what a view costs. Programs are kept; ``programs`` has them, the last used one last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from spyre_mlir.bundle.model import Argument
+from spyre_mlir.device_tensor import DeviceTensor, Storage, element_type, laid_out
+from spyre_mlir.frontend import operations
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.requests import LayoutRequest, device_dtype
+from spyre_mlir.layout.stick_layout import is_convertible
+from spyre_mlir.layout.transfer import DmaTuples, layout_of_tuples
+from spyre_mlir.program import Program, compile
+
+#: How many programs are kept.
+_MOST_PROGRAMS = 1024
+
+programs: OrderedDict[Hashable, Program] = OrderedDict()
+
+to_torch = operations.to_torch
+bits = operations.bits
+
+
+def call(name: str, *arguments: Any, **named: Any) -> Any:
+    """Run the operation ``torch.ops.aten.<name>``; tensors of the result are on the device."""
+    return run(operations.overload(name, arguments, named), arguments, named)
+
+
+def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Run one operation of PyTorch, an ``OpOverload``, on arguments whose tensors are ``DeviceTensor``."""
+    applied = operations.Application.of(operation, arguments, named)
+    program = _program(applied)
+    results = program(*(_whole(storage) for storage in applied.storages))
+    strides = operations.strides_of(operation, arguments, named)
+    return operations.on_device(results, _layouts(program), strides)
+
+
+def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
+    """A copy with the strides of a dense array."""
+    operation, named = operations.DENSE_COPY
+    return run(operation, (tensor,), named)
+
+
+def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
+    """A copy in the layout that the fields of ``LayoutRequest`` choose.
+
+    The host makes it of elements of one byte, which no operation of the device copies.
+    """
+    wanted = LayoutRequest.of(layout, "the tensor").layout(
+        tensor.shape, element_type(tensor.dtype), "the tensor"
+    )
+    if not is_convertible(device_dtype(element_type(tensor.dtype))):
+        return laid_out(tensor.numpy(), tensor.dtype, wanted)
+    return run(operations.RESTICKIFY, (tensor,), layout)
+
+
+def _program(applied: operations.Application) -> Program:
+    """The program of an operation on such tensors, compiled when it is first wanted."""
+    program = programs.pop(applied.key, None)
+    if program is None:
+        program = compile(applied.function(), tuple(_whole(storage) for storage in applied.storages))
+    programs[applied.key] = program
+    if len(programs) > _MOST_PROGRAMS:
+        programs.popitem(last=False)
+    return program
+
+
+def _whole(storage: Storage) -> DeviceTensor:
+    return DeviceTensor(storage.layout, storage.dtype, storage.data)
+
+
+def _layouts(program: Program) -> list[StickLayout | None]:
+    """The layouts that results were made in; None for those that the host made."""
+    made = {
+        name: argument
+        for step in program.bundles
+        for name, argument in zip(
+            step.outputs,
+            (each for each in step.bundle.manifest.arguments if each.kind == "result"),
+            strict=True,
+        )
+    }
+    return [_layout(made[name]) if name in made else None for name in program.returned]
+
+
+def _layout(argument: Argument) -> StickLayout:
+    moves = argument.transfer
+    tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
+    return layout_of_tuples(tuples, argument.host_shape, device_dtype(element_type(argument.host_dtype)))

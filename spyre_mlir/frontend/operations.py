@@ -1,0 +1,166 @@
+"""One operation of PyTorch on tensors of the device: a function to compile, and what its program depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.device_tensor import DeviceTensor, Storage, element_type, laid_out
+from spyre_mlir.device_views import ViewStep
+from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend import operators  # noqa: F401  registers torch.ops.spyre
+from spyre_mlir.frontend.hints import name_tensor_dims, names_of
+from spyre_mlir.frontend.signature import to_numpy, to_tensor
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.requests import LayoutRequest
+from spyre_mlir.layout.strided import StridedView, layout_of_view
+
+RESTICKIFY = torch.ops.spyre.restickify.default
+
+#: The operation that copies a view as a dense tensor, and its arguments by name.
+DENSE_COPY = torch.ops.aten.clone.default, {"memory_format": torch.contiguous_format}
+
+
+def overload(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """The overload of ``torch.ops.aten.<name>`` for tensors and numbers."""
+    packet = getattr(torch.ops.aten, name)
+    tensors = [isinstance(each, DeviceTensor) for each in arguments]
+    wanted = ("Tensor", "default") if len(tensors) < 2 or tensors[1] else ("Scalar", "Tensor", "default")
+    return next(getattr(packet, each) for each in wanted if each in packet.overloads())
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """A tensor argument: the number of its storage and the view steps from there."""
+
+    storage: int
+    steps: tuple[ViewStep, ...]
+
+    def of(self, bases: Sequence[torch.Tensor]) -> torch.Tensor:
+        tensor = bases[self.storage]
+        for step in self.steps:
+            tensor = _operation(step.name)(tensor, *step.arguments)
+        return tensor
+
+
+@dataclass(frozen=True)
+class Application:
+    """An operation with its arguments, in which tensors are views of ``storages``; each storage comes once."""
+
+    operation: Any
+    leaves: tuple[Any, ...]
+    tree: pytree.TreeSpec
+    storages: tuple[Storage, ...]
+
+    @classmethod
+    def of(cls, operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Application:
+        leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
+        storages: dict[int, Storage] = {}
+        operands = []
+        for leaf in leaves:
+            if isinstance(leaf, DeviceTensor):
+                storages.setdefault(id(leaf.storage), leaf.storage)
+                leaf = _Operand(list(storages).index(id(leaf.storage)), leaf.steps)
+            elif isinstance(leaf, torch.Tensor | np.ndarray):
+                raise CompileError(
+                    f"{operation} takes tensors that are all on the device, not one of them on the host; "
+                    "to_device or .to('spyre') moves it."
+                )
+            operands.append(leaf)
+        return cls(operation, tuple(operands), tree, tuple(storages.values()))
+
+    @property
+    def key(self) -> Hashable:
+        """What the program depends on."""
+        tensors = tuple((storage.layout, storage.dtype) for storage in self.storages)
+        return str(self.operation), repr(self.leaves), repr(self.tree), tensors
+
+    def function(self) -> Callable[..., Any]:
+        """The operation as a function of the storages."""
+
+        def function(*bases: torch.Tensor) -> Any:
+            leaves = [leaf.of(bases) if isinstance(leaf, _Operand) else leaf for leaf in self.leaves]
+            arguments, named = pytree.tree_unflatten(leaves, self.tree)
+            return self.operation(*arguments, **named)
+
+        return function
+
+
+def _operation(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload)
+
+
+def to_torch(tensor: DeviceTensor) -> torch.Tensor:
+    """The tensor on the host, with its strides as PyTorch keeps them in a copy."""
+    dtype = getattr(torch, tensor.dtype)
+    host = torch.empty_like(_meta(tensor), device="cpu")
+    host.copy_(to_tensor(tensor.numpy(), dtype))
+    if names := names_of(tensor):
+        name_tensor_dims(host, names)
+    return host
+
+
+def _meta(tensor: DeviceTensor) -> torch.Tensor:
+    """A tensor without numbers of the same type, sizes and strides."""
+    dtype = getattr(torch, tensor.dtype)
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=dtype, device="meta")
+
+
+def strides_of(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The strides that PyTorch gives the tensors that an operation makes."""
+    given = pytree.tree_map_only(DeviceTensor, _meta, (tuple(arguments), dict(named)))
+    results = operation(*given[0], **given[1])
+    return [leaf.stride() for leaf in pytree.tree_leaves(results) if isinstance(leaf, torch.Tensor)]
+
+
+def bits(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor of a type that numpy lacks, by its bits."""
+    return to_numpy(tensor)
+
+
+def on_device(results: Any, layouts: Sequence[StickLayout | None], strides: Sequence[tuple[int, ...]]) -> Any:
+    """Tensors on the host as ``DeviceTensor`` with such strides, in the layouts that the program made them in.
+
+    What the host made has the default layout.
+    """
+    leaves, tree = pytree.tree_flatten(results)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    known = list(layouts) if len(layouts) == len(tensors) else [None] * len(tensors)
+    moved = iter([_moved(*each) for each in zip(tensors, known, strides, strict=True)])
+    return pytree.tree_unflatten(
+        [next(moved) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves], tree
+    )
+
+
+def _moved(tensor: torch.Tensor, layout: StickLayout | None, strides: tuple[int, ...]) -> DeviceTensor:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    shape, element = tuple(tensor.shape), element_type(dtype)
+    if layout is None or layout.shape != shape:
+        layout = LayoutRequest().layout(shape, element, "the result")
+    host = tensor.detach().float().numpy() if dtype == "bfloat16" else to_numpy(tensor)
+    order = sorted(range(len(shape)), key=lambda dim: (-strides[dim], shape[dim] == 1))
+    stored = StridedView.whole(shape).permute(order)
+    moved = layout_of_view(layout, stored) or LayoutRequest().layout(stored.shape, element, "the result")
+    storage = laid_out(np.ascontiguousarray(host.transpose(order)), dtype, moved)
+    if order == list(range(len(shape))) and storage.stride() == strides:
+        return storage
+    permutation = [order.index(dim) for dim in range(len(shape))]
+    return storage.view_as(StridedView(shape, strides), ViewStep("permute.default", (permutation,)))
+
+
+__all__ = [
+    "DENSE_COPY",
+    "RESTICKIFY",
+    "Application",
+    "bits",
+    "on_device",
+    "overload",
+    "strides_of",
+    "to_torch",
+]

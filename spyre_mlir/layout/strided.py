@@ -1,0 +1,159 @@
+"""Views of a dense host array by sizes, strides and an offset, as PyTorch has them; and the layout of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from spyre_mlir.layout.stick_layout import Digit, StickLayout
+
+
+@dataclass(frozen=True)
+class StridedView:
+    """``shape`` elements of an array, ``strides`` elements apart, from element ``offset`` on.
+
+    The operations are those of PyTorch, with its sizes and strides; dims and indices are in range and not negative.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @classmethod
+    def whole(cls, shape: Sequence[int]) -> StridedView:
+        """All of a dense row-major array."""
+        strides = [math.prod(max(size, 1) for size in shape[dim + 1 :]) for dim in range(len(shape))]
+        return cls(tuple(shape), tuple(strides))
+
+    def permute(self, dims: Sequence[int]) -> StridedView:
+        return replace(
+            self,
+            shape=tuple(self.shape[dim] for dim in dims),
+            strides=tuple(self.strides[dim] for dim in dims),
+        )
+
+    def select(self, dim: int, index: int) -> StridedView:
+        rest = self.permute([other for other in range(len(self.shape)) if other != dim])
+        return replace(rest, offset=self.offset + index * self.strides[dim])
+
+    def slice(self, dim: int, start: int, stop: int, step: int) -> StridedView:
+        shape, strides = list(self.shape), list(self.strides)
+        offset = self.offset + start * strides[dim]
+        shape[dim] = max(0, -((start - stop) // step))
+        strides[dim] *= step
+        return StridedView(tuple(shape), tuple(strides), offset)
+
+    def unsqueeze(self, dim: int) -> StridedView:
+        shape, strides = list(self.shape), list(self.strides)
+        stride = shape[dim] * strides[dim] if dim < len(shape) else 1
+        shape.insert(dim, 1)
+        strides.insert(dim, stride)
+        return StridedView(tuple(shape), tuple(strides), self.offset)
+
+    def squeeze(self, dims: Sequence[int]) -> StridedView:
+        """Without those of the dims that have one element."""
+        kept = [dim for dim, size in enumerate(self.shape) if size != 1 or dim not in dims]
+        return self.permute(kept)
+
+    def expand(self, shape: Sequence[int]) -> StridedView:
+        """Dims of one element repeated, new ones in front; ``shape`` has no -1."""
+        new = len(shape) - len(self.shape)
+        strides: list[int] = []
+        for dim in reversed(range(len(shape))):
+            if dim >= new and self.shape[dim - new] == shape[dim]:
+                strides.insert(0, self.strides[dim - new])
+            elif dim >= new:
+                strides.insert(0, 0)
+            else:
+                strides.insert(0, shape[dim + 1] * strides[0] if shape[dim] == 1 and strides else 0)
+        return StridedView(tuple(shape), tuple(strides), self.offset)
+
+    def view(self, shape: Sequence[int]) -> StridedView | None:
+        """The same elements in another shape; None where no strides give them in this order."""
+        left, strides = list(shape), []
+        for elements, stride in self._runs():
+            count = 1
+            while left and (count < elements or left[-1] == 1):
+                strides.insert(0, count * stride)
+                count *= left.pop()
+            if count != elements:
+                return None
+        return None if left else StridedView(tuple(shape), tuple(strides), self.offset)
+
+    def _runs(self) -> list[tuple[int, int]]:
+        """The dims in groups through which one stride leads, innermost first: elements and stride of each."""
+        if not self.shape:
+            return [(1, 1)]
+        runs = [(self.shape[-1], self.strides[-1])]
+        for size, stride in zip(self.shape[-2::-1], self.strides[-2::-1], strict=True):
+            elements, inner = runs[-1]
+            if size == 1 or stride == elements * inner:
+                runs[-1] = (size * elements, inner)
+            else:
+                runs.append((size, stride))
+        return runs
+
+
+def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None:
+    """The layout of a view that has every element of a tensor of ``layout`` once; None for other views.
+
+    A digit of the tensor becomes a digit of the dim of the view that counts the same elements, or several where the
+    view splits the dim. A padded dim has to stay one dim.
+    """
+    sized = [
+        (dim, size, stride) for dim, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True))
+    ]
+    sized = [each for each in sized if each[1] > 1]
+    if view.offset or math.prod(view.shape) != math.prod(layout.shape) or not _is_bijective(sized):
+        return None
+    whole = StridedView.whole(layout.shape)
+    outer = len(layout.outer_digits)
+    digits: list[Digit] = []
+    for at, digit in enumerate(layout.digits):
+        parts = _parts(digit, layout, whole, sized)
+        if parts is None:
+            return None
+        digits.extend(_open(part, view.shape) if at < outer else part for part in parts)
+    return StickLayout(view.shape, layout.dtype, tuple(digits))
+
+
+def _open(digit: Digit, shape: Sequence[int]) -> Digit:
+    """The outermost digit of a dim without the modulus that its size says."""
+    exact = digit.dim is not None and replace(digit, modulus=None).size(shape) == digit.size(shape)
+    return replace(digit, modulus=None) if exact else digit
+
+
+def _is_bijective(sized: Sequence[tuple[int, int, int]]) -> bool:
+    reached = 1
+    for _, size, stride in sorted(sized, key=lambda each: each[2]):
+        if stride != reached:
+            return False
+        reached *= size
+    return True
+
+
+def _parts(
+    digit: Digit, layout: StickLayout, whole: StridedView, sized: Sequence[tuple[int, int, int]]
+) -> list[Digit] | None:
+    """The digits of the view that one of the tensor is, outermost first; None where they do not fall on each other."""
+    if digit.dim is None or layout.shape[digit.dim] == 1:
+        is_lane = layout.stick_digits == (digit,)
+        return [Digit(None)] if is_lane or digit.size(layout.shape) == 1 else None
+    size, unit = layout.shape[digit.dim], whole.strides[digit.dim]
+    for dim, extent, stride in sized:
+        if (extent, stride) == (size, unit):
+            return [replace(digit, dim=dim)]
+    low, count = digit.divisor * unit, digit.size(layout.shape)
+    high = low * count
+    if size % digit.divisor or high > size * unit or layout.extent(digit.dim) != size:
+        return None
+    parts: list[Digit] = []
+    for dim, extent, stride in sorted(sized, key=lambda each: -each[2]):
+        begin, end = max(low, stride), min(high, stride * extent)
+        if begin >= end:
+            continue
+        if begin % stride or end % begin or (stride * extent) % end:
+            return None
+        parts.append(Digit(dim, begin // stride, end // begin))
+    return parts if math.prod(part.modulus or 1 for part in parts) == count else None
