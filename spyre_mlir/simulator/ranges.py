@@ -20,7 +20,7 @@ from spyre_mlir.simulator.compute import COPIES, compute
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.target.formats import BFLOAT16_MAX, BIT_TRUE, FP16_MAX, IEEE, TOLERANCE, Numerics
-from spyre_mlir.target.ops import DL16, FP32
+from spyre_mlir.target.ops import DL16, FP32, Kind
 
 #: What to do about a number that IEEE fp16 cannot hold.
 ADVICE = (
@@ -133,14 +133,16 @@ class RangeCheck:
     def computed(self, plan: Plan, operands: list[NDArray], result: NDArray) -> None:
         """Look at what some cores made of infinities, for which DL16 has its largest number.
 
-        It is another number than an infinity gives unless both are infinite for a type of the program.
+        It is another number than an infinity gives unless both are infinite for a type of the program. A float32 that
+        equals the largest number of DL16 was one before a cast.
         """
         forms = [operand.data_format for operand in plan.design.operands]
         last = self._range.largest
-        if self._numerics.mode != BIT_TRUE or plan.op.name in COPIES or DL16 not in forms[:-1]:
+        if self._numerics.mode != BIT_TRUE or plan.op.name in COPIES or plan.op.kind is Kind.CAST:
             return
         if not any(
-            form == DL16 and (np.abs(x) == last).any() for form, x in zip(forms, operands, strict=False)
+            form in (DL16, FP32) and (np.abs(x) == last).any()
+            for form, x in zip(forms, operands, strict=False)
         ):
             return
         infinite = [np.where(np.abs(x) == last, np.copysign(np.inf, x).astype(x.dtype), x) for x in operands]

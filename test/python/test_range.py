@@ -70,6 +70,15 @@ def test_an_infinity_that_dl16_hands_over_in_float32_is_said():
         program(x)
 
 
+def test_an_infinity_that_is_multiplied_in_float32_is_said():
+    """Of one column: the matmul is a product and a sum in float32, where the largest number of DL16 is any number."""
+    x = torch.tensor([[0.5], [float("inf")]], dtype=torch.bfloat16)
+    y = torch.tensor([[0.25, -0.5]], dtype=torch.bfloat16)
+    program = spyre_mlir.compile(lambda x, y: x @ y, (x, y))
+    with pytest.warns(spyre_mlir.RangeWarning, match="in the place of inf"):
+        program(x, y)
+
+
 def test_an_overflow_of_fp16_is_one_warning_that_says_where():
     x = full(400)
     program = spyre_mlir.compile(lambda x: (x * x) * 2, (x,), sencores=2)
