@@ -6,7 +6,8 @@
 
 A buffer is live at the operations from ``lower`` to before ``upper``. ``size`` is in bytes. Columns that may be left
 out, whole or in a line: ``alignment`` (bytes; it must divide the one of the memory), ``in_place_parent`` (names
-separated by blanks), ``uses`` (operations separated by blanks, the first and the last one if left out), ``copies``.
+separated by blanks), ``uses`` (operations separated by blanks, the first and the last one if left out), ``copies`` (2
+for ping-pong), ``scope`` (the name of the memory, empty if there is one).
 """
 
 from __future__ import annotations
@@ -14,46 +15,66 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.scratchpad.buffers import LIMIT, LifetimeBoundBuffer
-from spyre_mlir.scratchpad.plan import MemoryPlan
 
 _REQUIRED = ("id", "lower", "upper", "size")
-_COLUMNS = (*_REQUIRED, "alignment", "in_place_parent", "uses", "copies")
+_COLUMNS = (*_REQUIRED, "alignment", "in_place_parent", "uses", "copies", "scope")
 _INTEGER = re.compile(r"-?[0-9]+")
 
 
-def read_buffers(text: str, path: str, alignment: int, most: int) -> list[LifetimeBoundBuffer]:
+@dataclass(frozen=True, slots=True)
+class ScopedBuffer:
+    """A buffer of the memory ``scope``, which is empty in a table of one memory."""
+
+    scope: str
+    buffer: LifetimeBoundBuffer
+
+
+def read_buffers(
+    text: str, path: str, alignment: int, most: int, scopes: Collection[str]
+) -> list[ScopedBuffer]:
     """The buffers of a table; ``CompileError`` with the place in the file at ``path`` for what is wrong.
 
-    ``most`` is the number of buffers beyond which the table is refused; no more lines than that are read.
+    ``most`` is the number of buffers beyond which the table is refused; no more lines than that are read. ``scopes``
+    are the names of the memories, the empty one for a memory without a name.
     """
     rows = _rows(text, path, most)
-    lines: dict[str, int] = {}
-    found = []
+    lines: dict[str, _Row] = {}
+    buffers = []
     for row in rows:
-        buffer = _buffer(row, alignment)
+        buffer, scope = _buffer(row, alignment), row.cells.get("scope", "")
         if buffer.name in lines:
-            raise row.error("id", f"Line {lines[buffer.name]} has a buffer '{buffer.name}' already.")
-        lines[buffer.name] = row.line
-        found.append(buffer)
+            raise row.error("id", f"Line {lines[buffer.name].line} has a buffer '{buffer.name}' already.")
+        if scope not in scopes:
+            raise row.error("scope", _unknown_scope(scope, scopes))
+        lines[buffer.name] = row
+        buffers.append(ScopedBuffer(scope, buffer))
     for row in rows:
-        missing = next((name for name in row.names("in_place_parent") if name not in lines), None)
-        if missing is not None:
-            raise row.error("in_place_parent", f"There is no buffer '{missing}'.")
-    return found
+        for name in row.names("in_place_parent"):
+            if name not in lines:
+                raise row.error("in_place_parent", f"There is no buffer '{name}'.")
+            if lines[name].cells.get("scope") != row.cells.get("scope"):
+                raise row.error("in_place_parent", f"The buffer '{name}' is in another scope.")
+    return buffers
 
 
-def offsets_table(buffers: Sequence[LifetimeBoundBuffer], plan: MemoryPlan) -> str:
-    """A table of the columns id and offset (bytes), in the order of ``buffers``; no offset where spilled."""
+def offsets_table(names: Iterable[str], addresses: Mapping[str, int]) -> str:
+    """A table of the columns id and offset (bytes), in the order of ``names``; no offset where spilled."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(("id", "offset"))
-    writer.writerows((buffer.name, plan.addresses.get(buffer.name, "")) for buffer in buffers)
+    writer.writerows((name, addresses.get(name, "")) for name in names)
     return table.getvalue()
+
+
+def _unknown_scope(scope: str, scopes: Collection[str]) -> str:
+    if not scope:
+        return f"The buffer has no scope; there are {', '.join(scopes)}."
+    return f"The scope '{scope}' has no capacity; give it one by --capacity {scope}=BYTES."
 
 
 @dataclass(frozen=True, slots=True)

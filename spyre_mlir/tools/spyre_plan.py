@@ -2,10 +2,12 @@
 
     spyre-plan buffers.csv --capacity 1625344 --alignment 128 --output offsets.csv
     spyre-plan buffers.csv --capacity 1048576 --solver firstfit
+    spyre-plan scopes.csv --capacity lx=1625344 --capacity l0=65536
 
 The table (CSV) has the columns id, lower, upper, size: a buffer of so many bytes is live at the operations from
-lower to before upper. Columns that may be left out: alignment, in_place_parent, uses, copies. --output writes a
-table of id and offset, the offset empty for a buffer that stays outside. All plans are checked before that.
+lower to before upper. Columns that may be left out: alignment, in_place_parent, uses, copies, scope. With a scope for
+each buffer every memory has a name and a plan of its own. --output writes a table of id and offset, the offset empty
+for a buffer that stays outside. All plans are checked before that.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
+    from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
     from spyre_mlir.scratchpad.plan import MemoryPlan
     from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 
@@ -37,27 +40,62 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from spyre_mlir.scratchpad.buffer_table import offsets_table, read_buffers
     from spyre_mlir.scratchpad.buffers import MemorySpace, PlanError
-    from spyre_mlir.scratchpad.check import check_plan
-    from spyre_mlir.scratchpad.moving import moving_bound
 
     try:
-        space, solver = MemorySpace(options.capacity, options.alignment), _solver(options)
+        capacities = _capacities(options.capacity)
+        spaces = {scope: MemorySpace(size, options.alignment) for scope, size in capacities.items()}
+        solver = _solver(options)
     except PlanError as error:
         raise CompileError(str(error)) from None
     text = _common.read_text(options.file, _MOST_BYTES)
-    buffers = read_buffers(text, options.file, options.alignment, solver.most_buffers)
+    table = read_buffers(text, options.file, options.alignment, solver.most_buffers, spaces)
+    addresses: dict[str, int] = {}
+    summaries = []
+    for scope, space in spaces.items():
+        buffers = [scoped.buffer for scoped in table if scoped.scope == scope]
+        plan, summary = _plan(buffers, space, solver, options.file)
+        addresses |= plan.addresses
+        summaries.append(f"{'scope':12}{scope}\n{summary}" if scope else summary)
+    if options.output is not None:
+        names = (scoped.buffer.name for scoped in table)
+        _common.write_text(options.output, offsets_table(names, addresses))
+    print("\n\n".join(summaries), file=sys.stderr if options.output == "-" else sys.stdout)
+    return 0
+
+
+def _capacities(texts: Sequence[str]) -> dict[str, int]:
+    """Bytes of each memory by its name, which is empty where there is one memory without a name."""
+    capacities: dict[str, int] = {}
+    for text in texts:
+        scope, _, size = text.rpartition("=")
+        try:
+            capacity = int(size)
+        except ValueError:
+            raise CompileError(f"The capacity '{text}' is no number of bytes, nor NAME=BYTES.") from None
+        if scope in capacities:
+            raise CompileError(f"--capacity is given twice{f' for {scope!r}' if scope else ''}.")
+        capacities[scope] = capacity
+    if "" in capacities and len(capacities) > 1:
+        raise CompileError("Of several memories each has a name: --capacity NAME=BYTES.")
+    return capacities
+
+
+def _plan(
+    buffers: list[LifetimeBoundBuffer], space: MemorySpace, solver: MemoryPlanSolver, path: str
+) -> tuple[MemoryPlan, str]:
+    """The checked plan of one memory, and what it is worth."""
+    from spyre_mlir.scratchpad.buffers import PlanError
+    from spyre_mlir.scratchpad.check import check_plan
+    from spyre_mlir.scratchpad.moving import moving_bound
+
     begin = time.perf_counter()
     try:
         plan = solver.plan(buffers, space)
         seconds = time.perf_counter() - begin
         check_plan(buffers, space, plan)
     except PlanError as error:
-        raise CompileError(str(error), options.file) from None
-    if options.output is not None:
-        _common.write_text(options.output, offsets_table(buffers, plan))
-    text = _summary(plan, seconds, moving_bound(buffers, space).traffic)
-    print(text, file=sys.stderr if options.output == "-" else sys.stdout)
-    return 0
+        raise CompileError(str(error), path) from None
+    return plan, _summary(plan, seconds, moving_bound(buffers, space).traffic)
 
 
 def _solver(options: argparse.Namespace) -> MemoryPlanSolver:
@@ -98,7 +136,8 @@ def _summary(plan: MemoryPlan, seconds: float, moving: int) -> str:
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-plan", __doc__)
     parser.add_argument("file", metavar="FILE.csv", help="the table of buffers (- for stdin)")
-    parser.add_argument("--capacity", metavar="BYTES", type=int, required=True, help="size of the memory")
+    parser.add_argument("--capacity", metavar="[NAME=]BYTES", action="append", required=True,
+                        help="size of the memory; once for each scope of a table with several")  # fmt: skip
     parser.add_argument("--alignment", metavar="BYTES", type=int, default=1,
                         help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
     parser.add_argument("--solver", metavar="NAME", help="how to plan (default: portfolio)")
