@@ -1,4 +1,4 @@
-"""The cost model against the measured times that hardware.md lists."""
+"""The cost model against the published measured times."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH_OUTERMOST = tuple((BATCH, *order) for order in BLOCKS)
 
 @dataclass(frozen=True)
 class Anchor:
-    """A row of hardware.md: what was measured, in microseconds, and what was run."""
+    """A published measurement: what was measured, in microseconds, and what was run."""
 
     name: str
     measured_us: float
@@ -49,7 +49,7 @@ class Anchor:
 
 @benchmark(one_minus_rank_correlation=0.05, rms_log_error=0.25)
 def anchors() -> Metrics:
-    """The cost model against the measured times of hardware.md.
+    """The cost model against the published measured times.
 
     Spearman's rank correlation, and the RMS of log(predicted / measured). ``planned_bytes`` are the same if all
     bytes of a plan move, without what the backend is taken to reuse (``cost/reuse.py``). The ratios are predictions

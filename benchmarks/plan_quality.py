@@ -59,7 +59,7 @@ def plan_quality() -> Metrics:
 
     Nothing is run. The bound of traffic is each argument once. That of time is its time at the rate of one direction,
     or the compute on 32 full arrays, whatever takes longer. ``mean_cores`` is weighted by time. ``neighbours`` are
-    rows for the MLP of hardware.md, where splits that agree saved 17 % of the time and used 79 % of the array instead
+    rows for the published MLP, where splits that agree saved 17 % of the time and used 79 % of the array instead
     of 66 %: as predicted, and if all bytes of a plan move. Used of the array is that of its sustained rate.
     """
     found = {name: apart(_qualities, name) for name in suite().SUITE}
@@ -141,7 +141,7 @@ def _is_slower(ways: Mapping[str, Quality]) -> bool:
 
 
 def _neighbours(ways: Mapping[str, Quality]) -> dict[str, float]:
-    """The MLP of hardware.md, each operation divided for itself and all together."""
+    """The MLP of torch-spyre's measurements, each operation divided for itself and all together."""
     alone, together = ways["sequential"], ways["joint"]
     times = {
         "neighbours": (alone.predicted_ns, together.predicted_ns),

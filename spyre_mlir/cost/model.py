@@ -9,7 +9,7 @@ compute   multiply-adds / (sustained rate of the format * fill),  fill = min(1, 
           twice that if the reduced dim is split; or sticks / rate of the vector unit
 stream    of one operand:  max(bytes / (rate * saturation(cores)), core_bytes / (rate * saturation(1)))
           * contention * bursts,  contention = max(1, (fan_out / 8)^0.75), of a matmul that of its most shared
-          operand (work-division.md), bursts = (1 + overhead / run) / (1 + overhead / burst)
+          operand (as torch-spyre's model), bursts = (1 + overhead / run) / (1 + overhead / burst)
 memory    the streams of all operands, and the turnaround of the bus per byte of min(read, written); a restickify
           has its own rate, and is no faster than a copy
 ring      (parts - 1) * outputs per core * price of a hop; of a shuffle that of its relayout (``ring.py``)

@@ -116,7 +116,7 @@ def _tile(kind: Kind, space: Space, shares: Sequence[int]) -> list[int]:
     """What a core takes of the operands in one go: its share; of a matmul what the array takes.
 
     That is one matrix of a batch, all rows, and a stick each of the reduced dim and of the columns: the sticks
-    of a block follow each other along rows (layouts.md, stick rules of matmul).
+    of a block follow each other along rows (docs/layouts.md, sticks).
     """
     if kind is not Kind.MATMUL:
         return list(shares)

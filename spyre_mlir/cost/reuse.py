@@ -2,7 +2,7 @@
 
 The anchors ask for it: softmax of 512 x 1024 without LX planning takes 32.5 us for a plan of 8.4 MB, which is
 258 GB/s, more than the memory's peak of 204.8. So not all accesses of the plan went through device memory, and the
-stages of softmax differ by a fixed time per access, not by their bytes (hardware.md). A plan must not count on it.
+stages of softmax differ by a fixed time per access, not by their bytes. A plan must not count on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The variants of strategy B: an operation's only split, moved to another dim of its result (scratchpad-lx.txt)."""
+"""The variants of strategy B: an operation's only split, moved to another dim of its result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How many slices each dim of an operation has: output dims by size, then one reduction dim.
 
-The greedy distribution of work-division.txt (``prioritize_dimensions``, ``multi_dim_iteration_space_split``),
+The greedy distribution of "Work Division Planning" (``prioritize_dimensions``, ``multi_dim_iteration_space_split``),
 and beyond it slices that need not be equal.
 """
 

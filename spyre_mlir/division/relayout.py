@@ -1,7 +1,7 @@
 """A buffer in LX that other cores want than have it: what each core holds before and after. No IR.
 
-The ring carries it from one *distribution* to another (superdsc-bundle.md, LX relayout): all-to-all where each core
-ends up with a part of its own, all-gather where cores of a group end up with the same part.
+The ring carries it from one *distribution* to another, an LX relayout of the SuperDSC interface specification:
+all-to-all where each core ends up with a part of its own, all-gather where cores of a group end up with the same part.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How much memory one core spans of each operand, and the splits that keep it within the limit.
 
-A core addresses a tensor from one base, and only so far from it (hardware.md). This is the plan of
-work-division.txt, ``must_split_vars``; what a core really reaches is checked on the final IR.
+A core addresses a tensor from one base, and only so far from it (``spyre.toml``, ``span_bytes``). This is the plan of
+"Work Division Planning", ``must_split_vars``; what a core really reaches is checked on the final IR.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def span_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
     """Bytes of an operand that one core spans.
 
     Device dims are walked outer to inner: the first one of which a core has more than one position gives
-    positions * product of the inner sizes * bytes; one stick if there is none (work-division.md).
+    positions * product of the inner sizes * bytes, as in "Work Division Planning"; one stick if there is none.
     """
     view, shares = space.views[operand], _share_elements(space, splits)
     for axes in _device_dims(view):

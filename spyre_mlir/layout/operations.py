@@ -70,7 +70,7 @@ def _portion(signature: Signature, operand: int) -> Fraction:
 def _tile(signature: Signature, form: Form) -> list[int]:
     """What an operation takes in one piece if it may: all of each dim, but of batches one.
 
-    A gather takes one row of its table. A matmul works on one matrix at a time (hardware.md, batched matmul rows);
+    A gather takes one row of its table. A matmul works on one matrix at a time (torch-spyre's measurements of them);
     how other dims are divided over cores is decided later and goes by the layouts.
     """
     iteration = signature.iteration

@@ -2,7 +2,7 @@
 
 The *state* of a padded dim is a number, or ``UNDEFINED``: what lies there must reach no result. Padding is
 written by the host alone, and only if it says so. A device operation leaves the padding of its result
-undefined, copies included: lanes and rows beyond the shape hold garbage after it (layouts.md; the simulator
+undefined, copies included: lanes and rows beyond the shape hold garbage after it (docs/layouts.md; the simulator
 overwrites them with poison). The empty lanes of a stick-sparse tensor belong to no dim and are undefined.
 
 A view has no padding of its own. A position beyond its shape is one of its buffer: in the buffer's padding,

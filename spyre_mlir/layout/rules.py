@@ -9,7 +9,7 @@ Lanes are iteration dims, one per operand, the result last; None is stick-sparse
 of size 1, or one that the operand has not, is None. In messages dims are those of the iteration, and inputs
 are counted from 1, as the hardware's documents do.
 
-Source: layouts.md, section "Stick rules per kind of op".
+Source: torch-spyre's "Tensor Layouts", per-operation stick and padding constraints, and the checks of its compiler.
 """
 
 from __future__ import annotations

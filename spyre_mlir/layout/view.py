@@ -131,8 +131,8 @@ class BufferView:
 
         A new dim, and a dim of size 1 that becomes longer, shows the same elements at each position.
         ``stick`` is the result dim that the operation wants in the stick. A tensor that is repeated along
-        it has to be stick-sparse, one element per stick, which the device loads into all lanes (layouts.md,
-        pointwise); ``ViewError`` else, and where a dim of more than one element would change its size.
+        it has to be stick-sparse, one element per stick, which the device loads into all lanes
+        (docs/layouts.md); ``ViewError`` else, and where a dim of more than one element would change its size.
         """
         if len(set(dims)) != len(self.shape):
             raise ViewError(f"each of the {len(self.shape)} dims needs a dim of its own in the result")

@@ -21,7 +21,7 @@ from spyre_mlir.target.device import device
 
 @dataclass(frozen=True)
 class CoOptimizeStrategyB(Pass):
-    """Move splits to other dims where fewer bytes then go through device memory (scratchpad-lx.txt).
+    """Move splits to other dims where fewer bytes then go through device memory ("Scratchpad (LX) optimization").
 
     The published way to choose divisions and scratchpads together, kept to compare with: an operation with a single
     split of an output dim may have that split on another output dim; all combinations are planned, and the one that

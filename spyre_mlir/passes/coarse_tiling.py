@@ -17,7 +17,7 @@ from spyre_mlir.tiling import TiledLoop
 
 @dataclass(frozen=True)
 class CoarseTiling(Pass):
-    """Make ``scf.for`` nests of runs of operations with one tiling (working-set-reduction.txt, "Transformation").
+    """Make ``scf.for`` nests of runs of operations with one tiling ("Working Set Reduction", transformation).
 
     Neighbours whose ``sdsc.tiling`` begins with the same loops share these, as long as each reads of what is made
     in a loop the tile of its own iteration; a sum over a loop is there when the loop has ended. What only the

@@ -30,7 +30,7 @@ from spyre_mlir.scratchpad.plan import Residency
 
 @dataclass(frozen=True)
 class EvictAndReload(BeforePlanning):
-    """Copy buffers back into LX late where they cannot stay there all the time (scratchpad-lx.txt, buffer evictions).
+    """Copy buffers back into LX late where they cannot stay there all the time ("Scratchpad (LX) optimization").
 
     Where all that could be in LX does not fit, a moving plan (``scratchpad/moving_solver.py``) says from which use to
     which each buffer is there. One that leaves is written to device memory behind its writer, readers in between take

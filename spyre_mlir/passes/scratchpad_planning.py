@@ -27,7 +27,7 @@ from spyre_mlir.timing import scope
 
 @dataclass(frozen=True)
 class ScratchpadPlanning(Pass):
-    """Place in LX what is read again, so that little goes through device memory (scratchpad-lx.txt).
+    """Place in LX what is read again, so that little goes through device memory ("Scratchpad (LX) optimization").
 
     A buffer is barred for one of the reasons of ``scratchpad/eligibility.py``; of the others the solver places
     those that save most traffic. What stays in device memory says why (``sdsc.spilled``). Optional clones that

@@ -20,7 +20,7 @@ class SpanReduction(Pass):
     """Split each op into the fewest slices with which no core spans more than 256 MiB of any operand.
 
     The first of the two passes of work division, and the mandatory one: ``must_split_vars`` of
-    work-division.txt. Most ops need nothing and stay as they are. ``sencores`` is the number of cores;
+    "Work Division Planning". Most ops need nothing and stay as they are. ``sencores`` is the number of cores;
     ``limit_bytes`` replaces the limit of the device description, for experiments.
 
     Before: level *laid out*. After: ops that need it have an ``sdsc.division`` with these slices, which

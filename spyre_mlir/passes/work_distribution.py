@@ -26,7 +26,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 class WorkDistribution(Pass):
     """Record on each op how many slices each of its dims has, and which slices each core owns.
 
-    The second pass of work division (work-division.txt): what ``span-reduction`` committed is a lower bound;
+    The second pass of work division ("Work Division Planning"): what ``span-reduction`` committed is a lower bound;
     output dims come first, the largest first; then at most one reduction dim, whose partial results the
     cores combine over the ring (``sdsc.combine``), the last slice's core having the finished value.
     ``matmul=cost`` takes the cheapest split of a matmul by the cost model instead (``division/matmul.py``),

@@ -1,4 +1,4 @@
-"""Why a buffer cannot be in a scratchpad: one ordered list (scratchpad.md)."""
+"""Why a buffer cannot be in a scratchpad: one ordered list (docs/scratchpad.md)."""
 
 from __future__ import annotations
 

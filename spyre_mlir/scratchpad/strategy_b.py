@@ -1,7 +1,7 @@
-"""Strategy B: divisions and scratchpads chosen together, by planning every combination (scratchpad-lx.txt).
+"""Strategy B: divisions and scratchpads chosen together, by planning every combination.
 
-The specification's reference for co-optimisation: each operation has few divisions (``division/dim_flips.py``), a leaf
-is one of them for each, and its score are the bytes that are left in device memory once a solver has planned it.
+The co-optimisation of "Scratchpad (LX) optimization", kept as the reference: each operation has few divisions
+(``division/dim_flips.py``), a leaf is one of them for each, and its score are the bytes that are left in device memory once a solver has planned it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // RUN: spyre-opt %s --span-reduction --work-distribution="matmul=specified" --verify-divided --verify-diagnostics | filecheck %s
 
-// The example of work-division.txt: the span forces K=2, the 16 cores left go to M, the larger output dim; K first.
+// The span forces K=2, the 16 cores left go to M, the larger output dim; K first.
 // CHECK: #[[MAP:map.*]] = affine_map<(d0) -> ((d0 floordiv 2) mod 16, 0, d0 mod 2)>
 // CHECK: sdsc.combine = "add", sdsc.division = #sdsc.division<[16, 1, 2], #[[MAP]]>
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>

@@ -1,4 +1,4 @@
-"""Random layouts, and where they put each element: the definition in layouts.md, written with numpy alone."""
+"""Random layouts, and where they put each element: the definition in docs/layouts.md, written with numpy alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost model against the measured times of hardware.md: ranks and errors, and what no row decides alone."""
+"""The cost model against the published measured times: ranks and errors, and what no row decides alone."""
 
 from __future__ import annotations
 

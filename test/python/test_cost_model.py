@@ -48,7 +48,7 @@ def test_a_split_reduction_keeps_one_corelet_busy():
 
 
 def test_one_way_and_balanced_bandwidth():
-    """150 GB/s in one direction, 105 if as much is written as read (hardware.md)."""
+    """150 GB/s in one direction, 105 if as much is written as read, as published."""
     assert memory_ns(replace(UNARY, operands=(READ,))) == pytest.approx(MEGABYTE / 150)
     assert memory_ns(UNARY) == pytest.approx(2 * MEGABYTE / 105, rel=0.002)
 
@@ -78,7 +78,7 @@ def test_operands_that_more_than_eight_cores_share_wait():
 
 
 def test_of_a_matmul_the_most_shared_operand_slows_all():
-    """work-division.md has one factor for the bytes of all three; what is in LX is not loaded."""
+    """torch-spyre's model has one factor for the bytes of all three; what is in LX is not loaded."""
     work = replace(MATMUL, operands=(replace(READ, fan_out=32), READ, WRITE))
     assert stream_ns(work, WRITE) / stream_ns(MATMUL, WRITE) == pytest.approx(4**0.75)
     inside = replace(work, operands=(replace(READ, fan_out=32, in_lx=True), READ, WRITE))

@@ -248,7 +248,7 @@ def test_one_holder_counts_as_two():
 
 
 def test_keys_that_neighbours_gather():
-    """128 KiB per core in S1, 1 MiB in S2 (superdsc-bundle.md); seven parts over a link, which the fit is below."""
+    """128 KiB per core in S1, 1 MiB in S2 (a published relayout); seven parts over a link, which the fit is below."""
     traffic = relayout_traffic(NEIGHBOURS)
     assert (traffic.bytes_per_core, traffic.split) == (128 * KIB, 8)
     shares = [-(-count // split) for count, split in zip((4, 4096, 2), NEIGHBOURS.target.splits, strict=True)]

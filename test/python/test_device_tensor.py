@@ -1,4 +1,4 @@
-"""to_device: the bytes are where layouts.md says, and come back; what has no place there is refused."""
+"""to_device: the bytes are where docs/layouts.md says, and come back; what has no place there is refused."""
 
 from __future__ import annotations
 

@@ -76,6 +76,6 @@ def test_each_slice_has_one_owner(splits):
 
 
 def test_neighbours_differ_in_the_first_dim():
-    """work-division.md: slice_0 = core mod s0, slice_1 = (core floordiv s0) mod s1."""
+    """Mixed radix: slice_0 = core mod s0, slice_1 = (core floordiv s0) mod s1."""
     division = Division.mixed_radix((4, 8))
     assert [division.owners[core] for core in (0, 1, 3, 4, 31)] == [(0, 0), (1, 0), (3, 0), (0, 1), (3, 7)]

@@ -1,4 +1,4 @@
-"""The algebra of stick layouts against layouts.md and against placement by padding and transposing."""
+"""The algebra of stick layouts against torch-spyre's examples and against placement by padding and transposing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from layout_cases import (
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES, bytes_of, elements_per_stick
 
-#: shape, type, dim order; device size and stride map with the stick count second to last, as in layouts.md;
+#: shape, type, dim order; device size and stride map with the stick count second to last, as upstream;
 #: the same with it outermost, worked out by hand from the rule of the tiled-tensor RFC.
 VECTORS = [
     ([], "f16", None, [1, 64], [-1, -1], [1, 64], [-1, -1]),
@@ -71,7 +71,7 @@ VECTORS = [
 
 @pytest.mark.parametrize(("shape", "dtype", "order", "size", "strides", "rfc_size", "rfc_strides"), VECTORS)
 def test_check_vectors(shape, dtype, order, size, strides, rfc_size, rfc_strides):
-    """Device size and stride map of every row of the table in layouts.md, with both defaults."""
+    """Device size and stride map of every row of the table above, with both defaults."""
     layout = StickLayout.for_tensor(shape, dtype, order)
     assert (list(layout.device_size), list(layout.stride_map)) == (size, strides)
     layout = StickLayout.for_tensor(shape, dtype, order, stick_outermost=True)
@@ -114,7 +114,7 @@ def test_digits_are_the_map_of_the_attribute():
 
 @pytest.mark.parametrize("seed", range(300))
 def test_dim_orders_place_by_padding_and_transposing(seed):
-    """Every element of a random tensor lies where the words of layouts.md put it."""
+    """Every element of a random tensor lies where the words of docs/layouts.md put it."""
     rng = random.Random(seed)
     rank = seed % 6
     shape, dtype, outermost = random_shape(rng, rank), rng.choice(list(ELEMENTS)), rng.random() < 0.5

@@ -160,7 +160,7 @@ def test_the_map_is_written_as_in_ir(seed):
 
 
 def test_the_legend_says_what_follows_from_the_layout():
-    """The numbers of the row [5,100,150] of layouts.md."""
+    """The numbers of the row 5x100x150 of docs/layouts.md."""
     words = texts(Drawn(StickLayout.for_tensor((5, 100, 150), "f16")).root)
     assert {"(100, 3, 5, 64)", "(150, 64, 15000, 1) elements", "1,500 x 128 bytes = 192,000 bytes"} <= set(
         words

@@ -1,4 +1,4 @@
-"""What a user says about a layout: the conventions of layouts.md, the sentences for what makes no sense."""
+"""What a user says about a layout: the conventions of docs/layouts.md, the sentences for what makes no sense."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout, with_element_type
 
-#: Host size, request, device size, stride map: layouts.md, by stick dims where it names a dim order.
+#: Host size, request, device size, stride map: the rows of test_layout.py, by stick dims where it names a dim order.
 REQUESTS = [
     ([512, 8, 256], {}, [8, 4, 512, 64], [256, 64, 2048, 1]),
     ([512, 8, 256], {"stick_dims": [2]}, [8, 4, 512, 64], [256, 64, 2048, 1]),
@@ -37,7 +37,7 @@ def test_conventions(shape, given, device_size, stride_map):
 
 
 def test_sticks_of_several_dims():
-    """The operands of int8 and int4 matmuls in layouts.md: the innermost dim of the stick is named last."""
+    """The operands of int8 and int4 matmuls: the innermost dim of the stick is named last."""
     layout = LayoutRequest((0, 1)).layout((512, 256), "i8", "'x'")
     assert layout.digits == (Digit(1, 2), Digit(0, 64), Digit(0, 1, 64), Digit(1, 1, 2))
     assert LayoutRequest((0, 1)).layout((512, 256), "i4", "'x'").device_size == (64, 8, 64, 4)

@@ -22,7 +22,8 @@ from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.space import Space, refined
 
-#: The forms of layouts.md, of inputs [M=32, K=512] and [K=512, N=256]: type, shape, sticks, digits, device size.
+#: The forms of 8 and 4 bits (docs/layouts.md), of inputs [M=32, K=512] and [K=512, N=256]: type, shape, sticks, digits,
+#: device size.
 FORMS = {
     "int8 input 1": (
         *("i8", (32, 512), ((1, 128),)),

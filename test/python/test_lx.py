@@ -95,7 +95,8 @@ def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
 
 # -- softmax, by hand ---------------------------------------------------------------------------------
 
-#: maxnonstick, sub, exp, sumnonstick, realdiv: what is in LX, and the bytes that are then left (scratchpad.md).
+#: maxnonstick, sub, exp, sumnonstick, realdiv: what is in LX, and the bytes that are then left
+#: ("Scratchpad (LX) optimization", optimizations on softmax).
 STAGES = {
     "all in device memory": ({}, 8 * MATRIX + 4 * VECTOR),
     "reductions in LX": ({0: 0, 3: 2048}, 8 * MATRIX),

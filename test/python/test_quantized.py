@@ -325,7 +325,7 @@ def test_other_sticks_are_findings(beside, sentence):
 
 
 def test_rates_of_the_array():
-    """fp8 twice, int8 four times those of fp16 (hardware.md, rate ratios)."""
+    """fp8 twice, int8 four times those of fp16 (``spyre.toml``, speedup)."""
     base = multiply_adds_per_ns("batchmatmul")
     rates = [multiply_adds_per_ns(name) / base for name in ("batchmatmulfp8", "batchmatmulint8")]
     assert rates == [2, 4]

@@ -1,4 +1,4 @@
-"""Transfers between host and device memory: the layouts of layouts.md, types, shapes, padding."""
+"""Transfers between host and device memory: the layouts of docs/layouts.md and others, types, shapes, padding."""
 
 import math
 
@@ -14,7 +14,7 @@ from spyre_mlir.target.formats import FORMATS, Numerics
 
 DL16, INT32 = "SEN169_FP16", "IEEE_INT32"
 IEEE = Numerics()
-# Host size, device size, host elements per device dim: the check vectors of layouts.md.
+# Host size, device size, host elements per device dim: the check vectors of test_layout.py.
 LAYOUTS = [
     ([], [1, 64], [-1, -1]),
     ([120], [2, 64], [64, 1]),

@@ -1,4 +1,4 @@
-"""Stick rules: the table against plain predicates from layouts.md, and its messages."""
+"""Stick rules: the table against plain predicates of what is published, and its messages."""
 
 from __future__ import annotations
 
