@@ -1,11 +1,16 @@
 """Memory planning: which buffers get an address in a memory of limited size, and which. No IR."""
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
+from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver
+from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
 from spyre_mlir.scratchpad.plan import MemoryPlan
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 from spyre_mlir.scratchpad.solvers import solver
 
 __all__ = [
+    "BestFitLayoutSolver",
+    "FirstFitLayoutSolver",
+    "GreedyLayoutSolver",
     "LifetimeBoundBuffer",
     "MemoryPlan",
     "MemoryPlanSolver",

@@ -13,7 +13,7 @@ class PlanError(ValueError):
     """Buffers or a memory that no plan can be made for; the message names what is wrong."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class LifetimeBoundBuffer:
     """``size`` bytes, live from its first use to its last, both included.
 
@@ -27,6 +27,10 @@ class LifetimeBoundBuffer:
     nothing, or its size once where the first use is a read: it has to be loaded). In a scratchpad ``size`` is
     that of one core and traffic that of all. ``traffic_of_uses``, one for each use and all but the first above 0, take
     the place of ``spilled_traffic``, which is in equal parts.
+
+    In the place of ``uses`` a buffer takes ``start_time`` and ``end_time``, the operations from its first use to before
+    the end, as in "Scratchpad (LX) optimization" and the columns lower and upper of ``spyre-plan``. It is then used at
+    the first and the last of them.
     """
 
     name: str
@@ -38,6 +42,44 @@ class LifetimeBoundBuffer:
     spilled_traffic: int | None = None
     placed_traffic: int | None = None
     traffic_of_uses: tuple[int, ...] | None = None
+
+    def __init__(
+        self,
+        name: str,
+        size: int,
+        uses: Sequence[int] = (),
+        first_use_is_read: bool = False,
+        in_place_parents: Sequence[str] = (),
+        copies: int = 1,
+        spilled_traffic: int | None = None,
+        placed_traffic: int | None = None,
+        traffic_of_uses: tuple[int, ...] | None = None,
+        *,
+        start_time: int | None = None,
+        end_time: int | None = None,
+    ) -> None:
+        """``PlanError`` for times that make no sense; all else is for ``check_buffers``."""
+        if start_time is not None or end_time is not None:
+            uses = _ends_of(name, uses, start_time, end_time)
+        vars(self).update(
+            name=name,
+            size=size,
+            uses=tuple(uses),
+            first_use_is_read=first_use_is_read,
+            in_place_parents=tuple(in_place_parents),
+            copies=copies,
+            spilled_traffic=spilled_traffic,
+            placed_traffic=placed_traffic,
+            traffic_of_uses=traffic_of_uses,
+        )
+
+    @property
+    def start_time(self) -> int:
+        return self.first
+
+    @property
+    def end_time(self) -> int:
+        return self.last + 1
 
     @property
     def first(self) -> int:
@@ -73,6 +115,17 @@ class LifetimeBoundBuffer:
     def saving(self) -> int:
         """Bytes of device memory that an address saves."""
         return self.traffic_if_spilled - self.traffic_if_placed
+
+
+def _ends_of(name: str, uses: Sequence[int], start_time: int | None, end_time: int | None) -> tuple[int, ...]:
+    """The first and the last use of a buffer that is given by its times."""
+    if uses or start_time is None or end_time is None:
+        raise PlanError(f"Buffer '{name}' takes either uses, or both start_time and end_time.")
+    if end_time <= start_time:
+        raise PlanError(
+            f"Buffer '{name}' is live from {start_time} to before {end_time}; the end is after the start."
+        )
+    return tuple(dict.fromkeys((start_time, end_time - 1)))
 
 
 @dataclass(frozen=True)

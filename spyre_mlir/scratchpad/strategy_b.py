@@ -1,7 +1,8 @@
 """Strategy B: divisions and scratchpads chosen together, by planning every combination.
 
 The co-optimisation of "Scratchpad (LX) optimization", kept as the reference: each operation has few divisions
-(``division/dim_flips.py``), a leaf is one of them for each, and its score are the bytes that are left in device memory once a solver has planned it.
+(``division/dim_flips.py``), a leaf is one of them for each, and its score are the bytes that are
+left in device memory once a solver has planned it.
 """
 
 from __future__ import annotations
