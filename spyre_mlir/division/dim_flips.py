@@ -16,12 +16,14 @@ def dim_flips(
     seed: Division,
     blocked: frozenset[int] = frozenset(),
     cap: int = DEFAULT_VARIANT_CAP,
+    exempt: frozenset[int] = frozenset(),
 ) -> tuple[Division, ...]:
     """The seed, then its split factor on each other output dim that can have it, by rising dim, ``cap`` in all.
 
     A dim can have it if the factor divides its rows or whole sticks, it is not ``blocked``, each core stays
-    inside the span limit, and what a core touches of every operand is a region of its buffer. A seed with several
-    split dims, or a split reduction, or whose split dim is blocked, has no other variant.
+    inside the span limit (but for ``exempt`` operands), and what a core touches of every operand is a region
+    of its buffer. A seed with several split dims, or a split reduction, or whose split dim is blocked, has no
+    other variant.
     """
     split = [dim for dim, slices in enumerate(seed.splits) if slices > 1]
     if len(split) != 1 or split[0] in space.reduced | blocked:
@@ -33,7 +35,7 @@ def dim_flips(
         splits = tuple(factor if each == dim else 1 for each in range(len(seed.splits)))
         if dim in space.reduced or splits == seed.splits:
             continue
-        if why_not_divided(space, splits, factor, blocked) is not None:
+        if why_not_divided(space, splits, factor, blocked, exempt=exempt) is not None:
             continue
         flipped = Division.of(splits, space.units, space.reduced)
         if all(view_of(space, operand, flipped) is not None for operand in range(len(space.views))):

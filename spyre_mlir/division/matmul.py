@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from spyre_mlir.cost.model import operation_cost
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.units import PICOSECONDS
-from spyre_mlir.division.slices import checked, divisors
+from spyre_mlir.division.slices import Splits, checked, legal_splits
+from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.layout.space import Space
-
-#: Slices of each dim in every split that is compared: [dims, splits].
-Splits = NDArray[np.int64]
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -25,20 +24,18 @@ def cheapest_split(
     committed: tuple[int, ...] | None = None,
     blocked: frozenset[int] = frozenset(),
 ) -> tuple[int, ...]:
-    """The slices per dim of the smallest ``split_cost``, together at most ``cores``.
+    """The slices per dim of the smallest ``split_cost``, together at most ``cores``, with which cores reach all.
 
     Slices are divisors of the units and at least what is ``committed``; ``blocked`` dims are not split further.
     Of equal costs the one whose cores read the fewest bytes, then the first in lexicographic order.
-    ``ValueError`` if the committed splits need more cores or no divisor is as large.
+    ``ValueError`` if the committed splits need more cores, or if there are no such slices.
     """
     least = checked(space.units, cores, committed)
-    options = tuple(
-        (least[dim],) if dim in blocked else tuple(n for n in divisors(units, cores) if n >= least[dim])
-        for dim, units in enumerate(space.units)
-    )
-    splits = _combinations(options, cores)
+    splits = _reaching(opcode, space, cores, least, blocked)
     if not splits.size:
-        raise ValueError(f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores.")
+        raise ValueError(
+            f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores and what each can span."
+        )
     reads = (each for each in even_work(opcode, space, tuple(splits)).operands if not each.writes)
     loaded = np.array([each.core_bytes for each in reads]).sum(axis=0)
     best = np.lexsort((loaded, split_cost(opcode, space, splits)))[0]
@@ -49,16 +46,26 @@ def cheapest_split(
 def cheapest_splits(
     opcode: str, space: Space, cores: int, blocked: frozenset[int] = frozenset(), most: int = 4
 ) -> tuple[tuple[int, ...], ...]:
-    """The ``most`` splits with the smallest ``split_cost``, the cheapest first.
+    """The ``most`` splits with the smallest ``split_cost`` with which cores reach all, the cheapest first.
 
     Slices are divisors of the units, ``blocked`` dims stay whole. Of equal costs the first in lexicographic order.
     """
-    options = tuple(
-        (1,) if dim in blocked else divisors(units, cores) for dim, units in enumerate(space.units)
-    )
-    splits = _combinations(options, cores)
+    splits = _reaching(opcode, space, cores, (1,) * len(space.units), blocked)
+    if not splits.size:
+        return ()
     best = np.argsort(split_cost(opcode, space, splits), kind="stable")[:most]
     return tuple(tuple(splits[:, at].tolist()) for at in best)
+
+
+def _reaching(
+    opcode: str, space: Space, cores: int, least: tuple[int, ...], blocked: frozenset[int]
+) -> Splits:
+    """The legal splits with which no core spans too much; all of them where one core reaches all."""
+    splits, exempt = legal_splits(space.units, cores, least, blocked), DEVICE_OPS[opcode].indirect
+    if out_of_reach(space, (1,) * len(space.units), exempt) is None:
+        return splits
+    fits = [out_of_reach(space, tuple(row), exempt) is None for row in splits.T.tolist()]
+    return splits[:, fits]
 
 
 def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
@@ -69,17 +76,3 @@ def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]
     same parts.
     """
     return np.rint(PICOSECONDS * operation_cost(even_work(opcode, space, tuple(splits))).serial_ns)
-
-
-@functools.lru_cache(maxsize=1 << 10)
-def _combinations(options: tuple[tuple[int, ...], ...], cores: int) -> Splits:
-    """All choices of one option per dim whose product is at most ``cores``, in lexicographic order."""
-    rows, used = [], np.ones(1, np.int64)
-    for counts in options:
-        grown = np.multiply.outer(used, counts)
-        before, option = np.nonzero(grown <= cores)
-        rows = [*(row[before] for row in rows), np.array(counts)[option]]
-        used = grown[before, option]
-    chosen = np.array(rows, np.int64)
-    chosen.setflags(write=False)
-    return chosen

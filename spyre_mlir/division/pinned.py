@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from spyre_mlir.division.slices import filled
-from spyre_mlir.division.spans import span_bytes
+from spyre_mlir.division.spans import out_of_reach, span_bytes
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.device import device
 
@@ -18,11 +18,12 @@ def why_not_divided(
     blocked: frozenset[int] = frozenset(),
     combines: bool = True,
     uneven: bool = False,
+    exempt: frozenset[int] = frozenset(),
 ) -> str | None:
     """Why an operation cannot have ``splits`` slices per dim on at most ``cores`` cores; None if it can.
 
     ``blocked`` dims stay whole; ``combines`` says whether partial results of the operation can be combined;
-    ``uneven`` lets the last slice of a dim be smaller.
+    ``uneven`` lets the last slice of a dim be smaller; ``exempt`` operands may span any distance.
     """
     units = space.units
     if len(splits) != len(units):
@@ -38,7 +39,7 @@ def why_not_divided(
         return f"the reduced dims {parts} are both in several slices; at most one may be"
     if parts and not combines:
         return f"dim {parts[0]} is reduced, and partial results of this operation cannot be combined"
-    return _span_problem(space, splits)
+    return _span_problem(space, splits, exempt)
 
 
 def why_not_ordered(splits: Sequence[int], order: Sequence[int]) -> str | None:
@@ -61,10 +62,9 @@ def _dim_problem(dim: int, split: int, units: int, blocked: bool, uneven: bool) 
     return None
 
 
-def _span_problem(space: Space, splits: Sequence[int]) -> str | None:
-    limit = device().span_bytes
-    for operand in range(len(space.views)):
-        span = span_bytes(space, operand, splits)
-        if span > limit:
-            return f"a core would span {span} bytes of operand {operand}; the limit is {limit}"
-    return None
+def _span_problem(space: Space, splits: Sequence[int], exempt: frozenset[int]) -> str | None:
+    operand = out_of_reach(space, splits, exempt)
+    if operand is None:
+        return None
+    span = span_bytes(space, operand, splits)
+    return f"a core would span {span} bytes of operand {operand}; the limit is {device().span_bytes}"

@@ -9,6 +9,12 @@ import functools
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+#: Slices of each dim in every split that is compared: [dims, splits].
+Splits = NDArray[np.int64]
+
 
 @functools.lru_cache(maxsize=1 << 14)
 def divisors(units: int, most: int) -> tuple[int, ...]:
@@ -25,6 +31,29 @@ def filled(units: int, slices: int) -> int:
     """How many of ``slices`` slices have work if each takes the largest share: 65 units in 32 make 22 of 3."""
     share = -(-units // slices)
     return -(-units // share)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def legal_splits(
+    units: tuple[int, ...], cores: int, least: tuple[int, ...], blocked: frozenset[int] = frozenset()
+) -> Splits:
+    """All splits by divisors of the units, together at most ``cores``, in lexicographic order.
+
+    Each dim has at least its ``least`` slices; ``blocked`` dims have just these.
+    """
+    options = (
+        (least[dim],) if dim in blocked else tuple(n for n in divisors(count, cores) if n >= least[dim])
+        for dim, count in enumerate(units)
+    )
+    rows, used = [], np.ones(1, np.int64)
+    for counts in options:
+        grown = np.multiply.outer(used, np.array(counts, np.int64))
+        before, option = np.nonzero(grown <= cores)
+        rows = [*(row[before] for row in rows), np.array(counts, np.int64)[option]]
+        used = grown[before, option]
+    splits = np.array(rows, np.int64).reshape(len(units), -1)
+    splits.setflags(write=False)
+    return splits
 
 
 def checked(units: Sequence[int], cores: int, committed: Sequence[int] | None) -> tuple[int, ...]:

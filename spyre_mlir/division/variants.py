@@ -12,11 +12,10 @@ from spyre_mlir.division.matmul import cheapest_splits
 from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division.relayout import held_view
 from spyre_mlir.division.slices import divisors, filled
-from spyre_mlir.division.spans import span_bytes
+from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
-from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import KINDS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 
 
 @dataclass(frozen=True)
@@ -118,6 +117,8 @@ def _own(work: Work, cores: int, most: int) -> list[Variant]:
     if work.fixed or any(work.division.splits[dim] > 1 for dim in work.blocked):
         return made
     for splits, order in _others(work, cores):
+        if not _in_reach(work.space, splits, DEVICE_OPS[work.opcode].indirect):
+            continue
         variant = Variant(_divided(work.space, splits, order), (splits, order))
         if len(made) < most and all(each.division.owners != variant.division.owners for each in made):
             made.append(variant)
@@ -133,10 +134,9 @@ def _others(work: Work, cores: int) -> Iterator[Mapping]:
     if KINDS[work.opcode] is Kind.MATMUL:
         found = cheapest_splits(work.opcode, space, cores, work.blocked)
         for splits in dict.fromkeys((own, *found)):
-            if _fits_span(space, splits):
-                order = core_order(splits, space.reduced)
-                yield splits, order
-                yield splits, _columns_first(space, splits, order)
+            order = core_order(splits, space.reduced)
+            yield splits, order
+            yield splits, _columns_first(space, splits, order)
 
 
 def _columns_first(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
@@ -152,8 +152,9 @@ def _divided(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> D
     return Division(splits, Division.mixed_radix(splits, order).owners, made.shares, made.reduced)
 
 
-def _fits_span(space: Space, splits: tuple[int, ...]) -> bool:
-    return all(span_bytes(space, each, splits) <= device().span_bytes for each in range(len(space.views)))
+@functools.lru_cache(maxsize=1 << 13)
+def _in_reach(space: Space, splits: tuple[int, ...], exempt: frozenset[int]) -> bool:
+    return out_of_reach(space, splits, exempt) is None
 
 
 def _share_whole_dims(
@@ -176,7 +177,7 @@ def _share_whole_dims(
             splits[own[step]] = split
         order = dict.fromkeys([*(own[step] for step in shared), *range(len(splits))])
         kept = tuple((dim, work.division.splits[dim]) for dim in sorted(work.blocked))
-        variant = _following(work.space, (tuple(splits), tuple(order)), kept)
+        variant = _following(work.opcode, work.space, (tuple(splits), tuple(order)), kept)
         if work.fixed or variant is None or len(found[at]) >= most or variant.division in known[at]:
             continue
         known[at].add(variant.division)
@@ -219,7 +220,7 @@ def _project(
                 mapping = matching_division(work.space, operand, view, buffer.in_parts)
             if mapping is None and buffer.in_parts:
                 mapping = slicing_alike(work.space, operand, *source)
-            variant = None if mapping is None else _following(work.space, mapping, kept)
+            variant = None if mapping is None else _following(work.opcode, work.space, mapping, kept)
             if variant is not None and variant.division not in known[at]:
                 known[at].add(variant.division)
                 found[at].append(variant)
@@ -234,13 +235,17 @@ def _begin(view: CoreView) -> int:
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def _following(space: Space, mapping: Mapping, kept: tuple[tuple[int, int], ...]) -> Variant | None:
+def _following(
+    opcode: str, space: Space, mapping: Mapping, kept: tuple[tuple[int, int], ...]
+) -> Variant | None:
     """The variant with a division; ``kept`` are dims with the slices that they must have."""
     splits, order = mapping
     if any(splits[dim] != split for dim, split in kept):
         return None
     if any(filled(units, split) < split for units, split in zip(space.units, splits, strict=True)):
         return None  # slices of a whole, of which a part does not have so many
-    if sum(splits[dim] > 1 for dim in space.reduced) > 1 or not _fits_span(space, splits):
+    if sum(splits[dim] > 1 for dim in space.reduced) > 1:
+        return None
+    if not _in_reach(space, splits, DEVICE_OPS[opcode].indirect):
         return None
     return Variant(Division.mixed_radix(splits, order), mapping)

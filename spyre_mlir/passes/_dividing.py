@@ -17,7 +17,7 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._pins import pins_of, refused
-from spyre_mlir.target.ops import COMBINE, WHOLE_SUMS
+from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, WHOLE_SUMS
 
 
 def blocked_dims(op: ir.Operation) -> frozenset[int]:
@@ -35,7 +35,8 @@ def pinned_division(
     """The slices that a plan file pins, and the core order if it pins that; ``CompileError`` if they cannot be."""
     pins = pins_of(op)
     assert pins.slices is not None
-    reason = why_not_divided(space, pins.slices, cores, blocked_dims(op), opcode in COMBINE, uneven)
+    exempt = DEVICE_OPS[opcode].indirect
+    reason = why_not_divided(space, pins.slices, cores, blocked_dims(op), opcode in COMBINE, uneven, exempt)
     if reason is not None:
         raise refused(op, f"slices {list(pins.slices)}", reason)
     if pins.core_order is None:

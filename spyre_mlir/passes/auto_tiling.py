@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,12 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop
 
+#: Dims of an operation, each with a number of tiles, from the outer to the inner loop.
+Tiles = tuple[tuple[int, int], ...]
+
+#: Numbers of tiles that are tried along the same dims.
+_MOST_COUNTS = 64
+
 #: Operations of a run at most: one trial takes as long as compiling them.
 _LONGEST = 64
 
@@ -29,11 +36,12 @@ _LONGEST = 64
 class AutoTiling(Pass):
     """Tile operations that cannot reach their operands otherwise, and runs whose intermediates do not fit the LX.
 
-    ``spans``: an operation with an operand so large that no division lets each core reach its part is tiled along
-    the dim and into the number of tiles with the least time. ``spills``: where the intermediates that are alive
-    at an operation need more than all scratchpads have, the run of operations around that shares a dim is tiled if
-    that takes less time. Prices are those of the cost model after the real division and planning of LX, on the run
-    alone (``_trial.py``). What hints tile is left as it is.
+    ``spans``: an operation with an operand so large that no division lets each core reach its part is tiled
+    along the dim, or two where one is not enough, and into the number of tiles with the least time. ``spills``:
+    where the intermediates that are alive at an operation need more than all scratchpads have, the run of
+    operations around that shares a dim is tiled if that takes less time. Prices are those of the cost model
+    after the real division and planning of LX, on the run alone (``_trial.py``). What hints tile is left as it
+    is.
 
     ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
 
@@ -66,26 +74,21 @@ class AutoTiling(Pass):
                 self._reach(each, trials)
 
     def _reach(self, each: Tiled, trials: Trials) -> None:
-        """The cheapest of the coarsest tilings along each dim with which all cores reach their parts."""
-        tried: list[tuple[float, int, int, Price]] = []
-        for along in dim_classes([each]):
-            dim = along.dims[each][0]
-            found = next(
-                (
-                    (tiles, price)
-                    for tiles in _counts(along, each.generic.extents[dim])
-                    if (price := trials.price([each.op], _along(each, dim, tiles))) is not None
-                ),
-                None,
-            )
-            if found is not None:
-                tried.append((found[1].nanoseconds, dim, *found))
-        if not tried:
+        """The cheapest of the coarsest tilings along each dim, or two, with which all cores reach their parts."""
+        classes = dim_classes([each])
+        for depth in (1, 2):
+            nests = itertools.combinations(classes, depth)
+            tried = [found for nest in nests if (found := _coarsest(each, nest, trials)) is not None]
+            if tried:
+                break
+        else:
             return  # span-reduction says what is wrong
-        _, dim, tiles, price = min(tried, key=lambda choice: choice[:3])
-        each.op.attributes[TILING] = tiling_attr(_along(each, dim, tiles)[each.result])
-        others = "; ".join(f"d{at} in {count}: {cost}" for _, at, count, cost in tried)
-        text = f"'{each.generic.opcode}' in {tiles} tiles of d{dim}, which no division brings into reach; {others}"
+        price, chosen = min(tried, key=lambda choice: (choice[0].nanoseconds, choice[1]))
+        each.op.attributes[TILING] = tiling_attr(_nested(each, chosen)[each.result])
+        others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in tried)
+        text = (
+            f"'{each.generic.opcode}' in {_tiles_text(chosen)}, which no division brings into reach; {others}"
+        )
         self.remark(each.op, "tiling", text, after=price.nanoseconds)
 
     # -- spills ---------------------------------------------------------------------------------------
@@ -131,8 +134,25 @@ class AutoTiling(Pass):
         return ops.index(run[-1])
 
 
-def _along(each: Tiled, dim: int, tiles: int) -> dict[ir.Value, list[TiledLoop]]:
-    return {each.result: [TiledLoop("span", dim, tiles)]}
+def _coarsest(each: Tiled, nest: Sequence[DimClass], trials: Trials) -> tuple[Price, Tiles] | None:
+    """The fewest tiles of nested loops along some dims with which an operation is in reach, and their price."""
+    dims = [along.dims[each][0] for along in nest]
+    counts = (_counts(along, each.generic.extents[dim]) for along, dim in zip(nest, dims, strict=True))
+    coarsest_first = sorted(itertools.product(*counts), key=lambda tiles: (math.prod(tiles), tiles))
+    for tiles in coarsest_first[:_MOST_COUNTS]:
+        chosen = tuple(zip(dims, tiles, strict=True))
+        price = trials.price([each.op], _nested(each, chosen))
+        if price is not None:
+            return price, chosen
+    return None
+
+
+def _nested(each: Tiled, chosen: Tiles) -> dict[ir.Value, list[TiledLoop]]:
+    return {each.result: [TiledLoop(f"span{depth or ''}", *dim) for depth, dim in enumerate(chosen)]}
+
+
+def _tiles_text(chosen: Tiles) -> str:
+    return ", ".join(f"{tiles} tiles of d{dim}" for dim, tiles in chosen)
 
 
 def _together(

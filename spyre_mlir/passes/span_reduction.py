@@ -17,7 +17,7 @@ from spyre_mlir.target.ops import DEVICE_OPS
 
 @dataclass(frozen=True)
 class SpanReduction(Pass):
-    """Split each op into the fewest slices with which no core spans more than 256 MiB of any operand.
+    """Split each op into the fewest slices with which no core spans more than 256 MiB - 4 KiB of any operand.
 
     The first of the two passes of work division, and the mandatory one: ``must_split_vars`` of
     "Work Division Planning". Most ops need nothing and stay as they are. ``sencores`` is the number of cores;
@@ -50,7 +50,9 @@ class SpanReduction(Pass):
             splits = required_splits(space, cores, self.limit_bytes, blocked=blocked_dims(op), exempt=exempt)
         except SpanError as error:
             shape = list(shape_of(values[error.operand]))
-            raise fail(op, f"'{opcode}' cannot reach its operand of shape {shape}: {error}") from error
+            raise fail(
+                op, f"'{opcode}' cannot reach operand {error.operand}, of shape {shape}. {error}"
+            ) from error
         if any(split > 1 for split in splits):
             divider.divide(op, opcode, space, splits)
             self.remark(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import Division
 from spyre_mlir.division.slices import shares_of
-from spyre_mlir.layout import BufferView
+from spyre_mlir.division.spans import out_of_reach, span_bytes
 from spyre_mlir.layout.space import Space
-from spyre_mlir.layout.stick_layout import bytes_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
@@ -38,17 +37,21 @@ class VerifyDivided(Pass):
             memory = Memory(func)
             for op in all_ops(func):
                 if is_compute(op):
-                    opcode, space, _ = memory.space(op)
-                    _check(op, opcode, space)
+                    _check(op, *memory.space(op))
 
 
-def _check(op: ir.Operation, opcode: str, space: Space) -> None:
+def _check(op: ir.Operation, opcode: str, space: Space, values: tuple[ir.Value, ...]) -> None:
     if sdsc.DIVISION not in op.attributes:
         raise fail(op, "this operation has no sdsc.division")
     combine = ir.StringAttr(op.attributes[sdsc.COMBINE]).value if sdsc.COMBINE in op.attributes else None
     problem = _problem(opcode, space, sdsc.division_of(op), combine, frozenset(sdsc.masks_of(op)))
     if problem is not None:
         raise fail(op, problem)
+    operand = out_of_reach(space, splits := sdsc.division_of(op).splits, DEVICE_OPS[opcode].indirect)
+    if operand is not None:
+        span, shape = span_bytes(space, operand, splits), list(shape_of(values[operand]))
+        text = f"a core addresses {span} bytes of operand {operand}, of shape {shape}"
+        raise fail(op, f"{text}; the limit is {device().span_bytes}")
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -70,7 +73,7 @@ def _problem(
     legal = all(0 <= slice_ < split for owner in owners for slice_, split in zip(owner, splits, strict=True))
     if len(owners) != cores or not legal:
         return f"the core map does not give each of the {cores} slices one core"
-    return _partial_problem(opcode, space, splits, combine, masked) or _span_problem(opcode, space, shares)
+    return _partial_problem(opcode, space, splits, combine, masked)
 
 
 def _partial_problem(
@@ -87,30 +90,3 @@ def _partial_problem(
     if len(parts) > 1:
         return f"the reduced dims {parts} are divided; at most one may be"
     return f"dim {parts[0]} is divided, but its mask is for the whole dim" if parts[0] in masked else None
-
-
-def _span_problem(opcode: str, space: Space, shares: tuple[int, ...]) -> str | None:
-    """No core reaches too far, but for the rows of a table, each of which has an address of its own."""
-    elements = [
-        share * extent // units
-        for share, extent, units in zip(shares, space.padded, space.units, strict=True)
-    ]
-    limit = device().span_bytes
-    for index, view in enumerate(space.views):
-        if index in DEVICE_OPS[opcode].indirect:
-            continue
-        span = _span_bytes(view, elements)
-        if span > limit:
-            return (
-                f"a core addresses {span} bytes of operand {index} {list(view.shape)}; the limit is {limit}"
-            )
-    return None
-
-
-def _span_bytes(view: BufferView, shares: Sequence[int]) -> int:
-    """Bytes from the first to the last element that one core addresses, with so many elements of each dim."""
-    reach = view.elements_per_stick
-    for axis in view.axes:
-        positions = min(axis.size, -(-shares[axis.dim] // axis.divisor))
-        reach += (positions - 1) * axis.stride
-    return bytes_of(reach, view.dtype)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from spyre_mlir.division import work_distribution
 from spyre_mlir.division.matmul import cheapest_split
+from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._dividing import (
@@ -74,4 +75,7 @@ class WorkDistribution(Pass):
         committed, blocked = committed_splits(op), blocked_dims(op)
         if self.matmul == "cost" and DEVICE_OPS[opcode].kind is Kind.MATMUL and not self.uneven:
             return cheapest_split(opcode, space, cores, committed, blocked)
-        return work_distribution(space.units, space.reduced, cores, committed, blocked, self.uneven)
+        splits = work_distribution(space.units, space.reduced, cores, committed, blocked, self.uneven)
+        if self.uneven and out_of_reach(space, splits, DEVICE_OPS[opcode].indirect) is not None:
+            return work_distribution(space.units, space.reduced, cores, committed, blocked)
+        return splits

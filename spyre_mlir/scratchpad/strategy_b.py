@@ -17,6 +17,7 @@ from spyre_mlir.division.dim_flips import DEFAULT_VARIANT_CAP, dim_flips
 from spyre_mlir.division.variants import Work
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.solvers import DEFAULT, solver
+from spyre_mlir.target.ops import DEVICE_OPS
 
 Divisions = tuple[Division, ...]
 
@@ -88,4 +89,5 @@ class StrategyBCoOptimizingAllocator:
         """The divisions to try for an operation, its own one first."""
         if work.fixed:
             return (work.division,)
-        return dim_flips(work.space, work.division, work.blocked, self.variant_cap)
+        exempt = DEVICE_OPS[work.opcode].indirect
+        return dim_flips(work.space, work.division, work.blocked, self.variant_cap, exempt)

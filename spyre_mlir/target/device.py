@@ -69,7 +69,6 @@ class Device:
     hbm_bytes: int
     pool_bytes: int
     span_bytes: int
-    planning_span_bytes: int
     hbm_alignment_bytes: int
     one_way_bytes_per_ns: float
     turnaround_ns_per_byte: float
@@ -115,7 +114,6 @@ def device() -> Device:
         hbm_bytes=data["hbm"]["bytes"],
         pool_bytes=data["hbm"]["pool_bytes"],
         span_bytes=data["hbm"]["span_bytes"],
-        planning_span_bytes=data["hbm"]["planning_span_bytes"],
         hbm_alignment_bytes=data["hbm"]["alignment_bytes"],
         one_way_bytes_per_ns=data["hbm"]["one_way_bytes_per_ns"],
         turnaround_ns_per_byte=data["hbm"]["turnaround_ns_per_byte"],

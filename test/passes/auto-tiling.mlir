@@ -6,7 +6,7 @@
 // 512 MiB are more than a core reaches. Only columns can be cut: sticks of them are outermost in memory.
 // CHECK-LABEL: func.func @out_of_reach(
 // CHECK: "exp", {}>, sdsc.tiling = [{dim = {{[01]}} : i64, loop = "span", tiles = 4 : i64}]
-// REMARK: "kind": "tiling", "reason": "'exp' in 4 tiles of d1, which no division brings into reach; d1 in 4: {{.*}} bytes
+// REMARK: "kind": "tiling", "reason": "'exp' in 4 tiles of d1, which no division brings into reach; 4 tiles of d1: {{.*}} bytes
 // SPILLS-LABEL: func.func @out_of_reach(
 // SPILLS-NOT: sdsc.tiling
 // SPANS-LABEL: func.func @out_of_reach(

@@ -136,7 +136,7 @@ func.func @range(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @span(%x: tensor<2097152x128xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<2097152x128xf16, #stick.layout<#rows>>
-  // expected-error@below {{a core addresses 402653184 bytes of operand 0 [2097152, 128]; the limit is 268431360}}
+  // expected-error@below {{a core addresses 402653184 bytes of operand 0, of shape [2097152, 128]; the limit is 268431360}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<2097152x128xf16, #stick.layout<#rows>>) outs(%e0 : tensor<2097152x128xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0, 0)>>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

@@ -14,6 +14,7 @@ from spyre_mlir.cost.model import operation_cost
 from spyre_mlir.cost.of_space import even_work, operation_work
 from spyre_mlir.division import Division
 from spyre_mlir.division.matmul import cheapest_split, split_cost
+from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.layout.space import Space
 
 OPCODE = "batchmatmul"
@@ -79,13 +80,18 @@ def test_the_cheapest_of_all_legal_splits(seed):
     committed, blocked = [1] * 4, frozenset(dim for dim in range(4) if rng.random() < 0.2)
     dim = rng.randrange(4)
     committed[dim] = 2 if space.units[dim] % 2 == 0 and cores > 1 else 1
-    found = cheapest(space, cores, tuple(committed), blocked)
     legal = [
         splits
         for splits in legal_splits(space.units, cores)
         if all(n >= least for n, least in zip(splits, committed, strict=True))
         and all(splits[dim] == committed[dim] for dim in blocked)
+        and out_of_reach(space, splits) is None
     ]
+    if not legal:
+        with pytest.raises(ValueError, match="what each can span"):
+            cheapest(space, cores, tuple(committed), blocked)
+        return
+    found = cheapest(space, cores, tuple(committed), blocked)
     assert found in legal
     assert costs(space, found) == [min(costs(space, *legal))]
 

@@ -138,7 +138,7 @@ def test_a_span_beyond_the_limit_is_an_error_unless_tiles_bring_it_into_reach() 
       return %y : tensor<4194304x64xf16>
     }
     """
-    with pytest.raises(spyre_mlir.CompileError, match=r"cannot be split legally.*the limit is 268435456"):
+    with pytest.raises(spyre_mlir.CompileError, match=r"cannot be split legally.*the limit is 268431360"):
         spyre_mlir.compile(text, sencores=1, tile_for_span=False)
     assert spyre_mlir.compile(text, sencores=1).bundle.designs
     assert spyre_mlir.compile(text, sencores=4).bundle.designs
