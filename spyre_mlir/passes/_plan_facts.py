@@ -29,6 +29,9 @@ def current_plan(func: ir.Operation) -> Plan:
     memory = Memory(func)
     arguments = func.regions[0].blocks[0].arguments
     attributes = argument_attributes(func)
+    for number, each in enumerate(attributes):
+        if sdsc.HOST not in each:
+            raise fail(func, f"argument {number} does not say what the host makes of it (sdsc.host)")
     sources = _sources(attributes)
     entries = zip(arguments, attributes, sources, strict=True)
     ops = [op for op in all_ops(func) if is_compute(op)]

@@ -15,6 +15,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout
 from spyre_mlir.layout.written import same_order
 from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, pinned_division
 from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, is_compute
 from spyre_mlir.passes._ownership import SHUFFLE
@@ -26,6 +27,7 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.name_operations import NAMELESS
 from spyre_mlir.plans import Placement, Plan, PlannedArgument, PlannedOperation, read_plan
 from spyre_mlir.plans.model import MOST_BYTES, json_text
+from spyre_mlir.target.device import device
 from spyre_mlir.tiling import TiledLoop
 
 
@@ -49,7 +51,7 @@ class ApplyPlan(Pass):
     name: ClassVar[str] = "apply-plan"
     level: Literal["device-ops", "tiled", "laid-out", "divided", "placed"] = "tiled"
     file: str = ""
-    sencores: int = 32
+    sencores: int = from_environment("SENCORES", device().cores)
     uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:

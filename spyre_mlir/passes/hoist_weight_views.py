@@ -53,7 +53,7 @@ class _Hoist:
 
     def run(self) -> None:
         for argument, attrs in zip(self.block.arguments, self.attrs, strict=True):
-            given = ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
+            given = sdsc.HOST in attrs and ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
             if given and stick.layout_of(argument.type) is None and sdsc.HOST_VIEW not in attrs:
                 self.views[argument] = (argument, HostView.whole(shape_of(argument)), False)
         for op in [op.operation for op in self.block.operations]:

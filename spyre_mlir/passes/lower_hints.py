@@ -106,7 +106,7 @@ class _Lowering:
         self._note(op, hints, iteration)
         if loops:
             op.attributes[TILING] = tiling_attr(loops)
-            self.owner.remark(op, "tiling", _shown(loops, iteration))
+            self.owner.remark(op, "tiling", _shown(loops, iteration) + _moved(hints, loops))
 
     def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
         attr = op.attributes[HINTS]
@@ -167,6 +167,18 @@ def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:
         f"loop {each.loop} cuts dim {each.dim} of {iteration.sizes[each.dim]} elements into {each.tiles} tiles"
         for each in loops
     )
+
+
+def _moved(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
+    """Which loops over reduced dims are not where the hints have them: sorting leaves the others in their order."""
+    written = [f"{hint.id}.{name}" for hint in hints for name, _ in hint.tiles]
+    inside = [
+        each.loop
+        for at, each in enumerate(loops)
+        if any(written.index(other.loop) > written.index(each.loop) for other in loops[:at])
+    ]
+    verb = "is" if len(inside) == 1 else "are"
+    return f"; {', '.join(inside)}, over reduced dims, {verb} moved inside" if inside else ""
 
 
 def _forget(op: ir.Operation) -> None:

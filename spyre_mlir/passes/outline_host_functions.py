@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir.dialects import stick
+from spyre_mlir.dialects.hints import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
@@ -69,6 +70,7 @@ class _Partition:
         self.ops = [op for op in body if not is_free(op) or op in returned]
         self.trials = DeviceTrials(pass_.precision)
         self.reasons: dict[int, Verdict] = {}
+        self.untiled: set[int] = set()
 
     def run(self) -> None:
         if not all(op.results for op in self.ops):
@@ -188,6 +190,19 @@ class _Partition:
         for at in phase.nodes:
             if at in self.reasons:
                 self.pass_.remark(self.ops[at], HOST, self.reasons[at].reason)
+            if self.ops[at].name not in _VIEWS:
+                self._warn_of_hints(self.ops[at])
+
+    def _warn_of_hints(self, op: ir.Operation) -> None:
+        """Each hint is told of once: nothing tiles what the host computes."""
+        attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
+        for hint in () if attr is None else hints_of(attr, op.location):
+            if hint.id not in self.untiled and hint.tiles:
+                self.untiled.add(hint.id)
+                tiles = ", ".join(f"'{name}' into {count} tiles" for name, count in hint.tiles)
+                self.pass_.warn(
+                    op, f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
+                )
 
 
 def _is_foreign(view: ir.Operation) -> bool:

@@ -8,10 +8,12 @@ from typing import ClassVar
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, blocked_dims
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
@@ -32,7 +34,7 @@ class SpanReduction(Pass):
     """
 
     name: ClassVar[str] = "span-reduction"
-    sencores: int = 32
+    sencores: int = from_environment("SENCORES", device().cores)
     limit_bytes: int | None = None
 
     def run(self, module: ir.Operation) -> None:

@@ -10,6 +10,7 @@ from spyre_mlir.division.matmul import cheapest_split
 from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import (
     Divider,
     blocked_dims,
@@ -20,6 +21,7 @@ from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -38,7 +40,7 @@ class WorkDistribution(Pass):
     """
 
     name: ClassVar[str] = "work-distribution"
-    sencores: int = 32
+    sencores: int = from_environment("SENCORES", device().cores)
     matmul: Literal["cost", "specified"] = "cost"
     uneven: bool = False
 

@@ -174,3 +174,17 @@ def parse_module(path: str, context: ir.Context, text: str | None = None) -> ir.
         return parsed(text, context, path if is_file else None)
     except ir.MLIRError as error:
         raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
+
+
+def lx_fraction(option: float | None) -> float | None:
+    """The part of LX that the backend keeps: an option, or else ``DXP_LX_FRAC_AVAIL``; None without either."""
+    text = os.environ.get("DXP_LX_FRAC_AVAIL") if option is None else option
+    if text is None:
+        return None
+    try:
+        fraction = float(text)
+    except ValueError:
+        raise CompileError(f"DXP_LX_FRAC_AVAIL must be a number, not '{text}'.") from None
+    if not 0 <= fraction < 1:
+        raise CompileError(f"The part of LX that the backend keeps must be in [0, 1), not {fraction}.")
+    return fraction

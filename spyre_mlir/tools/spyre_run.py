@@ -56,7 +56,7 @@ Value = TypeVar("Value")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-run; 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
-    fraction = _lx_fraction(options.lx_backend_fraction)
+    fraction = _common.lx_fraction(options.lx_backend_fraction)
     if is_program(options.folder):
         return _run_program(options)
     bundle = read_bundle(options.folder)
@@ -87,7 +87,7 @@ def _run_program(options: argparse.Namespace) -> int:
     if options.timeline:
         raise CompileError("A timeline is of one bundle; name that of a step.", options.folder)
     program = Program.load(options.folder, options.numerics)
-    fraction = _lx_fraction(options.lx_backend_fraction)
+    fraction = _common.lx_fraction(options.lx_backend_fraction)
     for step in program.bundles:
         step.lx_frac_avail = fraction
         if not options.no_validate:
@@ -213,19 +213,6 @@ def _write(path: str, arrays: dict[str, NDArray]) -> None:
             os.replace(fresh, target)
     except OSError as error:
         raise CompileError(f"The file '{path}' cannot be written: {error.strerror}.") from None
-
-
-def _lx_fraction(option: float | None) -> float | None:
-    text = os.environ.get("DXP_LX_FRAC_AVAIL") if option is None else option
-    if text is None:
-        return None
-    try:
-        fraction = float(text)
-    except ValueError:
-        raise CompileError(f"DXP_LX_FRAC_AVAIL must be a number, not '{text}'.") from None
-    if not 0 <= fraction < 1:
-        raise CompileError(f"The part of LX that the backend keeps must be in [0, 1), not {fraction}.")
-    return fraction
 
 
 def _parser() -> _common.ArgumentParser:

@@ -11,7 +11,7 @@ from spyre_mlir.bundle.context import statements_in_order
 from spyre_mlir.bundle.folder import is_program
 from spyre_mlir.bundle.model import Execute
 from spyre_mlir.bundle.validate import validate
-from spyre_mlir.tools._common import ArgumentParser, number, tool
+from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
 
 
 @tool
@@ -19,11 +19,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print what breaks a rule; the exit status is 1 if anything does."""
     parser = ArgumentParser("spyre-validate", __doc__)
     parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
-    fraction = "part of LX that the backend keeps (default: the device's)"
-    parser.add_argument("--lx-backend-fraction", type=number(float, 0, 1), metavar="F", help=fraction)
+    text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
     arguments = parser.parse_args(argv)
     folders = _bundles(Path(arguments.folder))
-    sound = [_validate(folder, arguments.lx_backend_fraction) for folder in folders]
+    fraction = lx_fraction(arguments.lx_backend_fraction)
+    sound = [_validate(folder, fraction) for folder in folders]
     return 0 if all(sound) else 1
 
 

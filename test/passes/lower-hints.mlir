@@ -34,6 +34,7 @@ func.func @one_hint(%x: tensor<64x256xf16> {sdsc.dims = ["M", "K"]}, %y: tensor<
   %zero = arith.constant 0.0 : f16
   %e = tensor.empty() : tensor<64x128xf16>
   %f = linalg.fill ins(%zero : f16) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  // expected-remark@below {{loop 3.M cuts dim 0 of 64 elements into 8 tiles, loop 3.K cuts dim 2 of 256 elements into 4 tiles; 3.K, over reduced dims, is moved inside}}
   %p = linalg.matmul {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "K", count = 4 : i64}, {dim = "M", count = 8 : i64}]}]}
       ins(%x, %y : tensor<64x256xf16>, tensor<256x128xf16>) outs(%f : tensor<64x128xf16>) -> tensor<64x128xf16>
   %r = linalg.add {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "K", count = 4 : i64}, {dim = "M", count = 8 : i64}]}]}

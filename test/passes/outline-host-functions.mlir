@@ -110,3 +110,26 @@ func.func @main(%x: tensor<33x200xi8>, %w: tensor<200x70xi8>) -> tensor<33x70xf1
   } -> tensor<33x70xf16>
   return %r : tensor<33x70xf16>
 }
+// -----
+// Nothing tiles what the host computes: a warning for each hint, once.
+#id = affine_map<(d0, d1) -> (d0, d1)>
+func.func @main(%x: tensor<8x64xf16>) -> tensor<8x64xf16> {
+  %e = tensor.empty() : tensor<8x64xf16>
+  %0 = linalg.exp ins(%x : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>) -> tensor<8x64xf16>
+  // expected-warning@below {{hint 1 cuts 'M' into 4 tiles, 'N' into 2 tiles, but this runs on the host, which has no tiles}}
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%0 : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>)
+      attrs = {sdsc.hints = [{id = 1 : i64, tiles = [{dim = "M", count = 4 : i64}, {dim = "N", count = 2 : i64}]}]} {
+  ^bb0(%a: f16, %b: f16):
+    %s = math.sin %a : f16
+    linalg.yield %s : f16
+  } -> tensor<8x64xf16>
+  %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%1 : tensor<8x64xf16>) outs(%e : tensor<8x64xf16>)
+      attrs = {sdsc.hints = [{id = 1 : i64, tiles = [{dim = "M", count = 4 : i64}, {dim = "N", count = 2 : i64}]}]} {
+  ^bb0(%a: f16, %b: f16):
+    %s = math.sin %a : f16
+    linalg.yield %s : f16
+  } -> tensor<8x64xf16>
+  return %2 : tensor<8x64xf16>
+}

@@ -8,6 +8,7 @@ from bundles import add_bundle, reduction_bundle, relayout_bundle
 
 from spyre_mlir.bundle.folder import write_bundle
 from spyre_mlir.tools.spyre_run import main
+from spyre_mlir.tools.spyre_validate import main as validate_tool
 
 X = np.arange(128 * 256).reshape(128, 256).astype(np.float16) % 97
 
@@ -100,6 +101,10 @@ def test_the_part_of_lx_for_the_backend_comes_from_the_environment(tmp_path, mon
     assert run_tool(tmp_path, "--no-validate", x=np.ones((128, 200), np.float16)) == 1
     assert "usable bytes of LX" in capsys.readouterr().err
     assert run_tool(tmp_path, "--lx-backend-fraction", "0.2", x=np.ones((128, 200), np.float16)) == 0
+    assert validate_tool([str(tmp_path / "add"), "--lx-backend-fraction", "0.2"]) == 0
+    assert validate_tool([str(tmp_path / "add")]) == 1
+    assert "ends at the LX address 32768; expected at most 20352" in capsys.readouterr().out
     monkeypatch.setenv("DXP_LX_FRAC_AVAIL", "much")
+    assert validate_tool([str(tmp_path / "add")]) == 1
     assert run_tool(tmp_path, x=np.ones((128, 200), np.float16)) == 1
     assert run_tool(tmp_path, "--lx-backend-fraction", "1", x=np.ones((128, 200), np.float16)) == 1
