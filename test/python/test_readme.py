@@ -46,6 +46,7 @@ PAGES = (
     "docs/reading-a-report.md",
     "docs/scratchpad.md",
     "docs/security.md",
+    "docs/specification.md",
     "docs/tiling.md",
     "docs/writing-a-pass.md",
     "docs/writing-a-solver.md",

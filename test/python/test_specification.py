@@ -1,0 +1,207 @@
+"""docs/specification.md: what it names exists, what has a number has a test; and numbers that no other test checks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import spyre_mlir
+from spyre_mlir import passes
+from spyre_mlir.pipelines.spyre import SpyrePipeline
+from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace, solver
+from spyre_mlir.scratchpad.fits import LargestFirstSolver
+from spyre_mlir.target.device import device
+from spyre_mlir.tiling import NamedDim
+from spyre_mlir.tiling.names import labels, split, whole
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
+MEBIBYTE = 1 << 20
+
+#: Documents, by their headings on the page.
+DOCUMENTS = (
+    "Tiled tensors (RFC)",
+    "Work Division Planning",
+    "Scratchpad (LX) optimization",
+    "Working Set Reduction",
+    "PlanMemory, order by size (pull request)",
+)
+CODE = re.compile(r"`([^`]+)`")
+
+# -- the page -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """A statement of a document: the cells of a line of the page."""
+
+    statement: str
+    met_by: str
+    shown_by: str
+    differs: str
+
+
+def cells(heading: str) -> list[list[str]]:
+    """The lines of all tables below a heading, without those of their heads."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]]
+
+
+def rows(heading: str) -> list[Row]:
+    return [Row(*each) for each in cells(heading)]
+
+
+def options() -> set[str]:
+    """Options of the pipeline and of all passes, as they are written in text."""
+    owners = [SpyrePipeline, *passes.load_all().values()]
+    return {name.replace("_", "-") for owner in owners for name in owner.__dataclass_fields__}
+
+
+SOURCE = "\n".join(
+    path.read_text(encoding="utf-8")
+    for path in sorted((ROOT / "spyre_mlir").rglob("*"))
+    if path.suffix in (".py", ".toml")
+)
+OPTIONS = options()
+
+
+def is_there(name: str) -> bool:
+    """Whether what the page names is a file of the compiler, a pass, an option, a public name, or in the source."""
+    if name.endswith((".py", ".toml")):
+        return (ROOT / name).is_file() or (ROOT / "spyre_mlir" / name).is_file()
+    if name.startswith("spyre_mlir."):
+        public = name.removeprefix("spyre_mlir.")
+        return public in spyre_mlir.__all__ or (ROOT / "spyre_mlir" / public).is_dir()
+    words = re.split(r"[=(]", name.removeprefix("--"))[0]
+    return words in OPTIONS or passes.find(words) is not None or words.removeprefix("torch.ops.") in SOURCE
+
+
+def is_test(name: str) -> bool:
+    """Whether a test of pytest or of lit is there, ``file::function`` or a path in test/."""
+    path, _, function = name.partition("::")
+    if path.startswith("test_"):
+        text = (ROOT / "test" / "python" / path).read_text(encoding="utf-8")
+        return not function or f"def {function}(" in text
+    return path.endswith((".mlir", ".test")) and (ROOT / "test" / path).is_file()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_what_the_page_names_exists(document: str) -> None:
+    """Modules, passes and options in the second column, tests in the third."""
+    missing = [
+        (row.statement, name)
+        for row in rows(document)
+        for column, exists in ((row.met_by, is_there), (row.shown_by, is_test))
+        for name in CODE.findall(column)
+        if not exists(name)
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_each_statement_is_shown_or_said_not_to_be_met(document: str) -> None:
+    """Only what is not ours has no test; what has a number has one in any case."""
+    table = rows(document)
+    assert len(table) >= 15
+    for row in table:
+        shown = CODE.findall(row.shown_by)
+        assert shown or row.differs.startswith("*Not ours*"), row.statement
+        assert CODE.findall(row.met_by) or row.differs.startswith(("*Not ours*", "*Not met*")), row.statement
+
+
+def test_our_names_exist() -> None:
+    """The table from the names of the documents to ours."""
+    table = cells("Names")
+    missing = [name for _, ours, *_ in table for name in CODE.findall(ours) if not is_there(name)]
+    assert len(table) >= 30 and missing == []
+
+
+def test_a_name_that_is_not_there_is_found() -> None:
+    absent = ("layout/no_such.py", "no-such-pass", "spyre_mlir.no_such", "sdsc.no_such")
+    assert not any(map(is_there, absent))
+    assert not is_test("test_layout.py::test_no_such") and not is_test("passes/no-such.mlir")
+
+
+# -- numbers of the documents -------------------------------------------------------------------------
+
+
+def test_the_part_of_lx_that_a_program_may_use() -> None:
+    """int(2 MiB * 0.8) of the document is 1,677,721; 64 KiB of that are not ours, and 1,625,344 are left."""
+    assert device().lx_bytes == 2 << 20
+    assert device().usable_lx_bytes() == device().usable_lx_bytes(0.2) == 1_625_344
+    assert device().usable_lx_bytes() < int((2 << 20) * (1 - 0.2)) == 1_677_721
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def moved_bytes(program: spyre_mlir.Program) -> int:
+    return sum(each.read_bytes + each.written_bytes for each in program.timeline().executions)
+
+
+def test_a_tensor_of_4_mb_fits_four_cores() -> None:
+    """(1024, 2048) of fp16: 256 rows, 1 MB, per core; one core alone sends results through device memory."""
+    x = torch.empty(1024, 2048, dtype=torch.float16)
+    four = spyre_mlir.compile(softmax, (x,), sencores=4)
+    assert {each.bytes for each in four.bundle.manifest.buffers if each.base == "lx"} >= {MEBIBYTE}
+    assert moved_bytes(four) == 2 * 4 * MEBIBYTE
+    one = spyre_mlir.compile(softmax, (x,), sencores=1, tile_for_lx=False)
+    assert moved_bytes(one) > 2 * 4 * MEBIBYTE
+
+
+#: Bytes of the tiles in the two tests of the pull request, and of their memory.
+TILES = {
+    "with reuse": ((32768, 32768, 131072), 196608),
+    "without reuse": ((8192, 16384, 24576), 196608),
+}
+
+
+@pytest.mark.parametrize("name", TILES)
+def test_the_largest_tile_is_at_0(name: str) -> None:
+    """Three tiles, live together: by size the largest one, in the order of time the first one is at offset 0."""
+    sizes, capacity = TILES[name]
+    buffers = [
+        LifetimeBoundBuffer(f"tile{at}", size, start_time=0, end_time=2) for at, size in enumerate(sizes)
+    ]
+    by_size = LargestFirstSolver().plan(buffers, MemorySpace(capacity))
+    assert by_size.addresses["tile2"] == 0 and len(by_size.addresses) == 3
+    in_time = solver("greedy").plan(buffers, MemorySpace(capacity))
+    assert in_time.addresses["tile0"] == 0 and in_time.peak == by_size.peak == sum(sizes)
+
+
+def test_tiles_of_one_size_keep_their_order() -> None:
+    """The sort is stable: uniform sizes lie as they do in the order of time."""
+    buffers = [LifetimeBoundBuffer(f"tile{at}", 4096, start_time=0, end_time=2) for at in range(4)]
+    plans = [solver(name).plan(buffers, MemorySpace(1 << 16)) for name in ("largest-first", "greedy")]
+    assert plans[0].addresses == plans[1].addresses == {f"tile{at}": 4096 * at for at in range(4)}
+
+
+def test_the_order_of_names_is_significant() -> None:
+    """The flat x viewed as 64 x 256 has M and K if it is named so, and neither if it is named K, M."""
+    m, k = NamedDim("M", 64), NamedDim("K", 256)
+    assert [labels(parts) for parts in split(whole([m, k]), [64, 256])] == [("M",), ("K",)]
+    assert [labels(parts) for parts in split(whole([k, m]), [64, 256])] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("variable", "field", "text", "value", "default"),
+    [
+        ("SENCORES", "sencores", "4", 4, 32),
+        ("LX_PLANNING", "lx_planning", "0", False, True),
+        ("CO_OPTIMIZING_LX_PLANNING", "co_optimizing_lx_planning", "0", False, True),
+        ("LAYOUT_SOLVER", "layout_solver", "greedy", "greedy", "portfolio"),
+        ("DXP_LX_FRAC_AVAIL", "lx_frac_avail", "0.5", 0.5, 0.2),
+    ],
+)
+def test_variables_of_the_environment(monkeypatch, variable, field, text, value, default) -> None:
+    """Those of the documents, with our defaults: scratchpads and co-optimisation are on."""
+    monkeypatch.delenv(variable, raising=False)
+    assert getattr(SpyrePipeline(), field) == default
+    monkeypatch.setenv(variable, text)
+    assert getattr(SpyrePipeline(), field) == value
