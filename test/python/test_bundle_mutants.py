@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from spyre_mlir.bundle.transfer import filled_parts
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator import run
+from spyre_mlir.tools import spyre_diff, spyre_report
 
 SEED, COUNT = 17, 90
 
@@ -197,3 +199,19 @@ def test_changed_folders_are_read_or_refused(tmp_path: Path):
         except CompileError:
             refused += 1
     assert 0 < refused < 40
+
+
+@pytest.mark.parametrize("tool", [spyre_report, spyre_diff])
+def test_tools_show_changed_folders_or_refuse_them(tool, tmp_path: Path, capsys):
+    """Exit status 0 or 1, and one diagnostic where it is 1."""
+    good, statuses = tmp_path / "good", Counter()
+    write_bundle(bundles.loop_bundle(), good)
+    for number, (_, change) in enumerate(itertools.islice(folder_mutants(SEED), 30)):
+        folder = tmp_path / str(number)
+        shutil.copytree(good, folder)
+        change(folder)
+        others = [str(good)] if tool is spyre_diff else ["-o", str(tmp_path / "page.html")]
+        status = tool.main([str(folder), *others])
+        assert status == 0 or capsys.readouterr().err.count("error: ") == 1
+        statuses[status] += 1
+    assert statuses[0] and statuses[1] and sum(statuses.values()) == 30
