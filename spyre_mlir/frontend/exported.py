@@ -30,7 +30,7 @@ from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder
 from spyre_mlir.frontend.functional import check_functional_form
 from spyre_mlir.frontend.hints import dim_sizes, names_of, resolve_hints
-from spyre_mlir.frontend.index_bounds import check_known_indices, index_bounds
+from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
@@ -134,6 +134,7 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
             _check_nodes(program)
             _forget_notes_on_inputs(program)
             bounds = index_bounds(program.graph)
+            check_computed_indices(program.graph)
             address_storages(program)
             check_functional_form(program)
             table = decomposition_table() | grouped_products() | random_forms()

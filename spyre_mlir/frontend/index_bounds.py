@@ -7,35 +7,27 @@ host knows the range of an argument that is used as an index, and checks the num
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch.fx import Graph, Node
 
 from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.graph_edits import call_before, operands_of, operation_name
+from spyre_mlir.frontend.index_ranges import REARRANGEMENTS, integer_ranges
 from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.frontend.signature import Argument
+
+aten = torch.ops.aten
 
 #: An index operand of an operation and its range, upper end excluded.
 IndexUse = tuple[Node, tuple[int, int]]
 
-#: Operations whose result has all elements of their first operand and no others.
-_REARRANGEMENTS = frozenset(
-    "_to_copy _unsafe_view alias clone contiguous detach detach_ expand flatten lift_fresh_copy permute reshape "
-    "squeeze t to transpose unflatten unsqueeze view view_as".split()
-)
-
-
-def _operands(node: Node) -> dict[str, Any]:
-    """The operands of a call by their names in the operation's schema."""
-    names = (argument.name for argument in cast(torch._ops.OpOverload, node.target)._schema.arguments)
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-
 
 def _along_dim(node: Node, negative: bool = False) -> Iterator[IndexUse]:
     """The index of ``op(x, dim, index)``."""
-    operands = _operands(node)
+    operands = operands_of(node)
     shape = operands["self"].meta["val"].shape
     size = shape[operands["dim"]] if shape else 1
     yield operands["index"], (-size if negative else 0, size)
@@ -43,19 +35,19 @@ def _along_dim(node: Node, negative: bool = False) -> Iterator[IndexUse]:
 
 def _per_dim(node: Node) -> Iterator[IndexUse]:
     """The indices of ``op(x, indices)``, one for each of the first dims; masks are none."""
-    operands = _operands(node)
+    operands = operands_of(node)
     for size, index in zip(operands["self"].meta["val"].shape, operands["indices"], strict=False):
         if index is not None and index.meta["val"].dtype not in (torch.bool, torch.uint8):
             yield index, (-size, size)
 
 
 def _of_table(node: Node) -> Iterator[IndexUse]:
-    operands = _operands(node)
+    operands = operands_of(node)
     yield operands["indices"], (0, operands["weight"].meta["val"].shape[0])
 
 
 def _of_classes(node: Node) -> Iterator[IndexUse]:
-    operands = _operands(node)
+    operands = operands_of(node)
     if operands.get("num_classes", -1) >= 0:
         yield operands["self"], (0, operands["num_classes"])
 
@@ -70,16 +62,13 @@ _USES: dict[str, Callable[[Node], Iterator[IndexUse]]] = {
 }
 
 
-def _name(node: Node) -> str:
-    """The operation of a call without namespace, overload and the mark of those in place; "" for others."""
-    if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
-        return ""
-    return node.target._opname.rstrip("_") if not node.target._opname.startswith("__") else ""
+#: Operations that the device makes comparisons of, where a wrong index is at no position.
+_COMPARISONS = frozenset(_USES) - {"index", "_unsafe_index", "gather", "index_select", "embedding"}
 
 
 def _origin(node: Node) -> Node:
     """What has the same elements as ``node``, as far up as only their order and integer type change."""
-    while _name(node) in _REARRANGEMENTS and not node.meta["val"].dtype.is_floating_point:
+    while operation_name(node) in REARRANGEMENTS and not node.meta["val"].dtype.is_floating_point:
         node = cast(Node, node.args[0])
     return node
 
@@ -87,16 +76,49 @@ def _origin(node: Node) -> Node:
 def index_bounds(graph: Graph) -> dict[str, IndexBounds]:
     """By the name of a placeholder, the range that all uses of its elements as indices leave."""
     bounds: dict[str, IndexBounds] = {}
-    for node in graph.nodes:
-        if node.op != "call_function" or _name(node) not in _USES:
-            continue
-        for index, (lower, upper) in _USES[_name(node)](node):
-            origin = _origin(index)
-            if origin.op == "placeholder":
-                known = bounds.get(origin.name, IndexBounds(lower, upper, f"aten.{_name(node)}"))
-                narrower = max(lower, known.lower), min(upper, known.upper)
-                bounds[origin.name] = IndexBounds(*narrower, known.operation)
+    for node, index, lower, upper in _uses(graph):
+        origin = _origin(index)
+        if origin.op == "placeholder":
+            known = bounds.get(origin.name, IndexBounds(lower, upper, f"aten.{operation_name(node)}"))
+            narrower = max(lower, known.lower), min(upper, known.upper)
+            bounds[origin.name] = IndexBounds(*narrower, known.operation)
     return bounds
+
+
+def check_computed_indices(graph: Graph) -> None:
+    """Let the host look up each index that the model computes and that may be out of range, which checks it.
+
+    The table is that of all positions, so that an index is looked up as itself; integers are for the host.
+    """
+    ranges = integer_ranges(graph)
+    for node, index, lower, upper in list(_uses(graph)):
+        if operation_name(node) not in _COMPARISONS or _origin(index).op == "placeholder":
+            continue
+        computed = ranges.get(index)
+        if computed is not None and lower <= computed.lower and computed.upper < upper:
+            continue
+        node.replace_input_with(index, _looked_up(node, index, lower, upper))
+
+
+def _looked_up(node: Node, index: Node, lower: int, upper: int) -> Node:
+    """An index of ``node`` that has been looked up among the positions below ``upper``, from the front."""
+    position = index
+    if lower:
+        is_from_end = call_before(node, aten.lt.Scalar, index, 0)
+        position = call_before(
+            node, aten.where.self, is_from_end, call_before(node, aten.add.Tensor, index, upper), index
+        )
+    positions = call_before(node, aten.arange.default, upper)
+    checked = call_before(node, aten.index.Tensor, positions, [position])
+    return call_before(node, aten._to_copy.default, checked, dtype=index.meta["val"].dtype)
+
+
+def _uses(graph: Graph) -> Iterator[tuple[Node, Node, int, int]]:
+    """Every operation with one of its indices and the range that it takes, upper end excluded."""
+    for node in graph.nodes:
+        if node.op == "call_function" and operation_name(node) in _USES:
+            for index, (lower, upper) in _USES[operation_name(node)](node):
+                yield node, index, lower, upper
 
 
 def check_known_indices(node: Node, argument: Argument) -> None:

@@ -6,6 +6,7 @@ import torch
 
 import spyre_mlir
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.exported import export
 from spyre_mlir.program import Program
 
 X = torch.arange(128.0).reshape(8, 16).half()
@@ -101,3 +102,60 @@ def test_two_uses_leave_the_narrower_range():
     program = spyre_mlir.compile(function, (X, torch.tensor([1])))
     with pytest.raises(CompileError, match="-8 to 7"):
         program(X, torch.tensor([12]))
+
+
+#: Models that compute an index of 8 rows: its operation, and an argument for which it is 8.
+COMPUTED = {
+    "scatter": (lambda x, i: x.scatter(0, (i * 2).reshape(1, 1).expand(1, 16), 1.0), 4),
+    "index_put": (lambda x, i: x.index_put((i * i - 1,), torch.ones(1, 16).half()), 3),
+    "index_add": (lambda x, i: x.index_add(0, torch.cat([i, i + 1])[1:], torch.ones(1, 16).half()), 7),
+    "index_copy": (lambda x, i: x.index_copy(0, i.repeat(2)[:1] * 4, torch.ones(1, 16).half()), 2),
+    "one_hot": (lambda x, i: x[:, :8] * torch.nn.functional.one_hot(i + i, 8), 4),
+    "argmax": (lambda x, i: x.scatter(0, (x + i).argmax(0, keepdim=True) + 1, 1.0), 0),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_a_computed_index_out_of_range_is_an_error(name):
+    """No bound on the argument is the operation's: the index itself is checked, on the host."""
+    function, wrong = COMPUTED[name]
+    program = spyre_mlir.compile(function, (-X if name == "argmax" else X, torch.tensor([1])))
+    right = -X if name == "argmax" else X
+    assert torch.equal(program(right, torch.tensor([1])), function(right, torch.tensor([1])))
+    with pytest.raises(CompileError, match="index 8 of dim 0, which has the indices 0 to 7"):
+        program(X, torch.tensor([wrong]))
+
+
+def lookups(function, index) -> int:
+    """The indices that the host looks up because the model computes them."""
+    graph = export(function, (X, index)).graph
+    return sum(node.target is torch.ops.aten.index.Tensor for node in graph.nodes)
+
+
+def test_positions_from_a_start_are_looked_up():
+    """The rows of a cache, from a start that is an argument."""
+
+    def write(x, start):
+        return x[:3] * torch.nn.functional.one_hot(torch.arange(3) + start, 16)
+
+    assert lookups(write, torch.tensor(5)) == 1
+    program = spyre_mlir.compile(write, (X, torch.tensor(5)))
+    assert torch.equal(program(X, torch.tensor(13)), write(X, torch.tensor(13)))
+    with pytest.raises(CompileError, match="index 16 of dim 0, which has the indices 0 to 15"):
+        program(X, torch.tensor(14))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        lambda i: i % 8, lambda i: i.clamp(0, 7), lambda i: torch.where(i > 3, 7, torch.zeros_like(i)),
+        lambda i: (i + torch.arange(8)).argmax(0, keepdim=True),
+    ],
+)  # fmt: skip
+def test_an_index_that_is_in_range_whatever_the_argument_is_not_checked(index):
+    def function(x, i):
+        return x * torch.nn.functional.one_hot(index(i), 8).T
+
+    assert lookups(function, torch.tensor([1])) == 0
+    program = spyre_mlir.compile(function, (X, torch.tensor([1])))
+    assert torch.equal(program(X, torch.tensor([100])), function(X, torch.tensor([100])))

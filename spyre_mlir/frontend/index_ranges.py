@@ -1,0 +1,144 @@
+"""The range of integers that a model computes, as far as it follows from its operations."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
+
+import torch
+from torch.fx import Graph, Node
+
+from spyre_mlir.frontend.graph_edits import operands_of, operation_name
+
+#: Operations whose result has all elements of their first operand and no others.
+REARRANGEMENTS = frozenset(
+    "_to_copy _unsafe_view alias clone contiguous detach detach_ expand flatten lift_fresh_copy permute reshape "
+    "squeeze t to transpose unflatten unsqueeze view view_as".split()
+)
+
+
+#: Operations whose second result is where the elements of the first one were along a dim.
+_WITH_POSITIONS = frozenset("topk sort max min kthvalue mode median cummax cummin".split())
+
+
+class Range(NamedTuple):
+    """Integers from ``lower`` to ``upper``, both included."""
+
+    lower: int
+    upper: int
+
+
+Ranges = Mapping[Node, Range]
+
+
+def integer_ranges(graph: Graph) -> dict[Node, Range]:
+    """The ranges of the elements of nodes, as far as they are known."""
+    ranges: dict[Node, Range] = {}
+    for node in graph.nodes:
+        computed = _range(node, ranges) if node.op == "call_function" else None
+        if computed is not None:
+            ranges[node] = computed
+    return ranges
+
+
+def _range(node: Node, ranges: Ranges) -> Range | None:
+    if node.target is operator.getitem:
+        source, number = cast(Node, node.args[0]), node.args[1]
+        is_position = number == 1 and operation_name(source) in _WITH_POSITIONS
+        return _of_dim(source, ranges) if is_position else None
+    if not _is_integer(node):
+        return None
+    if node.meta["val"].dtype == torch.bool:
+        return Range(0, 1)
+    name = operation_name(node)
+    if name in REARRANGEMENTS:
+        return _of(node.args[0], ranges) if _is_integer(node.args[0]) else None
+    rule = _RULES.get(name)
+    return None if rule is None else rule(node, ranges)
+
+
+def _of(value: object, ranges: Ranges) -> Range | None:
+    """The range of an operand, which is a node or a number."""
+    if isinstance(value, bool | int):
+        return Range(int(value), int(value))
+    return ranges.get(value) if isinstance(value, Node) else None
+
+
+def _is_integer(value: object) -> bool:
+    tensor = value.meta.get("val") if isinstance(value, Node) else None
+    return isinstance(tensor, torch.Tensor) and not (tensor.is_floating_point() or tensor.is_complex())
+
+
+def _sum(node: Node, ranges: Ranges, sign: int = 1) -> Range | None:
+    left, right = (_of(operand, ranges) for operand in node.args[:2])
+    if left is None or right is None or node.kwargs.get("alpha", 1) != 1:
+        return None
+    least, most = sorted((sign * right.lower, sign * right.upper))
+    return Range(left.lower + least, left.upper + most)
+
+
+def _product(node: Node, ranges: Ranges) -> Range | None:
+    left, right = (_of(operand, ranges) for operand in node.args[:2])
+    if left is None or right is None:
+        return None
+    ends = [one * other for one in left for other in right]
+    return Range(min(ends), max(ends))
+
+
+def _remainder(node: Node, ranges: Ranges) -> Range | None:
+    divisor = _of(node.args[1], ranges)
+    return Range(0, divisor.upper - 1) if divisor is not None and divisor.lower > 0 else None
+
+
+def _clamped(node: Node, ranges: Ranges) -> Range | None:
+    operands = operands_of(node)
+    lower, upper = _of(operands.get("min"), ranges), _of(operands.get("max"), ranges)
+    source = _of(node.args[0], ranges)
+    least = lower or source
+    most = upper or source
+    return None if least is None or most is None or least.lower > most.upper else Range(least[0], most[1])
+
+
+def _selected(node: Node, ranges: Ranges) -> Range | None:
+    one, other = (_of(operand, ranges) for operand in node.args[1:3])
+    return None if one is None or other is None else Range(min(one[0], other[0]), max(one[1], other[1]))
+
+
+def _positions(node: Node, ranges: Ranges) -> Range | None:
+    """Of ``arange``."""
+    operands = operands_of(node)
+    start, end, step = operands.get("start", 0), operands["end"], operands.get("step", 1)
+    if not all(isinstance(number, int) for number in (start, end, step)):
+        return None
+    last = start + step * (math.ceil((end - start) / step) - 1)
+    return Range(min(start, last), max(start, last))
+
+
+def _of_dim(node: Node, ranges: Ranges) -> Range | None:
+    """Of the position of an element along a dim, or in all of the tensor."""
+    operands = operands_of(node)
+    default = -1 if operation_name(node) in ("topk", "sort", "argsort", "kthvalue", "mode") else None
+    shape, dim = operands["self"].meta["val"].shape, operands.get("dim", default)
+    return Range(0, (math.prod(shape) if dim is None else shape[dim] if shape else 1) - 1)
+
+
+_RULES: dict[str, Callable[[Node, Ranges], Range | None]] = {
+    "add": _sum,
+    "sub": lambda node, ranges: _sum(node, ranges, -1),
+    "mul": _product,
+    "remainder": _remainder,
+    "clamp": _clamped,
+    "where": _selected,
+    "arange": _positions,
+    "argmax": _of_dim,
+    "argmin": _of_dim,
+    "argsort": _of_dim,
+    "full": lambda node, ranges: _of(node.args[1], ranges),
+    "full_like": lambda node, ranges: _of(node.args[1], ranges),
+    "zeros": lambda node, ranges: Range(0, 0),
+    "zeros_like": lambda node, ranges: Range(0, 0),
+    "ones": lambda node, ranges: Range(1, 1),
+    "ones_like": lambda node, ranges: Range(1, 1),
+}
