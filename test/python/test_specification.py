@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,6 +174,52 @@ def test_the_largest_tile_is_at_0(name: str) -> None:
     assert by_size.addresses["tile2"] == 0 and len(by_size.addresses) == 3
     in_time = solver("greedy").plan(buffers, MemorySpace(capacity))
     assert in_time.addresses["tile0"] == 0 and in_time.peak == by_size.peak == sum(sizes)
+
+
+Lives = dict[str, tuple[int, int, int]]
+
+
+def staircase(sizes: Sequence[int]) -> Lives:
+    """Of each step a copy that dies as its result is made, and the results, which live to the end."""
+    end = 2 * len(sizes) + 2
+    copies = {f"copy{at}": (size, 2 * at, 2 * at + 2) for at, size in enumerate(sizes)}
+    return copies | {f"result{at}": (size, 2 * at + 1, end) for at, size in enumerate(sizes)}
+
+
+def experts(sizes: Sequence[int]) -> Lives:
+    """One expert after the other: its tokens, two projections, their product; the hidden state lives throughout."""
+    lives = {"hidden": (60, 0, 4 * len(sizes) + 1)}
+    for at, size in enumerate(sizes):
+        lives[f"tokens{at}"] = (2 * size, 4 * at, 4 * at + 3)
+        lives |= {f"{name}{at}": (size, 4 * at + 1, 4 * at + 4) for name in ("up", "gate")}
+        lives[f"down{at}"] = (2 * size, 4 * at + 3, 4 * at + 5)
+    return lives
+
+
+#: The target patterns: size, start and end of each buffer, in some unit.
+PATTERNS: dict[str, Lives] = {
+    "fragmentation": {"a": (1, 0, 3), "b": (1, 1, 5), "c": (2, 3, 5)},
+    "staircase up": staircase(range(1, 8)),
+    "staircase down": {"z": (1, 0, 99), **staircase(range(5, 0, -1))},
+    "grouped-query attention": {
+        "q": (16, 0, 2), "k": (2, 0, 2), "scores": (32, 1, 4), "maximum": (1, 2, 4),
+        "weights": (32, 3, 6), "denominators": (1, 4, 6), "v": (2, 6, 8), "output": (16, 7, 9),
+    },
+    "mixture of experts": experts((20, 15, 35, 3, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_the_target_patterns(name: str) -> None:
+    """In a memory of the load, the least that can do, all buffers have a place; greedy leaves some out."""
+    buffers = [
+        LifetimeBoundBuffer(name, 128 * size, start_time=start, end_time=end)
+        for name, (size, start, end) in PATTERNS[name].items()
+    ]
+    load = solver("greedy").plan(buffers, MemorySpace(1 << 30)).load
+    plans = {name: solver(name).plan(buffers, MemorySpace(load)) for name in ("portfolio", "greedy")}
+    assert not plans["portfolio"].spilled and plans["portfolio"].peak == load
+    assert plans["greedy"].spilled
 
 
 def test_tiles_of_one_size_keep_their_order() -> None:
