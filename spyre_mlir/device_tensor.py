@@ -136,7 +136,7 @@ class DeviceTensor(DeviceViews):
 
     def cpu(self) -> Any:
         """The PyTorch tensor with its numbers, sizes and strides on the host."""
-        return _eager().to_torch(self)
+        return eager().to_torch(self)
 
     def to(self, device: str, **layout: Any) -> Any:
         """A PyTorch tensor for "cpu"; for "spyre" a tensor in the layout that the options of ``to_device`` choose."""
@@ -150,11 +150,15 @@ class DeviceTensor(DeviceViews):
             f"A tensor on the device goes to 'cpu', or to 'spyre' in another layout, not to {device!r}."
         )
 
+    def torch(self) -> Any:
+        """The tensor as one of PyTorch, on its device ``spyre``; it shares the storage."""
+        return importlib.import_module("spyre_mlir.frontend.torch_device").SpyreTensor.of(self)
+
     def contiguous(self) -> Self:
         """Itself if its strides are those of a dense array, else a copy, made on the device."""
         if self.is_contiguous():
             return self
-        return _eager().dense_copy(self)
+        return eager().dense_copy(self)
 
     def restickify(self, stick_dims: Sequence[int]) -> DeviceTensor:
         """A copy with other stick dims, made on the device."""
@@ -173,37 +177,37 @@ class DeviceTensor(DeviceViews):
     # -- arithmetic, by a program of one operation ----------------------------------------------------------
 
     def __add__(self, other: Any) -> DeviceTensor:
-        return _eager().call("add", self, other)
+        return eager().call("add", self, other)
 
     def __radd__(self, other: Any) -> DeviceTensor:
-        return _eager().call("add", self, other)
+        return eager().call("add", self, other)
 
     def __sub__(self, other: Any) -> DeviceTensor:
-        return _eager().call("sub", self, other)
+        return eager().call("sub", self, other)
 
     def __rsub__(self, other: Any) -> DeviceTensor:
-        return _eager().call("rsub", self, other)
+        return eager().call("rsub", self, other)
 
     def __mul__(self, other: Any) -> DeviceTensor:
-        return _eager().call("mul", self, other)
+        return eager().call("mul", self, other)
 
     def __rmul__(self, other: Any) -> DeviceTensor:
-        return _eager().call("mul", self, other)
+        return eager().call("mul", self, other)
 
     def __truediv__(self, other: Any) -> DeviceTensor:
-        return _eager().call("div", self, other)
+        return eager().call("div", self, other)
 
     def __rtruediv__(self, other: Any) -> DeviceTensor:
-        return _eager().call("mul", _eager().call("reciprocal", self), other)
+        return eager().call("mul", eager().call("reciprocal", self), other)
 
     def __matmul__(self, other: Any) -> DeviceTensor:
-        return _eager().call("matmul", self, other)
+        return eager().call("matmul", self, other)
 
     def __neg__(self) -> DeviceTensor:
-        return _eager().call("neg", self)
+        return eager().call("neg", self)
 
     def __abs__(self) -> DeviceTensor:
-        return _eager().call("abs", self)
+        return eager().call("abs", self)
 
 
 def to_device(
@@ -225,7 +229,7 @@ def to_device(
     given = {"stick_dims": stick_dims, "dim_order": dim_order, "stick_outermost": stick_outermost}
     if isinstance(array, DeviceTensor):
         if dtype is None or dtype_name(dtype) == array.dtype:
-            return _eager().restickify(array, **given)
+            return eager().restickify(array, **given)
         array = array.cpu()
     host, dtype = _host_array(array, dtype)
     layout = LayoutRequest.of(given, "the tensor").layout(host.shape, element_type(dtype), "the tensor")
@@ -243,7 +247,7 @@ def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
     """A copy of a tensor with other stick dims, made on the device: it reads and writes every byte."""
     if not isinstance(tensor, DeviceTensor):
         raise CompileError(f"Only a tensor on the device is restickified, not a {type(tensor).__name__}.")
-    return _eager().restickify(tensor, stick_dims=list(stick_dims))
+    return eager().restickify(tensor, stick_dims=list(stick_dims))
 
 
 def element_type(dtype: str) -> str:
@@ -260,7 +264,7 @@ def transfer_of(layout: StickLayout) -> Transfer:
     return Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds)
 
 
-def _eager() -> Any:
+def eager() -> Any:
     """What runs programs of one operation; it needs PyTorch, which nothing else here does."""
     return importlib.import_module("spyre_mlir.eager")
 
@@ -315,7 +319,7 @@ def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
     if name == "bfloat16":
         return tensor.float(), name if dtype is None else dtype
     if name in _BITS:
-        return _eager().bits(tensor), name if dtype is None else dtype
+        return eager().bits(tensor), name if dtype is None else dtype
     return tensor, dtype
 
 

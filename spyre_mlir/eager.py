@@ -7,12 +7,15 @@ what a view costs. Programs are kept; ``programs`` has them, the last used one l
 
 from __future__ import annotations
 
+import contextvars
+import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 from spyre_mlir.bundle.model import Argument
-from spyre_mlir.device_tensor import DeviceTensor, Storage, element_type, laid_out
+from spyre_mlir.device_tensor import DeviceTensor, element_type, laid_out
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
@@ -23,7 +26,9 @@ from spyre_mlir.program import Program, compile
 #: How many programs are kept.
 _MOST_PROGRAMS = 1024
 
-programs: OrderedDict[Hashable, Program] = OrderedDict()
+Programs = OrderedDict[Hashable, Program]
+
+programs: Programs = OrderedDict()
 
 to_torch = operations.to_torch
 bits = operations.bits
@@ -37,10 +42,24 @@ def call(name: str, *arguments: Any, **named: Any) -> Any:
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     """Run one operation of PyTorch, an ``OpOverload``, on arguments whose tensors are ``DeviceTensor``."""
     applied = operations.Application.of(operation, arguments, named)
-    program = _program(applied)
-    results = program(*(_whole(storage) for storage in applied.storages))
-    strides = operations.strides_of(operation, arguments, named)
-    return operations.on_device(results, _layouts(program), strides)
+    results, layouts = execute(applied, programs, compile)
+    return operations.on_device(results, layouts, operations.strides_of(operation, arguments, named))
+
+
+def execute(
+    applied: operations.Application, programs: Programs, compile: Callable[..., Program]
+) -> tuple[Any, list[StickLayout | None]]:
+    """The results of an operation or a graph on the host, and the layouts that they were made in.
+
+    The program is one of ``programs``, or is compiled and kept there. A layout is None for what the host made.
+    """
+    program = programs.pop(applied.key, None)
+    if program is None:
+        program = _in_a_thread(lambda: compile(applied.function(), applied.storages))
+    programs[applied.key] = program
+    if len(programs) > _MOST_PROGRAMS:
+        programs.popitem(last=False)
+    return program(*applied.storages), _layouts(program)
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
@@ -62,19 +81,21 @@ def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
     return run(operations.RESTICKIFY, (tensor,), layout)
 
 
-def _program(applied: operations.Application) -> Program:
-    """The program of an operation on such tensors, compiled when it is first wanted."""
-    program = programs.pop(applied.key, None)
-    if program is None:
-        program = compile(applied.function(), tuple(_whole(storage) for storage in applied.storages))
-    programs[applied.key] = program
-    if len(programs) > _MOST_PROGRAMS:
-        programs.popitem(last=False)
-    return program
+def _in_a_thread(make: Callable[[], Program]) -> Program:
+    """What ``make`` gives, run in a thread of its own: PyTorch's dispatcher has other states inside of an operation."""
+    made: Future[Program] = Future()
+    run_in_context = contextvars.copy_context().run
 
+    def work() -> None:
+        try:
+            made.set_result(run_in_context(make))
+        except BaseException as error:
+            made.set_exception(error)
 
-def _whole(storage: Storage) -> DeviceTensor:
-    return DeviceTensor(storage.layout, storage.dtype, storage.data)
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return made.result()
 
 
 def _layouts(program: Program) -> list[StickLayout | None]:

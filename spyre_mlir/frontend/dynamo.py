@@ -10,7 +10,10 @@ Where a gradient is wanted, AOTAutograd makes two graphs of one, forward and bac
 
 from __future__ import annotations
 
+import copy
+import importlib
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -18,15 +21,22 @@ import torch
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch.fx import GraphModule, Interpreter
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.node import map_aggregate
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from spyre_mlir.device_tensor import DeviceTensor, eager
 from spyre_mlir.frontend.hints import dim_sizes, names_of
+from spyre_mlir.frontend.operations import Application, on_device
+from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
 
 
 def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable]) -> Callable:
     """A graph of Dynamo as a function; ``compile(function, inputs)`` makes the programs that it calls."""
+    if is_on_the_device(graph):
+        return DeviceGraph(graph, compile)
     if not torch.is_grad_enabled() or not any(_wants_gradient(value) for value in example_inputs):
         return CompiledGraph(graph, compile)
 
@@ -60,6 +70,82 @@ class CompiledGraph:
                 self.programs[key] = self.compile(self.model, inputs)
         with torch.no_grad():
             return self.programs[key](*inputs)
+
+
+def is_on_the_device(graph: GraphModule) -> bool:
+    """Whether a graph has a tensor on the device ``spyre``."""
+    return any(_device_of(node) == NAME for node in graph.graph.nodes)
+
+
+def _device_of(node: Any) -> str | None:
+    """The device of the tensor that a node stands for, while Dynamo traces."""
+    value = node.meta.get("example_value") if isinstance(node, Node) else None
+    return value.device.type if isinstance(value, torch.Tensor) else None
+
+
+def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable:
+    """What ``torch.compile`` takes where no backend is named: ours for tensors on the device, else PyTorch's."""
+    if is_on_the_device(graph):
+        return importlib.import_module("spyre_mlir.program").torch_backend(
+            graph, example_inputs, options=named.get("options")
+        )
+    inductor = torch._TorchCompileInductorWrapper(named.get("mode"), named.get("options"), None)
+    return cast(Callable, inductor(graph, list(example_inputs)))
+
+
+class DeviceGraph:
+    """A graph on tensors of the device, as programs that take their storages where they lie.
+
+    Where a gradient is wanted its operations run one by one, as without a compiler.
+    """
+
+    def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
+        self.graph = graph
+        self.devices = pytree.tree_map(_device_of, _returned(graph))
+        self.model = _as_function(_for_the_host(graph))
+        self.compile = compile
+        self.programs: OrderedDict = OrderedDict()
+
+    def __call__(self, *inputs: Any) -> Any:
+        if torch.is_grad_enabled() and any(map(_wants_gradient, inputs)):
+            return self.graph(*inputs)
+        operands = [operand(value) if isinstance(value, torch.Tensor) else value for value in inputs]
+        with _disable_current_modes(), torch.no_grad():
+            applied = Application.of(self.model, operands, {})
+            results, layouts = eager().execute(applied, self.programs, self.compile)
+            strides = [
+                tensor.stride() for tensor in pytree.tree_leaves(results) if isinstance(tensor, torch.Tensor)
+            ]
+            moved = on_device(results, layouts, strides)
+        return pytree.tree_map(_placed, moved, self.devices)
+
+
+def _placed(value: Any, device: str | None) -> Any:
+    """A result where the graph has it: on the device or on the host."""
+    if not isinstance(value, DeviceTensor):
+        return value
+    return SpyreTensor.of(value) if device == NAME else value.cpu()
+
+
+def _returned(graph: GraphModule) -> Any:
+    return next(node for node in graph.graph.nodes if node.op == "output").args[0]
+
+
+def _for_the_host(graph: GraphModule) -> GraphModule:
+    """A graph that the compiler imports: the tensors that it makes and moves are on the host, as it knows no other."""
+
+    def device(value: Any) -> Any:
+        if isinstance(value, torch.device) and value.type == NAME:
+            return torch.device("cpu")
+        return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
+
+    copied = copy.copy(graph)
+    copied.graph = Graph()
+    output = copied.graph.graph_copy(graph.graph, {})
+    copied.graph.output(output)
+    for node in copied.graph.nodes:
+        node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
+    return copied
 
 
 def _as_function(graph: GraphModule) -> Callable:

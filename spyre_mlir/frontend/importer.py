@@ -39,6 +39,7 @@ from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
 from spyre_mlir.frontend.signature import INPUT, Argument, Call, Signature, to_tensor
+from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 
@@ -80,6 +81,12 @@ def import_torch(
     A mapping has keyword inputs.
     """
     register_caches()
+    if isinstance(model, torch.nn.Module) and any(
+        isinstance(each, SpyreTensor) for each in (*model.parameters(), *model.buffers())
+    ):
+        raise CompileError(
+            "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
+        )
     exported = export_graph(model, pytree.tree_map(_off_the_device, inputs))
     if not exported.signature.results:
         return Imported(None, exported.signature, {})
@@ -89,6 +96,7 @@ def import_torch(
 
 def _off_the_device(leaf: Any) -> Any:
     """An example input that is on the device, as PyTorch has it."""
+    leaf = as_device_tensor(leaf)
     if not isinstance(leaf, DeviceTensor):
         return leaf
     tensor = to_tensor(leaf.numpy(), getattr(torch, leaf.dtype))
@@ -99,6 +107,7 @@ def _off_the_device(leaf: Any) -> Any:
 
 def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
     """By their position among the inputs, the layouts of those that are on the device."""
+    inputs = pytree.tree_map(as_device_tensor, inputs)
     if not any(isinstance(leaf, DeviceTensor) for leaf in pytree.tree_leaves(inputs)):
         return {}  # there need not be inputs: an exported program has its own
     given = [argument for argument in signature.arguments if argument.kind == INPUT]

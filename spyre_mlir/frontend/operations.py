@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from spyre_mlir.device_tensor import DeviceTensor, Storage, element_type, laid_out
+from spyre_mlir.device_tensor import DeviceTensor, element_type, laid_out
 from spyre_mlir.device_views import ViewStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import operators  # noqa: F401  registers torch.ops.spyre
-from spyre_mlir.frontend.hints import name_tensor_dims, names_of
+from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of
 from spyre_mlir.frontend.signature import to_numpy, to_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
@@ -44,7 +44,8 @@ class _Operand:
     def of(self, bases: Sequence[torch.Tensor]) -> torch.Tensor:
         tensor = bases[self.storage]
         for step in self.steps:
-            tensor = _operation(step.name)(tensor, *step.arguments)
+            made = _operation(step.name)(tensor, *step.arguments)
+            tensor = made if step.index is None else made[step.index]
         return tensor
 
 
@@ -55,16 +56,18 @@ class Application:
     operation: Any
     leaves: tuple[Any, ...]
     tree: pytree.TreeSpec
-    storages: tuple[Storage, ...]
+    storages: tuple[DeviceTensor, ...]
 
     @classmethod
     def of(cls, operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Application:
         leaves, tree = pytree.tree_flatten((tuple(arguments), dict(named)))
-        storages: dict[int, Storage] = {}
+        storages: dict[int, DeviceTensor] = {}
         operands = []
         for leaf in leaves:
             if isinstance(leaf, DeviceTensor):
-                storages.setdefault(id(leaf.storage), leaf.storage)
+                leaf = leaf.contiguous() if names_of(leaf) else leaf
+                if names_of(leaf) or id(leaf.storage) not in storages:
+                    storages[id(leaf.storage)] = _whole(leaf)
                 leaf = _Operand(list(storages).index(id(leaf.storage)), leaf.steps)
             elif isinstance(leaf, torch.Tensor | np.ndarray):
                 raise CompileError(
@@ -77,8 +80,9 @@ class Application:
     @property
     def key(self) -> Hashable:
         """What the program depends on."""
-        tensors = tuple((storage.layout, storage.dtype) for storage in self.storages)
-        return str(self.operation), repr(self.leaves), repr(self.tree), tensors
+        tensors = tuple((each.layout, each.dtype, names_of(each)) for each in self.storages)
+        sizes = tuple(dim_sizes().items()) if any(names for _, _, names in tensors) else ()
+        return str(self.operation), repr(self.leaves), repr(self.tree), tensors, sizes
 
     def function(self) -> Callable[..., Any]:
         """The operation as a function of the storages."""
@@ -89,6 +93,14 @@ class Application:
             return self.operation(*arguments, **named)
 
         return function
+
+
+def _whole(tensor: DeviceTensor) -> DeviceTensor:
+    """The storage of a tensor as a tensor, with its names if it is no view."""
+    whole = DeviceTensor(tensor.storage.layout, tensor.dtype, tensor.data)
+    if names := names_of(tensor):
+        name_tensor_dims(whole, names)
+    return whole
 
 
 def _operation(name: str) -> Any:

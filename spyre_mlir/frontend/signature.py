@@ -161,6 +161,7 @@ class Signature:
 def leaves_of(wanted: pytree.TreeSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
     """The leaves of inputs; another structure than the one wanted is a CompileError."""
     leaves, tree = pytree.tree_flatten((tuple(args), _ordered(wanted, kwargs)))
+    leaves = [getattr(leaf, "device_tensor", leaf) for leaf in leaves]
     if tree != wanted:
         raise CompileError(_other_inputs(wanted, tree))
     return leaves

@@ -92,6 +92,14 @@ def viewed(x: Any, name: str, arguments: tuple[Any, ...]) -> Any:
     return getattr(x, name)(*arguments)
 
 
+def strides_of_ones_as(strides: tuple[int, ...], made: Any) -> list[int]:
+    """Strides where those of dims of one element, in which PyTorch's kernels differ, are those of another tensor."""
+    return [
+        own if size == 1 else stride
+        for stride, own, size in zip(strides, made.stride(), made.shape, strict=True)
+    ]
+
+
 def numbers(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
     return torch.randint(-100, 100, shape, generator=generator).to(dtype) / 8

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from device_chains import SHAPES, numbers, random_arithmetic, random_view, viewed
+from device_chains import SHAPES, numbers, random_arithmetic, random_view, strides_of_ones_as, viewed
 from layout_cases import random_layout
 
 import spyre_mlir
@@ -23,14 +23,6 @@ def same(x: torch.Tensor, made: DeviceTensor) -> bool:
     assert (made.shape, made.stride()) == (tuple(x.shape), x.stride())
     np.testing.assert_array_equal(made.numpy(), x.numpy())
     return True
-
-
-def strides_of_ones_as(strides: tuple[int, ...], made: DeviceTensor) -> list[int]:
-    """Strides where those of dims of one element, in which PyTorch's kernels differ, are those of another tensor."""
-    return [
-        own if size == 1 else stride
-        for stride, own, size in zip(strides, made.stride(), made.shape, strict=True)
-    ]
 
 
 @pytest.mark.parametrize("seed", range(200))

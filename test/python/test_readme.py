@@ -35,6 +35,7 @@ PAGES = (
     "README.md",
     "docs/adding-a-device-op.md",
     "docs/cost.md",
+    "docs/device-tensors.md",
     "docs/dynamic.md",
     "docs/getting-started.md",
     "docs/hints.md",
