@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._tile_nests import Tiled, trace
+from spyre_mlir.passes._tile_nests import Tiled, is_expanded, trace
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -27,9 +27,13 @@ class DimClass:
         )
 
 
-def dim_classes(ops: Iterable[Tiled]) -> list[DimClass]:
-    """The classes of all iteration dims of some operations, in the order in which they are first met."""
-    found = _Classes()
+def dim_classes(ops: Iterable[Tiled], *, by_sources: bool = True) -> list[DimClass]:
+    """The classes of all iteration dims of some operations, in the order in which they are first met.
+
+    ``by_sources``: dims that read one dim of a value from outside are one, too; without it only what operations make
+    and read makes dims one, so that queries and keys that are the same tensor have rows and keys apart.
+    """
+    found = _Classes(by_sources)
     for each in ops:
         found.add(each)
     return found.classes()
@@ -38,7 +42,8 @@ def dim_classes(ops: Iterable[Tiled]) -> list[DimClass]:
 class _Classes:
     """A union-find over (operation, iteration dim)."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_sources: bool) -> None:
+        self.by_sources = by_sources
         self.parent: dict[tuple[ir.Value, int], tuple[ir.Value, int]] = {}
         self.tiled: dict[ir.Value, Tiled] = {}
         self.parts: list[tuple[tuple[ir.Value, int], int]] = []
@@ -56,6 +61,8 @@ class _Classes:
             for at, dim in enumerate(generic.maps[operand]):
                 if dim is None or shape_of(value)[at] == 1:
                     continue
+                if traced.dims[at] is None and traced.root not in self.tiled and is_expanded(value):
+                    continue  # what is split outside of all loops is there with its dims
                 self._meet((own, dim), traced.root, traced.dims[at], traced.parts[at])
             self._sticks(each, value, generic.maps[operand])
         self._sticks(each, each.result, generic.maps[-1])
@@ -71,7 +78,7 @@ class _Classes:
             there = maker.generic.maps[-1][dim]
             if there is not None:
                 self._union(here, (root, there))
-        else:
+        elif self.by_sources:
             self._union(here, self.sources.setdefault((root, dim), here))
 
     def _sticks(self, each: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:

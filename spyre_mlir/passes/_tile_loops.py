@@ -10,7 +10,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, rebuilt, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import LOOP
-from spyre_mlir.passes._tile_nests import VIEWS, Nest, Nests, Tiled, makers, source_dims
+from spyre_mlir.passes._tile_nests import VIEWS, Nest, Nests, Tiled, in_format, makers, source_dims
 from spyre_mlir.target.ops import COMBINE
 
 #: The operation that combines a partial result with those before.
@@ -262,9 +262,8 @@ class LoopWriter:
             maximum.factor = device_op("exp", [less], [dims], shape, element, location=location)
         whole = shape_of(before)
         every = tuple(range(len(whole)))
-        made = device_op(
-            "mul", [before, maximum.factor], [every, dims], whole, element_of(before), location=location
-        )
+        factor = in_format(maximum.factor, element_of(before))
+        made = device_op("mul", [before, factor], [every, dims], whole, element_of(before), location=location)
         sdsc.record(maker_of(made), "decomposition", "coarse-tiling", "the sum so far for the maximum so far")
         return made
 

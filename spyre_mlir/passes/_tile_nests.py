@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import tiling_of
-from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape_of, structured
+from spyre_mlir.dialects.structured import (
+    Known,
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    shape_of,
+    structured,
+)
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.target.device import device
@@ -224,6 +233,12 @@ def trace(value: ir.Value) -> Traced:
     return Traced(value, tuple(dims), tuple(parts))
 
 
+def is_expanded(value: ir.Value) -> bool:
+    """Whether a value is another one with some dims split: each of its dims has tiles as a dim of a tensor has."""
+    op = defining_op(value)
+    return op is not None and op.name == "tensor.expand_shape"
+
+
 def source_dims(op: ir.Operation) -> list[int | None]:
     """For each dim of a view's result the source dim that has the same tiles; None without one."""
     rank = len(shape_of(op.results[0]))
@@ -278,6 +293,16 @@ def check_running(nests: Nests) -> None:
             raise fail(each.op, _text(each, "sums it up without the factors between maxima"))
         if own and any(_is_no_operation(use.owner.operation) for use in each.result.uses):
             raise fail(each.op, _text(each, "makes it, and it is read outside of that loop"))
+
+
+def in_format(value: ir.Value, element: str) -> ir.Value:
+    """A tensor in another floating-point format, at the current insertion point."""
+    if element_of(value) == element:
+        return value
+    shape, opcode = shape_of(value), "fp32todl16" if element == "f16" else "dl16tofp32"
+    return device_op(
+        opcode, [value], [tuple(range(len(shape)))], shape, element, location=maker_of(value).location
+    )
 
 
 def _reduced(each: Tiled) -> set[Nest]:

@@ -11,7 +11,6 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import (
     Structured,
-    defining_op,
     device_op,
     element_of,
     maker_of,
@@ -23,43 +22,24 @@ from spyre_mlir.division.slices import divisors
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
+from spyre_mlir.passes._attention import Attention, NotOnline, around_softmax, attention_of
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._prices import Price
-from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running
-from spyre_mlir.passes._trial import Trials, default_bytes
+from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
+from spyre_mlir.passes._trial import Tiling, Trials, default_bytes
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling.hints import TiledLoop
 
 #: Times and bytes that are taken to be equal. The cost model errs by more (docs/cost.md, anchors).
 _SAME_TIME, _SAME_BYTES = 1.05, 1.01
 
-_MAXIMA, _SUMS = ("max", "maxnonstick"), ("sum", "sumnonstick")
+#: After so many numbers of heads that are no better, those with more heads at once are not tried.
+_PATIENCE = 2
 
-
-@dataclass(frozen=True)
-class Attention:
-    """The operations of ``softmax(s) @ v``: s less its maximum, e = exp of that, its sum, e / sum, maybe masked.
-
-    ``scores`` are the matmul that makes s and what else is done to s, in order.
-    """
-
-    scores: tuple[ir.Operation, ...]
-    maximum: Structured
-    sub: Structured
-    exp: Structured
-    sum: Structured
-    div: Structured
-    masked: Structured | None
-    matmul: Structured
-
-    @property
-    def ops(self) -> list[ir.Operation]:
-        """All of them in order."""
-        parts = (self.maximum, self.sub, self.exp, self.sum, self.div, self.masked, self.matmul)
-        return [*self.scores, *(each.op for each in parts if each is not None)]
+#: Numbers of tiles of the outer dims, of rows and of keys.
+Tiles = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -69,9 +49,10 @@ class OnlineSoftmax(Pass):
     The division by the sum of a softmax comes after the matmul that takes its result: ``(e / l) @ v = (e @ v) / l``.
     Then e is all that the matmul waits for, and ``coarse-tiling`` can run both over tiles of keys: the maximum is the
     one so far, and the sums so far are corrected by ``exp(maximum before - maximum now)`` (Milakov and Gimelshein,
-    "Online normalizer calculation for softmax", 2018). Loops over groups of heads, rows and keys are those with the
-    least time by the cost model, after the real division and planning of LX (``_trial.py``); the loops that a hint
-    asks for are taken as they are. Scores that any other operation reads are left alone.
+    "Online normalizer calculation for softmax", 2018). Loops over the outer dims (batch, groups, heads), rows and keys
+    are those with the least time by the cost model, after the real division and planning of LX (``_trial.py``); the
+    loops that a hint asks for are taken as they are. A remark tells of each attention what was chosen, or why it stays
+    as it is, and what that costs.
 
     ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
 
@@ -92,24 +73,43 @@ class OnlineSoftmax(Pass):
         for func in functions(module):
             number = 0
             for op in [each.operation for each in func.regions[0].blocks[0].operations]:
-                found = attention_of(op)
+                try:
+                    found = attention_of(op)
+                    if found is not None:
+                        _check_dims(found)
+                except NotOnline as refusal:
+                    self._refuse(op, str(refusal), trials)
+                    continue
                 if found is not None and self._visit(found, str(number), trials, room):
                     number += 1
 
+    def _refuse(self, matmul: ir.Operation, reason: str, trials: Trials) -> None:
+        """A remark with the price of a softmax and the matmul that takes it."""
+        price = trials.price(around_softmax(matmul), {})
+        self.remark(
+            matmul, "no tiling", f"attention stays as it is: {reason}; untiled: {price or 'not possible'}"
+        )
+
     def _visit(self, found: Attention, name: str, trials: Trials, room: int) -> bool:
         """Rewrites attention that hints tile along keys, or whose scores are too large for LX."""
-        hinted = [op for op in found.ops if TILING in op.attributes]
-        if hinted:
+        ops = [each.op for each in found.ops]
+        if any(TILING in op.attributes for op in ops):
             keys = found.maximum.reduced[0]
             online = any(loop.dim == keys for loop in tiling_of(found.maximum.op))
             if online:
                 self._keep_if_right(self._rewrite(found, name))
+            else:
+                self.remark(found.matmul.op, "no tiling", "hints tile this attention, but not its keys")
             return online
-        scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result))
-        if scores // self.sencores <= room // 2:
+        scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result)) // self.sencores
+        if scores <= room // 2:
+            text = f"the scores of a core, {scores:,} bytes, fit half of its scratchpad"
+            self.remark(
+                found.matmul.op, "no tiling", f"{text}; untiled: {trials.price(ops, {}) or 'not possible'}"
+            )
             return False
-        ops = self._rewrite(found, name)
-        self._tile(ops, name, trials, room)
+        columns = found.columns
+        self._tile(self._rewrite(found, name), name, columns, trials, room)
         return True
 
     def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
@@ -127,16 +127,17 @@ class OnlineSoftmax(Pass):
         """Puts the division last; the ops of the attention in order."""
         op, mark = found.matmul.op, ir.StringAttr.get(name, found.matmul.op.context)
         with ir.InsertionPoint(op), op.location:
-            weights, masked = found.exp.result, []
-            if found.masked is not None:
-                weights = _again(found.masked, found.div.result, weights)
-                masked = [maker_of(weights)]
-            made = _again(found.matmul, found.matmul.inputs[0], weights)
+            weights, before, after = found.exp.result, found.div.result, []
+            for each in found.weights:
+                weights, before = _again(each, before, weights), each.result
+                after.append(maker_of(weights))
+            made = _again(found.matmul, before, weights)
             dims = tuple(range(len(shape_of(made))))
             rows = tuple(found.matmul.maps[-1].index(dim) for dim in _row_dims(found))
+            sums = in_format(found.sum.result, element_of(made))
             result = device_op(
                 "realdiv",
-                [made, found.sum.result],
+                [made, sums],
                 [dims, rows],
                 shape_of(made),
                 element_of(made),
@@ -144,50 +145,50 @@ class OnlineSoftmax(Pass):
             )
         sdsc.inherit(maker_of(result), found.div.op)
         sdsc.record(maker_of(result), "rewrite", self.name, "the division by the sum comes after the matmul")
-        if loops := _without_keys(found):
-            maker_of(result).attributes[TILING] = tiling_attr(loops)
+        cast = [maker_of(sums)] if sums != found.sum.result else []
+        for each, loops in (
+            (maker_of(result), _without_keys(found)),
+            *((op, _of_rows(found)) for op in cast),
+        ):
+            if loops:
+                each.attributes[TILING] = tiling_attr(loops)
         op.results[0].replace_all_uses_with(result)
         found.maximum.op.attributes[RUNNING] = mark
         for each in (found.sum.op, maker_of(made)):
             each.attributes[RESCALED] = mark
-        for each in (found.matmul, found.masked, found.div):
-            if each is not None:
-                each.op.erase()
-        own = [each.op for each in (found.maximum, found.sub, found.exp, found.sum)]
-        return [*found.scores, *own, *masked, maker_of(made), maker_of(result)]
+        for each in (found.matmul, *reversed(found.weights), found.div):
+            each.op.erase()
+        first = [*found.operands, *found.scores, found.maximum, found.sub, found.exp, found.sum]
+        return [*(each.op for each in first), *after, maker_of(made), *cast, maker_of(result)]
 
-    def _tile(self, ops: list[ir.Operation], name: str, trials: Trials, room: int) -> None:
+    def _tile(self, ops: list[ir.Operation], name: str, columns: int, trials: Trials, room: int) -> None:
         """Gives the ops the loops with the least time; none where that is best."""
         group = [Tiled(op, _known(structured(op))) for op in ops]
-        maximum = next(each for each in group if each.running is not None)
-        matmul = next(each for each in reversed(group) if sdsc.opcode_of(each.op) == "batchmatmul")
-        classes = dim_classes(group)
-        rank = len(maximum.generic.extents)
-        loops = [
-            next(each for each in classes if dim in each.dims.get(maximum, ()))
-            for dim in (*((0,) if rank > 2 else ()), rank - 2, rank - 1)
-        ]
+        space = _Space.of(group, columns, self.sencores, room)
         untiled = trials.price(ops, {})
-        tried = [("untiled", {}, untiled)]
+        tried: list[tuple[str, Tiling, Price | None]] = [("untiled", {}, untiled)]
         least = math.inf if untiled is None else untiled.nanoseconds
-        for choices in _choices(loops, maximum, shape_of(matmul.result)[-1], self.sencores, room):
+        worse = 0
+        for choices in space.choices():
             before = least
             for tiles in choices:
-                tiling = _tiling(group, loops, tiles, name)
-                tried.append((" x ".join(map(str, tiles)), tiling, trials.price(ops, tiling)))
-                least = min([least, *(price.nanoseconds for *_, price in tried[-1:] if price is not None)])
-            if least == before < math.inf and len(tried) > 1 + len(choices):
+                tiling = space.tiling(tiles, name)
+                price = trials.price(ops, tiling)
+                tried.append((" x ".join(map(str, tiles)), tiling, price))
+                least = least if price is None else min(least, price.nanoseconds)
+            worse = worse + 1 if least == before < math.inf else 0
+            if worse == _PATIENCE:
                 break  # more heads at once share less and less of what they read
         best = _best(tried)
         for op in ops:
             if best.get(op.results[0]):
                 op.attributes[TILING] = tiling_attr(best[op.results[0]])
-        text = "tiles of heads, rows and keys" if rank > 2 else "tiles of rows and keys"
         told = "; ".join(f"{what}: {price or 'not possible'}" for what, _, price in tried)
-        self.remark(matmul.op, "tiling", f"attention in {text}; {told}")
+        kind = "tiling" if best else "no tiling"
+        self.remark(space.matmul.op, kind, f"attention in tiles of {' and '.join(space.labels)}; {told}")
 
 
-def _best(tried: Sequence[tuple[str, dict[ir.Value, list[TiledLoop]], Price | None]]) -> dict:
+def _best(tried: Sequence[tuple[str, Tiling, Price | None]]) -> Tiling:
     """The tiling with the least time; of times that the model cannot tell apart, the one that moves least."""
     possible = [(price, tiling) for _, tiling, price in tried if price is not None]
     if not possible:
@@ -201,37 +202,101 @@ def _best(tried: Sequence[tuple[str, dict[ir.Value, list[TiledLoop]], Price | No
     return tiling
 
 
-def _choices(
-    loops: Sequence[DimClass], maximum: Tiled, columns: int, cores: int, room: int
-) -> Iterator[list[tuple[int, ...]]]:
-    """Numbers of tiles of heads, rows and keys: for each number of head groups, many first, the fewest that may fit.
+@dataclass(frozen=True)
+class _Space:
+    """The dims of an attention that loops may tile: the outer ones, rows and keys; ``columns`` are those of values."""
 
-    Per core, rows of the operands and of the statistics take at most half of the room, scores of one tile a quarter;
-    or, where that makes fewer tiles of rows, three quarters without statistics (they are dense if rows lie in the
-    sticks), and a sixth.
-    """
-    *outer, keys = loops
-    rows, sizes = outer[-1], shape_of(maximum.generic.inputs[0])
-    grouped = len(outer) > 1
-    dense = 3 * default_bytes((1, columns), "f16")
-    for groups in reversed(divisors(sizes[0], sizes[0])) if grouped else (1,):
-        if grouped and not outer[0].allows(groups):
-            continue
-        together = math.prod(sizes[:-1]) // groups
-        found: dict[int, tuple[int, ...]] = {}
+    group: Sequence[Tiled]
+    maximum: Tiled
+    matmul: Tiled
+    loops: Sequence[DimClass]
+    sizes: tuple[int, ...]
+    columns: int
+    cores: int
+    room: int
+
+    @classmethod
+    def of(cls, group: Sequence[Tiled], columns: int, cores: int, room: int) -> _Space:
+        maximum = next(each for each in group if each.running is not None)
+        matmul = next(each for each in reversed(group) if sdsc.opcode_of(each.op) == "batchmatmul")
+        classes = dim_classes(group, by_sources=False)
+        sizes = maximum.generic.extents
+        loops = [
+            next(each for each in classes if dim in each.dims.get(maximum, ())) for dim in range(len(sizes))
+        ]
+        return cls(group, maximum, matmul, loops, sizes, columns, cores, room)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the dims: the innermost of the outer ones are heads."""
+        outer = len(self.sizes) - 2
+        return (*(f"outer{at}" for at in range(outer - 1)), *(("heads",) if outer else ()), "rows", "keys")
+
+    def choices(self) -> Iterator[list[Tiles]]:
+        """Numbers of tiles: for each number of groups of heads, many first, the fewest that may fit.
+
+        Per core, rows of the operands and of the statistics take at most half of the room, scores of one tile a
+        quarter; or, where that makes fewer tiles of rows, three quarters without statistics (they are dense if rows
+        lie in the sticks), and a sixth.
+        """
+        found = [(groups, self._inner(groups)) for groups in self._groups()]
+        whole = [groups for groups, inner in found if (1, 1) in inner]
+        for groups, inner in found:
+            if groups in whole[:-1]:
+                continue  # all rows and keys of more heads fit, too
+            choices = [(*groups, *tiles) for tiles in inner if max(*groups, *tiles) > 1]
+            if choices:
+                yield choices
+
+    def _groups(self) -> Iterator[Tiles]:
+        """Tiles of the outer dims: one head at a time, then more and more of the innermost dim, then of the next.
+
+        The outermost dim is in one tile where there are others: in the default layout of tensors of several dims it
+        lies between their rows and the sticks.
+        """
+        *outer, _, _ = self.sizes
+        if not outer:
+            yield ()
+            return
+        first = 1 if len(outer) > 1 else outer[0]
+        if first < outer[0]:
+            yield tuple(outer)
+        for dim in reversed(range(min(1, len(outer) - 1), len(outer))):
+            for tiles in reversed(divisors(outer[dim], outer[dim])):
+                if tiles > 1 or dim == min(1, len(outer) - 1):
+                    yield (*(first, *outer[1:])[:dim], tiles, *(1 for _ in outer[dim + 1 :]))
+
+    def _inner(self, groups: Tiles) -> list[Tiles]:
+        """Tiles of rows and keys for a number of groups."""
+        *outer, rows, keys = self.sizes
+        if not all(loop.allows(tiles) for loop, tiles in zip(self.loops, groups, strict=False)):
+            return []
+        together = math.prod(outer) * rows // math.prod(groups)
+        dense = 3 * default_bytes((1, self.columns), "f16")
+        found: dict[int, Tiles] = {}
         for row_bytes, rows_room, scores_room in (
-            (dense + 5 * device().stick_bytes, room // 2, room // 4),
-            (dense, room * 3 // 4, room // 6),
+            (dense + 5 * device().stick_bytes, self.room // 2, self.room // 4),
+            (dense, self.room * 3 // 4, self.room // 6),
         ):
-            parts = _fewest(rows, sizes[-2], together * row_bytes // cores, rows_room)
+            parts = _fewest(self.loops[-2], rows, together * row_bytes // self.cores, rows_room)
             if parts is None or parts in found:
                 continue
-            scores = together // parts * default_bytes((1, sizes[-1]), "f16") // cores
-            tiles = _fewest(keys, sizes[-1], scores, scores_room)
-            if tiles is not None and max(groups, parts, tiles) > 1:
-                found[parts] = (groups, parts, tiles) if grouped else (parts, tiles)
-        if found:
-            yield list(found.values())
+            scores = together // parts * default_bytes((1, keys), "f16") // self.cores
+            tiles = _fewest(self.loops[-1], keys, scores, scores_room)
+            if tiles is not None:
+                found[parts] = (parts, tiles)
+        return list(found.values())
+
+    def tiling(self, tiles: Tiles, name: str) -> Tiling:
+        """The loops of each operation, those over keys inside."""
+        return {
+            each.result: [
+                TiledLoop(f"attention{name}.{label}", along.dims[each][0], count)
+                for along, count, label in zip(self.loops, tiles, self.labels, strict=True)
+                if count > 1 and each in along.dims
+            ]
+            for each in self.group
+        }
 
 
 def _fewest(along: DimClass, size: int, needed: int, room: int) -> int | None:
@@ -241,26 +306,17 @@ def _fewest(along: DimClass, size: int, needed: int, room: int) -> int | None:
     )
 
 
-def _tiling(
-    group: Sequence[Tiled], loops: Sequence[DimClass], tiles: Sequence[int], name: str
-) -> dict[ir.Value, list[TiledLoop]]:
-    """The loops of each operation, those over keys inside."""
-    labels = ("heads", "rows", "keys")[3 - len(loops) :]
-    return {
-        each.result: [
-            TiledLoop(f"attention{name}.{label}", along.dims[each][0], count)
-            for along, count, label in zip(loops, tiles, labels, strict=True)
-            if count > 1 and each in along.dims
-        ]
-        for each in group
-    }
-
-
 def _without_keys(found: Attention) -> list[TiledLoop]:
     """The loops of the division after the matmul: those of the matmul over its rows and columns."""
     dims = found.matmul.maps[-1]
     loops = [loop for loop in tiling_of(found.matmul.op) if loop.dim in dims]
     return [replace(loop, dim=dims.index(loop.dim)) for loop in loops]
+
+
+def _of_rows(found: Attention) -> list[TiledLoop]:
+    """The loops of what has a number per row: those of the sum over its rows."""
+    loops = [loop for loop in tiling_of(found.sum.op) if loop.dim not in found.sum.reduced]
+    return [replace(loop, dim=found.sum.maps[-1].index(loop.dim)) for loop in loops]
 
 
 def _known(generic: Structured | None) -> Structured:
@@ -277,119 +333,28 @@ def _again(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value:
 
 
 def _row_dims(found: Attention) -> tuple[int, ...]:
-    """The iteration dims of the matmul that the sum has: those of its first operand that are not reduced."""
-    return tuple(dim for dim in found.matmul.maps[0] if dim is not None and dim not in found.matmul.reduced)
+    """The iteration dims of the matmul that the sum has: those of its weights that are not reduced."""
+    dims = found.matmul.maps[found.side]
+    return tuple(dim for dim in dims if dim is not None and dim not in found.matmul.reduced)
 
 
-def attention_of(op: ir.Operation) -> Attention | None:
-    """The softmax whose result a matmul contracts along the dim that it normalises; None for another op.
-
-    Each value in between has no reader but the next ones, so none is seen before it is complete.
-    """
-    matmul = _device_op(op, ("batchmatmul",))
-    if matmul is None:
-        return None
-    weights, masked = matmul.inputs[0], None
-    mask = _made_by(weights, ("where3",))
-    if mask is not None and _is_zero(mask.inputs[2]) and _only_reader(weights, matmul):
-        weights, masked = mask.inputs[1], mask
-    div = _made_by(weights, ("realdiv",))
-    if div is None or not _only_reader(weights, masked or matmul):
-        return None
-    exp, total = _made_by(div.inputs[0], ("exp",)), _made_by(div.inputs[1], _SUMS)
-    if exp is None or total is None or total.inputs[0] != exp.result:
-        return None
-    sub = _made_by(exp.inputs[0], ("sub",))
-    maximum = None if sub is None else _made_by(sub.inputs[1], _MAXIMA)
-    if sub is None or maximum is None or maximum.inputs[0] != sub.inputs[0]:
-        return None
-    scores = _scores(sub.inputs[0], [maximum.op, sub.op])
-    if scores is None:
-        return None
-    found = Attention(scores, maximum, sub, exp, total, div, masked, matmul)
-    return found if _is_softmax(found) else None
-
-
-def _scores(value: ir.Value, readers: list[ir.Operation]) -> tuple[ir.Operation, ...] | None:
-    """The matmul behind a value and the pointwise operations after it, which nobody else reads."""
-    ops: list[ir.Operation] = []
-    while True:
-        op = defining_op(value)
-        if op is None or sdsc.OP not in op.attributes:
-            return None
-        if any(use.owner.operation not in readers for use in value.uses):
-            return None
-        ops.append(op)
-        readers = [op]
-        if sdsc.opcode_of(op) == "batchmatmul":
-            return (*_operands(op), *reversed(ops))
-        whole = [each for each in op.operands if shape_of(each) == shape_of(value) and _is_compute(each)]
-        if DEVICE_OPS[sdsc.opcode_of(op) or ""].kind is not Kind.POINTWISE or len(whole) != 1:
-            return None
-        value = whole[0]
-
-
-def _operands(matmul: ir.Operation) -> Iterator[ir.Operation]:
-    """Pointwise operations on the operands of a matmul, as that which scales the queries, if nobody else reads them."""
-    for value in _known(structured(matmul)).inputs:
-        op = defining_op(value)
-        if (
-            op is None
-            or not _is_compute(value)
-            or DEVICE_OPS[sdsc.opcode_of(op) or ""].kind is not Kind.POINTWISE
-        ):
-            continue
-        if all(use.owner.operation == matmul for use in value.uses):
-            yield op
-
-
-def _is_compute(value: ir.Value) -> bool:
-    op = defining_op(value)
-    return op is not None and sdsc.OP in op.attributes
-
-
-def _is_softmax(found: Attention) -> bool:
-    """Whether maxima and sums are those of whole rows, which the matmul contracts, and nobody else reads the parts."""
+def _check_dims(found: Attention) -> None:
+    """``NotOnline`` where maxima and sums are not those of whole rows, which the matmul contracts."""
     rank = len(found.exp.extents)
     whole, rows = tuple(range(rank)), tuple(range(rank - 1))
-    alike = (
-        found.maximum.maps == (whole, rows)
-        and found.sum.maps == (whole, rows)
-        and found.sub.maps == (whole, rows, whole)
-        and found.div.maps == (whole, rows, whole)
-        and (found.masked is None or found.masked.maps[1] == whole)
-    )
-    last = found.matmul.maps[0][-1]
-    contracted = found.matmul.reduced == (last,)
-    kept = all(dim in found.matmul.maps[-1] for dim in _row_dims(found))
-    readers = {
-        found.maximum.result: 1,
-        found.sub.result: 1,
-        found.exp.result: 2,
-        found.sum.result: 1,
-    }
-    apart = all(len(list(value.uses)) == count for value, count in readers.items())
-    ascending = [found.matmul.maps[-1].index(dim) for dim in _row_dims(found)] if kept else []
-    return alike and contracted and kept and apart and ascending == list(range(rank - 1))
-
-
-def _device_op(op: ir.Operation | None, opcodes: tuple[str, ...]) -> Structured | None:
-    if op is None or sdsc.opcode_of(op) not in opcodes:
-        return None
-    return structured(op)
-
-
-def _made_by(value: ir.Value, opcodes: tuple[str, ...]) -> Structured | None:
-    return _device_op(defining_op(value), opcodes)
-
-
-def _only_reader(value: ir.Value, reader: Structured) -> bool:
-    return all(use.owner.operation == reader.op for use in value.uses)
-
-
-def _is_zero(value: ir.Value) -> bool:
-    op = defining_op(value)
-    if op is None or op.name != "arith.constant":
-        return False
-    attr = op.attributes["value"]
-    return attr.is_splat and ir.FloatAttr(attr.get_splat_value()).value == 0
+    if found.exp.maps != (whole, whole) or found.sub.maps != (whole, rows, whole):
+        raise NotOnline("its exponentials are not over the dims of the scores in order")
+    if (found.maximum.maps, found.sum.maps) != ((whole, rows),) * 2 or found.div.maps != (whole, rows, whole):
+        raise NotOnline("its maxima and sums are not over the last dim of the scores")
+    if any(each.maps[-1] != whole or whole not in each.maps[:-1] for each in found.weights):
+        raise NotOnline("its weights have other dims than the scores")
+    direct = [found.maximum.inputs[0], found.sum.inputs[0], found.matmul.inputs[found.side]]
+    following = (found.scores[-1], found.exp, (found.div, *found.weights)[-1])
+    if direct != [each.result for each in following]:
+        raise NotOnline("views between its operations merge or split dims")
+    last = found.matmul.maps[found.side][-1]
+    if found.matmul.reduced != (last,):
+        raise NotOnline("the matmul does not contract the dim that the softmax normalises")
+    kept = [dim for dim in _row_dims(found) if dim in found.matmul.maps[-1]]
+    if [found.matmul.maps[-1].index(dim) for dim in kept] != list(rows):
+        raise NotOnline("the rows of the softmax are not the first dims of the matmul's result, in order")

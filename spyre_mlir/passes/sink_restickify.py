@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.cost.model import access_ns
-from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.cost.of_space import even_work, operation_work
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division import same_owners
@@ -32,12 +32,16 @@ from spyre_mlir.passes._view_ops import view_of as viewed
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 
-RESTICKIFY = "ReStickifyOpHBM"
+#: What converts a tensor: to another stick, or to another order of its dims.
+_CONVERSIONS = ("stick.restickify", "sdsc.clone")
+
+#: The cores that read a tile convert it themselves unless that takes so many times as long to read.
+_TOO_SLOW = 2
 
 
 @dataclass(frozen=True)
 class SinkRestickify(Pass):
-    """Move a restickify into the loops that read tiles of its result, where the tiles can then stay in LX.
+    """Move a restickify, or a copy in another layout, into the loops that read tiles of its result, which stay in LX.
 
     Before a loop the whole result goes through device memory once more. In the loop each tile is converted by the
     cores that read it, into their scratchpads; where several cores read the same part, each tile is converted in the
@@ -61,7 +65,7 @@ class SinkRestickify(Pass):
                 continue
             usage = Usage(func)
             for user in usage.ops:
-                if user.op.name == "stick.restickify" and user.executions == 1:
+                if user.op.name in _CONVERSIONS and user.executions == 1:
                     self._sink(usage, user, room)
 
     def _sink(self, usage: Usage, user: Divided, room: int) -> None:
@@ -70,7 +74,7 @@ class SinkRestickify(Pass):
             return
         if _has_known_padding(user.op) or pins_of(user.op).slices is not None:
             return
-        ways = [_sunk(usage, each, room) for each in slices]
+        ways = [_sunk(usage, user, each, room) for each in slices]
         found = [each for each in ways if each is not None]
         if len(found) < len(slices) or not _pays(usage, user, slices):
             return
@@ -132,7 +136,7 @@ class _Sunk:
     shared: bool
 
 
-def _sunk(usage: Usage, op: ir.Operation, room: int) -> _Sunk | None:
+def _sunk(usage: Usage, user: Divided, op: ir.Operation, room: int) -> _Sunk | None:
     """How the slice of a restickify's result is converted by the cores that read it; None if there is no way."""
     readers = _readers(usage, op)
     views = [view_of(each.user.space, each.operand, each.user.division) for each in readers]
@@ -152,12 +156,18 @@ def _sunk(usage: Usage, op: ir.Operation, room: int) -> _Sunk | None:
         return None  # the tile cuts the sticks of what is converted
     space = refined([usage.memory.place(op.results[0]).view, before])
     own = matching_division(space, 0, views[0])
-    if own is not None:
+    splits = cheapest_split(user.opcode, _reversed(space), len(views[0].regions))
+    if own is not None and _read_ns(user, space, own[0]) <= _TOO_SLOW * _read_ns(user, space, splits):
         return _Sunk(own, shared=False)
     if copy_division(space, views[0]) is None:
-        return None
-    splits = cheapest_split(RESTICKIFY, _reversed(space), len(views[0].regions))
+        return None if own is None else _Sunk(own, shared=False)
     return _Sunk((splits, core_order(splits, ())), shared=True)
+
+
+def _read_ns(user: Divided, space: Space, splits: Sequence[int]) -> float:
+    """Time to read a tile from device memory: each core its part, in longer or shorter runs."""
+    work = even_work(user.opcode, space, splits)
+    return access_ns(work, work.operands[1])
 
 
 def _reversed(space: Space) -> Space:
@@ -194,7 +204,7 @@ def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, mapping: 
         plain = ir.RankedTensorType.get(tile.shape, tile.element_type)
         slice_.results[0].set_type(stick.with_layout(plain, layout))
         made = ir.Operation.create(
-            "stick.restickify", results=[tile], operands=[slice_.results[0]], loc=restickify.location
+            restickify.name, results=[tile], operands=[slice_.results[0]], loc=restickify.location
         )
     sdsc.inherit(made, restickify)
     made.attributes[sdsc.DIVISION] = sdsc.division_attr(mapping[0], core_map(*mapping))

@@ -72,6 +72,7 @@ class SpyrePipeline(DeviceOptions):
             (
                 "tiled",
                 (
+                    *self._expansion(),
                     "propagate-named-dims",
                     "lower-hints",
                     *self._plan("device-ops"),
@@ -146,6 +147,11 @@ class SpyrePipeline(DeviceOptions):
     def _distribution(self) -> str:
         uneven = " uneven=true" if self.uneven_splits else ""
         return f"sencores={self.sencores}{uneven}"
+
+    def _expansion(self) -> tuple[str, ...]:
+        if not (self.tile_attention and self.lx_planning):
+            return ()
+        return (_text("expand-attention", sencores=self.sencores, lx_frac_avail=self.lx_frac_avail),)
 
     def _tiling(self) -> tuple[str, ...]:
         """The passes that tile by themselves; what is tiled for LX needs planning of LX."""

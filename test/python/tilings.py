@@ -9,9 +9,9 @@ from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hints import DIM_SIZES, DIMS, HINTS, TILING, hints_attr, tiling_attr
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._attention import attention_of
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
 from spyre_mlir.passes._tile_nests import Nests, Tiled, trace
-from spyre_mlir.passes.online_softmax import attention_of
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling import Hint, TiledLoop
 
@@ -115,9 +115,10 @@ def _tiled(func: ir.Operation) -> list[Tiled]:
     return list(Nests(func.regions[0].blocks[0]).tiled.values())
 
 
-def _legal(tiled: Sequence[Tiled], rng: random.Random) -> list[Choice]:
+def _legal(tiled: Sequence[Tiled], rng: random.Random, *, by_sources: bool = True) -> list[Choice]:
     """The classes of dims that can be cut, each with a random number of tiles."""
-    classes = (found for found in dim_classes(tiled) if all(map(_combines, found.dims, found.dims.values())))
+    found_classes = dim_classes(tiled, by_sources=by_sources)
+    classes = (found for found in found_classes if all(map(_combines, found.dims, found.dims.values())))
     return [(found, tiles) for found in classes if (tiles := _tiles(found, rng))]
 
 
@@ -155,12 +156,14 @@ def tile_keys_at_random(module: ir.Module, seed: int, *, apart: bool = False) ->
     (func,) = _functions(module)
     tiled = _tiled(func)
     (found,) = (each for each in map(attention_of, (each.op for each in tiled)) if each is not None)
+    ops = [each.op for each in found.ops]
     maximum = next(each for each in tiled if each.op == found.maximum.op)
-    loops = [choice for choice in _legal(tiled, rng) if maximum in choice[0].dims]
+    legal = _legal(tiled, rng, by_sources=False)
+    loops = [choice for choice in legal if maximum in choice[0].dims]
     keys = [choice for choice in loops if found.maximum.reduced[0] in choice[0].dims[maximum]]
     assert keys, "the keys can be cut into equal tiles of whole sticks"
     around = [choice for choice in loops if choice not in keys]
     chosen = around if apart else rng.sample(around, rng.randint(0, len(around)))
     for each in tiled:
-        if apart or each.op in found.ops:
+        if apart or each.op in ops:
             _give(each, [*chosen, *keys], untiled=False)

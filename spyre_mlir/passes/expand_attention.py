@@ -1,0 +1,475 @@
+"""Gives the operations of attention one iteration space: a dim each for batch, groups, heads, rows and keys."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hints import TILING, hints_in
+from spyre_mlir.dialects.structured import (
+    Map,
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    shape_of,
+    structured,
+)
+from spyre_mlir.layout.roles import Iteration
+from spyre_mlir.layout.rules import RULES
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._attention import Attention, NotOnline, attention_of, behind, is_broadcast
+from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._reshaping import (
+    Cuts,
+    Factors,
+    FactorTable,
+    Inexpressible,
+    groups_of,
+    merged_cuts,
+    permutation_of,
+    reshaped,
+    separate_cuts,
+    sizes_of,
+    source_factors,
+    view_chain,
+)
+from spyre_mlir.passes._stages import CLEAN, run_steps
+from spyre_mlir.passes._tile_nests import VIEWS
+from spyre_mlir.passes._trial import Trials, default_bytes
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import Kind
+
+
+@dataclass(frozen=True)
+class ExpandAttention(Pass):
+    """Write attention without views between its operations and without repeated keys and values.
+
+    Matmuls come with all batch dims as one, between softmax that has them apart; keys and values of grouped heads come
+    repeated for each head of their group. All operations get the dims that any of them tells apart, so that loops
+    and divisions are the same for all, and a matmul reads keys and values of a group where they are. Where a matmul
+    would have more dims than the device has, neighbours that no operand tells apart become one again.
+
+    Scores that fit half of the scratchpads are not tiled: then it is done where it takes less time, by the cost model
+    after the real division and planning of LX (``_trial.py``), or where a hint asks for loops. ``sencores`` is the
+    number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
+
+    Before, level *device-ops*, and after, for q of 2x8x64x64 and k of 2x2x64x64:
+        %r = identity(%k) : 2x2x64x64 -> 2x2x4x64x64     %x = expand_shape %q : 2x8x64x64 -> 2x2x4x64x64
+        %c = collapse_shape %r : -> 16x64x64             %s = batchmatmul(%x, %k) : 2x2x4x64x64
+        %s = batchmatmul(collapse_shape %q, %c)          %m = max(%s)
+        %m = max(expand_shape %s : -> 2x8x64x64)
+    """
+
+    name: ClassVar[str] = "expand-attention"
+    sencores: int = from_environment("SENCORES", device().cores)
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+
+    def run(self, module: ir.Operation) -> None:
+        changed = False
+        trials = Trials(self.sencores, self.lx_frac_avail)
+        for func in functions(module):
+            for op in [each.operation for each in func.regions[0].blocks[0].operations]:
+                try:
+                    found = attention_of(op)
+                except NotOnline:
+                    continue  # online-softmax tells why
+                if found is not None and _is_spread(found):
+                    changed |= self._expand(found, trials)
+        if changed:
+            run_steps(module, CLEAN)
+
+    def _expand(self, found: Attention, trials: Trials) -> bool:
+        matmul = found.matmul.op
+        try:
+            expansion = _Expansion(found)
+        except Inexpressible:
+            self.remark(matmul, "no rewrite", "the dims of its operations are no products of common factors")
+            return False
+        problem = expansion.problem()
+        if problem is not None:
+            self.remark(matmul, "no rewrite", f"with a dim for each of batch, groups and heads {problem}")
+            return False
+        sizes = " x ".join(str(size) for size in expansion.sizes)
+        text = f"all its operations over {sizes}, without views between them"
+        is_free = self._is_tiled(found) or any(hints_in(each.op.location) is not None for each in found.ops)
+        before = None if is_free else trials.price(expansion.old, {})
+        result = expansion.write()
+        matmul.results[0].replace_all_uses_with(result)
+        after = None if is_free else trials.price(expansion.new, {})
+        if before is not None and (after is None or after.nanoseconds > before.nanoseconds):
+            result.replace_all_uses_with(matmul.results[0])
+            _erase([maker_of(result), *reversed(expansion.new)])
+            self.remark(matmul, "no rewrite", f"{text}: {after or 'not possible'}, as it is {before}")
+            return False
+        prices = "" if before is None else f": {after}, as it was {before}"
+        self.remark(expansion.new[-1], "rewrite", text + prices)
+        _erase(list(reversed(expansion.old)))
+        return True
+
+    def _is_tiled(self, found: Attention) -> bool:
+        """Whether the scores are so large that ``online-softmax`` looks for tiles."""
+        scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result))
+        return scores // self.sencores > usable_lx_bytes(self.lx_frac_avail) // 2
+
+
+def _is_spread(found: Attention) -> bool:
+    """Whether there are views between the operations, or a matmul reads what is repeated; what has loops stays."""
+    if any(TILING in each.op.attributes for each in found.ops):
+        return False
+    own = {each.result for each in found.ops}
+    for each in found.ops:
+        for value in each.inputs:
+            op = behind(value)
+            if op is None:
+                continue
+            if op.results[0] in own and value != op.results[0]:
+                return True
+            if _repeated(value) is not None:
+                return True
+    return False
+
+
+def _repeated(value: ir.Value) -> Structured | None:
+    """The operation behind a value that repeats a tensor."""
+    op = behind(value)
+    generic = None if op is None else structured(op)
+    return generic if generic is not None and is_broadcast(generic) else None
+
+
+class _Expansion:
+    """The factors of all dims of an attention, and its operations over them."""
+
+    def __init__(self, found: Attention) -> None:
+        self.found = found
+        self.ops = list({each.result: each for each in found.ops}.values())
+        self.own = {each.result: each for each in self.ops}
+        self.table = FactorTable()
+        self.cuts = self._all_cuts()
+        self.factors: dict[ir.Value, list[list[int]]] = {}  # of the iteration dims, by result
+        self._number()
+        self.new: list[ir.Operation] = []
+        self.merged: dict[int, int] = {}  # a factor that is one with its outer neighbour
+
+    # -- cuts -----------------------------------------------------------------------------------------
+
+    def _all_cuts(self) -> dict[ir.Value, list[Cuts]]:
+        """Where iteration dims are cut, until no operand tells dims apart that its reader does not."""
+        cuts: dict[ir.Value, list[Cuts]] = {each.result: [set() for _ in each.extents] for each in self.ops}
+        for each in self.ops:
+            for value, dims in zip(each.inputs, each.maps, strict=False):
+                if not self._is_own(value):
+                    _add(cuts[each.result], dims, _repetition_cuts(value))
+        before = None
+        while before != (before := sum(len(own) for dims in cuts.values() for own in dims)):
+            for each in self.ops:
+                for value, dims in zip(each.inputs, each.maps, strict=False):
+                    if self._is_own(value):
+                        self._exchange(cuts, each, value, dims)
+        return cuts
+
+    def _is_own(self, value: ir.Value) -> bool:
+        op = behind(value)
+        return op is not None and op.results[0] in self.own
+
+    def _exchange(
+        self, cuts: dict[ir.Value, list[Cuts]], reader: Structured, value: ir.Value, dims: Map
+    ) -> None:
+        """Cuts go from what makes a value to what reads it, and back."""
+        maker = self.own[maker_of(_root(value)).results[0]]
+        made = [set() if dim is None else cuts[maker.result][dim] for dim in maker.maps[-1]]
+        seen = made
+        for op in reversed(view_chain(value, VIEWS)):
+            seen = _forward(op, seen)
+        _add(cuts[reader.result], dims, seen)
+        read = [set() if dim is None else cuts[reader.result][dim] for dim in dims]
+        for op in view_chain(value, VIEWS):
+            read = _backward(op, read)
+        _add(cuts[maker.result], maker.maps[-1], read)
+
+    # -- factors --------------------------------------------------------------------------------------
+
+    def _number(self) -> None:
+        for each in self.ops:
+            own = self.factors[each.result] = [
+                [self.table.add(part) for part in sizes_of(size, cuts)]
+                for size, cuts in zip(each.extents, self.cuts[each.result], strict=True)
+            ]
+            for value, dims in zip(each.inputs, each.maps, strict=False):
+                if not self._is_own(value):
+                    continue
+                factors: Factors | None = [[] if dim is None else own[dim] for dim in dims]
+                for op in view_chain(value, VIEWS):
+                    factors = None if factors is None else source_factors(op, factors, self.table)
+                if factors is None:
+                    raise Inexpressible
+                maker = self.own[_root(value)]
+                for left, dim in zip(factors, maker.maps[-1], strict=True):
+                    if dim is not None:
+                        self.table.unite(left, self.factors[maker.result][dim])
+        self.factors = {value: self.table.known(dims) for value, dims in self.factors.items()}
+
+    def _space(self, each: Structured) -> list[int]:
+        """The factors that an operation iterates over, one dim for each."""
+        return [factor for dim in self.factors[each.result] for factor in dim]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The extents of the softmax."""
+        return [self._size(factor) for factor in self._kept(self._space(self.found.exp))]
+
+    def _size(self, factor: int) -> int:
+        """The size of a factor with those that are one with it."""
+        inner = [other for other, outer in self.merged.items() if outer == factor]
+        return self.table.sizes[factor] * self.table.size(inner)
+
+    def _kept(self, factors: Sequence[int]) -> list[int]:
+        return [factor for factor in factors if factor not in self.merged]
+
+    # -- limits ---------------------------------------------------------------------------------------
+
+    def problem(self) -> str | None:
+        """Why a matmul has no form on the device, after as few neighbours as possible are one again."""
+        while (problem := self._problem()) is not None:
+            pair = next(self._mergeable(), None)
+            if pair is None:
+                return problem
+            outer, inner = pair
+            self.merged[inner] = self.merged.get(outer, outer)
+        return None
+
+    def _problem(self) -> str | None:
+        for each in self.ops:
+            if each.opcode == "batchmatmul":
+                iteration = self._iteration(each)
+                for limit in RULES[Kind.MATMUL].limits:
+                    if (problem := limit.problem(iteration)) is not None:
+                        return f"a matmul would be none of the device: {problem}"
+        return None
+
+    def _iteration(self, each: Structured) -> Iteration:
+        space = self._kept(self._space(each))
+        present = [
+            frozenset(space.index(factor) for dim in factors for factor in self._kept(dim))
+            for _, factors in self._reads(each)
+        ]
+        kept = frozenset(
+            space.index(factor)
+            for dim in each.maps[-1]
+            if dim is not None
+            for factor in self._kept(self.factors[each.result][dim])
+        )
+        reduced = frozenset(range(len(space))) - kept
+        sizes = tuple(self._size(factor) for factor in space)
+        dtypes = tuple(element_of(value) for value in (*each.inputs, each.result))
+        return Iteration(sizes, (*present, kept), reduced, dtypes)
+
+    def _mergeable(self) -> Iterator[tuple[int, int]]:
+        """Neighbours that every operand has side by side, or none of both; the outermost first."""
+        orders = [
+            [factor for dim in factors for factor in dim]
+            for each in self.ops
+            for _, factors in self._values(each)
+        ]
+        softmax = self._space(self.found.exp)
+        for outer, inner in itertools.pairwise(softmax):
+            if inner in self.merged:
+                continue
+            if all(_are_neighbours(order, outer, inner) for order in orders):
+                yield outer, inner
+
+    def _values(self, each: Structured) -> Iterator[tuple[ir.Value, Factors]]:
+        """What an operation reads and makes, with factors."""
+        yield from self._reads(each)
+        own = self.factors[each.result]
+        yield each.result, [[] if dim is None else own[dim] for dim in each.maps[-1]]
+
+    def _reads(self, each: Structured) -> Iterator[tuple[ir.Value, Factors]]:
+        """Where the operands of an operation come from, with the factors of their dims there."""
+        own = self.factors[each.result]
+        for value, dims in zip(each.inputs, each.maps, strict=False):
+            factors = [[] if dim is None else own[dim] for dim in dims]
+            yield (value, factors) if self._is_own(value) else self._source(value, factors)
+
+    def _source(self, value: ir.Value, factors: Factors) -> tuple[ir.Value, Factors]:
+        """A value from outside, or what it repeats."""
+        repeated = _repeated(value)
+        if repeated is not None:
+            behind_it: Factors | None = factors
+            for op in view_chain(value, VIEWS):
+                behind_it = None if behind_it is None else source_factors(op, behind_it, self.table)
+            if behind_it is not None:
+                of_dim = dict(zip(repeated.maps[-1], behind_it, strict=True))
+                inner = [[] if dim is None else of_dim[dim] for dim in repeated.maps[0]]
+                return self._source(repeated.inputs[0], inner)
+        op = defining_op(value)
+        if op is not None and op.name == "tensor.collapse_shape" and any(len(dim) > 1 for dim in factors):
+            apart = source_factors(op, factors, self.table)
+            if apart is not None:
+                return self._source(op.operands[0], apart)
+        return value, factors
+
+    # -- operations -----------------------------------------------------------------------------------
+
+    def write(self) -> ir.Value:
+        """The operations over their factors; the result has the dims of the old one."""
+        made: dict[ir.Value, tuple[ir.Value, Factors]] = {}
+        matmul = self.found.matmul
+        with ir.InsertionPoint(matmul.op):
+            for each in self.ops:
+                with each.op.location:
+                    made[each.result] = self._rewritten(each, made)
+            value, factors = made[matmul.result]
+            old = [[] if dim is None else self.factors[matmul.result][dim] for dim in matmul.maps[-1]]
+            with matmul.op.location:
+                result = self._as_before(value, factors, old)
+        self.new = [maker_of(value) for value, _ in made.values()]
+        return result
+
+    @property
+    def old(self) -> list[ir.Operation]:
+        """The operations that are rewritten, and those that repeat something for them."""
+        repeated = (_repeated(value) for each in self.ops for value in each.inputs if not self._is_own(value))
+        found = {each.result for each in (*self.ops, *(each for each in repeated if each is not None))}
+        block = self.found.matmul.op.block
+        ops = [op.operation for op in block.operations if op.operation.results]
+        return [op for op in ops if op.results[0] in found]
+
+    def _rewritten(
+        self, each: Structured, made: dict[ir.Value, tuple[ir.Value, Factors]]
+    ) -> tuple[ir.Value, Factors]:
+        space = self._kept(self._space(each))
+        inputs, maps = [], []
+        for value, factors in self._reads(each):
+            if self._is_own(value):
+                source, single = made[_root(value)]
+            else:
+                source, single = self._one_per_dim(value, factors)
+            inputs.append(source)
+            maps.append(tuple(space.index(dim[0]) if dim else None for dim in single))
+        kept = [
+            factor
+            for dim in each.maps[-1]
+            if dim is not None
+            for factor in self._kept(self.factors[each.result][dim])
+        ]
+        value = device_op(
+            each.opcode,
+            inputs,
+            maps,
+            [self._size(factor) for factor in space],
+            element_of(each.result),
+            location=each.op.location,
+            reduced=[at for at, factor in enumerate(space) if factor not in kept],
+            result_map=tuple(map(space.index, kept)),
+            constants=sdsc.constants_of(each.op),
+        )
+        sdsc.inherit(maker_of(value), each.op)
+        return value, [[factor] for factor in kept]
+
+    def _one_per_dim(self, value: ir.Value, factors: Factors) -> tuple[ir.Value, Factors]:
+        """A value from outside with a dim for each factor, those that are merged as one."""
+        if not any(len(dim) > 1 for dim in factors) and not any(
+            factor in self.merged for dim in factors for factor in dim
+        ):
+            return value, factors
+        single = [[factor] for dim in factors for factor in dim]
+        value = reshaped(value, factors, single, self.table)
+        together: Factors = []
+        for (factor,) in single:
+            if factor in self.merged:
+                together[-1].append(factor)
+            else:
+                together.append([factor])
+        return reshaped(value, single, together, self.table), [[dim[0]] for dim in together]
+
+    def _as_before(self, value: ir.Value, factors: Factors, old: Factors) -> ir.Value:
+        """The result with the dims that its readers know."""
+        whole = [
+            [factor, *(inner for inner, outer in self.merged.items() if outer == factor)]
+            for (factor,) in factors
+        ]
+        return reshaped(value, whole, old, self.table)
+
+
+def _erase(ops: Sequence[ir.Operation]) -> None:
+    """Erases those of some operations, the last one first, that nobody reads, with the views that they read."""
+    pending = list(ops)
+    while pending:
+        op = pending.pop(0)
+        if any(True for _ in op.results[0].uses):
+            continue
+        sources = [source for value in op.operands if (source := defining_op(value)) is not None]
+        op.erase()
+        views = [source for source in sources if source.name in VIEWS and source not in pending]
+        pending = [*dict.fromkeys(views), *pending]
+
+
+def _are_neighbours(order: Sequence[int], outer: int, inner: int) -> bool:
+    if outer not in order and inner not in order:
+        return True
+    return outer in order and inner in order and order.index(outer) + 1 == order.index(inner)
+
+
+def _root(value: ir.Value) -> ir.Value:
+    chain = view_chain(value, VIEWS)
+    return chain[-1].operands[0] if chain else value
+
+
+def _add(cuts: list[Cuts], dims: Map, more: Sequence[Cuts]) -> None:
+    for dim, own in zip(dims, more, strict=True):
+        if dim is not None:
+            cuts[dim] |= own
+
+
+def _forward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
+    """The cuts of a view's result from those of its source."""
+    if op.name == "linalg.transpose":
+        return [cuts[dim] for dim in permutation_of(op)]
+    shapes = shape_of(op.operands[0]), shape_of(op.results[0])
+    if op.name == "tensor.collapse_shape":
+        return [
+            merged_cuts([shapes[0][dim] for dim in group], [cuts[dim] for dim in group])
+            for group in groups_of(op)
+        ]
+    return [
+        each
+        for group, own in zip(groups_of(op), cuts, strict=True)
+        for each in separate_cuts([shapes[1][dim] for dim in group], own)
+    ]
+
+
+def _backward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
+    """The cuts of a view's source from those of its result."""
+    shapes = shape_of(op.operands[0]), shape_of(op.results[0])
+    if op.name == "linalg.transpose":
+        order = permutation_of(op)
+        return [cuts[order.index(dim)] for dim in range(len(order))]
+    if op.name == "tensor.expand_shape":
+        return [
+            merged_cuts([shapes[1][dim] for dim in group], [cuts[dim] for dim in group])
+            for group in groups_of(op)
+        ]
+    return [
+        each
+        for group, own in zip(groups_of(op), cuts, strict=True)
+        for each in separate_cuts([shapes[0][dim] for dim in group], own)
+    ]
+
+
+def _repetition_cuts(value: ir.Value) -> list[Cuts]:
+    """Where dims have to be cut so that the dims along which a value is repeated are apart from the others."""
+    repeated = _repeated(value)
+    cuts: list[Cuts] = [set() for _ in shape_of(value)]
+    if repeated is None:
+        return cuts
+    cuts = [set() for _ in shape_of(repeated.result)]
+    for op in reversed(view_chain(value, VIEWS)):
+        cuts = _forward(op, cuts)
+    return cuts
