@@ -59,6 +59,8 @@ class LifetimeBoundBuffer:
         end_time: int | None = None,
     ) -> None:
         """``PlanError`` for times that make no sense; all else is for ``check_buffers``."""
+        if isinstance(uses, int):
+            raise PlanError(f"Buffer '{name}' has uses {uses}; times go by name, as start_time={uses}.")
         if start_time is not None or end_time is not None:
             uses = _ends_of(name, uses, start_time, end_time)
         vars(self).update(

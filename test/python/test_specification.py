@@ -276,6 +276,15 @@ def test_the_order_of_names_is_significant() -> None:
     assert [labels(parts) for parts in split(whole([k, m]), [64, 256])] == [(), ()]
 
 
+def test_the_order_of_passes() -> None:
+    """Layouts, span reduction, work distribution, scratchpads, as in the document; names and tiles before them."""
+    names = [re.split(r"[{]", text)[0] for _, texts in SpyrePipeline().stages() for text in texts]
+    published = ("choose-layouts", "span-reduction", "work-distribution", "scratchpad-planning")
+    tiling = ("propagate-named-dims", "lower-hints", "coarse-tiling")
+    order = [*tiling, *published[:3], "joint-planning", "clone-outputs", "clone-inputs", published[3]]
+    assert sorted(order, key=names.index) == order
+
+
 @pytest.mark.parametrize(
     ("variable", "field", "text", "value", "default"),
     [
