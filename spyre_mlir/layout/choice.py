@@ -445,7 +445,7 @@ class Problem:
         if isinstance(node, Assembled):
             part, source = node.parts[position], self.nodes[node.parts[position].source]
             exact = source.pin is not None or isinstance(source, _BUFFERS)
-            return PutInto(part.place, self._made_in_place(node, part), exact)
+            return PutInto(part.place, self._made_in_place(node, part), exact, part.partial)
         if isinstance(node, Carried | Result):
             return Same(isinstance(node, Carried) and position == 1)
         return CopyOf()

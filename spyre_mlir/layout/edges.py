@@ -78,12 +78,14 @@ class PutInto(Edge):
     whole buffer, instead).
 
     One whose layout has to be ``exact`` (it is pinned, or the buffer of a loop) is made in a place that lies
-    like it, not merely one with its stick.
+    like it, not merely one with its stick. A ``partial`` one, a buffer that is not written all over yet, is never
+    copied where its place can be its own.
     """
 
     place: object
     in_place: bool
     exact: bool
+    partial: bool = False
 
     def price(self, held: Candidate, own: Own) -> float:
         target = image(self.place, own.held)
@@ -101,6 +103,8 @@ class PutInto(Edge):
 
     def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
         costs = super().table(read, made)
+        if self.partial and self.in_place:
+            costs = np.full(costs.shape, INFINITE)
         for row, state in zip(costs, read.states, strict=True):
             row[np.array([self.fits(state, own) for own in made.owns])[made.own]] = 0
         return costs

@@ -120,19 +120,21 @@ class Copy(Node):
 class Part:
     """A tensor that is put into a larger buffer, where ``place`` is a slice of that.
 
-    ``apart``: it cannot be made in its place, for the place or the tensor is still read by others then.
+    ``apart``: it cannot be made in its place, for the place or the tensor is still read by others then. ``partial``: it
+    is a buffer that is not written all over yet.
     """
 
     source: int
     place: Slice
     apart: bool = False
+    partial: bool = False
 
 
 @dataclass
 class Assembled(Node):
     """A buffer that ``parts`` are put into, in order. What is made for one place only is made in place.
 
-    ``carried``: a loop carries it, so that it is not known from its parts which stick is best.
+    ``carried``: a loop carries or goes on with it, so that it is not known from its parts which stick is best.
     """
 
     parts: tuple[Part, ...] = field(kw_only=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, defining_op, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
@@ -185,7 +187,9 @@ class LayoutGraph:
         before = [] if empty is not None and empty.name == "tensor.empty" else [self._whole(first, chain[0])]
         copied = any(self._is_copied(part) for part in before)
         parts = [*before, *(self._part(each, chain, copied) for each in chain)]
-        carried = any(self._is_carried(part.source) for part in before)
+        carried = any(self._is_carried(part.source) for part in before) or any(
+            use.owner.operation.name == LOOP for use in result.uses
+        )
         node = Assembled(shape_of(result), element_of(result), parts=tuple(parts), carried=carried)
         self._add(result, node)
         self.insertions[self.tensors[result]] = chain
@@ -213,7 +217,15 @@ class LayoutGraph:
     def _whole(self, value: ir.Value, taker: ir.Operation) -> Part:
         """A value that insertions or a loop go on with: in its own buffer, if nobody reads that any more."""
         apart = block_of(value) != taker.block or is_read_from(value, taker, [taker])
-        return Part(self._tensor(value, taker), whole(shape_of(value)), apart)
+        tensor = self._tensor(value, taker)
+        return Part(tensor, whole(shape_of(value)), apart, self._is_partial(tensor))
+
+    def _is_partial(self, tensor: int) -> bool:
+        """Whether a tensor is a buffer with parts in it that nothing is written to yet."""
+        node = self.graph.nodes[tensor]
+        return isinstance(node, Assembled) and sum(
+            math.prod(part.place.sizes) for part in node.parts
+        ) < math.prod(node.shape)
 
     # -- loops ----------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, rebuilt, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import LOOP
-from spyre_mlir.passes._tile_nests import VIEWS, Nest, Nests, Tiled, in_format, makers, source_dims
+from spyre_mlir.passes._tile_nests import VIEWS, Nest, Nests, Tiled, in_format, makers, source_dims, trace
 from spyre_mlir.target.ops import COMBINE
 
 #: The operation that combines a partial result with those before.
@@ -272,7 +272,10 @@ class LoopWriter:
         part = self.parts.get(value)
         op = defining_op(value)
         if part is None and op is not None and op.name in VIEWS and op.results[0] in self.waiting:
-            return self._view(op, wanted)
+            tiled_by = self.parts[trace(value).root].tiled_by
+            tile = self._view(op, {dim: nest for dim, nest in wanted.items() if nest in tiled_by})
+            inside = {dim: nest for dim, nest in wanted.items() if nest not in tiled_by}
+            return self._cut(tile, inside) if inside else tile
         if part is None:
             part = _Part(value)
         missing = {dim: nest for dim, nest in wanted.items() if nest not in part.tiled_by}
@@ -303,14 +306,19 @@ class LoopWriter:
         level = self.levels[depth]
         key = (value, *((dim, id(nest)) for dim, nest in sorted(wanted.items(), key=lambda each: each[0])))
         if key not in level.slices:
-            shape = list(shape_of(value))
-            for dim, nest in wanted.items():
-                shape[dim] //= nest.tiles
-            type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
-            moving = {dim: self.levels[levels[nest]] for dim, nest in wanted.items()}
             with self._at(depth):
-                level.slices[key] = self._slice_op("tensor.extract_slice", [value], shape, moving, type_)
+                level.slices[key] = self._cut(value, wanted)
         return level.slices[key]
+
+    def _cut(self, value: ir.Value, wanted: dict[int, Nest]) -> ir.Value:
+        """The slice of a value in the current iteration of the nests that tile its dims."""
+        levels = {level.nest: level for level in self.levels}
+        shape = list(shape_of(value))
+        for dim, nest in wanted.items():
+            shape[dim] //= nest.tiles
+        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
+        moving = {dim: levels[nest] for dim, nest in wanted.items()}
+        return self._slice_op("tensor.extract_slice", [value], shape, moving, type_)
 
     def _at(self, depth: int) -> AbstractContextManager:
         """The end of what is written of an iteration of a level: before the loop inside of it, if it is in one."""

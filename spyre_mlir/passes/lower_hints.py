@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,23 +11,27 @@ from spyre_mlir.dialects.hints import (
     HINTS,
     TILING,
     dim_sizes_of,
-    dims_of,
     hints_in,
     hints_of,
     tiling_attr,
     without_hints,
 )
-from spyre_mlir.dialects.structured import Known, Structured, element_of, shape_of, structured
-from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.dialects.structured import Structured
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import COPIES, all_ops, functions
+from spyre_mlir.passes._memory import all_ops, functions
+from spyre_mlir.passes._named_iteration import NamedIterations
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
-from spyre_mlir.tiling import Hint, HintError, HintTree, NamedIteration, TiledLoop, check_dims, tiled_loops
-
-_SAME_STICK = (*VIEWS, *COPIES, "stick.pin")
+from spyre_mlir.tiling import (
+    Hint,
+    HintError,
+    HintTree,
+    NamedIteration,
+    TiledLoop,
+    check_dims,
+    tiled_loops,
+    why_whole,
+)
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,11 @@ class LowerHints(Pass):
         -> {sdsc.tiling = [{loop = "3.M", dim = 0, tiles = 8}]}
 
     The loops are in the order of the hints and their tiles, but those over reduced dims are inside of the others
-    (``tiling.tiled_loops``). A hint that cannot be followed is an error, a hint without an operation to tile a warning.
-    As a rule of thumb the last dim of a tensor lies in its sticks, except where it is the result of a reduction over
-    the stick, or is computed from such results alone: these have one element per stick.
+    (``tiling.tiled_loops``). A hint that no program could follow is an error, a hint without an operation to tile, and
+    an operation that it cannot tile, a warning.
 
-    Before: ``propagate-named-dims``. After: no hints or names on operations, and plain locations.
+    Before: ``propagate-named-dims`` and ``split-named-dims``. After: no hints or names on operations, and plain
+    locations.
     """
 
     name: ClassVar[str] = "lower-hints"
@@ -67,36 +71,24 @@ class _Lowering:
         self.sizes = dim_sizes_of(func)
         self.hints: dict[ir.Attribute, tuple[Hint, ...]] = {}
         self.tree = HintTree()
-        self.sparse: set[ir.Value] = set()
+        self.iterations = NamedIterations()
         self.first: dict[tuple[int, str], ir.Operation] = {}  # where each hint cuts each dim first
         self.met: set[tuple[int, str]] = set()
         self.doubtful: set[tuple[int, str]] = set()
-        self.known: Known = {}
 
     def run(self, ops: Sequence[ir.Operation]) -> None:
         for op in ops:
-            self._visit(op)
+            generic = self.iterations.visit(op)
+            if generic is not None:
+                self._lower(generic)
         for (number, name), op in self.first.items():
             if (number, name) not in self.met:
                 reason = f"hint {number} cuts '{name}', but no operation under it iterates over '{name}'"
                 self.owner.warn(op, reason)
 
-    def _visit(self, op: ir.Operation) -> None:
-        generic = structured(op, self.known)
-        if generic is not None and generic.opcode:
-            if _is_sparse(generic, self.sparse):
-                self.sparse.add(generic.result)
-            if HINTS in op.attributes:
-                self._lower(generic)
-        elif op.name in _SAME_STICK and op.operands[0] in self.sparse:
-            self.sparse.add(op.results[0])
-
     def _lower(self, generic: Structured) -> None:
         op = generic.op
-        if DIMS not in op.attributes:
-            raise fail(op, f"this operation has {HINTS} but no {DIMS}; run propagate-named-dims first")
-        hints = self._hints(op)
-        iteration = self._iteration(generic)
+        hints, iteration = self._hints(op), self.iterations.of(generic)
         try:
             check_dims(iteration, self.sizes)
             self.tree.add(hints)
@@ -114,52 +106,22 @@ class _Lowering:
             self.hints[attr] = hints_of(attr, op.location)
         return self.hints[attr]
 
-    def _iteration(self, generic: Structured) -> NamedIteration:
-        dims, sizes = dims_of(generic.op), generic.extents
-        if len(dims) != len(sizes):
-            raise fail(generic.op, f"{DIMS} names {len(dims)} iteration dims, but there are {len(sizes)}")
-        return NamedIteration(dims, sizes, frozenset(generic.reduced), _sticks(generic, self.sparse))
-
     def _note(self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration) -> None:
         """What of the hints an operation follows, for warnings."""
         for hint in hints:
-            for name, _ in hint.tiles:
+            for name, count in hint.tiles:
                 self.first.setdefault((hint.id, name), op)
                 dims = iteration.dims_of(name)
-                if len(dims) > 1 and (hint.id, name) not in self.doubtful:
-                    self.doubtful.add((hint.id, name))
+                reason = why_whole(hint, name, count, iteration)
+                if len(dims) > 1 and reason is None:
                     reason = (
                         f"iteration dims {sorted(dims)} are named '{name}'; hint {hint.id} cuts dim {dims[0]}"
                     )
+                if reason is not None and (hint.id, name) not in self.doubtful:
+                    self.doubtful.add((hint.id, name))
                     self.owner.warn(op, reason)
-                if dims:
+                if dims or reason is not None:
                     self.met.add((hint.id, name))
-
-
-def _is_sparse(generic: Structured, sparse: set[ir.Value]) -> bool:
-    """Whether a result has one element per stick."""
-    kind = DEVICE_OPS[generic.opcode].kind if generic.opcode in DEVICE_OPS else None
-    tensors = [value for value in generic.inputs if shape_of(value)]
-    if kind is Kind.MATMUL:
-        return False
-    return kind is Kind.REDUCE_STICK or (bool(tensors) and sparse.issuperset(tensors))
-
-
-def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
-    """The iteration dims that lie in sticks of operands, and the elements of the longest of these.
-
-    Positions in a table lie one to a stick.
-    """
-    found: dict[int, int] = {}
-    index = DEVICE_OPS[generic.opcode].index if generic.opcode in DEVICE_OPS else None
-    operands = zip((*generic.inputs, generic.result), generic.maps, strict=True)
-    for number, (value, dims) in enumerate(operands):
-        if number == index:
-            continue
-        sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
-        if sized and value not in sparse:
-            found[sized[-1]] = max(found.get(sized[-1], 1), elements_per_stick(element_of(value)))
-    return found
 
 
 def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:

@@ -74,6 +74,7 @@ class SpyrePipeline(DeviceOptions):
                 (
                     *self._expansion(),
                     "propagate-named-dims",
+                    "split-named-dims",
                     "lower-hints",
                     *self._plan("device-ops"),
                     *self._tiling(),

@@ -8,10 +8,13 @@ from spyre_mlir.tiling.hints import (
     TiledLoop,
     check_dims,
     tiled_loops,
+    why_whole,
 )
 from spyre_mlir.tiling.names import NamedDim, Names, Part, Parts, UnnamedDim
+from spyre_mlir.tiling.splits import DimSplit, dim_splits
 
 __all__ = [
+    "DimSplit",
     "Hint",
     "HintError",
     "HintTree",
@@ -23,5 +26,7 @@ __all__ = [
     "TiledLoop",
     "UnnamedDim",
     "check_dims",
+    "dim_splits",
     "tiled_loops",
+    "why_whole",
 ]

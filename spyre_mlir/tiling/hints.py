@@ -100,21 +100,20 @@ def tiled_loops(
     ``sizes`` are those of the declared dims, in elements. The loops are in the order of the hints, and those of one
     hint in the order of its tiles, but loops over reduced dims are inside of the others: ``{"K": 4, "M": 8}`` on a
     matmul gives M outside and K inside, so that each tile of the result is finished before the next. A dim that the
-    operation does not have is left out, and so is a count of 1, which needs no loop. Where two dims have the name,
-    the first that is not reduced is tiled.
+    operation does not have is left out, and so are a count of 1, which needs no loop, tiles that cut a stick and those
+    of a name inside of a dim (``why_whole``). Where two dims have the name, the first that is not reduced is tiled.
 
-    ``HintError`` for a dim that is not declared or tiled twice, a count that does not divide its size, tiles that cut
-    a stick or do not begin at the outermost name of a dim, and too many iterations.
+    ``HintError`` for a dim that is not declared or tiled twice, a count that does not divide its size, and too many
+    iterations.
     """
     loops: list[TiledLoop] = []
     tiled: dict[str, Hint] = {}
     for hint in hints:
         for name, count in hint.tiles:
             _check(hint, name, count, sizes, tiled)
-            dim = _dim(hint, name, count, iteration)
-            if dim is not None and count > 1:
-                _check_sticks(hint, name, count, iteration, dim)
-                loops.append(TiledLoop(f"{hint.id}.{name}", dim, count))
+            dims = iteration.dims_of(name)
+            if dims and count > 1 and why_whole(hint, name, count, iteration) is None:
+                loops.append(TiledLoop(f"{hint.id}.{name}", dims[0], count))
     _check_nest(loops)
     return tuple(sorted(loops, key=lambda loop: loop.dim in iteration.reduced))
 
@@ -139,29 +138,30 @@ def _check(hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: d
         raise HintError(f"{what} of {sizes[name]} elements into {count} tiles; {_limit()}")
 
 
-def _dim(hint: Hint, name: str, count: int, iteration: NamedIteration) -> int | None:
-    """The iteration dim that a hint tiles; None if the operation has no such dim."""
+def why_whole(hint: Hint, name: str, count: int, iteration: NamedIteration) -> str | None:
+    """Why an operation is not tiled at a name although it iterates over it; None if it is, or does not."""
+    if count == 1:
+        return None
+    what = f"hint {hint.id} cuts '{name}' into {count} tiles"
     dims = iteration.dims_of(name)
-    if dims:
-        return dims[0]
-    inside = [dim for dim, names in enumerate(iteration.dims) if name in names]
-    if inside and count > 1:
-        names, size = iteration.dims[inside[0]], iteration.sizes[inside[0]]
-        raise HintError(
-            f"hint {hint.id} cuts '{name}' into {count} tiles, but it is inside of iteration dim {inside[0]} of "
-            f"{size} elements, which is {_listed(names)} and can be tiled at '{names[0]}' only"
-        )
-    return None
+    if not dims:
+        inside = next((dim for dim, names in enumerate(iteration.dims) if name in names), None)
+        return None if inside is None else f"{what}, but {_inside(inside, name, iteration)}"
+    size, stick = iteration.sizes[dims[0]], iteration.sticks.get(dims[0], 1)
+    if size // count % stick == 0:
+        return None
+    return (
+        f"{what}, of {size // count} of the {size} elements of iteration dim {dims[0]}, but tiles are whole sticks of "
+        f"{stick} elements; this operation is not tiled at '{name}'"
+    )
 
 
-def _check_sticks(hint: Hint, name: str, count: int, iteration: NamedIteration, dim: int) -> None:
-    """Tiles of a dim that lies in sticks are whole sticks."""
-    size, stick = iteration.sizes[dim], iteration.sticks.get(dim, 1)
-    if size // count % stick:
-        raise HintError(
-            f"hint {hint.id} cuts '{name}' into {count} tiles, of {size // count} of the {size} elements of iteration "
-            f"dim {dim}; tiles must be whole sticks of {stick} elements"
-        )
+def _inside(dim: int, name: str, iteration: NamedIteration) -> str:
+    names, size = iteration.dims[dim], iteration.sizes[dim]
+    return (
+        f"it is inside of iteration dim {dim} of {size} elements, which is {_listed(names)} and cannot be split there; "
+        f"this operation is not tiled at '{name}'"
+    )
 
 
 def _check_nest(loops: Sequence[TiledLoop]) -> None:

@@ -31,26 +31,6 @@ func.func @remainder(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<
 
 // -----
 
-// The last dim lies in sticks of 64.
-func.func @stick(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
-  %e = tensor.empty() : tensor<64x128xf16>
-  // expected-error@below {{hint 3 cuts 'N' into 4 tiles, of 32 of the 128 elements of iteration dim 1; tiles must be whole sticks of 64 elements}}
-  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "N", count = 4 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
-  return %r : tensor<64x128xf16>
-}
-
-// -----
-
-// A flattened dim is cut at its outermost name only.
-func.func @inside(%x: tensor<8192xf16> {sdsc.dims = ["M", "N"]}) -> tensor<8192xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
-  %e = tensor.empty() : tensor<8192xf16>
-  // expected-error@below {{hint 3 cuts 'N' into 2 tiles, but it is inside of iteration dim 0 of 8192 elements, which is 'M', 'N' and can be tiled at 'M' only}}
-  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "N", count = 2 : i64}]}]} ins(%x : tensor<8192xf16>) outs(%e : tensor<8192xf16>) -> tensor<8192xf16>
-  return %r : tensor<8192xf16>
-}
-
-// -----
-
 // An inner hint cuts a dim again.
 func.func @again(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
   %e = tensor.empty() : tensor<64x128xf16>

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from hinted import TOLERANCE, kernel, kernel_in_one, kernel_inputs, kernel_of_view
+from programs import Apply, check_close
 
 import spyre_mlir
 from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
@@ -200,3 +202,62 @@ def test_results_of_nests_go_to_device_memory_once(name):
     )
     moved = program.traffic()
     assert moved.read_bytes + moved.written_bytes == least
+
+
+def attention(q, k, v):
+    return torch.softmax(q @ k.transpose(-1, -2), -1) @ v
+
+
+#: Per program: its tiles, the function, sizes and names of dims, the shapes that the model sees, and its loops.
+MERGED = {
+    "heads of two batches": ({"H": 4}, attention, {"B": 2, "H": 8, "S": 64, "D": 64}, ("BHSD",) * 3, 1),
+    "batches and heads": ({"B": 2, "H": 4}, attention, {"B": 2, "H": 8, "S": 64, "D": 64}, ("BHSD",) * 3, 2),
+    "products of heads": (
+        {"H": 4},
+        lambda q, k: torch.relu(q @ k.transpose(-1, -2)),
+        {"B": 2, "H": 8, "S": 64, "D": 64},
+        ("BHSD",) * 2,
+        1,
+    ),
+    "a flattened tensor": ({"B": 2}, lambda x: torch.exp(x.flatten()) + 1, {"A": 16, "B": 256}, ("AB",), 1),
+    "both of a flattened tensor": (
+        {"A": 4, "B": 2},
+        lambda x: torch.exp(x.flatten()) + 1,
+        {"A": 16, "B": 256},
+        ("AB",),
+        2,
+    ),
+    "a merged sum": (
+        {"D": 2},
+        lambda x, y: x.flatten(1) @ y.flatten(0, 1),
+        {"M": 64, "C": 4, "D": 128, "N": 64},
+        ("MCD", "CDN"),
+        1,  # of one iteration: the first begins the sum
+    ),
+    "merged columns": (
+        {"D": 2},
+        lambda x, y: torch.relu(x @ y.flatten(1)).unflatten(1, (4, 128)) * 2,
+        {"M": 64, "K": 64, "C": 4, "D": 128},
+        ("MK", "KCD"),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_a_name_inside_of_a_merged_dim_is_tiled(name):
+    """The views that merge dims, of the model or of PyTorch's own products, do not hide a name."""
+    tiles, function, sizes, tensors, loops = MERGED[name]
+
+    def model(*inputs):
+        with spyre_hint(tiles=tiles):
+            return function(*inputs)
+
+    inputs = named_dims(sizes, *tensors)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        program = spyre_mlir.compile(model, inputs, verify_each=True)
+    assert not validate(program.bundle)
+    check_close(name, program(*inputs), Apply(function), inputs)
+    assert str(program.bundle.statements).count("Loop(") == loops
+    assert any(each.pass_name == "coarse-tiling" for each in program.remarks)

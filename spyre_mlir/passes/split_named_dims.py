@@ -1,0 +1,246 @@
+"""Makes a dim of its own of each name that a hint cuts inside of a merged dim."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hints import DIMS, HINTS, dim_sizes_of, dims_attr, dims_of, hints_of
+from spyre_mlir.dialects.structured import (
+    Map,
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    shape_of,
+    structured,
+)
+from spyre_mlir.layout.graph import signature
+from spyre_mlir.layout.rules import forms
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._memory import all_ops, functions
+from spyre_mlir.passes._named_iteration import NamedIterations
+from spyre_mlir.passes._regrouping import merged, regrouped
+from spyre_mlir.passes._tensor_ops import transposed
+from spyre_mlir.passes._terms import fail
+from spyre_mlir.passes._tile_nests import VIEWS
+from spyre_mlir.passes._trial import default_bytes
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.tiling import DimSplit, HintError, NamedIteration, check_dims, dim_splits
+
+#: The split of iteration dims, by dim.
+Splits = Mapping[int, DimSplit]
+
+
+@dataclass(frozen=True)
+class SplitNamedDims(Pass):
+    """Split an iteration dim of several names where a hint cuts one inside of it (``tiling/splits.py``).
+
+    Operands and results are regrouped by views, through the views that they come by: what merged the dims and what
+    splits them cancel out, so the operations between which a name is merged share the loops over it. An operation that
+    takes no more dims of the kind (a matmul has one reduced dim) gets the number of the tile first in its dim: a copy
+    of what has it. The remark tells the bytes.
+
+    Before:
+        %0 = exp(%x : tensor<4096>) {sdsc.dims = [["A", "B"]], sdsc.hints = [{tiles = [{dim = "B", count = 2}]}]}
+    After:
+        %0 = exp(expand_shape %x : tensor<16x256>) {sdsc.dims = [["A"], ["B"]], ..}; collapse_shape %0
+    """
+
+    name: ClassVar[str] = "split-named-dims"
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            ops = all_ops(func)
+            splits = _splits(func, ops)
+            if splits:
+                self._rewrite(ops, splits)
+
+    def _rewrite(self, ops: Sequence[ir.Operation], splits: Mapping[ir.Value, Splits]) -> None:
+        made: set[ir.Value] = set()
+        for op in ops:
+            generic = structured(op)
+            if generic is None or not generic.opcode:
+                continue
+            with ir.InsertionPoint(op), op.location:
+                if generic.result in splits:
+                    self._tell(generic, splits[generic.result])
+                    made.add(_split(generic, splits[generic.result]))
+                else:
+                    _read_through(generic, made)
+        for op in reversed(ops):
+            if (op.name in VIEWS or sdsc.OP in op.attributes) and not any(True for _ in op.results[0].uses):
+                op.erase()
+
+    def _tell(self, generic: Structured, splits: Splits) -> None:
+        for dim, each in splits.items():
+            size = generic.extents[dim]
+            if each.moves:
+                name, tiles = each.dims[0][0], each.sizes[1]
+                text = f"iteration dim {dim} of {size} elements has the {tiles} tiles of '{name}' outermost: a copy"
+            else:
+                shown = " x ".join(
+                    f"{extent} ({', '.join(names) or 'unnamed'})"
+                    for names, extent in zip(each.dims, each.extents, strict=True)
+                )
+                text = f"iteration dim {dim} of {size} elements is split into {shown}"
+            self.remark(generic.op, "tiling", text, before=0, after=_copied_bytes(generic, dim) * each.moves)
+
+
+def _copied_bytes(generic: Structured, dim: int) -> int:
+    """Bytes that copies of all that has a dim read and write at most."""
+    values = zip((*generic.inputs, generic.result), generic.maps, strict=True)
+    return 2 * sum(default_bytes(shape_of(value), element_of(value)) for value, dims in values if dim in dims)
+
+
+def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, Splits]:
+    """The splits of each operation that needs some, by its result."""
+    iterations, sizes = NamedIterations(), dim_sizes_of(func)
+    found: dict[ir.Value, Splits] = {}
+    for op in ops:
+        generic = iterations.visit(op)
+        if generic is None:
+            continue
+        iteration = iterations.of(generic)
+        try:
+            check_dims(iteration, sizes)
+        except HintError as error:
+            raise fail(op, str(error)) from None
+        own = _splits_of(generic, iteration, sizes)
+        if own:
+            found[generic.result] = own
+    return found
+
+
+def _splits_of(
+    generic: Structured, iteration: NamedIteration, sizes: Mapping[str, int]
+) -> dict[int, DimSplit]:
+    """For each dim the first of its splits with which the operation is still one that the device has."""
+    hints = hints_of(generic.op.attributes[HINTS], generic.op.location)
+    tiles = {name: count for hint in hints for name, count in hint.tiles if sizes.get(name, 1) % count == 0}
+    chosen: dict[int, DimSplit] = {}
+    for dim, names in enumerate(iteration.dims):
+        ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
+        way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
+        if way is not None:
+            chosen[dim] = way
+    return chosen
+
+
+def _is_legal(generic: Structured, splits: Splits) -> bool:
+    """Whether the device has the operation with these dims, reducing the stick if it did."""
+    places = _places(generic, splits)
+    extents = _extents(generic, splits)
+    maps = tuple(_mapped(dims, places) for dims in generic.maps)
+    values = (*generic.inputs, generic.result)
+    shapes = tuple(tuple(1 if dim is None else extents[dim] for dim in dims) for dims in maps)
+    reduced = tuple(place for dim in generic.reduced for place in places[dim])
+    elements = tuple(map(element_of, values))
+    iteration = signature(generic.opcode, maps, shapes, elements, reduced).iteration
+    return any(form.opcode == generic.opcode for form in forms(generic.opcode, iteration))
+
+
+def _split(generic: Structured, splits: Splits) -> ir.Value:
+    """The operation over the new dims in the place of the old one; its result, of which the old one is a view."""
+    places = _places(generic, splits)
+    inputs = [
+        _operand(value, dims, splits) for value, dims in zip(generic.inputs, generic.maps, strict=False)
+    ]
+    made = device_op(
+        generic.opcode,
+        inputs,
+        [_mapped(dims, places) for dims in generic.maps[:-1]],
+        _extents(generic, splits),
+        element_of(generic.result),
+        location=generic.op.location,
+        reduced=[place for dim in generic.reduced for place in places[dim]],
+        result_map=_mapped(generic.maps[-1], places),
+        constants=sdsc.constants_of(generic.op),
+    )
+    op = maker_of(made)
+    sdsc.inherit(op, generic.op)
+    op.attributes[HINTS] = generic.op.attributes[HINTS]
+    op.attributes[DIMS] = _names(generic, splits)
+    generic.result.replace_all_uses_with(_result(made, generic, splits))
+    return made
+
+
+def _operand(value: ir.Value, dims: Map, splits: Splits) -> ir.Value:
+    """An operand with its dims split."""
+    factors: list[tuple[int, ...]] = []
+    order: list[int] = []
+    counts: list[int] = []
+    for dim, size in zip(dims, shape_of(value), strict=True):
+        split = splits.get(dim) if dim is not None else None
+        factors.append((size,) if split is None else split.sizes)
+        order += [len(order) + at for at in ((0,) if split is None else split.order)]
+        counts += [1] if split is None else [len(group) for group in split.groups]
+    return merged(transposed(regrouped(value, factors), order), counts)
+
+
+def _result(made: ir.Value, generic: Structured, splits: Splits) -> ir.Value:
+    """The result of an operation over new dims as that over the old ones."""
+    factors: list[tuple[int, ...]] = []
+    order: list[int] = []
+    counts: list[int] = []
+    for dim, size in zip(generic.maps[-1], shape_of(generic.result), strict=True):
+        split = splits.get(dim) if dim is not None else None
+        if split is None:
+            order.append(len(order))
+            factors.append((size,))
+            counts.append(1)
+            continue
+        begin = len(order)
+        order += [begin + split.order.index(at) for at in range(len(split.sizes))]
+        factors += [tuple(split.sizes[at] for at in group) for group in split.groups]
+        counts.append(len(split.sizes))
+    return merged(transposed(regrouped(made, factors), order), counts)
+
+
+def _read_through(generic: Structured, made: set[ir.Value]) -> None:
+    """Gives an operation its operands past the views that cancel out."""
+    for number, value in enumerate(generic.inputs):
+        root = value
+        while (op := defining_op(root)) is not None and op.name in VIEWS:
+            root = op.operands[0]
+        if root in made:
+            generic.op.operands[number] = regrouped(value, [(size,) for size in shape_of(value)])
+
+
+def _places(generic: Structured, splits: Splits) -> list[tuple[int, ...]]:
+    """The new dims of each iteration dim."""
+    numbers = itertools.count()
+    return [
+        tuple(itertools.islice(numbers, len(splits[dim].groups) if dim in splits else 1))
+        for dim in range(len(generic.extents))
+    ]
+
+
+def _extents(generic: Structured, splits: Splits) -> list[int]:
+    return [
+        each
+        for dim, size in enumerate(generic.extents)
+        for each in (splits[dim].extents if dim in splits else (size,))
+    ]
+
+
+def _mapped(dims: Map, places: Sequence[tuple[int, ...]]) -> Map:
+    def new() -> Iterator[int | None]:
+        for dim in dims:
+            yield from (None,) if dim is None else places[dim]
+
+    return tuple(new())
+
+
+def _names(generic: Structured, splits: Splits) -> ir.Attribute:
+    return dims_attr(
+        [
+            each
+            for dim, names in enumerate(dims_of(generic.op))
+            for each in (splits[dim].dims if dim in splits else (names,))
+        ]
+    )
