@@ -141,13 +141,25 @@ def vector_norm(
     return result.to(x.dtype if dtype is None else dtype)
 
 
+def norm(
+    x: Tensor, order=2, dims: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None
+) -> Tensor:
+    """``vector_norm`` by its older name."""
+    return aten.linalg_vector_norm.default(x, 2 if order is None else order, dims, keepdim, dtype=dtype)
+
+
+def distance(x: Tensor, y: Tensor, order: float = 2) -> Tensor:
+    """The norm of all differences."""
+    return aten.linalg_vector_norm.default(x - y, order)
+
+
 def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """e / sum(e) with e = exp(x - max(x))."""
     x = x.float() if half_to_float else x
     if not x.numel():
         return x.clone()
     exponential = torch.exp(x - torch.amax(x, [dim], keepdim=True))
-    return exponential / _accumulated_sum(exponential, [dim], True).to(x.dtype)
+    return (_widened(exponential) / _accumulated_sum(exponential, [dim], True)).to(x.dtype)
 
 
 def softmax_to(x: Tensor, dim: int, dtype=None) -> Tensor:
@@ -315,6 +327,11 @@ def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
         aten.cumsum.default: accumulated(torch.cumsum),
         aten.cumprod.default: accumulated(torch.cumprod),
         aten.linalg_vector_norm.default: vector_norm,
+        aten.norm.Scalar: norm,
+        aten.norm.ScalarOpt_dim: norm,
+        aten.norm.ScalarOpt_dtype: lambda x, order, *, dtype: norm(x, order, dtype=dtype),
+        aten.norm.ScalarOpt_dim_dtype: norm,
+        aten.dist.default: distance,
         **poolings.FORMS,
         **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},
         aten.var.correction: variance,

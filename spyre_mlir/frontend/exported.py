@@ -29,12 +29,17 @@ from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder
 from spyre_mlir.frontend.functional import check_functional_form
-from spyre_mlir.frontend.hints import dim_sizes, names_of, resolve_hints
+from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.locations import recording_all_frames, source_of, source_of_error
 from spyre_mlir.frontend.lookups import fold_uniform_lookups
 from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
-from spyre_mlir.frontend.normal_forms import count_dims_from_the_front, drop_empty_operands, is_empty
+from spyre_mlir.frontend.normal_forms import (
+    count_dims_from_the_front,
+    count_indices_from_the_front,
+    drop_empty_operands,
+    is_empty,
+)
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.signature import (
@@ -109,9 +114,25 @@ def _program(model: Any, inputs: Inputs) -> ExportedProgram:
         raise CompileError(
             f"A model is an nn.Module, a function or an ExportedProgram, not a {type(model).__name__}."
         )
-    args, kwargs = as_call(inputs)
+    args, kwargs = _separate(as_call(inputs))
     module = model if isinstance(model, torch.nn.Module) else _Function(model)
     return torch.export.export(module, args, kwargs)
+
+
+def _separate(call: Any) -> Any:
+    """The operands of a call, a tensor that is given twice as two: torch.export would take one input for the other."""
+    seen: set[int] = set()
+
+    def separate(tensor: torch.Tensor) -> torch.Tensor:
+        if id(tensor) not in seen or isinstance(tensor, torch.nn.Parameter):
+            seen.add(id(tensor))
+            return tensor
+        copy = tensor.detach()
+        if names_of(tensor):
+            name_tensor_dims(copy, names_of(tensor))
+        return copy
+
+    return pytree.tree_map_only(torch.Tensor, separate, call)
 
 
 def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -147,6 +168,7 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
             _check_random(program)
             widen_narrow_integers(program.graph)
             count_dims_from_the_front(program.graph)
+            count_indices_from_the_front(program.graph)
             return program
     except CompileError as error:
         raise CompileError(error.message, error.location or source_of_error(error)) from error.__cause__

@@ -55,8 +55,8 @@ def _of_classes(node: Node) -> Iterator[IndexUse]:
 _USES: dict[str, Callable[[Node], Iterator[IndexUse]]] = {
     **dict.fromkeys(("index", "index_put", "_unsafe_index", "_unsafe_index_put"), _per_dim),
     **dict.fromkeys(("gather", "scatter", "scatter_add", "scatter_reduce", "index_select"), _along_dim),
-    **dict.fromkeys(("index_add", "index_fill", "index_reduce"), _along_dim),
-    "index_copy": lambda node: _along_dim(node, negative=True),
+    **dict.fromkeys(("index_add", "index_copy", "index_reduce"), _along_dim),
+    "index_fill": lambda node: _along_dim(node, negative=True),
     "embedding": _of_table,
     "one_hot": _of_classes,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -9,8 +10,10 @@ from torch.fx import Graph, Node
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.frontend.pointwise import within
 
 _NARROW = (torch.int8, torch.uint8)
+_INTEGERS = (*_NARROW, torch.int16, torch.int32)
 #: What moves unsigned bytes without looking at them.
 _MOVES = {
     "aten::cat", "aten::slice", "aten::view", "aten::reshape", "aten::expand", "aten::permute", "aten::select",
@@ -23,13 +26,17 @@ _CAST = torch.ops.prims.convert_element_type.default
 
 
 def widen_narrow_integers(graph: Graph) -> None:
-    """Compute matmuls and pointwise operations on 8-bit integers in int32, and cut a result of 8 bits down to them.
+    """Take numbers into the integer types of the tensors beside them, and 8 bits into 32.
+
+    Compute matmuls and pointwise operations on 8-bit integers in int32, and cut a result of 8 bits down to them.
 
     The last 8 bits of sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not
     overflow. It is also what tells unsigned ones, which torch-mlir takes for signed ones; an operation of another kind
     on those is a ``CompileError``.
     """
     for node in list(graph.nodes):
+        if _is_pointwise(node):
+            _narrow_operands(graph, node)
         if node.target in _PRODUCTS or _is_pointwise(node):
             _widen(graph, node)
         elif isinstance(node.target, torch._ops.OpOverload):
@@ -54,6 +61,27 @@ def _is_pointwise(node: Node) -> bool:
     if node.target._schema.name in _MOVES:
         return False
     return torch.Tag.pointwise in node.target.tags and "dtype" not in node.kwargs
+
+
+def _narrow_operands(graph: Graph, node: Node) -> None:
+    """Takes the numbers of an operation, tensors without dims too, into the integer type that PyTorch computes in."""
+    values = {source: source.meta["val"] for source in node.all_input_nodes if _dtype(source) is not None}
+    tensors = {source: x for source, x in values.items() if x.dtype != torch.bool}
+    dtypes = [x.dtype for x in tensors.values() if x.ndim] or [x.dtype for x in tensors.values()]
+    common = functools.reduce(torch.promote_types, dtypes, torch.bool)
+    if common not in _INTEGERS or _dtype(node) not in (common, torch.bool):
+        return
+    with graph.inserting_before(node):
+        cast = {source: _cast(graph, source, common) for source, x in tensors.items() if x.dtype != common}
+
+    def narrow(argument: Any) -> Any:
+        if isinstance(argument, Node):
+            return cast.get(argument, argument)
+        is_number = isinstance(argument, int) and not isinstance(argument, bool)
+        return within(argument, common) if is_number else argument
+
+    node.args = torch.fx.node.map_aggregate(node.args, narrow)
+    node.kwargs = torch.fx.node.map_aggregate(node.kwargs, narrow)
 
 
 def _widen(graph: Graph, node: Node) -> None:

@@ -1,4 +1,4 @@
-"""Operands as torch-mlir's passes expect them: dims that count from the front, and tensors that have elements.
+"""Operands as torch-mlir's passes expect them: dims and indices that count from the front, tensors with elements.
 
 Others end the process there.
 """
@@ -21,6 +21,8 @@ aten = torch.ops.aten
 _DIMS = {"dim", "dims", "dim0", "dim1", "dim2"}
 #: Their dim is one of the result.
 _NEW_DIM = (aten.unsqueeze.default, aten.stack.default)
+#: What is an ``index_put`` by its decomposition, but takes no negative index.
+_WITHOUT_NEGATIVE_INDICES = ("aten.index_add.default", "aten.index_copy.default")
 #: What writes nothing where its source or its index has no elements, by the names of the operations.
 _WRITES = {
     "index_put", "index_add", "index_copy", "index_fill", "scatter", "scatter_add", "scatter_reduce", "index_reduce",
@@ -41,6 +43,38 @@ def count_dims_from_the_front(graph: Graph) -> None:
                 node.update_arg(number, _from_the_front(node.args[number], rank))
             elif argument.name in node.kwargs:
                 node.update_kwarg(argument.name, _from_the_front(node.kwargs[argument.name], rank))
+
+
+def count_indices_from_the_front(graph: Graph) -> None:
+    """Replace each negative index of ``index_put`` by the position that it means; others take none, or count so."""
+    for node in graph.find_nodes(op="call_function", target=aten.index_put.default):
+        if str(node.meta.get("original_aten")) in _WITHOUT_NEGATIVE_INDICES:
+            continue
+        shape = node.args[0].meta["val"].shape
+        with graph.inserting_before(node):
+            indices = [
+                index and _position(graph, index, size)
+                for index, size in zip(node.args[1], shape, strict=False)
+            ]
+        node.update_arg(1, indices)
+
+
+def _position(graph: Graph, index: Node, size: int) -> Node:
+    """The index, and where it is from -size to -1 the index plus the size."""
+    if index.meta["val"].dtype in (torch.bool, torch.uint8):
+        return index
+
+    def call(operation: torch._ops.OpOverload, *operands: Any) -> Node:
+        made = graph.call_function(operation, operands)
+        values = pytree.tree_map_only(Node, lambda operand: operand.meta["val"], operands)
+        kept = {key: value for key, value in index.meta.items() if key != "tensor_meta"}
+        made.meta = {**kept, "val": operation(*values)}
+        return made
+
+    is_negative = call(aten.lt.Scalar, index, 0)
+    is_position = call(aten.ge.Scalar, index, -size)
+    counts = call(aten.logical_and.default, is_negative, is_position)
+    return call(aten.where.self, counts, call(aten.add.Tensor, index, size), index)
 
 
 def _rank(node: Node) -> int:

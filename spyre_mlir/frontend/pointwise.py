@@ -64,11 +64,27 @@ def hardtanh(x: Tensor, low: float = -1, high: float = 1) -> Tensor:
 
 
 def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    """x above 0, and exp(x) - 1 below as 2 t / (1 - t) with t = tanh(x / 2): the difference would lose a small x."""
+    """x above 0, and exp(x) - 1 below as 2 t / (1 - t) with t = tanh(x / 2): the difference would lose a small x.
+
+    Half of a number without all its bits has fewer still, so near 0 it is x itself.
+    """
     if x.dtype not in NARROW:
         return NotImplemented
     t = torch.tanh(torch.clamp(x, max=0) * (input_scale / 2))
-    return torch.where(x > 0, x * scale, t / (1 - t) * (2 * alpha * scale))
+    below = t / (1 - t) * (2 * alpha * scale)
+    nearest = -(2.0**-10) / abs(input_scale or 1)
+    if alpha * input_scale != 1:
+        below = torch.where(x > nearest, x * (alpha * scale * input_scale), below)
+        nearest = 0.0
+    return torch.where(x > nearest, x * scale, below)
+
+
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """x * sigmoid(2 u) for x * (1 + tanh(u)) / 2, a sum that cancels below 0; the exact form is kept."""
+    if approximate != "tanh" or x.dtype not in NARROW:
+        return NotImplemented
+    scale = 2 * math.sqrt(2 / math.pi)
+    return x * torch.sigmoid(x * (scale + scale * 0.044715 * (x * x)))
 
 
 def ceil(x: Tensor) -> Tensor:
@@ -97,8 +113,11 @@ def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
 
     Integers are divided as such, for f64 has not all of them and no error for a division by 0.
     """
+    if not isinstance(x, Tensor):
+        x = torch.full((), x, dtype=torch.result_type(x, y), device=y.device)
     if rounding_mode == "floor" and _is_integer(x) and _is_integer(y):
-        return _floored_quotient(x, y)
+        common = torch.result_type(x, y)
+        return _floored_quotient(x.to(common), within(y, common))
     if rounding_mode is None or x.dtype not in NARROW:
         return NotImplemented
     return _ROUNDED[rounding_mode](x.float() / _of_type(y, x).float()).to(x.dtype)
@@ -110,6 +129,14 @@ def _is_integer(x) -> bool:
     return not (x.is_floating_point() or x.is_complex() or x.dtype == torch.bool)
 
 
+def within(number, dtype: torch.dtype):
+    """An integer as PyTorch takes it into a type that may be too small for it: the last bits; a tensor is cast."""
+    if isinstance(number, Tensor):
+        return number.to(dtype)
+    limits = torch.iinfo(dtype)
+    return (number - limits.min) % 2**limits.bits + limits.min
+
+
 def _floored_quotient(x: Tensor, y) -> Tensor:
     """The truncated quotient, one less where the remainder has another sign than the divisor."""
     truncated = torch.div(x, y, rounding_mode="trunc")
@@ -118,15 +145,24 @@ def _floored_quotient(x: Tensor, y) -> Tensor:
 
 
 def remainder_by(rounding_mode: str) -> Callable:
-    """x - y * (x / y rounded to an integer), in f32, where the product is exact up to quotients of 2^13."""
+    """x - y * (x / y rounded to an integer); of 16 bits in f32, where the product is exact up to quotients of 2^13."""
 
     def form(x: Tensor, y) -> Tensor:
+        if rounding_mode == "trunc" and _is_integer(x) and _is_integer(y):
+            common = torch.result_type(x, y)
+            x, y = x.to(common), within(y, common)
+            return x - torch.div(x, y, rounding_mode="trunc") * y
         if x.dtype not in NARROW:
             return NotImplemented
         wide, other = x.float(), _of_type(y, x).float()
         return (wide - other * _ROUNDED[rounding_mode](wide / other)).to(x.dtype)
 
     return form
+
+
+def remainder_of_number(number, y: Tensor) -> Tensor:
+    dtype = torch.result_type(number, y)
+    return torch.remainder(torch.full(y.shape, number, dtype=dtype, device=y.device), y)
 
 
 def _of_type(y, x: Tensor) -> Tensor:
@@ -220,6 +256,7 @@ FORMS = {
     aten.fmod.Scalar: remainder_by("trunc"),
     aten.remainder.Tensor: remainder_by("floor"),
     aten.remainder.Scalar: remainder_by("floor"),
+    aten.remainder.Scalar_Tensor: remainder_of_number,
     aten.log2.default: logarithm(2),
     aten.log10.default: logarithm(10),
     **{operation: scaled_by(operation) for operation in (aten.mul.Tensor, aten.div.Tensor)},

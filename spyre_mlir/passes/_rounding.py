@@ -3,7 +3,8 @@
 An operation computes in f32 and rounds its result. That costs half a unit in the last place, which is harmless unless
 
 * the result leaves the range of fp16: powers of the inputs other than the first, sums of many of them;
-* what follows subtracts it from something nearly equal: a mean from the values that it is the mean of;
+* what follows subtracts it from something nearly equal: a mean from the values that it is the mean of, or a sum of
+  weights times values, where the weights were divided by their sum;
 * it is a partial sum, to which more is added, operation by operation;
 * a constant beside it is smaller than fp16 has exact numbers.
 
@@ -37,6 +38,7 @@ _REDUCTIONS = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
 MATMULS = frozenset(name for name, op in DEVICE_OPS.items() if op.kind is Kind.MATMUL)
 _CASTS = ("dl16tofp32", "fp32todl16")
 _SUMS = ("add", "sub", "revsub")
+_SCALINGS = ("mul", "realdiv")
 _BOUNDED = frozenset(
     "exp log log1p erf sigmoid tanh equal notequal greaterequal lesserequal greaterthan lesserthan".split()
 )
@@ -130,7 +132,7 @@ class _Rounding:
         self.facts[generic.result] = facts
         if element_of(generic.result) != "f32" or generic.opcode in (*_CASTS, *MATMULS):
             return
-        if (not facts.fits_f16 and not _is_rounded_at_once(generic.result)) or _has_small_constant(generic):
+        if (not facts.fits_f16 and not is_rounded_at_once(generic.result)) or _has_small_constant(generic):
             self.kept.add(generic.result)
         if generic.opcode in _SUMS:
             self._sum(*generic.inputs[:2])
@@ -151,11 +153,26 @@ class _Rounding:
         while waiting:
             value = waiting.pop()
             op = defining_op(value)
-            if value in self.kept or op is None or element_of(value) != "f32" or self.facts[value].exact:
+            if value in self.kept or op is None or element_of(value) != "f32":
+                continue
+            if self.facts[value].exact:
+                self._keep_scale(value)
                 continue
             self.kept.add(value)
             if history:
                 waiting.extend(operand for operand in op.operands if operand in self.facts)
+
+    def _keep_scale(self, value: ir.Value) -> None:
+        """Keeps by what the numbers of fp16 were divided, once for many: its error is one that they have in common."""
+        op = defining_op(value)
+        while op is not None and sdsc.opcode_of(op) in _CASTS:
+            value, op = op.operands[0], defining_op(op.operands[0])
+        generic = structured(op) if op is not None and sdsc.opcode_of(op) in _SCALINGS else None
+        if generic is None or element_of(generic.result) != "f32":
+            return
+        for scale, dims in zip(generic.inputs, generic.maps, strict=False):
+            if len(dims) < len(generic.extents) and scale in self.facts and self.facts[scale].reduced:
+                self.kept.update((scale, generic.result))
 
     def keep_views(self, op: ir.Operation) -> None:
         """Keeps what operations in f32 alone read and no operation computes: one cast instead of one each."""
@@ -301,7 +318,8 @@ _GROWTH: dict[str, _Rule] = {
 # -- questions about operations -----------------------------------------------------------------------
 
 
-def _is_rounded_at_once(value: ir.Value) -> bool:
+def is_rounded_at_once(value: ir.Value) -> bool:
+    """Whether the program itself has nothing of a value but what fp16 holds of it."""
     return all(sdsc.opcode_of(use.owner.operation) == "fp32todl16" for use in value.uses)
 
 

@@ -22,7 +22,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._quantized import is_integer_sum
-from spyre_mlir.passes._rounding import MATMULS, unrounded
+from spyre_mlir.passes._rounding import MATMULS, is_rounded_at_once, unrounded
 from spyre_mlir.passes._terms import buffer_of, fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.formats import FP16_MAX, fits_fp16
@@ -339,7 +339,8 @@ class _Demotion:
         )
         sdsc.inherit(maker_of(made), generic.op)
         self.in_f32 += element == "f32"
-        if element == "f16" and element_of(generic.result) == "f32" and not _overflow_is_exact(generic.op):
+        is_wider = element == "f16" and element_of(generic.result) == "f32"
+        if is_wider and not (is_rounded_at_once(generic.result) or _overflow_is_exact(generic.op)):
             maker_of(made).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
         return made
 

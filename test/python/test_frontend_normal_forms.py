@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import spyre_mlir
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import export_graph
+from spyre_mlir.simulator.errors import SimulationError
 
 aten = torch.ops.aten
 
@@ -143,3 +144,28 @@ def test_a_pooling_of_volumes_of_integers_is_refused():
     x = torch.ones(1, 2, 3, 6, 5, dtype=torch.int64)
     with pytest.raises(CompileError, match="max_pool3d of integers is not supported"):
         spyre_mlir.compile(lambda x: F.max_pool3d(x, 3, 2, 1), (x,))
+
+
+def test_negative_indices_count_from_the_end_where_pytorch_takes_them() -> None:
+    """``index_put`` and ``index_fill`` take them, given or computed; ``index_add`` and ``index_copy`` do not."""
+    x, rows = torch.arange(40.0).reshape(8, 5).half(), torch.ones(2, 5).half()
+
+    def taken(x, index, rows):
+        return (
+            x.index_put((index,), rows),
+            x.index_fill(0, index - 3, 2),
+            x.index_put((index,), rows, accumulate=True),
+        )
+
+    index = torch.tensor([-1, 2])
+    program = spyre_mlir.compile(taken, (x, index, rows))
+    for got, expected in zip(program(x, index, rows), taken(x, index, rows), strict=True):
+        assert torch.equal(got, expected)
+    with pytest.raises((CompileError, SimulationError), match="-9"):
+        program(x, torch.tensor([-9, 2]), rows)
+    for form in (
+        lambda x, index, rows: x.index_add(0, index - 4, rows),
+        lambda x, index, rows: x.index_copy(0, index - 4, rows),
+    ):
+        with pytest.raises((CompileError, SimulationError), match="index -2"):
+            spyre_mlir.compile(form, (x, index + 3, rows))(x, torch.tensor([2, 3]), rows)

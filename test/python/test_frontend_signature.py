@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import spyre_mlir
 from spyre_mlir import to_device
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import Imported, import_torch
@@ -307,3 +308,10 @@ def test_results_of_one_operation():
     program = imported(model, x)
     assert [result.shape for result in program.signature.results] == [(4, 4), (4, 1), (4, 1), (4, 4)]
     same(on_the_cpu(program, x), model(x))
+
+
+def test_examples_that_are_one_tensor_are_two_inputs() -> None:
+    """torch.export takes the second one for both."""
+    x, y = torch.ones(4, 64).half(), torch.full((4, 64), 3.0).half()
+    program = spyre_mlir.compile(lambda a, b: a - b, (x, x))
+    assert torch.equal(program(x, y), x - y)

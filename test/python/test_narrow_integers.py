@@ -41,3 +41,41 @@ def test_what_would_take_unsigned_bytes_for_signed_ones_is_an_error(form) -> Non
     i = torch.arange(100, 200).to(torch.uint8)
     with pytest.raises(spyre_mlir.CompileError, match="on unsigned bytes is not supported"):
         spyre_mlir.compile(form, (i,))
+
+
+NUMBERS = {
+    "//": lambda x, n: x // n,
+    "%": lambda x, n: x % n,
+    "truncated": lambda x, n: torch.div(x, n, rounding_mode="trunc"),
+    "fmod": torch.fmod,
+    "number // x": lambda x, n: n // torch.where(x == 0, 1, x),
+    "number % x": lambda x, n: n % torch.where(x == 0, 1, x),
+    "/": lambda x, n: x / n,
+    "+": lambda x, n: x + n,
+    "*": lambda x, n: x * n,
+    "<": lambda x, n: x < n,
+    "==": lambda x, n: x == n,
+}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [
+        (torch.uint8, -2),
+        (torch.uint8, torch.tensor(-3)),
+        (torch.uint8, 300),
+        (torch.int8, 200),
+        (torch.int16, 70000),
+        (torch.int32, -7),
+    ],
+)
+def test_numbers_that_a_type_has_not_are_taken_into_it_as_pytorch_does(dtype: torch.dtype, number) -> None:
+    """The last bits of a negative number beside unsigned bytes, or of 300; tensors without dims likewise."""
+    limits = torch.iinfo(dtype)
+    x = torch.arange(max(limits.min, -300) + 1, min(limits.max, 300), 7).to(dtype)
+
+    def model(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(form(x, number) for form in NUMBERS.values())
+
+    for name, got, expected in zip(NUMBERS, spyre_mlir.compile(model, (x,))(x), model(x), strict=True):
+        assert got.dtype == expected.dtype and torch.equal(got, expected), name

@@ -100,3 +100,52 @@ def test_a_convolution_of_one_channel_in_bands_has_work_in_every_slice() -> None
     inputs = tuple(torch.randn(shape, generator=generator).half() for shape in ((1, 1, 8, 8), (16, 1, 3, 3)))
     model = Apply(lambda x, weight: F.conv2d(x, weight, padding=1))
     check_close("convolution", spyre_mlir.compile(model, inputs)(*inputs), model, inputs)
+
+
+DISTANCES = {
+    "pairwise": lambda x, y: F.pairwise_distance(x, y),
+    "pairwise of order 1": lambda x, y: F.pairwise_distance(x, y, p=1),
+    "dist": lambda x, y: torch.dist(x, y).reshape(1),
+}
+
+
+@pytest.mark.parametrize("name", DISTANCES)
+def test_distances_are_as_exact_as_pytorch_for_any_inputs(name: str) -> None:
+    """Differences of 0 beside an epsilon, and differences whose squares fp16 has not."""
+    model = Apply(DISTANCES[name])
+    ordinary = _inputs("ordinary")
+    program = spyre_mlir.compile(model, (ordinary, ordinary))
+    for kind in KINDS:
+        x = _inputs(kind)
+        for y in (x, x.flip(0), (x.float() * 1.001).half()):
+            check_close(f"{name} of {kind} inputs", program(x, y), model, (x, y))
+
+
+def _near_0(scale: float) -> Tensor:
+    return (torch.randn(5, 65, generator=torch.Generator().manual_seed(2)) * scale).half()
+
+
+CANCELLING = {
+    "elu": F.elu,
+    "elu of 1.5": lambda x: F.elu(x, 1.5),
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 1.3),
+    "gelu by tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "below": lambda x: F.gelu(-x.abs() * 4, approximate="tanh"),
+}
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_functions_whose_formula_cancels_are_exact_near_0(name: str) -> None:
+    model = Apply(CANCELLING[name])
+    program = spyre_mlir.compile(model, (_near_0(1),))
+    for scale in (1e-6, 1e-5, 1e-3, 1e-2, 1):
+        check_close(f"{name} at {scale}", program(_near_0(scale)), model, (_near_0(scale),))
+
+
+def test_a_sum_that_is_infinite_in_pytorch_too_is_a_warning() -> None:
+    """The program rounds it to fp16 itself, as it stands; what it goes on with in f32 is another matter."""
+    x = torch.full((4, 192), 20.0).half()
+    program = spyre_mlir.compile(lambda x: (x * x).sum(-1), (x,))
+    with pytest.warns(spyre_mlir.RangeWarning, match="76800 became inf"):
+        assert torch.isinf(program(x)).all()
