@@ -109,7 +109,9 @@ def _looked_up(node: Node, index: Node, lower: int, upper: int) -> Node:
             node, aten.where.self, is_from_end, call_before(node, aten.add.Tensor, index, upper), index
         )
     positions = call_before(node, aten.arange.default, upper)
-    checked = call_before(node, aten.index.Tensor, positions, [position])
+    flat = call_before(node, aten.reshape.default, position, [-1])
+    checked = call_before(node, aten.gather.default, positions, 0, flat)  # which counts none from the end
+    checked = call_before(node, aten.reshape.default, checked, list(index.meta["val"].shape))
     return call_before(node, aten._to_copy.default, checked, dtype=index.meta["val"].dtype)
 
 

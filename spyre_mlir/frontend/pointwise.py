@@ -79,14 +79,6 @@ def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
     return torch.where(x > nearest, x * scale, below)
 
 
-def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
-    """x * sigmoid(2 u) for x * (1 + tanh(u)) / 2, a sum that cancels below 0; the exact form is kept."""
-    if approximate != "tanh" or x.dtype not in NARROW:
-        return NotImplemented
-    scale = 2 * math.sqrt(2 / math.pi)
-    return x * torch.sigmoid(x * (scale + scale * 0.044715 * (x * x)))
-
-
 def ceil(x: Tensor) -> Tensor:
     return -torch.floor(-x) if x.is_floating_point() else NotImplemented
 
