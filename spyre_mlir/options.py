@@ -58,14 +58,17 @@ class Options:
         return " ".join(f"{_shown(f.name)}={show_value(_default(f))}" for f in _fields(cls))
 
 
-def from_environment(variable: str, default: Any) -> Any:
-    """A dataclass field whose default is read from an environment variable when an instance is made."""
+def from_environment(variable: str, default: Any, type_: Any = None) -> Any:
+    """A dataclass field whose default is read from an environment variable when an instance is made.
+
+    ``type_`` is the type of the field where that is not just the type of its default, as in ``Literal[..]``.
+    """
 
     def read() -> Any:
         text = os.environ.get(variable)
         if text is None:
             return default
-        return _convert(type(default), text, f"environment variable {variable}")
+        return _convert(type_ or type(default), text, f"environment variable {variable}")
 
     return dataclasses.field(default_factory=read)
 

@@ -25,8 +25,8 @@ def work_distribution(
 
     Output dims come first, the largest first; each takes its largest divisor that fits the cores left. Then
     at most one reduction dim does, the one with the largest such divisor. ``committed`` splits (those of span
-    reduction) are lower bounds: an output dim takes a multiple of its own, and a committed reduction split
-    stays what it is and is the only one. ``blocked`` dims keep their committed splits.
+    reduction) are lower bounds: a dim takes a multiple of its own, and a reduction dim that has one is the only
+    one that is split. ``blocked`` dims keep their committed splits.
 
     With ``uneven`` slices need not be equal: the largest one, the product of ``ceil(units / slices)`` over the
     output dims, is the smallest possible, and none is larger than committed splits make it; of divisions that
@@ -41,8 +41,8 @@ def work_distribution(
         _distribute_unevenly(units, splits, kept, cores)
     else:
         _distribute_evenly(units, splits, kept, cores)
-    if all(splits[dim] == 1 for dim in reduced):
-        _split_one_reduction(units, splits, sorted(reduced - blocked), cores, uneven)
+    parts = [dim for dim in reduced if splits[dim] > 1]
+    _split_one_reduction(units, splits, sorted(frozenset(parts or reduced) - blocked), cores, uneven)
     return tuple(splits)
 
 
@@ -80,9 +80,13 @@ def _distribute_unevenly(units: tuple[int, ...], splits: list[int], kept: list[i
 def _split_one_reduction(
     units: tuple[int, ...], splits: list[int], candidates: list[int], cores: int, uneven: bool
 ) -> None:
+    """Several slices of the candidate that takes the most; one with slices already has a multiple of them."""
     left = cores // math.prod(splits)
     found = {
-        dim: filled(units[dim], left) if uneven else divisors(units[dim], left)[-1] for dim in candidates
+        dim: max(splits[dim], filled(units[dim], splits[dim] * left))
+        if uneven
+        else splits[dim] * divisors(units[dim] // splits[dim], left)[-1]
+        for dim in candidates
     }
     if found:
         dim = max(found, key=lambda dim: (found[dim], -dim))

@@ -25,6 +25,12 @@ class DmaTuples:
     device_strides: tuple[int, ...]
     bounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]
 
+    def stick_outermost(self) -> DmaTuples:
+        """The same loops in reverse, as in the example of the tiled-tensor RFC, whose outer loop runs in the stick."""
+        last = len(self.ranges) - 1
+        bounds = ((tuple(last - loop for loop in loops), *rest) for loops, *rest in self.bounds)
+        return DmaTuples(self.ranges[::-1], self.host_strides[::-1], self.device_strides[::-1], tuple(bounds))
+
 
 def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
     """The loop nest that moves what a view takes of a host array into the device array of ``layout``.

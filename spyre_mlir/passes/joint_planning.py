@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
 
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.agreement import Agreement, agree
 from spyre_mlir.division.homes import Home
 from spyre_mlir.division.matching import view_of
-from spyre_mlir.division.variants import Shared, Variant
+from spyre_mlir.division.variants import Shared, Variant, Work
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
@@ -28,6 +28,7 @@ from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.timing import scope
 
 
@@ -41,9 +42,10 @@ class JointPlanning(Pass):
     whole program by the cost model (``division/agreement.py``); lost parallelism is part of the price. A remark tells
     how much less time no such plan takes. What a plan file pins stays.
 
-    ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring; ``compare``
-    takes the new plan only if the timeline of the whole program, planned to its end, is shorter than with the old one.
-    ``lx_frac_avail`` is the part of LX that the backend keeps.
+    ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring;
+    ``matmul=specified`` leaves the slices of matmuls as they are; ``compare`` takes the new plan only if the timeline
+    of the whole program, planned to its end, is shorter than with the old one. ``lx_frac_avail`` is the part of LX
+    that the backend keeps.
 
     Before, level *divided*:
         %0 = max .. division<[2, 16]>
@@ -56,6 +58,7 @@ class JointPlanning(Pass):
     name: ClassVar[str] = "joint-planning"
     variants: int = 8
     relayouts: bool = True
+    matmul: Literal["cost", "specified"] = "cost"
     compare: bool = True
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
@@ -80,9 +83,15 @@ class JointPlanning(Pass):
     @scope("agreement")
     def _agreement(self, func: ir.Operation, relayouts: bool) -> Agreement:
         usage = Usage(func)
-        works = [work_of(each) for each in usage.ops]
+        works = [self._work(each) for each in usage.ops]
         buffers = [shared for shared, _ in _all_shared(usage)]
         return agree(works, buffers, usable_lx_bytes(self.lx_frac_avail), self.variants, relayouts)
+
+    def _work(self, user: Divided) -> Work:
+        work = work_of(user)
+        if self.matmul == "specified" and KINDS[work.opcode] is Kind.MATMUL:
+            return replace(work, blocked=frozenset(range(len(work.space.units))))
+        return work
 
     def _is_better(self, func: ir.Operation, found: Agreement) -> bool:
         """Whether a function takes less time with a plan; by the cost model alone if it is no whole program.

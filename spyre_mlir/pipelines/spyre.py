@@ -22,7 +22,8 @@ class SpyrePipeline(DeviceOptions):
     can break: that each op has a device operation, that no core addresses more than it can span, and that
     the plan of the memory holds. ``stick_outermost`` makes the stick count the outermost device dim of a
     default layout, as in the tiled-tensor RFC. ``host_padding`` is what the host leaves in the padding of
-    arguments.
+    arguments. ``matmul=specified`` divides matmuls by the rule of "Work Division Planning", as all other operations,
+    and not by their cost; ``uneven_splits`` lets slices differ.
 
     ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
     for that where it pays (``co_optimizer=strategy-b`` in the way of the specification, to compare with);
@@ -40,11 +41,14 @@ class SpyrePipeline(DeviceOptions):
     precision: Literal["device", "strict"] = "device"
     verify_each: bool = False
     uneven_splits: bool = False
+    matmul: Literal["cost", "specified"] = "cost"
     stick_outermost: bool = False
     host_padding: Literal["undefined", "zero"] = "undefined"
     lx_planning: bool = from_environment("LX_PLANNING", True)
     co_optimizing_lx_planning: bool = from_environment("CO_OPTIMIZING_LX_PLANNING", True)
-    co_optimizer: Literal["joint", "strategy-b"] = "joint"
+    co_optimizer: Literal["joint", "strategy-b"] = from_environment(
+        "CO_OPTIMIZER", "joint", Literal["joint", "strategy-b"]
+    )
     layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
     clone_inputs: bool = True
@@ -146,8 +150,9 @@ class SpyrePipeline(DeviceOptions):
         return levels.index(level) + 1
 
     def _distribution(self) -> str:
+        matmul = " matmul=specified" if self.matmul == "specified" else ""
         uneven = " uneven=true" if self.uneven_splits else ""
-        return f"sencores={self.sencores}{uneven}"
+        return f"sencores={self.sencores}{matmul}{uneven}"
 
     def _expansion(self) -> tuple[str, ...]:
         if not (self.tile_attention and self.lx_planning):
@@ -181,7 +186,7 @@ class SpyrePipeline(DeviceOptions):
             solver = "largest-first" if self.order_by_size else self.layout_solver
             options = {"lx_frac_avail": self.lx_frac_avail, "in_place": self.in_place, "lx_ops": self.lx_ops}
             return (_text("co-optimize-strategy-b", layout_solver=solver, **options),)
-        return (_text("joint-planning", lx_frac_avail=self.lx_frac_avail),)
+        return (_text("joint-planning", matmul=self.matmul, lx_frac_avail=self.lx_frac_avail),)
 
     def _sinking(self) -> tuple[str, ...]:
         names = ("sink-restickify", "hoist-loads") if self.lx_planning else ()

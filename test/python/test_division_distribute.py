@@ -60,9 +60,9 @@ def test_committed_splits_are_included(committed, splits):
 
 
 def test_a_committed_reduction_is_the_only_one():
-    """No output dim has a use for the cores left, and 4 would divide the other reduction."""
+    """No output dim has a use for the cores left, and 4 would divide either reduction: the committed one grows."""
     assert work_distribution((3, 4, 4), frozenset({1, 2}), 32) == (3, 4, 1)
-    assert work_distribution((3, 4, 4), frozenset({1, 2}), 32, (1, 1, 2)) == (3, 1, 2)
+    assert work_distribution((3, 4, 4), frozenset({1, 2}), 32, (1, 1, 2)) == (3, 1, 4)
 
 
 def test_blocked_dims_are_not_split_further():
@@ -136,10 +136,10 @@ def test_uneven_slices(units, cores, splits):
 
 
 def test_uneven_slices_of_a_reduction():
-    """65 sticks on all 32 cores: 22 shares of 3; on 10: shares of 7; a committed reduction stays."""
+    """65 sticks on all 32 cores: 22 shares of 3; on 10: shares of 7; a committed reduction grows."""
     assert work_distribution((1, 65), frozenset({1}), 32, uneven=True) == (1, 22)
     assert work_distribution((3, 65), frozenset({1}), 32, uneven=True) == (3, 10)
-    assert work_distribution((3, 65), frozenset({1}), 32, (1, 5), uneven=True) == (3, 5)
+    assert work_distribution((3, 65), frozenset({1}), 32, (1, 5), uneven=True) == (3, 10)
     assert work_distribution((7, 5, 8), frozenset({2}), 32, (1, 1, 4), uneven=True) == (7, 1, 4)
 
 

@@ -90,3 +90,25 @@ def test_numbers_of_what_is_split_and_tiled_for_spans(small_spans, rows, depth, 
     text = _matmul(rows, depth, columns).replace(' {spyre.kind = "parameter"}', "")
     y = spyre_mlir.compile(text, sencores=cores)(x, w)
     np.testing.assert_array_equal(np.asarray(y, np.float64), x.astype(np.float64) @ w.astype(np.float64))
+
+
+def test_a_reduction_that_was_split_for_its_span_grows():
+    """The sum of 3,000,000 rows of one stick: two slices are in reach, all cores have work."""
+    text = """
+    #rows = affine_map<(d0, d1) -> (d0, d1)>
+    #columns = affine_map<(d0, d1) -> (d1)>
+    func.func @main(%x: tensor<3000000x64xf16>) -> tensor<64xf16> {
+      %zero = arith.constant 0.0 : f16
+      %empty = tensor.empty() : tensor<64xf16>
+      %init = linalg.fill ins(%zero : f16) outs(%empty : tensor<64xf16>) -> tensor<64xf16>
+      %y = linalg.generic {indexing_maps = [#rows, #columns], iterator_types = ["reduction", "parallel"]}
+          ins(%x : tensor<3000000x64xf16>) outs(%init : tensor<64xf16>) {
+      ^bb0(%a: f16, %b: f16):
+        %sum = arith.addf %a, %b : f16
+        linalg.yield %sum : f16
+      } -> tensor<64xf16>
+      return %y : tensor<64xf16>
+    }
+    """
+    (design,) = spyre_mlir.compile(text).bundle.designs.values()
+    assert design.cores == 32

@@ -36,6 +36,7 @@ PAGES = (
     "docs/adding-a-device-op.md",
     "docs/cost.md",
     "docs/device-tensors.md",
+    "docs/division.md",
     "docs/dynamic.md",
     "docs/getting-started.md",
     "docs/hints.md",

@@ -28,6 +28,7 @@ def test_the_loop_nest_of_the_rfc():
     """(64, 1024, 4), (1, 64, 65536), (1, 256, 64) of the RFC, here from outermost to innermost."""
     tuples = dma_tuples(StickLayout.for_tensor([1024, 256], "f16"))
     assert tuples == DmaTuples((4, 1024, 64), (64, 256, 1), (65536, 64, 1), ())
+    assert tuples.stick_outermost() == DmaTuples((64, 1024, 4), (1, 256, 64), (1, 64, 65536), ())
 
 
 def test_partial_sticks_are_bounded():
@@ -54,6 +55,7 @@ def test_dim_orders_move_to_the_place_by_definition(seed):
     expected[where] = host
     layout = StickLayout.for_tensor(shape, dtype, order, outermost)
     np.testing.assert_array_equal(moved(dma_tuples(layout), host, expected.size), expected)
+    np.testing.assert_array_equal(moved(dma_tuples(layout).stick_outermost(), host, expected.size), expected)
 
 
 @pytest.mark.parametrize("seed", range(200))
