@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import find
+from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.timeline import timeline
@@ -16,8 +17,8 @@ _PLANNING = (
 
 
 @scope("prediction")
-def predicted_ns(module: ir.Operation, lx_frac_avail: float, behind: str) -> float:
-    """Predicted nanoseconds of a module with one function that a pass has left, which becomes a bundle."""
+def predicted(module: ir.Operation, lx_frac_avail: float, behind: str) -> Price:
+    """The predicted time and traffic of a module with one function that a pass has left, which becomes a bundle."""
     following = _PLANNING[_PLANNING.index(behind) + 1 :]
     with Remarks().collecting():
         for name in (*following, "place-in-hbm"):
@@ -30,4 +31,6 @@ def predicted_ns(module: ir.Operation, lx_frac_avail: float, behind: str) -> flo
                 found(**options).run(module)
         with scope("bundle"):
             bundle = bundle_of(module)
-    return timeline(bundle, lx_frac_avail).total_ns
+    found = timeline(bundle, lx_frac_avail)
+    moved = sum(each.read_bytes + each.written_bytes for each in found.executions)
+    return Price(found.total_ns, moved)

@@ -20,6 +20,7 @@ from spyre_mlir.passes._tile_nests import Nests, Tiled, makers
 from spyre_mlir.passes._trial import Trials, default_bytes
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hints import TiledLoop
 
 #: Dims of an operation, each with a number of tiles, from the outer to the inner loop.
@@ -39,9 +40,9 @@ class AutoTiling(Pass):
     ``spans``: an operation with an operand so large that no division lets each core reach its part is tiled
     along the dim, or two where one is not enough, and into the number of tiles with the least time. ``spills``:
     where the intermediates that are alive at an operation need more than all scratchpads have, the run of
-    operations around that shares a dim is tiled if that takes less time. Prices are those of the cost model
-    after the real division and planning of LX, on the run alone (``_trial.py``). What hints tile is left as it
-    is.
+    operations around that shares a dim, which some may reduce, is tiled if that takes less time. Prices are those
+    of the cost model after the real division and planning of LX, on the run alone (``_trial.py``). What hints tile
+    is left as it is.
 
     ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
 
@@ -218,27 +219,53 @@ class _Runs:
         for number, along in enumerate(dim_classes(ops)):
             for each, dims in along.dims.items():
                 self.classes.update({(each, dim): number for dim in dims})
-                if len(dims) == 1 and dims[0] not in each.generic.reduced:
+                if len(dims) == 1 and (dims[0] not in each.generic.reduced or each.generic.opcode in COMBINE):
                     self.present[position[each]][number] = dims[0]
 
     def around(self, at: int) -> Iterator[tuple[int, int, DimClass]]:
-        """The longest runs around an operation in which all operations have a dim that none reduces, each once."""
+        """The longest runs around an operation in which all operations have a dim, each once.
+
+        Where an operation reduces the dim, its result is there when the loop has ended: none of the run reads it.
+        Runs in which none does come first.
+        """
+        found = []
         for number, dim in self.present[at].items():
-            first, last = self._reach(at, number, -1), self._reach(at, number, 1)
+            last = self._reach(at, at, number, 1)
+            first = self._reach(at, last, number, -1)
             if first == last:
                 continue
             run = self.ops[first : last + 1]
             along = next(each for each in dim_classes(run) if dim in each.dims.get(self.ops[at], ()))
             if all(each in along.dims for each in run):
-                yield first, last, along
+                reduces = any(self._reduces(position, number) for position in range(first, last + 1))
+                found.append((reduces, (first, last, along)))
+        yield from (run for _, run in sorted(found, key=lambda each: each[0]))
 
-    def _reach(self, at: int, number: int, step: int) -> int:
+    def _reduces(self, position: int, number: int) -> bool:
+        """Whether an operation reduces the dim of a class."""
+        return self.present[position].get(number) in self.ops[position].generic.reduced
+
+    def _reach(self, first: int, last: int, number: int, step: int) -> int:
         """The last position in one direction up to which operations are not tiled and have a class of dims."""
+        at = last if step > 0 else first
         for _ in range(_LONGEST // 2):
             following = at + step
             if not 0 <= following < len(self.ops):
                 break
             if number not in self.present[following] or TILING in self.ops[following].op.attributes:
                 break
+            if self._needs_a_sum(min(first, following), max(last, following), number):
+                break
             at = following
+            first, last = min(first, at), max(last, at)
         return at
+
+    def _needs_a_sum(self, first: int, last: int, number: int) -> bool:
+        """Whether an operation of a run reads what another one reduces along the dim of a class."""
+        sums = {
+            self.ops[at].result: self.ops[at] for at in range(first, last + 1) if self._reduces(at, number)
+        }
+        if not sums:
+            return False
+        run = self.ops[first : last + 1]
+        return any(any(True for _ in makers(value, sums)) for each in run for value in each.generic.inputs)

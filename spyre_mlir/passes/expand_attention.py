@@ -57,8 +57,9 @@ class ExpandAttention(Pass):
     would have more dims than the device has, neighbours that no operand tells apart become one again.
 
     Scores that fit half of the scratchpads are not tiled: then it is done where it takes less time, by the cost model
-    after the real division and planning of LX (``_trial.py``), or where a hint asks for loops. ``sencores`` is the
-    number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
+    after the real division and planning of LX (``_trial.py``), or where a hint asks for loops; then the heads of groups
+    stay one dim, as the hint names them. ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the
+    backend keeps.
 
     Before, level *device-ops*, and after, for q of 2x8x64x64 and k of 2x2x64x64:
         %r = identity(%k) : 2x2x64x64 -> 2x2x4x64x64     %x = expand_shape %q : 2x8x64x64 -> 2x2x4x64x64
@@ -87,8 +88,9 @@ class ExpandAttention(Pass):
 
     def _expand(self, found: Attention, trials: Trials) -> bool:
         matmul = found.matmul.op
+        is_hinted = any(hints_in(each.op.location) is not None for each in found.ops)
         try:
-            expansion = _Expansion(found)
+            expansion = _Expansion(found, whole_heads=is_hinted)
         except Inexpressible:
             self.remark(matmul, "no rewrite", "the dims of its operations are no products of common factors")
             return False
@@ -144,10 +146,14 @@ def _repeated(value: ir.Value) -> Structured | None:
 
 
 class _Expansion:
-    """The factors of all dims of an attention, and its operations over them."""
+    """The factors of all dims of an attention, and its operations over them.
 
-    def __init__(self, found: Attention) -> None:
+    ``whole_heads`` leaves keys and values repeated for each head, so that heads are one dim, as hints name them.
+    """
+
+    def __init__(self, found: Attention, *, whole_heads: bool) -> None:
         self.found = found
+        self.whole_heads = whole_heads
         self.ops = list({each.result: each for each in found.ops}.values())
         self.own = {each.result: each for each in self.ops}
         self.table = FactorTable()
@@ -164,7 +170,7 @@ class _Expansion:
         cuts: dict[ir.Value, list[Cuts]] = {each.result: [set() for _ in each.extents] for each in self.ops}
         for each in self.ops:
             for value, dims in zip(each.inputs, each.maps, strict=False):
-                if not self._is_own(value):
+                if not (self.whole_heads or self._is_own(value)):
                     _add(cuts[each.result], dims, _repetition_cuts(value))
         before = None
         while before != (before := sum(len(own) for dims in cuts.values() for own in dims)):

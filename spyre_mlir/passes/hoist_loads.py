@@ -15,7 +15,7 @@ from spyre_mlir.options import from_environment
 from spyre_mlir.passes._loops import LOOP, body_block
 from spyre_mlir.passes._memory import functions, is_compute
 from spyre_mlir.passes._ownership import SHUFFLE, Divided
-from spyre_mlir.passes._predictions import predicted_ns
+from spyre_mlir.passes._predictions import predicted
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.remarks import Remarks
@@ -56,8 +56,8 @@ class HoistLoads(Pass):
         before, after = _program(func), _program(func)
         with Remarks().collecting():
             _apply(list(_moves(Usage(functions(after.operation)[0]))))
-        found = [predicted_ns(each.operation, self.lx_frac_avail, self.name) for each in (before, after)]
-        return found[1] < found[0]
+        found = [predicted(each.operation, self.lx_frac_avail, self.name) for each in (before, after)]
+        return found[1].nanoseconds < found[0].nanoseconds
 
 
 def _program(func: ir.Operation) -> ir.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -23,7 +22,8 @@ from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import SHUFFLE, Divided, Pieces
 from spyre_mlir.passes._pins import pins_of
-from spyre_mlir.passes._predictions import predicted_ns
+from spyre_mlir.passes._predictions import predicted
+from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.remarks import Remarks
@@ -70,15 +70,22 @@ class JointPlanning(Pass):
         """The first way that is better than none; where the ring has its work already, all is planned."""
         if any(each.opcode == SHUFFLE for each in Usage(func).ops):
             return
+        refused: list[Price | None] = []
+        alone: Price | None = None
         for relayouts in (True, False) if self.relayouts else (False,):
             found = self._agreement(func, relayouts)
             if not _changes(found, Usage(func)):
                 return
-            if self._is_better(func, found):
+            alone = alone or self._alone(func)
+            together = None if alone is None else self._prediction(func, found)
+            if self._is_better(found, alone, together):
                 self._apply(func, found)
                 self._tell(func, found)
                 return
-        self.remark(func, "divisions", "stay as they are: by the timeline nothing else takes less time")
+            refused.append(together)
+        prices = "; ".join(f"together {price or 'not possible'}" for price in refused)
+        text = "stay as they are: by the timeline nothing else takes less time"
+        self.remark(func, "divisions", f"{text}: {alone or 'as they are'}; {prices}")
 
     @scope("agreement")
     def _agreement(self, func: ir.Operation, relayouts: bool) -> Agreement:
@@ -93,19 +100,22 @@ class JointPlanning(Pass):
             return replace(work, blocked=frozenset(range(len(work.space.units))))
         return work
 
-    def _is_better(self, func: ir.Operation, found: Agreement) -> bool:
-        """Whether a function takes less time with a plan; by the cost model alone if it is no whole program.
+    def _alone(self, func: ir.Operation) -> Price | None:
+        """What a function takes without a plan; None if there is nothing to compare with.
 
-        Also where a plan file wants relayouts, which it had when they were found to be better.
+        So it is where a plan file wants relayouts, which it had when they were found to be better.
         """
         pinned = any(pins_of(each.op).relaid for each in Usage(func).ops)
-        before = self._takes(func, None) if self.compare and not pinned else math.inf
-        if before == math.inf:
-            return found.after < found.before
-        return self._takes(func, found) < before
+        return self._prediction(func, None) if self.compare and not pinned else None
 
-    def _takes(self, func: ir.Operation, found: Agreement | None) -> float:
-        """Predicted nanoseconds with a plan, or with none; infinite where the rest of the pipeline refuses it."""
+    def _is_better(self, found: Agreement, alone: Price | None, together: Price | None) -> bool:
+        """Whether a function takes less time with a plan; by the cost model alone if it is no whole program."""
+        if alone is None:
+            return found.after < found.before
+        return together is not None and together.nanoseconds < alone.nanoseconds
+
+    def _prediction(self, func: ir.Operation, found: Agreement | None) -> Price | None:
+        """What a function takes with a plan, or with none; None where the rest of the pipeline refuses it."""
         module = ir.Module.create(func.location)
         changed = func.clone().operation
         ir.InsertionPoint(module.body).insert(changed)
@@ -113,9 +123,9 @@ class JointPlanning(Pass):
             if found is not None:
                 with Remarks().collecting():
                     self._apply(changed, found)
-            return predicted_ns(module.operation, self.lx_frac_avail, self.name)
+            return predicted(module.operation, self.lx_frac_avail, self.name)
         except CompileError:
-            return math.inf
+            return None
 
     def _apply(self, func: ir.Operation, found: Agreement) -> None:
         """Writes divisions and shuffles into a function."""

@@ -166,34 +166,62 @@ class OnlineSoftmax(Pass):
         group = [Tiled(op, _known(structured(op))) for op in ops]
         space = _Space.of(group, columns, self.sencores, room)
         untiled = trials.price(ops, {})
-        tried: list[tuple[str, Tiling, Price | None]] = [("untiled", {}, untiled)]
-        least = math.inf if untiled is None else untiled.nanoseconds
+        tried: list[_Tried] = [_Tried((), {}, untiled)]
+
+        def is_better(tiles: Tiles) -> bool:
+            least = _least(tried)
+            tiling = space.tiling(tiles, name)
+            tried.append(_Tried(tiles, tiling, trials.price(ops, tiling)))
+            return _least(tried) < least
+
         worse = 0
         for choices in space.choices():
-            before = least
-            for tiles in choices:
-                tiling = space.tiling(tiles, name)
-                price = trials.price(ops, tiling)
-                tried.append((" x ".join(map(str, tiles)), tiling, price))
-                least = least if price is None else min(least, price.nanoseconds)
-            worse = worse + 1 if least == before < math.inf else 0
+            is_any_better = any([is_better(tiles) for tiles in choices])
+            worse = 0 if is_any_better or _least(tried) == math.inf else worse + 1
             if worse == _PATIENCE:
                 break  # more heads at once share less and less of what they read
+        for start in sorted((each for each in tried if each.tiles), key=lambda each: each.nanoseconds)[
+            :_PATIENCE
+        ]:
+            for tiles in space.finer(start.tiles):
+                if not is_better(tiles):
+                    break
         best = _best(tried)
         for op in ops:
             if best.get(op.results[0]):
                 op.attributes[TILING] = tiling_attr(best[op.results[0]])
-        told = "; ".join(f"{what}: {price or 'not possible'}" for what, _, price in tried)
+        told = "; ".join(map(str, tried))
         kind = "tiling" if best else "no tiling"
         self.remark(space.matmul.op, kind, f"attention in tiles of {' and '.join(space.labels)}; {told}")
 
 
-def _best(tried: Sequence[tuple[str, Tiling, Price | None]]) -> Tiling:
+@dataclass(frozen=True)
+class _Tried:
+    """Numbers of tiles, none for no tiling, with their price; None where it cannot be compiled."""
+
+    tiles: Tiles
+    tiling: Tiling
+    price: Price | None
+
+    @property
+    def nanoseconds(self) -> float:
+        return math.inf if self.price is None else self.price.nanoseconds
+
+    def __str__(self) -> str:
+        what = " x ".join(map(str, self.tiles)) or "untiled"
+        return f"{what}: {self.price or 'not possible'}"
+
+
+def _least(tried: Sequence[_Tried]) -> float:
+    return min(each.nanoseconds for each in tried)
+
+
+def _best(tried: Sequence[_Tried]) -> Tiling:
     """The tiling with the least time; of times that the model cannot tell apart, the one that moves least."""
-    possible = [(price, tiling) for _, tiling, price in tried if price is not None]
+    possible = [(each.price, each.tiling) for each in tried if each.price is not None]
     if not possible:
         return {}
-    least = min(price.nanoseconds for price, _ in possible)
+    least = _least(tried)
     near = [each for each in possible if each[0].nanoseconds <= _SAME_TIME * least]
     fewest = min(price.bytes for price, _ in near)
     _, tiling = min(
@@ -286,6 +314,13 @@ class _Space:
             if tiles is not None:
                 found[parts] = (parts, tiles)
         return list(found.values())
+
+    def finer(self, tiles: Tiles) -> Iterator[Tiles]:
+        """More and more tiles of keys than in some tiles, the others as they are."""
+        *outer, keys = tiles
+        for more in divisors(self.sizes[-1], device().loop_iterations):
+            if more > keys and self.loops[-1].allows(more):
+                yield (*outer, more)
 
     def tiling(self, tiles: Tiles, name: str) -> Tiling:
         """The loops of each operation, those over keys inside."""

@@ -138,27 +138,42 @@ def test_random_tiles_of_keys(name, seed):
     assert runs(made, "exp") > 1
 
 
-def hinted(q, k, v):
-    with spyre_hint(tiles={"heads": 2, "keys": 4}):
-        return scaled_dot_product_attention(q, k, v)
+#: Shapes of queries and of keys and values, and tiles.
+HINTED = {
+    "heads and keys": ((1, 2, 256, 64), (1, 2, 256, 64), {"heads": 2, "keys": 4}),
+    "batch and keys": ((2, 2, 256, 64), (2, 2, 256, 64), {"batch": 2, "keys": 4}),
+    "batch, heads and keys": ((2, 2, 256, 64), (2, 2, 256, 64), {"batch": 2, "heads": 2, "keys": 4}),
+    "grouped": ((2, 4, 256, 64), (2, 2, 256, 64), {"heads": 4, "keys": 4}),
+}
 
 
-def test_hints_on_keys():
-    """From PyTorch: a loop over heads, in it one over keys, without the matrix of scores."""
+@pytest.mark.parametrize("name", HINTED)
+def test_hints_on_keys(name):
+    """From PyTorch: loops over batch and heads, in them one over keys, without the matrix of scores."""
     torch.manual_seed(0)
-    inputs = _heads(*SAME)
+    queries, keys, tiles = HINTED[name]
+    is_grouped = queries[1] != keys[1]
+    model = Attention(enable_gqa=is_grouped)
+
+    def hinted(q, k, v):
+        with spyre_hint(tiles=tiles):
+            return model(q, k, v)
+
+    inputs = _tensors(queries, keys, keys)
     clear_tensor_dims()
-    for name, size in (("batch", 1), ("heads", 2), ("rows", 256), ("keys", 256), ("columns", 64)):
-        declare_tensor_dim(name, size)
+    sizes = zip(("batch", "heads", "rows", "columns"), queries, strict=True)
+    for dim, size in (*sizes, ("keys", keys[2]), ("groups", keys[1])):
+        declare_tensor_dim(dim, size)
     for tensor, along in zip(inputs, ("rows", "keys", "keys"), strict=True):
-        name_tensor_dims(tensor, ["batch", "heads", along, "columns"])
+        heads = "groups" if is_grouped and along == "keys" else "heads"
+        name_tensor_dims(tensor, ["batch", heads, along, "columns"])
     program = spyre_mlir.compile(hinted, inputs)
     clear_tensor_dims()
-    check_close("hinted", program(*inputs), Attention(), inputs, FLOOR)
+    check_close("hinted", program(*inputs), model, inputs, FLOOR)
     assert runs(program, "exp") > 1
     told = [each.reason for each in program.remarks if each.pass_name == "coarse-tiling"]
-    assert any("2 tiles by loop 1.heads" in each for each in told), told
-    assert any("4 tiles by loop 1.keys" in each for each in told), told
+    assert sum("6 operations in 4 tiles by loop 1.keys" in each for each in told) == 1, told
+    assert not [each for each in program.remarks if "does not tile it" in each.reason]
 
 
 def test_loops_that_not_all_share():

@@ -147,6 +147,44 @@ def test_what_pays_is_told():
     assert "untiled" in remark.reason and "6,291,456 bytes" in remark.reason
 
 
+def tanh_matmul(x, y):
+    return torch.tanh(x) @ y
+
+
+def sum_of_exponentials(x):
+    return torch.exp(x - 6).sum(-1)
+
+
+#: Programs whose tiles are along the dim that they reduce: to run on one core, and at full size.
+REDUCED = {
+    "matmul": (tanh_matmul, ((64, 1 << 16), (1 << 16, 64)), ((64, 1 << 20), (1 << 20, 64))),
+    "sum": (sum_of_exponentials, ((1, 1 << 20),), ((1, 1 << 26),)),
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_reduced_dims_are_tiled(name):
+    """The compiler tiles the reduced dim, too, and says so; the numbers are those of PyTorch."""
+    function, shapes, _ = REDUCED[name]
+    torch.manual_seed(0)
+    inputs = tuple(torch.rand(shape).half() / 256 for shape in shapes)
+    program = spyre_mlir.compile(function, inputs, lx_frac_avail=0.5, sencores=1)
+    (remark,) = (each for each in program.remarks if each.pass_name == "auto-tiling")
+    assert remark.kind == "tiling" and "untiled" in remark.reason
+    expected = function(*(each.double() for each in inputs))
+    torch.testing.assert_close(program(*inputs).double(), expected, rtol=5e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_what_reduced_dims_move(name):
+    """At full size what is reduced is never in device memory."""
+    function, _, shapes = REDUCED[name]
+    inputs = tuple(torch.empty(shape, dtype=torch.float16) for shape in shapes)
+    program = spyre_mlir.compile(function, inputs)
+    moved = sum(each.read_bytes + each.written_bytes for each in program.timeline().executions)
+    assert moved <= 1.01 * sum(argument.bytes for argument in program.bundle.manifest.arguments)
+
+
 def named_dims(sizes: dict[str, int], *tensors: str) -> list[torch.Tensor]:
     """A tensor of noise per text, whose letters name its dims."""
     torch.manual_seed(0)
