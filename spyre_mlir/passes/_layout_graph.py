@@ -221,11 +221,14 @@ class LayoutGraph:
         return Part(tensor, whole(shape_of(value)), apart, self._is_partial(tensor))
 
     def _is_partial(self, tensor: int) -> bool:
-        """Whether a tensor is a buffer with parts in it that nothing is written to yet."""
+        """Whether a tensor is a buffer with parts in it that nothing may be written to yet."""
         node = self.graph.nodes[tensor]
-        return isinstance(node, Assembled) and sum(
-            math.prod(part.place.sizes) for part in node.parts
-        ) < math.prod(node.shape)
+        if isinstance(node, Carried):
+            return self._is_partial(node.initial)
+        if not isinstance(node, Assembled):
+            return False
+        written = sum(math.prod(part.place.sizes) for part in node.parts)
+        return written < math.prod(node.shape) or any(part.partial for part in node.parts)
 
     # -- loops ----------------------------------------------------------------------------------------
 

@@ -68,8 +68,9 @@ def dim_splits(
     count, outer = tiles[names[cuts[0]]], names[: cuts[0]]
     rest = behind[1] // count
     if tiles.get(names[0], 1) == 1 and rest % stick == 0:
-        parts = (outer, (names[cuts[0]],), names[cuts[0] + 1 :])
-        yield DimSplit(tuple(map(tuple, parts)), (extents[0], count, rest), ((1, 0, 2),))
+        parts = (outer, names[cuts[0] : cuts[0] + 1], names[cuts[0] + 1 :])
+        kept = 3 if rest > 1 else 2
+        yield DimSplit(tuple(map(tuple, parts))[:kept], (extents[0], count, rest)[:kept], ((1, 0, 2)[:kept],))
 
 
 def _behind(names: Sequence[str], at: int, size: int, sizes: Mapping[str, int]) -> int:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import pytest
 from fuzz_named_dims import named_program, run
 
-#: What was wrong once: a view of a tile that an inner loop cuts again; a conversion of a buffer that is partly written.
-FOUND = (1009, 1020, 1033)
+#: What was wrong once: a view of a tile that an inner loop cuts again; a conversion of a buffer that is partly written,
+#: also in the outer of two loops; tiles of one element that come first in a dim.
+FOUND = (1009, 1020, 1033, 10141, 10156)
 
 
-@pytest.mark.parametrize("seed", [*range(22), *FOUND])
+@pytest.mark.parametrize("seed", [*range(20), *FOUND])
 def test_random_programs_of_named_dims(seed):
     """Views that merge, split and permute named axes; products, reductions, softmax; one or two levels of hints."""
     assert not run(named_program(seed), with_unhinted=False).problem
