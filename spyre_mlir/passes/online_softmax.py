@@ -192,7 +192,7 @@ class OnlineSoftmax(Pass):
                 op.attributes[TILING] = tiling_attr(best[op.results[0]])
         told = "; ".join(map(str, tried))
         kind = "tiling" if best else "no tiling"
-        self.remark(space.matmul.op, kind, f"attention in tiles of {' and '.join(space.labels)}; {told}")
+        self.remark(space.matmul.op, kind, f"attention in tiles of {space.text}; {told}")
 
 
 @dataclass(frozen=True)
@@ -259,6 +259,11 @@ class _Space:
         """Names of the dims: the innermost of the outer ones are heads."""
         outer = len(self.sizes) - 2
         return (*(f"outer{at}" for at in range(outer - 1)), *(("heads",) if outer else ()), "rows", "keys")
+
+    @property
+    def text(self) -> str:
+        *others, last = self.labels
+        return f"{', '.join(others)} and {last}"
 
     def choices(self) -> Iterator[list[Tiles]]:
         """Numbers of tiles: for each number of groups of heads, many first, the fewest that may fit.
