@@ -9,6 +9,7 @@ from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
+from spyre_mlir.passes._conversion_parts import CONVERSIONS, convert_by_parts, parts_in_reach
 from spyre_mlir.passes._dividing import Divider, blocked_dims
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
@@ -26,8 +27,9 @@ class SpanReduction(Pass):
     ``limit_bytes`` replaces the limit of the device description, for experiments.
 
     Before: level *laid out*. After: ops that need it have an ``sdsc.division`` with these slices, which
-    ``work-distribution`` takes as a lower bound. An operand that no legal split brings within the limit, or
-    only one of two reduction dims, is an error.
+    ``work-distribution`` takes as a lower bound. A conversion of layouts that no legal split brings within
+    the limit is done part by part. An operand of another operation that none brings within the limit, or only
+    one of two reduction dims, is an error.
 
         %c = linalg.generic .. sdsc.op = #sdsc.op<"batchmatmul", {}>
     ->  %c = linalg.generic .. sdsc.division = #sdsc.division<[1, 1, 2], affine_map<(d0) -> (0, 0, d0 mod 2)>>
@@ -40,10 +42,22 @@ class SpanReduction(Pass):
     def run(self, module: ir.Operation) -> None:
         cores, divider = self.sencores, Divider()
         for func in functions(module):
+            self._cut(func, cores)
             memory = Memory(func)
             for op in all_ops(func):
                 if is_compute(op):
                     self._reduce(memory, op, cores, divider)
+
+    def _cut(self, func: ir.Operation, cores: int) -> None:
+        """Makes several conversions of one that no division brings into reach."""
+        for op in all_ops(func):
+            if op.name in CONVERSIONS:
+                memory = Memory(func)
+                parts = parts_in_reach(memory, op, cores, self.limit_bytes)
+                if parts is not None:
+                    text = f"{parts.count} parts of dim {parts.dim} are converted; no division brings all into reach"
+                    self.remark(op, "span", text)
+                    convert_by_parts(memory, op, parts)
 
     def _reduce(self, memory: Memory, op: ir.Operation, cores: int, divider: Divider) -> None:
         opcode, space, values = memory.space(op)

@@ -76,11 +76,18 @@ func.func @two(%x: tensor<4x8000000x64xf16, #stick.layout<#cube>>) {
   return
 }
 // -----
-// A transposed weight: the input needs 5 slices of the columns, the output 8 of the rows, 40 cores together.
+// A transposed weight: the input needs 5 slices of the columns, the output 8 of the rows, 40 cores together. Half of it
+// fits, so it is converted in two parts.
+// CHECK-LABEL: func.func @transposed(
+// CHECK: %[[WHOLE:.*]] = tensor.empty() : tensor<131072x5120xf16, #stick.layout<#{{.*}}>>
+// CHECK: tensor.extract_slice %{{.*}}[0, 0] [65536, 5120] [1, 1]
+// CHECK: "stick.restickify"(%{{.*}}) {sdsc.division = #sdsc.division<[{{.*}}], #{{.*}}>}
+// CHECK: tensor.insert_slice %{{.*}} into %[[WHOLE]][0, 0] [65536, 5120] [1, 1]
+// CHECK: tensor.extract_slice %{{.*}}[65536, 0] [65536, 5120] [1, 1]
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
-func.func @transposed(%x: tensor<131072x5120xf16, #stick.layout<#rows>>) {
-  // expected-error@below {{'ReStickifyOpHBM' cannot reach operand 0, of shape [131072, 5120]. It cannot be split legally: with [8, 4] slices of [2048, 80] sticks or rows on at most 32 cores one core still spans 320864256 bytes, the limit is 268431360.}}
+func.func @transposed(%x: tensor<131072x5120xf16, #stick.layout<#rows>>) -> tensor<131072x5120xf16, #stick.layout<#columns>> {
+  // expected-remark@below {{span: 2 parts of dim 0 are converted; no division brings all into reach}}
   %0 = "stick.restickify"(%x) : (tensor<131072x5120xf16, #stick.layout<#rows>>) -> tensor<131072x5120xf16, #stick.layout<#columns>>
-  return
+  return %0 : tensor<131072x5120xf16, #stick.layout<#columns>>
 }

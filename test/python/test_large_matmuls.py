@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import spyre_mlir
 from spyre_mlir.bundle.geometry import core_region
@@ -112,3 +113,22 @@ def test_a_reduction_that_was_split_for_its_span_grows():
     """
     (design,) = spyre_mlir.compile(text).bundle.designs.values()
     assert design.cores == 32
+
+
+class Decode(torch.nn.Module):
+    """A step of decoding whose scores are made of merged batches and heads."""
+
+    def forward(self, q, k, v):
+        return torch.softmax(q @ k.transpose(-1, -2) / 8, -1) @ v
+
+
+@pytest.mark.parametrize(("batch", "heads", "keys"), [(16, 8, 256), (12, 6, 320)])
+def test_a_cache_that_no_division_brings_into_reach_is_converted_by_parts(small_spans, batch, heads, keys):
+    """Batches outermost for the host, heads outermost on the device: both would have to be split, on too many cores."""
+    torch.manual_seed(0)
+    shapes = (batch, heads, 1, 64), (batch, heads, keys, 64), (batch, heads, keys, 64)
+    q, k, v = (torch.randn(shape).half() for shape in shapes)
+    program = spyre_mlir.compile(Decode(), (q, k, v), tile_attention=False, tile_for_lx=False)
+    exact = Decode()(q.double(), k.double(), v.double())
+    assert (program(q, k, v).double() - exact).abs().max() < 0.01
+    assert any("parts of dim" in each.reason for each in program.remarks)
