@@ -350,7 +350,7 @@ def compile(
         return _compiled(module, pipeline, numerics, plan, fallback)
     from spyre_mlir.frontend import import_torch
 
-    imported = import_torch(module_or_mlir, inputs, context=new_context())
+    imported = import_torch(module_or_mlir, inputs, context=new_context(), precision=precision)
     if imported.module is None:
         program = Program(Built([], [], [], []), numerics)
     else:

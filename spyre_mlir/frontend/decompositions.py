@@ -299,7 +299,55 @@ def attention(
     return torch.matmul(weights, value)
 
 
-def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
+def strict_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """``attention`` whose scores of 16 bits are less their largest before they are rounded.
+
+    A matmul rounds its sums, and exp makes a relative error of the absolute one: 0.1 of a score of 300. So the largest
+    score t of each row comes from a first matmul, and a second one computes ``[query, -t] @ [key, 1]^T``, which is near
+    0 where a weight is not. Queries are scaled by a power of two before, which is exact, and by the rest after.
+    """
+    if query.dtype not in NARROW:
+        options = {"scale": scale, "enable_gqa": enable_gqa}
+        return attention(query, key, value, attn_mask, dropout_p, is_causal, **options)
+    if dropout_p:
+        return NotImplemented
+    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+    if enable_gqa:
+        key, value = _repeat_heads(key, query.shape[-3]), _repeat_heads(value, query.shape[-3])
+    before = math.copysign(2.0 ** math.floor(math.log2(abs(scale))), scale) if scale else 0.0
+    query, after = query * before, scale / before if scale else 0.0
+    if is_causal:
+        attn_mask = _causal_mask(query.shape[-2], key.shape[-2], query)
+    elif (
+        attn_mask is not None and attn_mask.dtype != torch.bool
+    ):  # what a row has in common would round its scores
+        common = torch.amax(attn_mask, [-1], keepdim=True)
+        attn_mask = attn_mask - torch.clamp(common, min=_lowest(attn_mask.dtype))
+    largest = torch.amax(_masked(torch.matmul(query, key.transpose(-1, -2)), attn_mask), [-1], keepdim=True)
+    ones = torch.ones_like(key[..., :1])
+    shifted = (
+        torch.matmul(torch.cat([query, -largest], -1), torch.cat([key, ones], -1).transpose(-1, -2)) * after
+    )
+    if attn_mask is None:
+        weights = softmax(shifted, -1)
+    else:
+        weights = softmax(shifted + attn_mask, -1) if is_causal else _masked_softmax(shifted, attn_mask)
+    return torch.matmul(weights, value)
+
+
+def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores that count: those under a mask are far below all others."""
+    if mask is None:
+        return scores
+    lowest = _lowest(scores.dtype)
+    seen = mask if mask.dtype == torch.bool else mask >= lowest / 4
+    return torch.where(seen, scores, lowest / 2)
+
+
+def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBase, Callable]:
     """torch-mlir's table without the operations it lowers better itself, and with the forms above."""
     table = {op: form for op, form in fx.get_decomposition_table().items() if op._overloadpacket not in _KEPT}
     return table | {
@@ -319,7 +367,7 @@ def decomposition_table() -> dict[torch._ops.OperatorBase, Callable]:
         aten.rms_norm.default: rms_norm,
         aten._native_batch_norm_legit_no_training.default: batch_norm,
         aten.native_group_norm.default: group_norm,
-        aten.scaled_dot_product_attention.default: attention,
+        aten.scaled_dot_product_attention.default: strict_attention if precision == "strict" else attention,
         aten.sum.dim_IntList: sum_dims,
         aten.sum.default: sum_all,
         aten.mean.dim: mean_dims,

@@ -147,7 +147,7 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
     )
 
 
-def export(model: Any, inputs: Inputs) -> ExportedProgram:
+def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedProgram:
     """The model as a functional graph of core operations; what torch rejects is a CompileError."""
     try:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
@@ -158,7 +158,7 @@ def export(model: Any, inputs: Inputs) -> ExportedProgram:
             check_computed_indices(program.graph)
             address_storages(program)
             check_functional_form(program)
-            table = decomposition_table() | grouped_products() | random_forms()
+            table = decomposition_table(precision) | grouped_products() | random_forms()
             program = program.run_decompositions(table)
             for node in program.graph.find_nodes(op="placeholder"):
                 node.meta[INDEX_BOUNDS] = bounds.get(node.name)
@@ -335,9 +335,9 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     return [arguments[node] for node in graph.nodes if node.op == "placeholder"]
 
 
-def export_graph(model: Any, inputs: Inputs) -> ExportedGraph:
+def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> ExportedGraph:
     """Export, decompose, fold and check a model."""
-    program = export(model, inputs)
+    program = export(model, inputs, precision)
     _drop_empty_parts(program.graph)
     arguments, numbers = _arguments(program)
     split_complex_numbers(program.graph, arguments)

@@ -75,10 +75,11 @@ def import_torch(
     inputs: Inputs = (),
     *,
     context: ir.Context,
+    precision: str = "device",
 ) -> Imported:
     """Import a model, a function or an exported program, called with example ``inputs``, into ``context``.
 
-    A mapping has keyword inputs.
+    A mapping has keyword inputs. ``precision`` is that of ``compile``.
     """
     register_caches()
     if isinstance(model, torch.nn.Module) and any(
@@ -87,7 +88,7 @@ def import_torch(
         raise CompileError(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
-    exported = export_graph(model, pytree.tree_map(_off_the_device, inputs))
+    exported = export_graph(model, pytree.tree_map(_off_the_device, inputs), precision)
     if not exported.signature.results:
         return Imported(None, exported.signature, {})
     module = lower_to_linalg(_import_graph(exported, context))

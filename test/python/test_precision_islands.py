@@ -149,3 +149,25 @@ def test_a_sum_that_is_infinite_in_pytorch_too_is_a_warning() -> None:
     program = spyre_mlir.compile(lambda x: (x * x).sum(-1), (x,))
     with pytest.warns(spyre_mlir.RangeWarning, match="76800 became inf"):
         assert torch.isinf(program(x)).all()
+
+
+@pytest.mark.parametrize("form", ["plain", "causal", "bool", "float", "scale of 1"])
+@pytest.mark.parametrize("mean", [0, 20])
+def test_strict_attention_does_not_round_large_scores(form: str, mean: int) -> None:
+    """Scores of 3200 are off by 1 in fp16, their distances from the largest are not."""
+    generator = torch.Generator().manual_seed(mean)
+    shapes = ((1, 4, 17, 33), (1, 2, 17, 33), (1, 2, 17, 33))
+    query, key, value = ((torch.randn(shape, generator=generator) + mean).half() for shape in shapes)
+    seen = torch.rand(17, 17, generator=generator) > 0.4
+    seen[3] = False
+    mask = torch.where(seen, 0.0, -float("inf")).half()
+    mask[3] = -1e4
+    masks = {"bool": (seen,), "float": (mask,)}.get(form, ())
+    options: dict = {"enable_gqa": True, "is_causal": form == "causal"}
+    if form == "scale of 1":
+        query, options["scale"] = query if not mean else query / 4, 1.0
+    model = Apply(lambda q, k, v, *mask: F.scaled_dot_product_attention(q, k, v, *mask, **options))
+    inputs = (query, key, value, *masks)
+    program = spyre_mlir.compile(model, inputs, precision="strict")
+    assert program.is_one_bundle
+    check_close(form, program(*inputs), model, inputs)
