@@ -11,11 +11,15 @@ from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.dialects import stick
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.mlir import ir
 
 #: An argument's name, or the position of an input.
 Key = str | int
+
+#: More results than a program has.
+_RESULTS = 1000
 Choice = LayoutRequest | StickLayout
 
 
@@ -62,6 +66,49 @@ def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
         types = [value.type for value in block.arguments]
         results = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
         func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, results))
+
+
+def split_results(
+    module: ir.Module, layouts: Mapping[Key, Choice]
+) -> tuple[dict[Key, Choice], dict[int, StickLayout]]:
+    """The layouts of arguments, and those of results, ``result0`` and so on, by position.
+
+    An argument of such a name comes first. A layout that does not fit its result is a CompileError.
+    """
+    names = {f"result{at}": at for at in range(_RESULTS)}
+    if not any(key in names for key in layouts):
+        return dict(layouts), {}
+    func = _function(module)
+    own = {argument.name for argument in _arguments(func)}
+    values = returned(func)
+    results = {}
+    for key, choice in layouts.items():
+        if key not in names or key in own:
+            continue
+        at = names[key]
+        if at >= len(values):
+            raise CompileError(f"There is no '{key}' to lay out; the program has {len(values)} results.")
+        type_ = ir.RankedTensorType(values[at].type)
+        made = _Argument(at, key, False, tuple(type_.shape), str(type_.element_type))
+        results[at] = _layout(made, choice)
+        if reason := why_not_made(results[at]):
+            raise CompileError(f"The layout of '{key}' {reason}.")
+    return {key: choice for key, choice in layouts.items() if key not in names or key in own}, results
+
+
+def request_results(module: ir.Module, results: Mapping[int, StickLayout], build: Any) -> None:
+    """Ask for the layouts of results by ``stick.pin`` or ``stick.requested_restickify`` before they are returned."""
+    func = _function(module)
+    end = list(func.regions[0].blocks[0].operations)[-1].operation
+    with ir.InsertionPoint(end), end.location:
+        for at, layout in results.items():
+            value = end.operands[at]
+            end.operands[at] = build(value, layout, end.location)
+
+
+def returned(func: ir.Operation) -> list[ir.Value]:
+    """What a function returns."""
+    return list(list(func.regions[0].blocks[0].operations)[-1].operation.operands)
 
 
 @dataclass(frozen=True)

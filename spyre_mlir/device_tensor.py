@@ -220,8 +220,8 @@ def to_device(
     """Lay out a numpy array, or a PyTorch tensor on the CPU, as the device holds it.
 
     ``stick_dims`` are the dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or
-    two for int8 and fp8; the other dims keep their default order. ``dim_order`` names the order of all dims, the stick
-    last (-1 after all of them: stick-sparse). ``stick_outermost`` puts the stick count first, as the
+    several (``LayoutRequest``); the other dims keep their default order. ``dim_order`` names the order of all, the
+    stick last (-1 after all of them: stick-sparse). ``stick_outermost`` puts the stick count first, as the
     tiled-tensor RFC does. ``dtype`` is the host's type to convert to; "bfloat16" also takes bits in uint16,
     "float8_e4m3fn" takes them in uint8. What is on the device already is laid out anew: a tensor of its own.
     Raises ``CompileError``.
@@ -339,4 +339,4 @@ def _numerics(dtype: str) -> Numerics:
 def _stick(layout: StickLayout) -> str:
     if not layout.stick_dims:
         return "stick-sparse"
-    return "stick " + " and ".join(f"dim {dim}" for dim in layout.stick_dims)
+    return "stick " + " and ".join(f"dim {dim}" for dim in layout.tiled_dims)

@@ -18,6 +18,7 @@ from spyre_mlir.bundle.model import Argument
 from spyre_mlir.device_tensor import DeviceTensor, element_type, laid_out
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.layout.transfer import DmaTuples, layout_of_tuples
@@ -71,12 +72,13 @@ def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
 def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
     """A copy in the layout that the fields of ``LayoutRequest`` choose.
 
-    The host makes it of elements of one byte, which no operation of the device copies.
+    The host makes it of elements of one byte, which no operation of the device copies, and where padding comes to
+    lie between elements, which none writes.
     """
     wanted = LayoutRequest.of(layout, "the tensor").layout(
         tensor.shape, element_type(tensor.dtype), "the tensor"
     )
-    if not is_convertible(device_dtype(element_type(tensor.dtype))):
+    if not is_convertible(device_dtype(element_type(tensor.dtype))) or is_scattered(wanted):
         return laid_out(tensor.numpy(), tensor.dtype, wanted)
     return run(operations.RESTICKIFY, (tensor,), layout)
 

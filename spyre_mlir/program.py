@@ -12,7 +12,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from spyre_mlir.argument_layouts import choices, set_layouts
+from spyre_mlir.argument_layouts import choices
 from spyre_mlir.build import Built, Value, build
 from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import Argument, Bundle, Transfer
@@ -28,6 +28,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.program_folder import read_program, write_program
+from spyre_mlir.program_layouts import lay_out
 from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.steps_summary import host_work_warning, summarize_steps
@@ -321,7 +322,8 @@ def compile(
     the number of cores, 1 to 32 (default: SENCORES, or 32). ``precision`` is "device" (fp16 islands stay fp16)
     or "strict" (the types of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16" (the
     default for programs with bfloat16, whose range "ieee" has not).
-    ``layouts`` chooses the layouts of inputs, parameters and constants, by name or by the position of an input:
+    ``layouts`` chooses the layouts of inputs, parameters and constants, by name or by the position of an input,
+    and of results, as "result0":
     each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input
     that is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives.
     With ``fallback`` the host runs what the device cannot; without it that is an error. ``dynamic`` gives the
@@ -346,15 +348,19 @@ def compile(
     if isinstance(module_or_mlir, ir.Module | str | Path):
         module = _parsed(module_or_mlir)
         laid_out = {at: each.layout for at, each in enumerate(inputs) if isinstance(each, DeviceTensor)}
-        set_layouts(module, laid_out, chosen)
+        lay_out(module, pipeline, laid_out, chosen)
         return _compiled(module, pipeline, numerics, plan, fallback)
     from spyre_mlir.frontend import import_torch
 
     imported = import_torch(module_or_mlir, inputs, context=new_context(), precision=precision)
     if imported.module is None:
+        if results := [key for key in chosen if str(key).startswith("result")]:
+            raise CompileError(
+                f"There is no '{results[0]}' to lay out: the model computes nothing on the device."
+            )
         program = Program(Built([], [], [], []), numerics)
     else:
-        set_layouts(imported.module, imported.input_layouts, chosen)
+        lay_out(imported.module, pipeline, imported.input_layouts, chosen)
         program = _compiled(imported.module, pipeline, numerics, plan, fallback)
     weights = [argument for argument in imported.arguments if argument.kind != "input"]
     from spyre_mlir.frontend.signature import to_numpy

@@ -19,6 +19,7 @@ from spyre_mlir.dialects import stick
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.mlir import ir
 
@@ -92,4 +93,6 @@ def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
         layout = LayoutRequest.of(given, what).layout(tensor.shape, element, what)
     except CompileError as error:
         raise CompileError(error.message, source_of(node)) from None
+    if reason := why_not_made(layout):
+        raise CompileError(f"The layout of {what} {reason}.", source_of(node))
     return _BUILDERS[target], source, layout, element

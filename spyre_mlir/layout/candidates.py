@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from spyre_mlir.cost.of_tensor import copy_cost, wait_cost
 from spyre_mlir.layout.orders import from_order, natural_order, packed_order
-from spyre_mlir.layout.space import refined
+from spyre_mlir.layout.space import pieces, refined
 from spyre_mlir.layout.steps import Step, applied
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view import BufferView, ViewError
@@ -137,9 +137,17 @@ def conversion_cost(source: Candidate, target: Candidate, from_host: bool = Fals
         ("identity", 0) if source.lane == target.lane else ("ReStickifyOpHBM", barred * wait_cost())
     )
     try:
-        return copy_cost(opcode, refined([source.view, target.view])) + waits
+        return copy_cost(opcode, refined([_with_room(source, target), _with_room(target, source)])) + waits
     except ViewError:
         return sum(copy_cost(opcode, refined([held.view, held.view])) for held in (source, target)) + waits
+
+
+def _with_room(held: Candidate, other: Candidate) -> BufferView:
+    """The view of a candidate with room for the whole pieces in which another one has its dims."""
+    layout = held.layout
+    for dim, piece in pieces(other.view):
+        layout = layout.padded(dim, piece)
+    return held.view if layout is held.layout else BufferView.of(layout)
 
 
 def copying_cost(source: Candidate, target: Candidate) -> int:

@@ -49,6 +49,24 @@ def uniform(layout: StickLayout, state: State) -> dict[int, State]:
     return {dim: state for dim, count in enumerate(layout.padding) if count}
 
 
+def is_scattered(layout: StickLayout) -> bool:
+    """Whether padding of a dim lies between elements that a copy takes by pieces of the dim, and so reads."""
+    return any(
+        count and sum(digit.dim == dim for digit in layout.outer_digits) > 1
+        for dim, count in enumerate(layout.padding)
+    )
+
+
+def why_not_made(layout: StickLayout) -> str | None:
+    """Why no operation makes a tensor of a layout, if padding lies between its elements; None if one may."""
+    if not is_scattered(layout):
+        return None
+    return (
+        f"has padding between the elements of {list(layout.shape)}, which the host alone writes: only arguments may "
+        f"have it, or the stick dims {list(layout.tiled_dims)} have to be whole sticks of {layout.elements_per_stick}"
+    )
+
+
 def state_text(state: State) -> str:
     """``undefined``, or the number."""
     return "undefined" if state is UNDEFINED else f"{state:g}"

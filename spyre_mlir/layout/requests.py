@@ -1,7 +1,9 @@
 """What a user says about a tensor's layout, made a layout: which dims are in the stick, how the others are ordered.
 
 ``stick_dims`` names the dims in the stick, the innermost last: one, or none for a stick-sparse tensor, or
-several for elements of 1 byte and of 4 bits; the others keep their default order. ``dim_order`` names the
+several; the others keep their default order. Of elements of 1 byte and of 4 bits one stick holds several dims. Of
+larger ones each of k stick dims is cut in sticks, as the tiled-tensor RFC has it: N + k device dims, of which the
+last k are the positions in a stick of each, so that the last one fills the sticks of 128 bytes. ``dim_order`` names the
 whole order: the last entry is the stick (-1 after all dims: stick-sparse), the first goes innermost before
 it. ``stick_outermost`` puts the stick count first.
 """
@@ -67,6 +69,8 @@ class LayoutRequest(Options):
         order = self._order(rank, sticks, subject)
         if sticks is None or len(sticks) < 2:
             return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost)
+        if ELEMENT_BITS[dtype] not in _FORMS:
+            return StickLayout.tiled(shape, dtype, sticks, order, self.stick_outermost)
         held = tuple(zip(sticks, _FORMS[ELEMENT_BITS[dtype]][len(sticks)], strict=True))
         return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost, held)
 
@@ -77,13 +81,15 @@ class LayoutRequest(Options):
         for dim in self.stick_dims:
             if not -rank <= dim < rank:
                 raise CompileError(f"{subject} has the stick dim {dim}, but the tensor has {rank} dims.")
-        most = max(_FORMS.get(ELEMENT_BITS[dtype], {1: ()}))
-        if len(self.stick_dims) > most:
-            dims = list(self.stick_dims)
+        sticks, dims = [dim % rank for dim in self.stick_dims], list(self.stick_dims)
+        if len(set(sticks)) != len(sticks) and ELEMENT_BITS[dtype] not in _FORMS:
+            raise CompileError(f"{subject} has the stick_dims {dims}, which name a dim twice.")
+        most = max(_FORMS.get(ELEMENT_BITS[dtype], {rank: ()}))
+        if len(sticks) > most:
             raise CompileError(
                 f"{subject} has the stick_dims {dims}, but a stick of {dtype} holds at most {most}."
             )
-        return [dim % rank for dim in self.stick_dims]
+        return sticks
 
     def _order(self, rank: int, sticks: list[int] | None, subject: str) -> list[int] | None:
         """The dim order that ``StickLayout.for_tensor`` takes."""

@@ -100,6 +100,15 @@ def refined(views: Sequence[BufferView]) -> Space:
     return Space(tuple(sizes), made, (frozenset(range(len(sizes))),) * len(views))
 
 
+def pieces(view: BufferView) -> list[tuple[int, int]]:
+    """The dims that lie in pieces of so many elements, apart from those of a stick."""
+    return [
+        (axis.dim, axis.divisor)
+        for axis in view.axes
+        if axis.divisor not in (1, view.stick_elements(axis.dim))
+    ]
+
+
 def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
     """Where a dim is cut, ascending, from 1: nowhere if it lies in one piece everywhere."""
     found = {1}

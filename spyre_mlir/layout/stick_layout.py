@@ -140,6 +140,48 @@ class StickLayout:
         middle = [stick, *others[1:]] if stick_outermost else [*others[1:], stick]
         return cls(shape, dtype, (*middle, *others[:1], *lanes))
 
+    @classmethod
+    def tiled(
+        cls,
+        shape: Sequence[int],
+        dtype: str,
+        stick_dims: Sequence[int],
+        dim_order: Sequence[int] | None = None,
+        stick_outermost: bool = False,
+    ) -> StickLayout:
+        """The layout of N + k device dims of the tiled-tensor RFC: k stick dims, each cut in pieces of one stick.
+
+        The counts of the pieces and the other dims stand in the order of ``for_tensor``, then come the positions in the
+        pieces, those of the last stick dim innermost: they fill the sticks.
+
+            [3, 128, 256] fp16, sticks 1 and 2:
+            (d1 floordiv 64, d2 floordiv 64, d0, d1 mod 64, d2 mod 64)   device size (2, 4, 3, 64, 64)
+        """
+        per_stick = elements_per_stick(dtype)
+        order = _order_of_sticks(dim_order, len(shape), stick_dims[-1])
+        *others, stick = [Digit(dim, per_stick if dim in stick_dims else 1) for dim in order]
+        middle = [stick, *others[1:]] if stick_outermost else [*others[1:], stick]
+        lanes = [Digit(dim, 1, per_stick) for dim in stick_dims]
+        return cls(tuple(shape), dtype, (*middle, *others[:1], *lanes))
+
+    @property
+    def tiled_dims(self) -> tuple[int, ...]:
+        """The stick dims as the tiled-tensor RFC counts them, innermost last: those whose positions in a stick are
+        the innermost device dims. One for most layouts, several for ``tiled`` and for sticks of several dims.
+        """
+        if len(self.stick_digits) > 1:
+            return self.stick_dims
+        dims: list[int] = []
+        for digit in reversed(self.digits):
+            if (
+                digit.dim is None
+                or digit.dim in dims
+                or digit != Digit(digit.dim, 1, self.elements_per_stick)
+            ):
+                break
+            dims.insert(0, digit.dim)
+        return tuple(dims)
+
     @property
     def elements_per_stick(self) -> int:
         return elements_per_stick(self.dtype)

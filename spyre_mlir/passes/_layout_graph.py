@@ -22,6 +22,7 @@ from spyre_mlir.layout.graph import (
     signature,
     whole,
 )
+from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.steps import Step
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.mlir import ir
@@ -170,7 +171,7 @@ class LayoutGraph:
         if op.name == "stick.restickify":
             if stick.TO not in op.attributes:
                 raise fail(op, "a stick.restickify names the layout of its result in 'stick.to'")
-            pin = stick.requested_layout(op)
+            pin = _requested(op)
         result, source = op.results[0], self._tensor(op.operands[0], op)
         self._add(result, Copy(shape_of(result), element_of(result), pin=pin, source=source))
 
@@ -273,7 +274,7 @@ class LayoutGraph:
 
     def _pin(self, op: ir.Operation) -> None:
         tensor = self._tensor(op.operands[0], op)
-        self.pin_tensor(op, tensor, stick.requested_layout(op))
+        self.pin_tensor(op, tensor, _requested(op))
         self.tensors[op.results[0]] = tensor
 
     def pin_tensor(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
@@ -286,6 +287,14 @@ class LayoutGraph:
             node.pin = layout
             if isinstance(node, Given):
                 node.free = False
+
+
+def _requested(op: ir.Operation) -> StickLayout:
+    """The layout that an op names; padding between elements would be read before anybody writes it."""
+    layout = stick.requested_layout(op)
+    if reason := why_not_made(layout):
+        raise fail(op, f"the layout that it names {reason}")
+    return layout
 
 
 _SKIPPED = ("tensor.empty", "linalg.fill", "func.return")

@@ -9,7 +9,7 @@ from spyre_mlir.dialects.structured import defining_op, shape_of, structured
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
 from spyre_mlir.layout.operations import Way
 from spyre_mlir.layout.orders import keep_order
-from spyre_mlir.layout.space import refined
+from spyre_mlir.layout.space import pieces, refined
 from spyre_mlir.layout.stick_layout import elements_per_stick, is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import RESTICKIFY
@@ -69,7 +69,18 @@ class _Rooms:
         if op.name == "tensor.extract_slice":
             return self._steps
         converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
-        return self._conversion if converts else None
+        return self._conversion if converts or self._is_tiled(op) else None
+
+    def _is_tiled(self, op: ir.Operation) -> bool:
+        """Whether an op copies out of pieces, or into them, that are not a whole number of their dim."""
+        if op.name != "sdsc.clone":
+            return False
+        values = (op.operands[0], op.results[0])
+        return any(
+            view.shape[dim] % piece
+            for view in map(self.views.__getitem__, values)
+            for dim, piece in pieces(view)
+        )
 
     # -- needs ----------------------------------------------------------------------------------------
 
@@ -103,6 +114,10 @@ class _Rooms:
     def _conversion(self, op: ir.Operation) -> None:
         value, result = op.operands[0], op.results[0]
         source, target = self.views[value], self.views[result]
+        for dim, piece in pieces(source):
+            self._pad_result(op, dim, piece)
+        for dim, piece in pieces(target):
+            value = op.operands[0] = self._padded(value, dim, piece, op)
         if source.lane == target.lane:
             return
         try:
@@ -149,7 +164,7 @@ class _Rooms:
 
     def _can_pad(self, root: ir.Value, dim: int, multiple: int) -> bool:
         """Whether a buffer can have more room: no part of another, no gathered pieces, all its views stay views."""
-        if root in self.fixed or self._gathers(root):
+        if root in self.fixed or self._gathers(root, dim):
             return False
         pending = [(root, BufferView.of(self.layouts[root].padded(dim, multiple)))]
         while pending:
@@ -167,14 +182,14 @@ class _Rooms:
                         return False
         return True
 
-    def _gathers(self, root: ir.Value) -> bool:
-        """Whether a value is a copy out of pieces, which have no room between them."""
+    def _gathers(self, root: ir.Value, dim: int) -> bool:
+        """Whether a value is a copy out of pieces that have no room for whole multiples of a dim."""
         op = defining_op(root)
-        return (
-            op is not None
-            and op.name == "sdsc.clone"
-            and self.views[op.operands[0]].why_not_plain() is not None
-        )
+        if op is None or op.name != "sdsc.clone":
+            return False
+        source = self.views[op.operands[0]]
+        has_room = any(own == dim and source.shape[dim] % piece for own, piece in pieces(source))
+        return source.why_not_plain() is not None and not has_room
 
     def _unpadded(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
         """A copy into a buffer of its own, without the room of the source; outside the loops that it is."""

@@ -9,7 +9,7 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, element_of, structured
 from spyre_mlir.layout import padding
 from spyre_mlir.layout.padding import UNDEFINED, Need, State, States, state_text, uniform
-from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import COPIES, Memory, all_ops, argument_attributes, functions
 from spyre_mlir.passes.base import Pass
@@ -22,7 +22,8 @@ class ResolvePadding(Pass):
     ``host_padding`` is what arguments and constants hold there: ``zero`` if the host that runs the bundle
     fills them, as the manifest then says. The public format promises nothing: the loops of a transfer write
     elements only, and operations "are masked as needed" (tiled-tensor RFC), so ``undefined`` is the default.
-    Device operations leave padding undefined.
+    Device operations leave padding undefined. That of an argument with several stick dims is zero
+    always where it lies between elements, for a conversion moves whole pieces.
 
     Before: level *laid out*, without ``stick.padding`` and ``sdsc.masks``. After: ``verify-padding`` holds.
 
@@ -65,12 +66,16 @@ class _Resolver:
 
     def _arguments(self) -> None:
         arguments = list(self.func.regions[0].blocks[0].arguments)
-        known = [uniform(self.memory.layout(value), self.host) for value in arguments]
+        known = [self._by_the_host(self.memory.layout(value)) for value in arguments]
         if not any(known):
             return
         triples = zip(argument_attributes(self.func), arguments, known, strict=True)
         made = [{**named, **self._claim(value, states)} for named, value, states in triples]
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(named) for named in made])
+
+    def _by_the_host(self, layout: StickLayout) -> States:
+        """What the host leaves in the padding of an argument: a number where copies cannot leave it out."""
+        return uniform(layout, 0.0 if padding.is_scattered(layout) else self.host)
 
     def _constant(self, op: ir.Operation) -> None:
         value = op.results[0]

@@ -72,12 +72,12 @@ def _warn_of_host_work(program: Program) -> None:
 
 
 def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
-    from spyre_mlir.argument_layouts import set_layouts
     from spyre_mlir.build import build
     from spyre_mlir.program import Program
+    from spyre_mlir.program_layouts import lay_out
 
     pipeline = _pipeline(options)
-    set_layouts(module, _layouts(options.layout, pipeline.stick_outermost))
+    lay_out(module, pipeline, {}, _layouts(options.layout, pipeline.stick_outermost))
     built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
@@ -158,7 +158,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--precision", choices=("device", "strict"),
                         help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
     parser.add_argument("--layout", nargs=2, action="append", default=[], metavar=("NAME", "OPTIONS"),
-                        help="the layout of an argument, such as: x stick-dims=0")  # fmt: skip
+                        help="the layout of an argument or a result, such as: x stick-dims=0")  # fmt: skip
     parser.add_argument("--pipeline", metavar="OPTIONS", default="",
                         help='options of the pipeline, such as "lx-planning=false layout-solver=bestfit"')  # fmt: skip
     parser.add_argument("--stick-outermost", action="store_true", default=None,
