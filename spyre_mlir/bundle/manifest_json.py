@@ -3,7 +3,7 @@
 A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a
 fill only if the host writes its padding, a source only if its array is that of another one, and index bounds only if
 its numbers are indices. A buffer has
-reasons only if there are any, and a manifest demoted executes and numerics.
+reasons only if there are any, and a manifest demoted and amplified executes and numerics.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     for buffer in value["buffers"]:
         if not buffer["reasons"]:
             del buffer["reasons"]
-    if not manifest.demoted:
-        del value["demoted"]
+    for optional in ("demoted", "amplified"):
+        if not value[optional]:
+            del value[optional]
     return value
 
 
@@ -54,6 +55,7 @@ def manifest_from_json(value: Any, filename: str) -> Manifest:
         buffers=tuple(_read_buffer(item) for item in root["buffers"].items()),
         uses=tuple(item.texts() for item in root["uses"].items()),
         demoted=root["demoted"].integers() if "demoted" in root else (),
+        amplified=root["amplified"].integers() if "amplified" in root else (),
         numerics=_read_numerics(root["numerics"]) if "numerics" in root else None,
     )
 

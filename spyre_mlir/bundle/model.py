@@ -286,7 +286,8 @@ class Manifest:
     """What the public format leaves to the runtime: host arguments, allocations, who uses which.
 
     ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand. ``demoted`` are the
-    ``Execute`` whose 16-bit result is float32 in the program. ``numerics`` is what the program needs, if it
+    ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` those whose rounding an exponential makes a
+    relative error. ``numerics`` is what the program needs, if it
     has 16-bit numbers that IEEE fp16 has not ("dl16" for bfloat16).
     """
 
@@ -295,6 +296,7 @@ class Manifest:
     uses: tuple[tuple[str, ...], ...]
     version: int = 1
     demoted: tuple[int, ...] = ()
+    amplified: tuple[int, ...] = ()
     numerics: str | None = None
 
 

@@ -58,9 +58,10 @@ def arguments(context: Context) -> Iterator[Complaint]:
 
 def _numbers(manifest: Manifest) -> Iterator[Complaint]:
     """What the manifest says of the types of the program."""
-    for index in manifest.demoted:
-        if not 0 <= index < len(manifest.uses):
-            yield f"Execute {index} is demoted, but there are {len(manifest.uses)}.", "manifest.json"
+    for kind, indices in (("demoted", manifest.demoted), ("amplified", manifest.amplified)):
+        for index in indices:
+            if not 0 <= index < len(manifest.uses):
+                yield f"Execute {index} is {kind}, but there are {len(manifest.uses)}.", "manifest.json"
     if manifest.numerics is None and any(each.host_dtype == "bfloat16" for each in manifest.arguments):
         yield "An argument is bfloat16, which needs the numerics 'dl16'; expected them.", "manifest.json"
 

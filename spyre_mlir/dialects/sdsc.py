@@ -41,7 +41,9 @@ dim of its iteration space, and its division gives each a core.
 the order of ``scratchpad/eligibility.py``.
 
 ``sdsc.demoted`` on a device operation: its fp16 result is f32 in the program, which an infinity for a number beyond
-fp16 would change. ``sdsc.bfloat`` on a function: the program has bf16 numbers, whose range fp16 has not.
+fp16 would change. ``sdsc.amplified`` on a matmul: an exponential follows its 16-bit result (attention scores), which
+makes a relative error of what rounding takes from it. ``sdsc.bfloat`` on a function: the program has bf16 numbers,
+whose range fp16 has not.
 
 ``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
@@ -74,7 +76,7 @@ HOST_VIEW, COMBINE = "sdsc.host_view", "sdsc.combine"
 OPTIONAL, EVICTED, SPILLED = "sdsc.optional", "sdsc.evicted", "sdsc.spilled"
 COPIES, POOL_BYTES = "sdsc.copies", "sdsc.pool_bytes"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
-DEMOTED, BFLOAT = "sdsc.demoted", "sdsc.bfloat"
+DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 INDEX_BOUNDS = "sdsc.index_bounds"
 
 
@@ -260,7 +262,7 @@ def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
 
 def inherit(op: ir.Operation, source: ir.Operation) -> None:
     """Gives an op that takes the place of ``source`` its history, its precision and all that plan files tell of it."""
-    for kept in (HISTORY, NAME, PINS, TILED, DEMOTED):
+    for kept in (HISTORY, NAME, PINS, TILED, DEMOTED, AMPLIFIED):
         if kept in source.attributes:
             op.attributes[kept] = source.attributes[kept]
 

@@ -15,7 +15,7 @@ mean of squares plus a constant something from 0 to 2, its inverse root from -1 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,6 +46,11 @@ _BOUNDED = frozenset(
 _SELECTIONS = frozenset(
     "identity abs neg relufwd maximum minimum where3 clip relu6fwd max maxnonstick min minnonstick absmax"
     " absmaxnonstick gather".split()
+)
+
+#: Operations whose result differs by as much as an operand does, or by a multiple: an exponential of it follows.
+_TRANSPARENT = frozenset(
+    "add sub revsub mul where3 identity maximum minimum clip dl16tofp32 fp32todl16".split()
 )
 
 Growth = tuple[float, float]
@@ -89,6 +94,23 @@ def unrounded(block: ir.Block, parameters: frozenset[int]) -> set[ir.Value]:
     for op in reversed([op.operation for op in block.operations]):
         analysis.keep_views(op)
     return analysis.kept
+
+
+def amplified(block: ir.Block) -> Iterator[ir.Operation]:
+    """The matmuls with a 16-bit result of which an exponential is taken: rounding by e changes that by the factor e^e.
+
+    Sums, masks and scales may come between, and views; a maximum that is subtracted is no other way.
+    """
+    reaches: set[ir.Value] = set()
+    for op in reversed([op.operation for op in block.operations]):
+        opcode = sdsc.opcode_of(op)
+        if opcode in MATMULS:
+            if op.results[0] in reaches and element_of(op.results[0]) == "f16":
+                yield op
+        elif opcode == "exp" or (
+            (opcode is None or opcode in _TRANSPARENT) and any(result in reaches for result in op.results)
+        ):
+            reaches.update(op.operands)
 
 
 class _Rounding:

@@ -22,7 +22,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._quantized import is_integer_sum
-from spyre_mlir.passes._rounding import MATMULS, is_rounded_at_once, unrounded
+from spyre_mlir.passes._rounding import MATMULS, amplified, is_rounded_at_once, unrounded
 from spyre_mlir.passes._terms import buffer_of, fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.formats import FP16_MAX, fits_fp16
@@ -52,6 +52,9 @@ class ApplyPrecision(Pass):
     ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
     whose accumulation is the island's.
 
+    A matmul with a 16-bit result of which an exponential is taken is marked (``sdsc.amplified``): a run looks at its
+    numbers.
+
     Roots that stay f32 become ``layernormscale`` without a constant, which FP32 has.
     """
 
@@ -80,6 +83,8 @@ class ApplyPrecision(Pass):
             _separate_results(list(block.operations)[-1].operation)
         for op in [op.operation for op in block.operations]:
             _replace_root(op)
+        for op in amplified(block):
+            op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
 
     def _tell(self, func: ir.Operation, inner: int, in_f32: int) -> None:
         if inner > in_f32:

@@ -114,6 +114,7 @@ class _Lowering:
         self.intermediates = 0
         self.uses: list[tuple[str, ...]] = []
         self.demoted: list[int] = []
+        self.amplified: list[int] = []
         self.has_bfloat = sdsc.BFLOAT in func.attributes
         self.designs: dict[str, Design] = {}
         self.files: dict[tuple, str] = {}
@@ -359,6 +360,8 @@ class _Lowering:
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         if sdsc.DEMOTED in op.attributes:
             self.demoted.append(len(self.uses))
+        if sdsc.AMPLIFIED in op.attributes:
+            self.amplified.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
 
     def _lx_bytes(self, root: ir.Value, space: Space, at: int, division: Division) -> int:
@@ -430,6 +433,7 @@ class _Lowering:
             tuple(self.buffers.values()),
             tuple(self.uses),
             demoted=tuple(self.demoted),
+            amplified=tuple(self.amplified),
             numerics=BIT_TRUE if has_bfloat else None,
         )
 

@@ -5,10 +5,14 @@ number) or 0. Where the program has a type there that holds the number, float32 
 elsewhere it is what the program's own fp16 does, and the run says so once. A number that rounds to 0 counts where it is
 more than a thousandth of the largest of the result, and in a program without bfloat16 only if DL16 would hold it.
 Infinities and numbers at the end of their format, of which masks are made, are not the operation's.
+
+Scores that an exponential follows lose no range but digits: what rounding takes from them becomes a relative error of
+the weights. The run says so where that may show.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -26,6 +30,11 @@ from spyre_mlir.target.ops import DL16, FP32, Kind
 ADVICE = (
     f"the numerics '{BIT_TRUE}' have the device's range, the precision 'strict' that of the program's types"
 )
+
+
+#: The error that rounding may make of the exponential of a number without a word, beside numbers of fp16 and of
+#: bfloat16, which has an eighth of its digits.
+_AMPLIFIED_ERROR, _AMPLIFIED_BFLOAT_ERROR = 0.005, 0.02
 
 
 @dataclass
@@ -55,7 +64,7 @@ class RangeCheck:
     def __init__(self, manifest: Manifest, numerics: Numerics) -> None:
         self._losses: dict[str, RangeLoss] = {}
         self._numerics, self._range = numerics, numerics.range
-        self._demoted = frozenset(manifest.demoted)
+        self._demoted, self._amplified = frozenset(manifest.demoted), frozenset(manifest.amplified)
         self._has_bfloat = manifest.numerics == BIT_TRUE
         # What DL16 loses too is no matter of IEEE fp16.
         coarse = numerics.mode == IEEE and not self._has_bfloat
@@ -75,6 +84,8 @@ class RangeCheck:
 
     def stored(self, plan: Plan, index: int, result: NDArray, operands: Callable[[], list[NDArray]]) -> None:
         """Look at the float32 result of some cores that is to be rounded to 16 bits."""
+        if index in self._amplified:
+            self._score(plan, result)
         largest = max(float(result.max()), -float(result.min()))
         if self._small < largest < self._range.overflow:
             self._is_small = False
@@ -102,6 +113,18 @@ class RangeCheck:
             text = f"{lost[0]:g} is outside the range of {self._range.name} and would become 0, but bfloat16 holds it"
             raise SimulationError("range", f"{text}; {self._way_out}", design=plan.design)
         self._note(plan, lost.size, float(lost[0]), "0")
+
+    def _score(self, plan: Plan, result: NDArray) -> None:
+        """Look at float32 scores whose exponential is taken of their 16-bit form."""
+        size = np.where(np.isfinite(result), np.abs(result), 0)
+        error = _AMPLIFIED_BFLOAT_ERROR if self._has_bfloat else _AMPLIFIED_ERROR
+        coarse = (size > error / self._range.rounding) & (size < _LAST[1])
+        if coarse.any():
+            largest = float(size.max(where=coarse, initial=0))
+            error = min(1.0, math.expm1(min(1.0, largest * self._range.rounding)))
+            text = f"{_place(plan)}: rounding {largest:g} may change its exponential by {100 * error:.2g} %"
+            advice = "; the precision 'strict' subtracts the largest score before it rounds"
+            self._add(f"Scores that {self._range.name} rounds", int(coarse.sum()), text, advice)
 
     def _overflow(self, plan: Plan, index: int, count: int, value: float) -> None:
         is_ieee = self._numerics.mode == IEEE

@@ -193,18 +193,21 @@ def _fp8_bits(value: float) -> int:
 class Range:
     """Magnitudes that a 16-bit format has: ``largest`` is its last, from ``overflow`` on nothing rounds to it any more.
 
-    What is at most ``underflow`` rounds to 0.
+    What is at most ``underflow`` rounds to 0. ``rounding`` is the largest relative error of any other number.
     """
 
     name: str
     largest: float
     overflow: float
     underflow: float
+    rounding: float
 
 
 _RANGES = {
-    IEEE: Range("IEEE fp16", FP16_MAX, 65520.0, 2.0**-25),
-    BIT_TRUE: Range("DL16", DL16_MAX, 2.0**32 * (1 + 1021 / 1024), 2.0**-31 * (1 + 1 / 1024 - 2.0**-23)),
+    IEEE: Range("IEEE fp16", FP16_MAX, 65520.0, 2.0**-25, 2.0**-11),
+    BIT_TRUE: Range(
+        "DL16", DL16_MAX, 2.0**32 * (1 + 1021 / 1024), 2.0**-31 * (1 + 1 / 1024 - 2.0**-23), 2.0**-10
+    ),
 }
 
 

@@ -235,3 +235,35 @@ def test_an_integer_division_by_zero_is_an_error(first):
 def test_a_float_beyond_32_bits_is_no_integer():
     with pytest.raises(CompileError, match="3e\\+09 is no 32-bit integer"):
         ran(lambda x: x.to(torch.int64), torch.full((4, 64), 3e9))
+
+
+def _attention(q, k, v):
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_scores_whose_rounding_an_exponential_amplifies_are_said(dtype):
+    """Scores of 400 have steps of a quarter; those of normal numbers are small enough."""
+    torch.manual_seed(3)
+    q, k, v = (torch.randn(2, 33, 16).to(dtype) for _ in range(3))
+    program = spyre_mlir.compile(_attention, (q, k, v))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program(q, k, v)
+    with pytest.warns(RangeWarning, match="may change its exponential by .* 'strict'"):
+        program(q + 20, k + 10, v)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_scores_of_attention_in_tiles_are_said_too(is_causal, tmp_path):
+    """The rewritten softmax keeps what is known of its matmul."""
+    torch.manual_seed(3)
+    q, k, v = (torch.randn(1, 2, 256, 64).half() for _ in range(3))
+
+    def model(q, k, v):
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal)
+
+    program = spyre_mlir.compile(model, (q, k, v), lx_frac_avail=0.97)
+    program.save(tmp_path / "p")
+    with pytest.warns(RangeWarning, match="may change its exponential"):
+        spyre_mlir.Program.load(tmp_path / "p")(q + 20, k + 10, v)
