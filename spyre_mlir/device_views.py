@@ -14,12 +14,12 @@ from spyre_mlir.layout.strided import StridedView
 class ViewStep(NamedTuple):
     """A view operation of PyTorch: the overload of ``torch.ops.aten`` and its arguments after the tensor.
 
-    ``index`` is which of its results, if it has several.
+    ``number`` is that of its result, if it has several.
     """
 
     name: str
     arguments: tuple[Any, ...]
-    index: int | None = None
+    number: int | None = None
 
 
 class DeviceViews:

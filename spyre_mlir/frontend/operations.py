@@ -45,7 +45,7 @@ class _Operand:
         tensor = bases[self.storage]
         for step in self.steps:
             made = _operation(step.name)(tensor, *step.arguments)
-            tensor = made if step.index is None else made[step.index]
+            tensor = made if step.number is None else made[step.number]
         return tensor
 
 

@@ -254,7 +254,7 @@ def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
     if isinstance(results, torch.Tensor):
         return SpyreTensor(results, _view(tensor, results, step))
     return [
-        SpyreTensor(part, _view(tensor, part, step._replace(index=at))) for at, part in enumerate(results)
+        SpyreTensor(part, _view(tensor, part, step._replace(number=at))) for at, part in enumerate(results)
     ]
 
 

@@ -28,7 +28,9 @@ class DmaTuples:
     def stick_outermost(self) -> DmaTuples:
         """The same loops in reverse, as in the example of the tiled-tensor RFC, whose outer loop runs in the stick."""
         last = len(self.ranges) - 1
-        bounds = ((tuple(last - loop for loop in loops), *rest) for loops, *rest in self.bounds)
+        bounds = (
+            (tuple(last - loop for loop in loops), weights, size) for loops, weights, size in self.bounds
+        )
         return DmaTuples(self.ranges[::-1], self.host_strides[::-1], self.device_strides[::-1], tuple(bounds))
 
 
