@@ -101,11 +101,12 @@ def refined(views: Sequence[BufferView]) -> Space:
 
 
 def pieces(view: BufferView) -> list[tuple[int, int]]:
-    """The dims that lie in pieces of so many elements, apart from those of a stick."""
+    """The dims that lie in pieces of a stick's elements and are not in the stick (``StickLayout.tiled``)."""
+    per_stick = view.elements_per_stick
     return [
-        (axis.dim, axis.divisor)
+        (axis.dim, per_stick)
         for axis in view.axes
-        if axis.divisor not in (1, view.stick_elements(axis.dim))
+        if axis.divisor == per_stick > 1 and view.stick_elements(axis.dim) == 1
     ]
 
 
