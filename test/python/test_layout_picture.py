@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import test_readme
 from layout_cases import (
     ELEMENTS,
     positions_by_order,
@@ -218,22 +217,3 @@ def test_the_pictures_of_the_page_are_up_to_date(arguments, path, capsys):
 def test_the_page_shows_each_of_its_pictures():
     assert [f"docs/{name}" for name in re.findall(r"!\[.*?\]\((.*?)\)", PAGE)] == [p for _, p in PICTURES]
     assert len(PICTURES) >= 2
-
-
-def test_the_sample_of_the_page_is_what_the_pass_prints(tmp_path):
-    """Blocks are marked as in the README."""
-    blocks = [
-        test_readme.Block(m["mark"] or "", m["kind"], m["text"]) for m in test_readme.BLOCK.finditer(PAGE)
-    ]
-    output, compared = "", 0
-    for block in blocks:
-        if block.mark.startswith("file: "):
-            (tmp_path / block.mark.removeprefix("file: ")).write_text(block.text, encoding="utf-8")
-        elif block.mark == "output":
-            assert test_readme.matches(block.text, output), (
-                f"the page says\n{block.text}\nbut it is\n{output}"
-            )
-            compared += 1
-        elif block.kind == "sh" and block.mark != "in the checkout":
-            output = test_readme.run(block, tmp_path)
-    assert compared == sum(block.mark == "output" for block in blocks) > 0
