@@ -34,7 +34,7 @@ ADVICE = (
 
 #: The error that rounding may make of the exponential of a number without a word, beside numbers of fp16 and of
 #: bfloat16, which has an eighth of its digits.
-_AMPLIFIED_ERROR, _AMPLIFIED_BFLOAT_ERROR = 0.005, 0.02
+_AMPLIFIED_ERROR, _AMPLIFIED_BFLOAT_ERROR = 0.003, 0.02
 
 
 @dataclass
