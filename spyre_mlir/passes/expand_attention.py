@@ -406,7 +406,10 @@ class _Expansion:
 
 def _erase(ops: Sequence[ir.Operation]) -> None:
     """Erases those of some operations, the last one first, that nobody reads, with the views that they read."""
-    pending = list(ops)
+    pending: list[ir.Operation] = []
+    for op in ops:  # the last one may stand there twice: as what makes the result, and as one of those written
+        if op not in pending:
+            pending.append(op)
     while pending:
         op = pending.pop(0)
         if any(True for _ in op.results[0].uses):
