@@ -407,7 +407,9 @@ class _Expansion:
 def _erase(ops: Sequence[ir.Operation]) -> None:
     """Erases those of some operations, the last one first, that nobody reads, with the views that they read."""
     pending: list[ir.Operation] = []
-    for op in ops:  # the last one may stand there twice: as what makes the result, and as one of those written
+    for (
+        op
+    ) in ops:  # the last one may stand there twice: as what makes the result, and as one of those written
         if op not in pending:
             pending.append(op)
     while pending:
