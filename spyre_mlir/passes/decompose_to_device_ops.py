@@ -15,6 +15,7 @@ from spyre_mlir.passes._indirect import gathered_rows, looked_up_part
 from spyre_mlir.passes._quantized import check_one_byte
 from spyre_mlir.passes._terms import Terms, device_element, fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.verify_device_ops import verify_device_ops
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"}
 _KEPT = {"tensor.empty", "arith.constant"}
@@ -46,7 +47,11 @@ class DecomposeToDeviceOps(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for op in list(module.regions[0].blocks[0].operations):
-            if op.operation.name == "func.func" and op.operation.regions[0].blocks:
+            if op.operation.name != "func.func" or not op.operation.regions[0].blocks:
+                continue
+            if _is_on_device_types(op.operation):
+                verify_device_ops(op.operation, meaning=True)  # its operations were named elsewhere
+            else:
                 _Function(op.operation).run()
 
 
@@ -61,8 +66,6 @@ class _Function:
         self.pinned: dict[ir.Value, ir.Attribute] = {}
 
     def run(self) -> None:
-        if sdsc.HOST in str(self.func.attributes["arg_attrs"] if "arg_attrs" in self.func.attributes else ""):
-            return  # already on the device's types
         if _has_bfloat(self.block):
             self.func.attributes[sdsc.BFLOAT] = ir.UnitAttr.get(self.func.context)
         self._arguments()
@@ -166,6 +169,11 @@ class _Function:
 
     def _layout_request(self, op: ir.Operation) -> None:
         """A ``stick.pin`` or ``stick.restickify`` stays where it is, on the device's tensor."""
+        if stick.TO not in op.attributes:
+            raise fail(
+                op,
+                f"'{op.name}' names no layout ('{stick.TO}'); IR whose layouts are chosen enters at level laid-out",
+            )
         source = self.terms.materialize(op.operands[0], op.location)
         if op.name == "stick.pin" and self.terms[op.operands[0]].splat is not None:
             source = self._fill_of_its_own(op, source)
@@ -270,6 +278,11 @@ def _has_bfloat(block: ir.Block) -> bool:
     """Whether any tensor of a function holds bf16, which is nowhere to be seen in the device's types."""
     results = (result for op in block.operations for result in op.operation.results)
     return any(element_of(value) == "bf16" for value in (*block.arguments, *results))
+
+
+def _is_on_device_types(func: ir.Operation) -> bool:
+    """Whether a function is at level *device-ops* or a later one, to be told by what its arguments say."""
+    return "arg_attrs" in func.attributes and sdsc.HOST in str(func.attributes["arg_attrs"])
 
 
 def _are_twins(one: ir.Value, other: ir.Value) -> bool:

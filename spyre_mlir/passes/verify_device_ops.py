@@ -42,16 +42,23 @@ class VerifyDeviceOps(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            for op in all_ops(func):
-                if op.name == "linalg.generic":
-                    generic = _check_device_op(op)
-                    if self.meaning:
-                        check_meaning(generic)
-                elif op.name not in _OTHERS and not _is_index(op):
-                    raise fail(op, f"'{op.name}' does not belong to the level of device operations")
-                if self.meaning:
-                    _check_entered(op)
-                _check_elements(op)
+            verify_device_ops(func, self.meaning)
+
+
+def verify_device_ops(func: ir.Operation, meaning: bool) -> None:
+    """Check one function; ``CompileError`` at the first operation that breaks the level."""
+    for op in all_ops(func):
+        if op.name == "linalg.generic":
+            generic = _check_device_op(op)
+            if meaning:
+                check_meaning(generic)
+        elif op.name not in _OTHERS and not _is_index(op):
+            raise fail(op, f"'{op.name}' does not belong to the level of device operations")
+        elif sdsc.OP in op.attributes:
+            raise fail(op, f"'{op.name}' cannot be a device operation; '{sdsc.OP}' is for linalg.generic")
+        if meaning:
+            _check_entered(op)
+        _check_elements(op)
 
 
 def _is_index(op: ir.Operation) -> bool:

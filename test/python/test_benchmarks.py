@@ -12,10 +12,11 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import __main__ as command  # noqa: E402
-from benchmarks import division, measure, plan_quality, registry, report, solvers, suite_runs  # noqa: E402
+from benchmarks import division, fingerprints, measure, plan_quality, registry, report, solvers, suite_runs  # noqa: E402
 from benchmarks.chain import text  # noqa: E402
 from benchmarks.plan_quality import Quality  # noqa: E402
 from spyre_mlir.bundle.folder import executed_files  # noqa: E402
+from spyre_mlir.errors import CompileError  # noqa: E402
 
 
 def test_every_benchmark_is_listed_with_a_sentence(capsys):
@@ -26,6 +27,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "chain",
         "compile-time",
         "division",
+        "fingerprints",
         "fuzz",
         "large-model",
         "layouts",
@@ -155,3 +157,17 @@ def test_a_division_tells_cores_and_balance():
     add = [(ops[1].opcode, ops[1].splits, ops[1].cores, ops[1].largest) for ops in (even, uneven)]
     assert add == [("add", (11, 2), 22, 6), ("add", (7, 4), 28, 5)]
     assert even[1].balance == 1 and uneven[1].balance == pytest.approx(5 * 28 / 132)
+
+
+def test_fingerprints_of_another_commit(tmp_path):
+    """A file that differs, a program that is gone and one that is refused are told by name."""
+    digests = {"suite/mlp": {"bundle.mlir": "1", "sdsc_0.json": "2"}, "zoo/vit": {"bundle.mlir": "3"}}
+    lines = fingerprints.differences({**digests, "tests/add": {"bundle.mlir": "4"}}, digests)
+    assert lines == ["tests/add: no longer among the programs"]
+    changed = {"suite/mlp": {"bundle.mlir": "1", "sdsc_0.json": "5"}, "zoo/vit": {}}
+    assert fingerprints.differences(digests, changed) == [
+        "suite/mlp: 1 of 2 files differ, first sdsc_0.json", "zoo/vit: refused",
+    ]  # fmt: skip
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(CompileError, match="cannot be read"):
+        fingerprints.read(str(tmp_path / "bad.json"))
