@@ -24,7 +24,10 @@ HINTS, DIMS, DIM_SIZES, TILING = "sdsc.hints", "sdsc.dims", "sdsc.dim_sizes", "s
 _HINTS_FORM = 'a list like [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}], outermost hint first'
 _DIMS_FORM = 'a list of lists of names like [["M"], ["K"], []], one per iteration dim'
 _SIZES_FORM = "a dictionary of positive sizes like {M = 64 : i64}"
-_TILING_FORM = 'a list like [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}], outermost loop first'
+_TILING_FORM = (
+    'a list like [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}], with "tile = 9 : i64" where the last tile is '
+    "smaller, outermost loop first"
+)
 
 
 # -- attributes ---------------------------------------------------------------------------------------
@@ -112,7 +115,7 @@ def dim_sizes_of(func: ir.Operation) -> dict[str, int]:
 
 def tiling_attr(loops: Sequence[TiledLoop]) -> ir.ArrayAttr:
     """``sdsc.tiling`` from the loops around an operation, outermost first. Needs a current context."""
-    return to_attribute([{"loop": each.loop, "dim": each.dim, "tiles": each.tiles} for each in loops])
+    return to_attribute([each.plain() for each in loops])
 
 
 def tiling_of(op: ir.Operation, name: str = TILING) -> tuple[TiledLoop, ...]:
@@ -129,8 +132,10 @@ def tiling_of(op: ir.Operation, name: str = TILING) -> tuple[TiledLoop, ...]:
 
 def _loop(entry: Any, name: str, op: ir.Operation) -> TiledLoop:
     match entry:
-        case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles)} if dim >= 0 and tiles > 0:
-            return TiledLoop(loop, dim, tiles)
+        case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles), **rest} if dim >= 0 and tiles > 0:
+            match rest.get("tile"):
+                case None | int() as tile if (tile is None or tile > 0) and rest.keys() <= {"tile"}:
+                    return TiledLoop(loop, dim, tiles, tile)
     raise _malformed(name, _TILING_FORM, op.location)
 
 

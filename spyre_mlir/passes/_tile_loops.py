@@ -21,16 +21,23 @@ _DYNAMIC = -(1 << 63)
 
 @dataclass
 class _Level:
-    """A nest that is being written: its induction variable (None: the first iteration, by itself) and where.
+    """A nest that is being written: its induction variable (None: one iteration by itself) and where.
 
-    ``loop`` is what comes after all that is computed once per iteration of the level outside.
+    ``loop`` is what comes after all that is computed once per iteration of the level outside. ``is_rest`` marks the
+    iteration of the last tile where that is smaller than the others.
     """
 
     nest: Nest
-    variable: ir.Value | None
-    loop: ir.Operation | None
+    variable: ir.Value | None = None
+    loop: ir.Operation | None = None
+    is_rest: bool = False
     offsets: dict[int, ir.Value] = field(default_factory=dict)
     slices: dict[tuple, ir.Value] = field(default_factory=dict)
+
+    def extent(self, size: int) -> int:
+        """The extent of the tile of a dim in this iteration."""
+        tile = self.nest.tile(size)
+        return size - tile * self.nest.full_tiles if self.is_rest else tile
 
 
 @dataclass
@@ -113,21 +120,23 @@ class LoopWriter:
     # -- nests ----------------------------------------------------------------------------------------
 
     def _nest(self, nest: Nest) -> None:
-        """The loop of a nest; its first iteration by itself where partial results begin with it."""
+        """The loop of a nest; by itself the first iteration where partial results begin with it, and a smaller last."""
         outside = tuple(level.nest for level in self.levels)
         carried = [each for each in _members(nest) if self._leaves(each, nest)]
         begins = any(each.reduces(nest) and each not in self.sums for each in carried)
         results = {
-            each: self.results.get(each) or _Part(self._empty(each, outside), outside)
+            each: self.results.get(each) or _Part(self._empty(each), outside)
             for each in carried
             if not each.reduces(nest)
         }
         values = [results[each].value if each in results else self.sums.get(each) for each in carried]
         before, self.results = self.results, {**self.results, **results}
         if begins:
-            values = self._iteration(nest, None, None, carried, values)
-        if nest.tiles > begins:
+            values = self._iteration(_Level(nest), carried, values)
+        if nest.full_tiles > begins:
             values = self._loop(nest, int(begins), carried, values)
+        if nest.tiles > nest.full_tiles:
+            values = self._iteration(_Level(nest, is_rest=True), carried, values)
         self.results = before
         for each, value in zip(carried, values, strict=True):
             if each.reduces(nest):
@@ -140,31 +149,26 @@ class LoopWriter:
         self, nest: Nest, begin: int, carried: Sequence[Tiled], initial: Sequence[ir.Value]
     ) -> list[ir.Value]:
         types = [value.type for value in initial]
-        bounds = [self._index(bound) for bound in (begin, nest.tiles, 1)]
+        bounds = [self._index(bound) for bound in (begin, nest.full_tiles, 1)]
         loop = ir.Operation.create(LOOP, results=types, operands=[*bounds, *initial], regions=1)
         block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get(), *types])
         variable, *arguments = block.arguments
         with ir.InsertionPoint(block):
-            values = self._iteration(nest, variable, loop, carried, arguments)
+            values = self._iteration(_Level(nest, variable, loop), carried, arguments)
             ir.Operation.create("scf.yield", operands=values)
         return list(loop.results)
 
     def _iteration(
-        self,
-        nest: Nest,
-        variable: ir.Value | None,
-        loop: ir.Operation | None,
-        carried: Sequence[Tiled],
-        values: Sequence[ir.Value | None],
+        self, level: _Level, carried: Sequence[Tiled], values: Sequence[ir.Value | None]
     ) -> list[ir.Value]:
         """One iteration with what it carries at first, None for sums that begin; gives what is carried on."""
-        before = dict(self.sums)
+        nest, before = level.nest, dict(self.sums)
         for each, value in zip(carried, values, strict=True):
             if value is not None and each.reduces(nest):
                 self.sums[each] = value
             elif value is not None:
                 self.results[each] = _Part(value, self.results[each].tiled_by)
-        self.levels.append(_Level(nest, variable, loop))
+        self.levels.append(level)
         for item in nest.items:
             if isinstance(item, Nest):
                 with _location(item):
@@ -187,7 +191,7 @@ class LoopWriter:
             each.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
         }
         operands = [part.value, whole.value]
-        return self._slice_op("tensor.insert_slice", operands, shape_of(part.value), moving, whole.value.type)
+        return self._slice_op("tensor.insert_slice", operands, moving, whole.value.type)
 
     def _leaves(self, each: Tiled, nest: Nest) -> bool:
         """Whether what is made in a nest is read outside of it; a sum is, for it is there when the nest ends."""
@@ -213,9 +217,14 @@ class LoopWriter:
             self.inside[nest] = {member.result for member in _members(nest)}
         return self.inside[nest]
 
-    def _empty(self, each: Tiled, outside: Sequence[Nest]) -> ir.Value:
-        element = ir.RankedTensorType(each.result.type).element_type
-        type_ = ir.RankedTensorType.get(each.shape(outside), element)
+    def _empty(self, each: Tiled) -> ir.Value:
+        """The full result that an iteration of the levels around makes."""
+        shape = list(shape_of(each.result))
+        for level in self.levels:
+            if not each.reduces(level.nest):
+                dim = each.result_dim(level.nest)
+                shape[dim] = level.extent(shape[dim])
+        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(each.result.type).element_type)
         return ir.Operation.create("tensor.empty", results=[type_]).result
 
     # -- operations -----------------------------------------------------------------------------------
@@ -225,8 +234,9 @@ class LoopWriter:
         generic = each.generic
         inputs = [self._tile(value, each.wanted(at)) for at, value in enumerate(generic.inputs)]
         extents = list(generic.extents)
-        for nest, dim in each.nests.items():
-            extents[dim] //= nest.tiles
+        for level in self.levels:
+            dim = each.nests[level.nest]
+            extents[dim] = level.extent(extents[dim])
         value = rebuilt(generic, inputs, extents)
         if each in self.sums:
             before = self.sums[each]
@@ -285,9 +295,7 @@ class LoopWriter:
         """A view of a tile of what is made in the nest."""
         where = source_dims(op)
         source = self._tile(op.operands[0], {_known(where[dim]): nest for dim, nest in wanted.items()})
-        shape = list(shape_of(op.results[0]))
-        for dim, nest in wanted.items():
-            shape[dim] //= nest.tiles
+        shape = self._tile_shape(op.results[0], wanted)
         type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(op.results[0].type).element_type)
         empty = ir.Operation.create("tensor.empty", results=[type_]).result if len(op.operands) > 1 else None
         made = op.clone().operation
@@ -313,12 +321,18 @@ class LoopWriter:
     def _cut(self, value: ir.Value, wanted: dict[int, Nest]) -> ir.Value:
         """The slice of a value in the current iteration of the nests that tile its dims."""
         levels = {level.nest: level for level in self.levels}
-        shape = list(shape_of(value))
-        for dim, nest in wanted.items():
-            shape[dim] //= nest.tiles
+        shape = self._tile_shape(value, wanted)
         type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
         moving = {dim: levels[nest] for dim, nest in wanted.items()}
-        return self._slice_op("tensor.extract_slice", [value], shape, moving, type_)
+        return self._slice_op("tensor.extract_slice", [value], moving, type_)
+
+    def _tile_shape(self, value: ir.Value, wanted: dict[int, Nest]) -> list[int]:
+        """The shape of the tile of a value in the current iteration."""
+        levels = {level.nest: level for level in self.levels}
+        shape = list(shape_of(value))
+        for dim, nest in wanted.items():
+            shape[dim] = levels[nest].extent(shape[dim])
+        return shape
 
     def _at(self, depth: int) -> AbstractContextManager:
         """The end of what is written of an iteration of a level: before the loop inside of it, if it is in one."""
@@ -329,16 +343,20 @@ class LoopWriter:
         self,
         name: str,
         operands: list[ir.Value],
-        sizes: Sequence[int],
         moving: dict[int, _Level],
         type_: ir.Type,
     ) -> ir.Value:
+        """The extraction, or insertion, of the tile that some levels move, from the last of the operands."""
+        whole = shape_of(operands[-1])
+        sizes = [moving[dim].extent(size) if dim in moving else size for dim, size in enumerate(whole)]
         offsets = [0] * len(sizes)
         dynamic = []
         for dim, level in sorted(moving.items()):
             if level.variable is not None:
                 offsets[dim] = _DYNAMIC
                 dynamic.append(self._offset(level, sizes[dim]))
+            elif level.is_rest:
+                offsets[dim] = whole[dim] - sizes[dim]
         segments = [*(1 for _ in operands), len(dynamic), 0, 0]
         attributes = {
             "static_offsets": ir.DenseI64ArrayAttr.get(offsets),

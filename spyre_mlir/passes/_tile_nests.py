@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import tiling_of
@@ -32,11 +33,28 @@ VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
 
 @dataclass(eq=False)
 class Nest:
-    """A loop over ``tiles`` tiles; its items are operations and nests in order."""
+    """A loop over ``tiles`` tiles; its items are operations and nests in order.
+
+    ``part`` is what of its dims each tile has; the last has what is left if these are not equal parts.
+    """
 
     loop: str
     tiles: int
+    part: Fraction
     items: list[Tiled | Nest] = field(default_factory=list)
+
+    @property
+    def full_tiles(self) -> int:
+        """The number of tiles that are equal: all, or all but the last."""
+        return self.tiles if self.part * self.tiles == 1 else self.tiles - 1
+
+    def cuts(self, size: int) -> bool:
+        """Whether tiles of a dim of this size begin at whole elements."""
+        return (size * self.part).denominator == 1
+
+    def tile(self, size: int) -> int:
+        """The extent of each of the equal tiles of a dim."""
+        return int(size * self.part)
 
 
 @dataclass(eq=False)
@@ -74,14 +92,6 @@ class Tiled:
         dims = self.generic.maps[operand]
         return {dims.index(dim): nest for nest, dim in self.nests.items() if dim in dims}
 
-    def shape(self, outside: Sequence[Nest]) -> list[int]:
-        """The shape of the part of the result that is made per iteration of the nests ``outside``."""
-        shape = list(shape_of(self.result))
-        for nest in outside:
-            if not self.reduces(nest):
-                shape[self.result_dim(nest)] //= nest.tiles
-        return shape
-
 
 class Nests:
     """The items of a function in program order; ``tiled`` finds an operation by its result."""
@@ -108,17 +118,18 @@ class Nests:
         if not loops and self._open and not self._reads_open(tiled):
             self.items.insert(len(self.items) - 1, tiled)
             return
+        parts = [loop.part(tiled.generic.extents[loop.dim]) for loop in loops]
         shared = 0
-        for nest, loop in zip(self._open, loops, strict=False):
-            if (nest.loop, nest.tiles) != (loop.loop, loop.tiles):
+        for nest, loop, part in zip(self._open, loops, parts, strict=False):
+            if (nest.loop, nest.tiles, nest.part) != (loop.loop, loop.tiles, part):
                 break
             shared += 1
         tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
         shared = self._complete(tiled, shared)
         tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
         del self._open[shared:]
-        for loop in loops[shared:]:
-            nest = Nest(loop.loop, loop.tiles)
+        for loop, part in zip(loops[shared:], parts[shared:], strict=True):
+            nest = Nest(loop.loop, loop.tiles, part)
             self._inside().append(nest)
             self._open.append(nest)
             tiled.nests[nest] = loop.dim
@@ -159,13 +170,13 @@ class Nests:
             dim = next((dim for dim, other in wanted.items() if other is nest), None)
             if dim is None:
                 return at
-            if traced.dims[dim] != maker.result_dim(nest) or traced.parts[dim] % nest.tiles:
+            if traced.dims[dim] != maker.result_dim(nest) or not nest.cuts(traced.parts[dim]):
                 return at
         return shared
 
 
 def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
-    """``CompileError`` for loops that are not around equal tiles of an operation, each dim cut once.
+    """``CompileError`` for loops that are not around tiles of an operation, each dim cut once.
 
     Whether tiles are whole sticks is up to the layouts, which are chosen later.
     """
@@ -177,9 +188,8 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
                 generic.op, f"{what}, but the iteration dims of this operation are {_numbers(generic)}"
             )
         size = generic.extents[loop.dim]
-        if size % loop.tiles:
-            reason = f"{what} of {size} elements into {loop.tiles} tiles, but {loop.tiles} does not divide it"
-            raise fail(generic.op, reason)
+        if (wrong := _why_no_tiles(loop, size)) is not None:
+            raise fail(generic.op, f"{what} of {size} elements into {loop.tiles} tiles{wrong}")
         if loop.dim in generic.reduced and generic.opcode not in COMBINE:
             raise fail(
                 generic.op, f"{what}, but the parts of a '{generic.opcode}' over it cannot be combined"
@@ -195,6 +205,14 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
         raise fail(
             generic.op, f"the loops {nest} have {iterations} iterations; a loop nest has at most {most}"
         )
+
+
+def _why_no_tiles(loop: TiledLoop, size: int) -> str | None:
+    """How many tiles, each but the last of the extent that is given or all equal, are not a dim; None if they are."""
+    if loop.tile is None:
+        return f", but {loop.tiles} does not divide it" if size % loop.tiles else None
+    tiles = -(-size // loop.tile)
+    return f" of {loop.tile}, but these are {tiles} tiles" if tiles != loop.tiles else None
 
 
 def _reducing(generic: Structured, loops: Iterable[TiledLoop]) -> TiledLoop | None:

@@ -341,7 +341,7 @@ def _shown(value: Any) -> str:
 
 
 def _tiling_text(loops: Sequence[TiledLoop] | None) -> str:
-    return json_text([vars(loop) for loop in loops or ()])
+    return json_text([loop.plain() for loop in loops or ()])
 
 
 def _loops(loops: Sequence[TiledLoop] | None) -> list[TiledLoop]:

@@ -23,7 +23,8 @@ class CoarseTiling(Pass):
     in a loop the tile of its own iteration; a sum over a loop is there when the loop has ended. What only the
     loop reads is a tile; what leaves it is a full tensor, each tile put in its place; what comes from outside is
     sliced. A reduced dim gives partial results, which are combined in an accumulator: the first iteration, which
-    begins it, stands before its loop.
+    begins it, stands before its loop. Where the last tile is smaller than the others, its iteration stands after the
+    loop: shapes are static, and a bundle has constant bounds only.
 
     Before, level *device-ops*:
         %0 = exp(%x) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}]}
@@ -57,7 +58,8 @@ class CoarseTiling(Pass):
         ops = [item for item in nest.items if not isinstance(item, Nest)]
         inner = [item for item in nest.items if isinstance(item, Nest)]
         for each in ops[:1]:
-            text = f"{len(ops)} operations in {nest.tiles} tiles by loop {nest.loop}"
+            rest = "" if nest.tiles == nest.full_tiles else ", the last smaller"
+            text = f"{len(ops)} operations in {nest.tiles} tiles by loop {nest.loop}{rest}"
             self.remark(each.op, "tiling", text)
         for each in inner:
             self._tell(each)

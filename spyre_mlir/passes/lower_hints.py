@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,6 +30,7 @@ from spyre_mlir.tiling import (
     NamedIteration,
     TiledLoop,
     check_dims,
+    name_tiles,
     tiled_loops,
     why_whole,
 )
@@ -72,33 +74,50 @@ class _Lowering:
         self.hints: dict[ir.Attribute, tuple[Hint, ...]] = {}
         self.tree = HintTree()
         self.iterations = NamedIterations()
+        self.units: dict[
+            tuple[int, str], int
+        ] = {}  # of each dim that a hint cuts: what tiles are multiples of
         self.first: dict[tuple[int, str], ir.Operation] = {}  # where each hint cuts each dim first
         self.met: set[tuple[int, str]] = set()
         self.doubtful: set[tuple[int, str]] = set()
 
     def run(self, ops: Sequence[ir.Operation]) -> None:
-        for op in ops:
-            generic = self.iterations.visit(op)
-            if generic is not None:
-                self._lower(generic)
+        marked = [generic for op in ops if (generic := self.iterations.visit(op)) is not None]
+        for generic in marked:
+            self._align(generic)
+        for generic in marked:
+            self._lower(generic)
         for (number, name), op in self.first.items():
             if (number, name) not in self.met:
                 reason = f"hint {number} cuts '{name}', but no operation under it iterates over '{name}'"
                 self.owner.warn(op, reason)
 
+    def _align(self, generic: Structured) -> None:
+        """Lets the tiles of a hint be whole sticks in all operations that follow it."""
+        hints, iteration = self._hints(generic.op), self.iterations.of(generic)
+        try:
+            check_dims(iteration, self.sizes)
+        except HintError as error:
+            raise fail(generic.op, str(error)) from None
+        for key in ((hint.id, name) for hint in hints for name, _ in hint.tiles if name in self.sizes):
+            unit = iteration.unit_of(key[1], self.sizes[key[1]])
+            self.units[key] = math.lcm(self.units.get(key, 1), unit)
+
     def _lower(self, generic: Structured) -> None:
         op = generic.op
         hints, iteration = self._hints(op), self.iterations.of(generic)
+        names = [(hint.id, name) for hint in hints for name, _ in hint.tiles]
+        units = {name: self.units[number, name] for number, name in names if name in self.sizes}
         try:
-            check_dims(iteration, self.sizes)
             self.tree.add(hints)
-            loops = tiled_loops(hints, iteration, self.sizes)
+            loops = tiled_loops(hints, iteration, self.sizes, units)
         except HintError as error:
             raise fail(op, str(error)) from None
-        self._note(op, hints, iteration)
+        self._note(op, hints, iteration, units)
         if loops:
             op.attributes[TILING] = tiling_attr(loops)
-            self.owner.remark(op, "tiling", _shown(loops, iteration) + _moved(hints, loops))
+            text = _shown(loops, iteration) + _fewer(hints, loops) + _moved(hints, loops)
+            self.owner.remark(op, "tiling", text)
 
     def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
         attr = op.attributes[HINTS]
@@ -106,13 +125,16 @@ class _Lowering:
             self.hints[attr] = hints_of(attr, op.location)
         return self.hints[attr]
 
-    def _note(self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration) -> None:
+    def _note(
+        self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration, units: Mapping[str, int]
+    ) -> None:
         """What of the hints an operation follows, for warnings."""
+        tiles = name_tiles(hints, iteration, self.sizes, units)
         for hint in hints:
             for name, count in hint.tiles:
                 self.first.setdefault((hint.id, name), op)
                 dims = iteration.dims_of(name)
-                reason = why_whole(hint, name, count, iteration)
+                reason = why_whole(hint, name, count, iteration, tiles)
                 if len(dims) > 1 and reason is None:
                     reason = (
                         f"iteration dims {sorted(dims)} are named '{name}'; hint {hint.id} cuts dim {dims[0]}"
@@ -125,10 +147,24 @@ class _Lowering:
 
 
 def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:
+    def tiles(each: TiledLoop) -> str:
+        if each.tile is None:
+            return f"{each.tiles} tiles"
+        rest = iteration.sizes[each.dim] - (each.tiles - 1) * each.tile
+        return f"{each.tiles} tiles of {each.tile}, the last of {rest}"
+
     return ", ".join(
-        f"loop {each.loop} cuts dim {each.dim} of {iteration.sizes[each.dim]} elements into {each.tiles} tiles"
+        f"loop {each.loop} cuts dim {each.dim} of {iteration.sizes[each.dim]} elements into {tiles(each)}"
         for each in loops
     )
+
+
+def _fewer(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
+    """Which hints ask for more tiles than there are, so that all but the last are equal and of whole sticks."""
+    counts = {f"{hint.id}.{name}": count for hint in hints for name, count in hint.tiles}
+    fewer = [f"{counts[each.loop]} by {each.loop}" for each in loops if each.tiles != counts[each.loop]]
+    text = "all tiles but the last are equal and of whole sticks"
+    return f"; asked for are {', '.join(fewer)}, but {text}" if fewer else ""
 
 
 def _moved(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:

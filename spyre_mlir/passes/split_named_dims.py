@@ -121,7 +121,7 @@ def _splits_of(
 ) -> dict[int, DimSplit]:
     """For each dim the first of its splits with which the operation is still one that the device has."""
     hints = hints_of(generic.op.attributes[HINTS], generic.op.location)
-    tiles = {name: count for hint in hints for name, count in hint.tiles if sizes.get(name, 1) % count == 0}
+    tiles = {name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)}
     chosen: dict[int, DimSplit] = {}
     for dim, names in enumerate(iteration.dims):
         ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))

@@ -130,7 +130,7 @@ def _operation(operation: PlannedOperation) -> dict[str, Any]:
     return _given(
         {
             **{name: getattr(operation, name) for name in fields},
-            "tiling": None if operation.tiling is None else [vars(loop) for loop in operation.tiling],
+            "tiling": None if operation.tiling is None else [loop.plain() for loop in operation.tiling],
             "result": _given(result),
         }
     )

@@ -16,7 +16,7 @@ _ARGUMENT = ("name", "kind", "source", "shape", "dtype", "layout")
 _OPERATION = (
     "name", "opcode", "location", "source", "slices", "core_order", "cores", "tiling", "result",
 )  # fmt: skip
-_LOOP = ("loop", "dim", "tiles")
+_LOOP = ("loop", "dim", "tiles", "tile")
 _RESULT = ("shape", "dtype", "layout", "placement", "spilled")
 
 
@@ -120,11 +120,14 @@ def _operation(entry: Field) -> PlannedOperation:
 
 def _loop(entry: Field) -> TiledLoop:
     _check_members(entry, _LOOP)
-    loop = TiledLoop(entry["loop"].text(), _integer(entry["dim"]), _integer(entry["tiles"]))
+    tile = _integer(entry["tile"]) if "tile" in entry else None
+    loop = TiledLoop(entry["loop"].text(), _integer(entry["dim"]), _integer(entry["tiles"]), tile)
     if loop.dim < 0:
         entry["dim"].fail(f"must not be negative but is {loop.dim}")
     if loop.tiles < 1:
         entry["tiles"].fail(f"must be 1 or more but is {loop.tiles}")
+    if tile is not None and tile < 1:
+        entry["tile"].fail(f"must be 1 or more but is {tile}")
     return loop
 
 

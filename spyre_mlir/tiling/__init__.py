@@ -7,6 +7,7 @@ from spyre_mlir.tiling.hints import (
     NamedIteration,
     TiledLoop,
     check_dims,
+    name_tiles,
     tiled_loops,
     why_whole,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "UnnamedDim",
     "check_dims",
     "dim_splits",
+    "name_tiles",
     "tiled_loops",
     "why_whole",
 ]

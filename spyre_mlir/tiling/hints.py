@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from spyre_mlir.target.device import device
 
@@ -32,12 +33,22 @@ class Hint:
 class TiledLoop:
     """A loop around an operation: it cuts iteration dim ``dim`` into ``tiles`` tiles.
 
-    ``loop`` names the hint and the dim, ``3.M``; neighbours with the same name share the loop.
+    ``loop`` names the hint and the dim, ``3.M``; neighbours with the same name share the loop. ``tile`` is the extent
+    of each tile where the last one is smaller; None for equal tiles.
     """
 
     loop: str
     dim: int
     tiles: int
+    tile: int | None = None
+
+    def part(self, extent: int) -> Fraction:
+        """What of a dim each tile has, but perhaps the last."""
+        return Fraction(1, self.tiles) if self.tile is None else Fraction(self.tile, extent)
+
+    def plain(self) -> dict[str, str | int]:
+        """The entry of ``sdsc.tiling`` and of plan files."""
+        return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,11 @@ class NamedIteration:
         """The dims that a loop over ``name`` can tile: those whose outermost name it is, reduced ones last."""
         found = [dim for dim, names in enumerate(self.dims) if names[:1] == (name,)]
         return sorted(found, key=self.reduced.__contains__)
+
+    def unit_of(self, name: str, size: int) -> int:
+        """The fewest elements of a name of ``size`` elements, in the dim that a loop tiles, that are whole sticks."""
+        dims = self.dims_of(name)
+        return stick_unit(self.sizes[dims[0]] // size, self.sticks.get(dims[0], 1)) if dims else 1
 
 
 @dataclass
@@ -92,30 +108,70 @@ def check_dims(iteration: NamedIteration, sizes: Mapping[str, int]) -> None:
             )
 
 
+def stick_unit(inner: int, stick: int) -> int:
+    """The fewest elements of a name that are whole sticks where each has ``inner`` elements of the dim inside it."""
+    return stick // math.gcd(inner, stick)
+
+
+def tile_of(size: int, count: int, unit: int = 1) -> int:
+    """The extent of the tiles of a name in ``count`` tiles, of which the last may be smaller.
+
+    It is a multiple of ``unit``, which may make the tiles fewer; not where they would be half as many or less.
+    """
+    tile = -(-size // count)
+    whole = -(-tile // unit) * unit
+    return whole if -(-size // whole) > count / 2 else tile
+
+
+def name_tiles(
+    hints: Sequence[Hint], iteration: NamedIteration, sizes: Mapping[str, int], units: Mapping[str, int]
+) -> dict[str, int]:
+    """For each name that hints cut the extent of the tiles of the dim that has it.
+
+    Tiles of a name are multiples of its entry in ``units``; without one they are whole sticks of this operation.
+    """
+    tiles = {}
+    for name, count in (each for hint in hints for each in hint.tiles):
+        if dims := iteration.dims_of(name):
+            unit = units.get(name, iteration.unit_of(name, sizes[name]))
+            tiles[name] = iteration.sizes[dims[0]] // sizes[name] * tile_of(sizes[name], count, unit)
+    return tiles
+
+
 def tiled_loops(
-    hints: Sequence[Hint], iteration: NamedIteration, sizes: Mapping[str, int]
+    hints: Sequence[Hint],
+    iteration: NamedIteration,
+    sizes: Mapping[str, int],
+    units: Mapping[str, int] | None = None,
 ) -> tuple[TiledLoop, ...]:
     """The loops around an operation, outermost first, from the hints around it, outermost first.
 
-    ``sizes`` are those of the declared dims, in elements. The loops are in the order of the hints, and those of one
-    hint in the order of its tiles, but loops over reduced dims are inside of the others: ``{"K": 4, "M": 8}`` on a
-    matmul gives M outside and K inside, so that each tile of the result is finished before the next. A dim that the
-    operation does not have is left out, and so are a count of 1, which needs no loop, tiles that cut a stick and those
-    of a name inside of a dim (``why_whole``). Where two dims have the name, the first that is not reduced is tiled.
+    ``sizes`` are those of the declared dims, in elements, ``units`` what their tiles are multiples of (``name_tiles``).
+    The loops are in the order of the hints, and those of one hint in the order of its tiles, but loops over reduced
+    dims are inside of the others: ``{"K": 4, "M": 8}`` on a matmul gives M outside and K inside, so that each tile of
+    the result is finished before the next. A dim that the operation does not have is left out, and so are a count of 1,
+    which needs no loop, tiles that cut a stick and those of a name inside of a dim (``why_whole``). Where two dims have
+    the name, the first that is not reduced is tiled.
 
-    ``HintError`` for a dim that is not declared or tiled twice, a count that does not divide its size, and too many
-    iterations.
+    ``HintError`` for a dim that is not declared or tiled twice, more tiles than elements, and too many iterations.
     """
     loops: list[TiledLoop] = []
     tiled: dict[str, Hint] = {}
     for hint in hints:
         for name, count in hint.tiles:
             _check(hint, name, count, sizes, tiled)
-            dims = iteration.dims_of(name)
-            if dims and count > 1 and why_whole(hint, name, count, iteration) is None:
-                loops.append(TiledLoop(f"{hint.id}.{name}", dims[0], count))
+    tiles = name_tiles(hints, iteration, sizes, units or {})
+    for hint in hints:
+        for name, count in hint.tiles:
+            if name in tiles and count > 1 and why_whole(hint, name, count, iteration, tiles) is None:
+                dim = iteration.dims_of(name)[0]
+                loops.append(_loop(f"{hint.id}.{name}", dim, iteration.sizes[dim], tiles[name]))
     _check_nest(loops)
     return tuple(sorted(loops, key=lambda loop: loop.dim in iteration.reduced))
+
+
+def _loop(loop: str, dim: int, size: int, tile: int) -> TiledLoop:
+    return TiledLoop(loop, dim, -(-size // tile), tile if size % tile else None)
 
 
 def _check(hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: dict[str, Hint]) -> None:
@@ -130,16 +186,19 @@ def _check(hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: d
             f"{what} of {sizes[name]} elements into {count} tiles, inside of hint {outer.id}, "
             f"which cuts it into {before} already"
         )
-    if sizes[name] % count:
-        raise HintError(
-            f"{what} of {sizes[name]} elements into {count} tiles, but {count} does not divide it"
-        )
+    if count > sizes[name]:
+        raise HintError(f"{what} of {sizes[name]} elements into {count} tiles, more than it has elements")
     if count > device().loop_iterations:
         raise HintError(f"{what} of {sizes[name]} elements into {count} tiles; {_limit()}")
 
 
-def why_whole(hint: Hint, name: str, count: int, iteration: NamedIteration) -> str | None:
-    """Why an operation is not tiled at a name although it iterates over it; None if it is, or does not."""
+def why_whole(
+    hint: Hint, name: str, count: int, iteration: NamedIteration, tiles: Mapping[str, int]
+) -> str | None:
+    """Why an operation is not tiled at a name although it iterates over it; None if it is, or does not.
+
+    ``tiles`` are its tiles (``name_tiles``).
+    """
     if count == 1:
         return None
     what = f"hint {hint.id} cuts '{name}' into {count} tiles"
@@ -148,10 +207,10 @@ def why_whole(hint: Hint, name: str, count: int, iteration: NamedIteration) -> s
         inside = next((dim for dim, names in enumerate(iteration.dims) if name in names), None)
         return None if inside is None else f"{what}, but {_inside(inside, name, iteration)}"
     size, stick = iteration.sizes[dims[0]], iteration.sticks.get(dims[0], 1)
-    if size // count % stick == 0:
+    if tiles[name] % stick == 0:
         return None
     return (
-        f"{what}, of {size // count} of the {size} elements of iteration dim {dims[0]}, but tiles are whole sticks of "
+        f"{what}, of {tiles[name]} of the {size} elements of iteration dim {dims[0]}, but tiles are whole sticks of "
         f"{stick} elements; this operation is not tiled at '{name}'"
     )
 

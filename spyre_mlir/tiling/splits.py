@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from spyre_mlir.tiling.hints import stick_unit, tile_of
+
 
 @dataclass(frozen=True)
 class DimSplit:
@@ -53,10 +55,11 @@ def dim_splits(
     """The ways to split a dim of ``size`` elements, the best first; none where no hint cuts a name inside of it.
 
     ``sizes`` are those of the declared dims, ``tiles`` the counts of the names that hints cut, ``stick`` the elements
-    per stick if the dim lies in sticks. Tiles that would cut a stick are left out.
+    per stick if the dim lies in sticks. Tiles that would cut a stick are left out; the number of the tile comes first
+    only where all tiles are equal.
     """
     cuts = [at for at, name in enumerate(names) if at and tiles.get(name, 1) > 1]
-    while cuts and _behind(names, cuts[-1], size, sizes) // tiles[names[cuts[-1]]] % stick:
+    while cuts and _tile(names, cuts[-1], size, sizes, tiles, stick) % stick:
         cuts.pop()
     if not cuts:
         return
@@ -65,12 +68,26 @@ def dim_splits(
     factors = tuple(tuple(names[first:last]) for first, last in itertools.pairwise(bounds))
     extents = tuple(whole // part for whole, part in zip(behind, [*behind[1:], 1], strict=True))
     yield DimSplit(factors, extents, tuple((at,) for at in range(len(factors))))
-    count, outer = tiles[names[cuts[0]]], names[: cuts[0]]
-    rest = behind[1] // count
-    if tiles.get(names[0], 1) == 1 and rest % stick == 0:
+    rest, outer = _tile(names, cuts[0], size, sizes, tiles, stick), names[: cuts[0]]
+    count = behind[1] // rest
+    if tiles.get(names[0], 1) == 1 and rest % stick == 0 and behind[1] % rest == 0:
         parts = (outer, names[cuts[0] : cuts[0] + 1], names[cuts[0] + 1 :])
         kept = 3 if rest > 1 else 2
         yield DimSplit(tuple(map(tuple, parts))[:kept], (extents[0], count, rest)[:kept], ((1, 0, 2)[:kept],))
+
+
+def _tile(
+    names: Sequence[str],
+    at: int,
+    size: int,
+    sizes: Mapping[str, int],
+    tiles: Mapping[str, int],
+    stick: int,
+) -> int:
+    """The elements of a tile of a name per position of the names before it."""
+    extent = sizes[names[at]]
+    inner = _behind(names, at, size, sizes) // extent
+    return inner * tile_of(extent, tiles[names[at]], stick_unit(inner, stick))
 
 
 def _behind(names: Sequence[str], at: int, size: int, sizes: Mapping[str, int]) -> int:

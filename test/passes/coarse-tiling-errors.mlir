@@ -98,3 +98,19 @@ func.func @malformed(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
   } -> tensor<64x128xf16>
   return %0 : tensor<64x128xf16>
 }
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+// Another number of tiles than fill the dim.
+func.func @tiles_of(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
+  %e = tensor.empty() : tensor<64x128xf16>
+  // expected-error@below {{loop 1.M cuts dim 0 of 64 elements into 8 tiles of 10, but these are 7 tiles}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 8 : i64, tile = 10 : i64}]} {
+  ^bb0(%a: f16, %o: f16):
+    %y = math.exp %a : f16
+    linalg.yield %y : f16
+  } -> tensor<64x128xf16>
+  return %0 : tensor<64x128xf16>
+}

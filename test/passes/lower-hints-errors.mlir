@@ -21,12 +21,12 @@ func.func @undeclared(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
 
 // -----
 
-// A count that does not divide the size.
-func.func @remainder(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
-  %e = tensor.empty() : tensor<64x128xf16>
-  // expected-error@below {{hint 3 cuts 'M' of 64 elements into 7 tiles, but 7 does not divide it}}
-  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 7 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
-  return %r : tensor<64x128xf16>
+// More tiles than elements.
+func.func @elements(%x: tensor<4x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<4x128xf16> attributes {sdsc.dim_sizes = {M = 4 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<4x128xf16>
+  // expected-error@below {{hint 3 cuts 'M' of 4 elements into 7 tiles, more than it has elements}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 7 : i64}]}]} ins(%x : tensor<4x128xf16>) outs(%e : tensor<4x128xf16>) -> tensor<4x128xf16>
+  return %r : tensor<4x128xf16>
 }
 
 // -----
