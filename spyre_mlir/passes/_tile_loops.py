@@ -7,7 +7,15 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, rebuilt, shape_of
+from spyre_mlir.dialects.structured import (
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    rebuilt,
+    shape_of,
+)
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import LOOP
 from spyre_mlir.passes._tile_nests import VIEWS, Nest, Nests, Tiled, in_format, makers, source_dims, trace
@@ -237,7 +245,8 @@ class LoopWriter:
         for level in self.levels:
             dim = each.nests[level.nest]
             extents[dim] = level.extent(extents[dim])
-        value = rebuilt(generic, inputs, extents)
+        is_product = generic.opcode == "batchmatmul" and all(extents[dim] == 1 for dim in generic.reduced)
+        value = _product(generic, inputs, extents) if is_product else rebuilt(generic, inputs, extents)
         if each in self.sums:
             before = self.sums[each]
             if each.rescaled in self.maxima:
@@ -392,6 +401,16 @@ class LoopWriter:
                     "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)}
                 ).result
         return self.constants[value]
+
+
+def _product(generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[int]) -> ir.Value:
+    """A matmul that contracts one element, in which there is no stick: a product, element by element."""
+    whole = [dim for dim in generic.maps[-1] if dim is not None]
+    maps = [tuple(whole.index(dim) if dim in whole else None for dim in dims) for dims in generic.maps[:-1]]
+    shape, location = [extents[dim] for dim in whole], generic.op.location
+    made = device_op("mul", inputs, maps, shape, element_of(generic.result), location=location)
+    sdsc.record(maker_of(made), "decomposition", "coarse-tiling", "a tile of one element that is contracted")
+    return made
 
 
 def _members(nest: Nest) -> Iterator[Tiled]:
