@@ -66,6 +66,11 @@ class Field:
         number = self._typed((int, float), "a number")
         return float(self._bounded(number) if isinstance(number, int) else number)
 
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail(f"must be true or false but is {shorten(self.value)}")
+        return self.value
+
     def _bounded(self, value: int) -> int:
         if value.bit_length() > 63:
             self.fail(f"must be an integer of 64 bits but is {shorten(value)}")

@@ -133,9 +133,13 @@ def tiling_of(op: ir.Operation, name: str = TILING) -> tuple[TiledLoop, ...]:
 def _loop(entry: Any, name: str, op: ir.Operation) -> TiledLoop:
     match entry:
         case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles), **rest} if dim >= 0 and tiles > 0:
-            match rest.get("tile"):
-                case None | int() as tile if (tile is None or tile > 0) and rest.keys() <= {"tile"}:
-                    return TiledLoop(loop, dim, tiles, tile)
+            tile, unrolled = rest.get("tile"), rest.get("unrolled")
+            is_tile = tile is None or (type(tile) is int and tile > 0)
+            is_known = rest.keys() <= {"tile", "unrolled"} and (
+                unrolled is None or isinstance(unrolled, bool)
+            )
+            if is_tile and is_known:
+                return TiledLoop(loop, dim, tiles, tile, unrolled)
     raise _malformed(name, _TILING_FORM, op.location)
 
 

@@ -55,7 +55,8 @@ dims, outermost first, and ``sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64}`` of
 ``sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]`` are the hints around an operation, outermost
 first, ``sdsc.dims = [["M"], ["K"], []]`` of an operation the names of each of its iteration dims. What is decided is
 ``sdsc.tiling = [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}]``: the loops around an operation, outermost first, with
-the iteration dim that each cuts; operations with the same entry share the loop.
+the iteration dim that each cuts; operations with the same entry share the loop. With ``unrolled = true`` its iterations
+are written one after the other, with ``unrolled = false`` they are not; else ``unroll-tiles`` decides.
 """
 
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.

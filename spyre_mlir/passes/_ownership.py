@@ -27,8 +27,8 @@ LEFT_APART = "core division mismatch: the operations that write it leave it on t
 #: Why a buffer that operations touch in parts has no place in LX.
 NO_HOLDER = "partial or offset access: no operation touches all of it, which would tell how the cores hold it"
 
-#: Why nobody reads a part of LX that is another one in each iteration: the address is one number in the design.
-MOVING = "what is read moves with a loop, and an address in LX may not"
+#: Why nobody touches a part of LX that is another one in each iteration: the address is one number in the design.
+MOVING = "the part moves with a loop, and an address in LX may not"
 
 
 @dataclass(frozen=True)

@@ -29,23 +29,22 @@ _DYNAMIC = -(1 << 63)
 
 @dataclass
 class _Level:
-    """A nest that is being written: its induction variable (None: one iteration by itself) and where.
+    """A nest that is being written: its induction variable, or the number of an iteration by itself, and where.
 
-    ``loop`` is what comes after all that is computed once per iteration of the level outside. ``is_rest`` marks the
-    iteration of the last tile where that is smaller than the others.
+    ``loop`` is what comes after all that is computed once per iteration of the level outside.
     """
 
     nest: Nest
-    variable: ir.Value | None = None
+    variable: ir.Value | int
     loop: ir.Operation | None = None
-    is_rest: bool = False
     offsets: dict[int, ir.Value] = field(default_factory=dict)
     slices: dict[tuple, ir.Value] = field(default_factory=dict)
 
     def extent(self, size: int) -> int:
         """The extent of the tile of a dim in this iteration."""
-        tile = self.nest.tile(size)
-        return size - tile * self.nest.full_tiles if self.is_rest else tile
+        tile, full = self.nest.tile(size), self.nest.full_tiles
+        is_smaller = isinstance(self.variable, int) and self.variable == full
+        return size - tile * full if is_smaller else tile
 
 
 @dataclass
@@ -91,7 +90,7 @@ class LoopWriter:
             if isinstance(item, Tiled):
                 self._place(item.result)
                 continue
-            members, inside = list(_members(item)), self._inside(item)
+            members, inside = list(item.operations()), self._inside(item)
             for each in members:
                 for value in each.generic.inputs:
                     self._place_outside(value, inside)
@@ -128,23 +127,23 @@ class LoopWriter:
     # -- nests ----------------------------------------------------------------------------------------
 
     def _nest(self, nest: Nest) -> None:
-        """The loop of a nest; by itself the first iteration where partial results begin with it, and a smaller last."""
+        """The loop of a nest; by itself the first iteration where partial results begin with it, and a smaller last.
+
+        All of them are by themselves if it is unrolled.
+        """
         outside = tuple(level.nest for level in self.levels)
-        carried = [each for each in _members(nest) if self._leaves(each, nest)]
+        carried = [each for each in nest.operations() if self._leaves(each, nest)]
         begins = any(each.reduces(nest) and each not in self.sums for each in carried)
-        results = {
-            each: self.results.get(each) or _Part(self._empty(each), outside)
-            for each in carried
-            if not each.reduces(nest)
-        }
+        results = {each: self._destination(each, nest) for each in carried if not each.reduces(nest)}
         values = [results[each].value if each in results else self.sums.get(each) for each in carried]
         before, self.results = self.results, {**self.results, **results}
-        if begins:
-            values = self._iteration(_Level(nest), carried, values)
-        if nest.full_tiles > begins:
-            values = self._loop(nest, int(begins), carried, values)
+        apart = nest.full_tiles if nest.unrolled else int(begins)
+        for number in range(apart):
+            values = self._iteration(_Level(nest, number), carried, values)
+        if nest.full_tiles > apart:
+            values = self._loop(nest, apart, carried, values)
         if nest.tiles > nest.full_tiles:
-            values = self._iteration(_Level(nest, is_rest=True), carried, values)
+            values = self._iteration(_Level(nest, nest.full_tiles), carried, values)
         self.results = before
         for each, value in zip(carried, values, strict=True):
             if each.reduces(nest):
@@ -152,6 +151,17 @@ class LoopWriter:
                 self.sums[each] = value
             else:
                 self.parts[each.result] = _Part(value, results[each].tiled_by)
+
+    def _destination(self, each: Tiled, nest: Nest) -> _Part:
+        """Where a nest puts its tiles of a result: into what loops around carry, or into a buffer for readers there.
+
+        Only an unrolled nest can write that buffer in LX.
+        """
+        outside = tuple(level.nest for level in self.levels)
+        carried = self.results.get(each)
+        if carried is not None and not (nest.unrolled and self._is_read_in(outside[-1], each, nest)):
+            return carried
+        return _Part(self._empty(each), outside)
 
     def _loop(
         self, nest: Nest, begin: int, carried: Sequence[Tiled], initial: Sequence[ir.Value]
@@ -194,35 +204,31 @@ class LoopWriter:
         part = self.parts[each.result]
         if each.reduces(nest) or nest not in part.tiled_by:
             return part.value
-        whole = self.results[each]
+        whole, tile = self.results[each], part.value
+        if maker_of(tile).name in (LOOP, "tensor.insert_slice"):
+            tile = sdsc.clone(tile, each.op.location)  # it has a buffer of its own
+            sdsc.record(maker_of(tile), "clone", "coarse-tiling", "a part of what leaves the loop")
         moving = {
             each.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
         }
-        operands = [part.value, whole.value]
-        return self._slice_op("tensor.insert_slice", operands, moving, whole.value.type)
+        return self._slice_op("tensor.insert_slice", [tile, whole.value], moving, whole.value.type)
 
     def _leaves(self, each: Tiled, nest: Nest) -> bool:
         """Whether what is made in a nest is read outside of it; a sum is, for it is there when the nest ends."""
         if each.reduces(nest):
             return True
         inside = self._inside(nest)
-        pending, seen = [each.result], set[ir.Value]()
-        while pending:
-            value = pending.pop()
-            for use in value.uses:
-                user = use.owner.operation
-                if user.name not in VIEWS:
-                    if not user.results or user.results[0] not in inside:
-                        return True
-                elif user.results[0] not in seen:
-                    seen.add(user.results[0])
-                    pending.append(user.results[0])
-        return False
+        return any(not user.results or user.results[0] not in inside for user in _readers(each.result))
+
+    def _is_read_in(self, outer: Nest, each: Tiled, nest: Nest) -> bool:
+        """Whether what is made in a nest is read in the one around it."""
+        around = self._inside(outer) - self._inside(nest)
+        return any(user.results and user.results[0] in around for user in _readers(each.result))
 
     def _inside(self, nest: Nest) -> set[ir.Value]:
         """What the operations of a nest make."""
         if nest not in self.inside:
-            self.inside[nest] = {member.result for member in _members(nest)}
+            self.inside[nest] = {member.result for member in nest.operations()}
         return self.inside[nest]
 
     def _empty(self, each: Tiled) -> ir.Value:
@@ -361,11 +367,11 @@ class LoopWriter:
         offsets = [0] * len(sizes)
         dynamic = []
         for dim, level in sorted(moving.items()):
-            if level.variable is not None:
+            if isinstance(level.variable, int):
+                offsets[dim] = level.variable * level.nest.tile(whole[dim])
+            else:
                 offsets[dim] = _DYNAMIC
-                dynamic.append(self._offset(level, sizes[dim]))
-            elif level.is_rest:
-                offsets[dim] = whole[dim] - sizes[dim]
+                dynamic.append(self._offset(level, level.variable, sizes[dim]))
         segments = [*(1 for _ in operands), len(dynamic), 0, 0]
         attributes = {
             "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
@@ -378,16 +384,15 @@ class LoopWriter:
         )
         return made.result
 
-    def _offset(self, level: _Level, tile: int) -> ir.Value:
+    def _offset(self, level: _Level, variable: ir.Value, tile: int) -> ir.Value:
         """Where the tile of an iteration begins."""
         if tile not in level.offsets:
-            assert level.variable is not None
             map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * tile])
-            with ir.InsertionPoint.at_block_begin(level.variable.owner):
+            with ir.InsertionPoint.at_block_begin(variable.owner):
                 level.offsets[tile] = ir.Operation.create(
                     "affine.apply",
                     results=[ir.IndexType.get()],
-                    operands=[level.variable],
+                    operands=[variable],
                     attributes={"map": ir.AffineMapAttr.get(map_)},
                 ).result
         return level.offsets[tile]
@@ -413,18 +418,22 @@ def _product(generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[
     return made
 
 
-def _members(nest: Nest) -> Iterator[Tiled]:
-    """The operations of a nest and those inside, in order."""
-    for item in nest.items:
-        if isinstance(item, Nest):
-            yield from _members(item)
-        else:
-            yield item
+def _readers(value: ir.Value) -> Iterator[ir.Operation]:
+    """The ops that read a value or views of it."""
+    pending, seen = [value], set[ir.Value]()
+    while pending:
+        for use in pending.pop().uses:
+            user = use.owner.operation
+            if user.name not in VIEWS:
+                yield user
+            elif user.results[0] not in seen:
+                seen.add(user.results[0])
+                pending.append(user.results[0])
 
 
 def _location(nest: Nest) -> ir.Location:
     """The location of the first operation of a nest."""
-    return next(_members(nest)).op.location
+    return next(nest.operations()).op.location
 
 
 def _known(dim: int | None) -> int:

@@ -28,6 +28,9 @@ from spyre_mlir.tiling.hints import TiledLoop
 #: On a maximum: its name. On a sum of exponentials less that maximum: the same name (``online-softmax``).
 RUNNING, RESCALED = "sdsc.running", "sdsc.rescaled"
 
+#: Operations that unrolled loops make of one at most: each has a design of its own.
+MOST_COPIES = 64
+
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
 
 
@@ -35,13 +38,23 @@ VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
 class Nest:
     """A loop over ``tiles`` tiles; its items are operations and nests in order.
 
-    ``part`` is what of its dims each tile has; the last has what is left if these are not equal parts.
+    ``part`` is what of its dims each tile has; the last has what is left if these are not equal parts. ``unrolled``:
+    its iterations are written one after the other.
     """
 
     loop: str
     tiles: int
     part: Fraction
+    unrolled: bool = False
     items: list[Tiled | Nest] = field(default_factory=list)
+
+    def operations(self) -> Iterator[Tiled]:
+        """The operations of the nest and of those inside, in order."""
+        for item in self.items:
+            if isinstance(item, Nest):
+                yield from item.operations()
+            else:
+                yield item
 
     @property
     def full_tiles(self) -> int:
@@ -123,13 +136,15 @@ class Nests:
         for nest, loop, part in zip(self._open, loops, parts, strict=False):
             if (nest.loop, nest.tiles, nest.part) != (loop.loop, loop.tiles, part):
                 break
+            if nest.unrolled != bool(loop.unrolled):
+                break
             shared += 1
         tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
         shared = self._complete(tiled, shared)
         tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
         del self._open[shared:]
         for loop, part in zip(loops[shared:], parts[shared:], strict=True):
-            nest = Nest(loop.loop, loop.tiles, part)
+            nest = Nest(loop.loop, loop.tiles, part, bool(loop.unrolled))
             self._inside().append(nest)
             self._open.append(nest)
             tiled.nests[nest] = loop.dim
@@ -199,12 +214,21 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
         if loop.dim not in generic.reduced and (outer := _reducing(generic, cut.values())) is not None:
             reason = f"{what} inside of loop {outer.loop}, which cuts the reduced dim {outer.dim}"
             raise fail(generic.op, f"{reason}; loops over reduced dims are inside of the others")
-    iterations, most = math.prod(loop.tiles for loop in loops), device().loop_iterations
-    if iterations > most:
-        nest = " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
-        raise fail(
-            generic.op, f"the loops {nest} have {iterations} iterations; a loop nest has at most {most}"
-        )
+    unrolled = [loop for loop in loops if loop.unrolled]
+    if (copies := _iterations(unrolled)) > MOST_COPIES:
+        what = f"the unrolled loops {_nest_text(unrolled)} make {copies} operations of one"
+        raise fail(generic.op, f"{what}; at most {MOST_COPIES} are allowed")
+    if (iterations := _iterations(loops)) > (most := device().loop_iterations):
+        what = f"the loops {_nest_text(loops)} have {iterations} iterations"
+        raise fail(generic.op, f"{what}; a loop nest has at most {most}")
+
+
+def _iterations(loops: Iterable[TiledLoop]) -> int:
+    return math.prod(loop.tiles for loop in loops)
+
+
+def _nest_text(loops: Iterable[TiledLoop]) -> str:
+    return " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
 
 
 def _why_no_tiles(loop: TiledLoop, size: int) -> str | None:

@@ -341,12 +341,12 @@ def _shown(value: Any) -> str:
 
 
 def _tiling_text(loops: Sequence[TiledLoop] | None) -> str:
-    return json_text([loop.plain() for loop in loops or ()])
+    return json_text([loop.settled().plain() for loop in loops or ()])
 
 
 def _loops(loops: Sequence[TiledLoop] | None) -> list[TiledLoop]:
     """The loops that are there: one of one tile is none."""
-    return [loop for loop in loops or () if loop.tiles > 1]
+    return [loop.settled() for loop in loops or () if loop.tiles > 1]
 
 
 def _is_placed(wanted: Placement, found: Placement | None) -> bool:

@@ -59,7 +59,8 @@ class CoarseTiling(Pass):
         inner = [item for item in nest.items if isinstance(item, Nest)]
         for each in ops[:1]:
             rest = "" if nest.tiles == nest.full_tiles else ", the last smaller"
-            text = f"{len(ops)} operations in {nest.tiles} tiles by loop {nest.loop}{rest}"
+            unrolled = ", unrolled" if nest.unrolled else ""
+            text = f"{len(ops)} operations in {nest.tiles} tiles by loop {nest.loop}{rest}{unrolled}"
             self.remark(each.op, "tiling", text)
         for each in inner:
             self._tell(each)
@@ -71,7 +72,7 @@ def _take_note(each: Tiled) -> None:
     A maximum that readers take as it is so far always has a loop over what it reduces there, if only of one tile: so a
     plan tells that ``online-softmax`` was at work.
     """
-    op, loops = each.op, list(tiling_of(each.op))
+    op, loops = each.op, [loop.settled() for loop in tiling_of(each.op)]
     if TILING in op.attributes:
         del op.attributes[TILING]
     if sdsc.NAME not in op.attributes:

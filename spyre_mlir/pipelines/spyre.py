@@ -169,6 +169,7 @@ class SpyrePipeline(DeviceOptions):
                 _text("auto-tiling", spans=self.tile_for_span, spills=spills, **options),
                 spills or self.tile_for_span,
             ),
+            (_text("unroll-tiles", **options), spills),
         )
         return tuple(text for text, wanted in passes if wanted)
 

@@ -16,7 +16,7 @@ _ARGUMENT = ("name", "kind", "source", "shape", "dtype", "layout")
 _OPERATION = (
     "name", "opcode", "location", "source", "slices", "core_order", "cores", "tiling", "result",
 )  # fmt: skip
-_LOOP = ("loop", "dim", "tiles", "tile")
+_LOOP = ("loop", "dim", "tiles", "tile", "unrolled")
 _RESULT = ("shape", "dtype", "layout", "placement", "spilled")
 
 
@@ -121,7 +121,8 @@ def _operation(entry: Field) -> PlannedOperation:
 def _loop(entry: Field) -> TiledLoop:
     _check_members(entry, _LOOP)
     tile = _integer(entry["tile"]) if "tile" in entry else None
-    loop = TiledLoop(entry["loop"].text(), _integer(entry["dim"]), _integer(entry["tiles"]), tile)
+    unrolled = "unrolled" in entry and entry["unrolled"].flag()
+    loop = TiledLoop(entry["loop"].text(), _integer(entry["dim"]), _integer(entry["tiles"]), tile, unrolled)
     if loop.dim < 0:
         entry["dim"].fail(f"must not be negative but is {loop.dim}")
     if loop.tiles < 1:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from spyre_mlir.target.device import device
@@ -34,13 +34,15 @@ class TiledLoop:
     """A loop around an operation: it cuts iteration dim ``dim`` into ``tiles`` tiles.
 
     ``loop`` names the hint and the dim, ``3.M``; neighbours with the same name share the loop. ``tile`` is the extent
-    of each tile where the last one is smaller; None for equal tiles.
+    of each tile where the last one is smaller; None for equal tiles. ``unrolled``: its iterations are written one after
+    the other; None leaves that to ``unroll-tiles``.
     """
 
     loop: str
     dim: int
     tiles: int
     tile: int | None = None
+    unrolled: bool | None = None
 
     def part(self, extent: int) -> Fraction:
         """What of a dim each tile has, but perhaps the last."""
@@ -49,6 +51,10 @@ class TiledLoop:
     def plain(self) -> dict[str, str | int]:
         """The entry of ``sdsc.tiling`` and of plan files."""
         return {name: value for name, value in vars(self).items() if value is not None}
+
+    def settled(self) -> TiledLoop:
+        """The loop when all is decided: what is not unrolled does not say so."""
+        return replace(self, unrolled=self.unrolled or None)
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,22 @@ func.func @twice(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
 // -----
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
+// Each unrolled iteration is an operation.
+func.func @unrolled(%x: tensor<1024x128xf16>) -> tensor<1024x128xf16> {
+  %e = tensor.empty() : tensor<1024x128xf16>
+  // expected-error@below {{the unrolled loops 1024 (1.M) make 1024 operations of one; at most 64 are allowed}}
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<1024x128xf16>) outs(%e : tensor<1024x128xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 1024 : i64, unrolled = true}]} {
+  ^bb0(%a: f16, %o: f16):
+    %y = math.exp %a : f16
+    linalg.yield %y : f16
+  } -> tensor<1024x128xf16>
+  return %0 : tensor<1024x128xf16>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
 // More iterations than a nest may have.
 func.func @many(%x: tensor<1024x128xf16>) -> tensor<1024x128xf16> {
   %e = tensor.empty() : tensor<1024x128xf16>

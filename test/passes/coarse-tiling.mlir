@@ -407,6 +407,37 @@ func.func @before(%x: tensor<64x128xf16>, %y: tensor<64x128xf16>) -> tensor<64x1
 
 // -----
 
+// An unrolled loop is its iterations with slices at fixed offsets: of a buffer of the outer iteration, which is then read.
+// CHECK-LABEL: func.func @unrolled(
+// CHECK: scf.for
+// CHECK: %[[TILE:.*]] = tensor.empty() : tensor<64x256xf16>
+// CHECK: "exp"
+// CHECK: %[[FIRST:.*]] = tensor.insert_slice %{{.*}} into %[[TILE]][0, 0] [64, 128] [1, 1]
+// CHECK: "exp"
+// CHECK: %[[ALL:.*]] = tensor.insert_slice %{{.*}} into %[[FIRST]][0, 128] [64, 128] [1, 1]
+// CHECK: linalg.generic {{.*}} ins(%[[ALL]] : tensor<64x256xf16>){{.*}}"sum"
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+func.func @unrolled(%x: tensor<128x256xf16>) -> tensor<128xf16> {
+  %e = tensor.empty() : tensor<128x256xf16>
+  %f = tensor.empty() : tensor<128xf16>
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16>) outs(%e : tensor<128x256xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 2 : i64}, {loop = "2.N", dim = 1 : i64, tiles = 2 : i64, unrolled = true}]} {
+  ^bb0(%a: f16, %o: f16):
+    %y = math.exp %a : f16
+    linalg.yield %y : f16
+  } -> tensor<128x256xf16>
+  %1 = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%0 : tensor<128x256xf16>) outs(%f : tensor<128xf16>)
+      attrs = {sdsc.op = #sdsc.op<"sum", {}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 2 : i64}]} {
+  ^bb0(%a: f16, %o: f16):
+    %y = arith.addf %a, %o : f16
+    linalg.yield %y : f16
+  } -> tensor<128xf16>
+  return %1 : tensor<128xf16>
+}
+
+// -----
+
 // The inner loop goes on with the result that the outer one carries, and puts its tile at both offsets.
 // CHECK-LABEL: func.func @nested(
 // CHECK: scf.for %[[I:.*]] = {{.*}} iter_args(%[[OUTER:.*]] = %{{.*}}) -> (tensor<128x256xf16>)

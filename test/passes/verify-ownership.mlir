@@ -317,3 +317,39 @@ func.func @written_a_row_off(%x: !mat, %y: !most) -> !mat {
   %3 = "sdsc.clone"(%2) {sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.hbm<"result0", 0>} : (!mat) -> !mat
   return %3 : !mat
 }
+
+// -----
+
+// A loop that writes one slice of a buffer after the other: in LX its address would be the same in each iteration.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#one = affine_map<(d0) -> (0, 0)>
+#by_tile = affine_map<(d0) -> (d0 * 128)>
+!mat = tensor<64x256xf16, #stick.layout<#rows>>
+!tile = tensor<64x128xf16, #stick.layout<#rows>>
+func.func @moving(%x: !mat) -> !mat {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %e = tensor.empty() {sdsc.placement = #sdsc.lx<0>} : !mat
+  %0 = scf.for %i = %c0 to %c2 step %c1 iter_args(%all = %e) -> (!mat) {
+    %at = affine.apply #by_tile(%i)
+    %s = tensor.extract_slice %x[0, %at] [64, 128] [1, 1] : !mat to !tile
+    %f = tensor.empty() : !tile
+    // expected-error@below {{the part moves with a loop, and an address in LX may not}}
+    %t = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : !tile) outs(%f : !tile) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #one>} {
+    ^bb0(%a0: f16, %o: f16):
+      %r = math.exp %a0 : f16
+      linalg.yield %r : f16
+    } -> !tile
+    %next = tensor.insert_slice %t into %all[0, %at] [64, 128] [1, 1] : !tile into !mat
+    scf.yield %next : !mat
+  }
+  %g = tensor.empty() : !mat
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%g : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 1], #one>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = arith.negf %a0 : f16
+    linalg.yield %r : f16
+  } -> !mat
+  return %1 : !mat
+}

@@ -43,11 +43,11 @@ def device_ops(name: str) -> str:
     return module.operation.get_asm(enable_debug_info=True)
 
 
-def tiled(name: str, seed: int) -> ir.Module | None:
+def tiled(name: str, seed: int, *, unrolled: bool = False) -> ir.Module | None:
     """A program of level device-ops with random tilings; None if there is no legal one."""
     module = ir.Module.parse(device_ops(name), context())
     with module.context:
-        return module if tile_at_random(module, seed) else None
+        return module if tile_at_random(module, seed, unrolled=unrolled) else None
 
 
 def hinted(name: str, seed: int) -> ir.Module | None:
@@ -96,6 +96,15 @@ def test_random_tilings(name, seed):
     if module is None:
         pytest.skip("no dim can be cut into equal tiles of whole sticks")
     check(name, module, from_level="device-ops", **options_of(hash_of(name, seed)))
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS)[::4])
+def test_random_unrolled_tilings(name):
+    """Some of the loops are written iteration by iteration."""
+    module = tiled(name, 9, unrolled=True)
+    if module is None:
+        pytest.skip("no dim can be cut into equal tiles of whole sticks")
+    check(name, module, from_level="device-ops", **options_of(hash_of(name, 9)))
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

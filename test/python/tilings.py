@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 
@@ -11,26 +12,30 @@ from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._attention import attention_of
 from spyre_mlir.passes._dim_classes import DimClass, dim_classes
-from spyre_mlir.passes._tile_nests import Nests, Tiled, trace
+from spyre_mlir.passes._tile_nests import MOST_COPIES, Nests, Tiled, trace
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling import Hint, TiledLoop
 
 Choice = tuple[DimClass, int]
 
 
-def tile_at_random(module: ir.Module, seed: int) -> int:
-    """Gives operations of level device-ops up to three random loops; the number of loops in the attributes."""
+def tile_at_random(module: ir.Module, seed: int, *, unrolled: bool = False) -> int:
+    """Gives operations of level device-ops up to three random loops; the number of loops in the attributes.
+
+    With ``unrolled`` loops over some of the dims are.
+    """
     rng = random.Random(seed)
-    return sum(_tile(func, rng) for func in _functions(module))
+    return sum(_tile(func, rng, unrolled) for func in _functions(module))
 
 
-def _tile(func: ir.Operation, rng: random.Random) -> int:
+def _tile(func: ir.Operation, rng: random.Random, unrolled: bool) -> int:
     tiled = _tiled(func)
     loops = _legal(tiled, rng)
     chosen = rng.sample(loops, min(len(loops), rng.choice((1, 1, 2, 2, 3))))
     given = 0
     while chosen and not given:
-        given = sum(_give(each, chosen, rng.random() < 0.1) for each in tiled)
+        apart = _unrolled(chosen, rng) if unrolled else ()
+        given = sum(_give(each, chosen, rng.random() < 0.1, apart) for each in tiled)
     return given
 
 
@@ -132,10 +137,17 @@ def _tiles(found: DimClass, rng: random.Random) -> int:
     return rng.choice(options) if options else 0
 
 
-def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool) -> int:
+def _unrolled(chosen: Sequence[Choice], rng: random.Random) -> Sequence[int]:
+    """The numbers of some loops that together make few operations of one."""
+    numbers = range(len(chosen))
+    tried = [rng.sample(numbers, rng.randint(1, len(chosen))) for _ in range(4)]
+    return next((each for each in tried if math.prod(chosen[n][1] for n in each) <= MOST_COPIES), ())
+
+
+def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool, unrolled: Sequence[int] = ()) -> int:
     """The loops of an operation, those over reduced dims inside; some operations stay apart."""
     loops = [
-        TiledLoop(f"1.{number}", found.dims[each][0], tiles)
+        TiledLoop(f"1.{number}", found.dims[each][0], tiles, unrolled=(number in unrolled) or None)
         for number, (found, tiles) in enumerate(chosen)
         if each in found.dims
     ]

@@ -1,0 +1,127 @@
+"""Decides which loops inside of others are unrolled, so that their slices of a buffer stay in LX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
+from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.mlir import ir
+from spyre_mlir.options import from_environment
+from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._tile_nests import MOST_COPIES, Nest, Nests, Tiled, trace
+from spyre_mlir.passes._trial import Trials, default_bytes
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
+from spyre_mlir.tiling.hints import TiledLoop
+
+#: Operations of a nest at most when its loops are unrolled: one trial takes as long as compiling them.
+_MOST_OPERATIONS = 256
+
+
+@dataclass(frozen=True)
+class UnrollTiles(Pass):
+    """Unroll a loop that touches, slice by slice, what an iteration of the loop around it makes and reads.
+
+    An address in LX is a literal of a design and moves with no loop, so such a buffer would go through device memory.
+    Unrolled, each iteration has addresses of its own. That is done where the nest then takes less time by the cost
+    model, after the real division and planning of LX (``_trial.py``); a remark tells both prices, or why there is no
+    trial. Loops that a plan file pins stay as they are.
+
+    ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
+
+    Before, level *device-ops*:
+        %0 = exp(%x) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}, {loop = "2.N", dim = 1, tiles = 4}]}
+        %1 = sum(%0) {sdsc.tiling = [{loop = "1.M", dim = 0, tiles = 8}]}
+    After: the loop "2.N" has unrolled = true.
+    """
+
+    name: ClassVar[str] = "unroll-tiles"
+    sencores: int = from_environment("SENCORES", device().cores)
+    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+
+    def run(self, module: ir.Operation) -> None:
+        trials = Trials(self.sencores, self.lx_frac_avail)
+        for func in functions(module):
+            nests = Nests(func.regions[0].blocks[0])
+            for item in nests.items:
+                if isinstance(item, Nest):
+                    self._decide(list(item.operations()), nests.tiled, trials)
+
+    def _decide(self, ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled], trials: Trials) -> None:
+        """Unrolls those loops of a nest with which it takes less time."""
+        unrolled = frozenset[Nest]()
+        for maker, loops in _slicing(ops, tiled):
+            if loops <= unrolled or not all(_is_open(nest, ops) for nest in loops):
+                continue
+            before = trials.price([each.op for each in ops], _tiling(ops, unrolled))
+            text = self._why_not(maker, ops, unrolled | loops, loops)
+            if text is None:
+                after = trials.price([each.op for each in ops], _tiling(ops, unrolled | loops))
+                text = f"unrolled {after or 'not possible'}"
+                if before is not None and after is not None and after.nanoseconds < before.nanoseconds:
+                    unrolled |= loops
+            kind = "unrolled" if loops <= unrolled else "not unrolled"
+            what = f"{_verb(loops)} slices of what '{maker.generic.opcode}' makes"
+            self.remark(maker.op, kind, f"{what}: {text}; in a loop {before or 'not possible'}")
+        for each in ops if unrolled else ():
+            each.op.attributes[TILING] = tiling_attr(_loops(each, unrolled))
+
+    def _why_not(
+        self, maker: Tiled, ops: Sequence[Tiled], unrolled: frozenset[Nest], loops: frozenset[Nest]
+    ) -> str | None:
+        """Why a trial is of no use; None if it may be."""
+        copies = [math.prod(nest.tiles for nest in each.nests if nest in unrolled) for each in ops]
+        if max(copies) > MOST_COPIES or sum(copies) > _MOST_OPERATIONS:
+            return f"unrolled it is {sum(copies)} operations, {max(copies)} of one, which is too many"
+        shape = list(shape_of(maker.result))
+        for nest in maker.nests:
+            if nest not in loops and not maker.reduces(nest):
+                shape[maker.result_dim(nest)] = nest.tile(shape[maker.result_dim(nest)])
+        size = default_bytes(shape, element_of(maker.result))
+        room = usable_lx_bytes(self.lx_frac_avail)
+        if size > room * self.sencores:
+            return f"all of it are {size} bytes, and {self.sencores} scratchpads have {room} each"
+        return None
+
+
+def _slicing(
+    ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled]
+) -> Iterator[tuple[Tiled, frozenset[Nest]]]:
+    """Each operation whose result is whole in an iteration of a loop, with the loops inside that touch slices of it."""
+    found: dict[Tiled, frozenset[Nest]] = {}
+    for reader in ops:
+        for operand, value in enumerate(reader.generic.inputs):
+            maker = tiled.get(trace(value).root)
+            if maker is not None and maker in ops:
+                common = [nest for nest in maker.nests if nest in reader.nests]
+                written = {nest for nest in maker.nests if nest not in common and not maker.reduces(nest)}
+                read = {nest for nest in reader.wanted(operand).values() if nest not in common}
+                found[maker] = found.get(maker, frozenset()) | written | read
+    yield from ((maker, loops) for maker, loops in found.items() if loops)
+
+
+def _verb(loops: frozenset[Nest]) -> str:
+    names = sorted(nest.loop for nest in loops)
+    return f"loops {', '.join(names)} touch" if len(names) > 1 else f"loop {names[0]} touches"
+
+
+def _is_open(nest: Nest, ops: Sequence[Tiled]) -> bool:
+    """Whether it is not decided yet that a loop is one."""
+    return all(loop.unrolled is None for each in ops for loop in tiling_of(each.op) if loop.loop == nest.loop)
+
+
+def _tiling(ops: Sequence[Tiled], unrolled: frozenset[Nest]) -> dict[ir.Value, list[TiledLoop]]:
+    return {each.result: _loops(each, unrolled) for each in ops}
+
+
+def _loops(each: Tiled, unrolled: frozenset[Nest]) -> list[TiledLoop]:
+    """The loops around an operation when some are unrolled."""
+    loops = (loop for loop in tiling_of(each.op) if loop.tiles > 1)
+    return [
+        replace(loop, unrolled=True) if nest in unrolled else loop
+        for nest, loop in zip(each.nests, loops, strict=True)
+    ]
