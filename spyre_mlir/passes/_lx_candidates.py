@@ -126,12 +126,20 @@ def _local_bytes(touched: Touched) -> int:
 
 
 def _reasons(touched: Touched, usage: Usage, rules: Rules, size: int) -> Iterator[Reason]:
-    maker = touched.writes[0].user
-    if rules.opcodes and maker.opcode not in rules.opcodes:
-        yield Reason(Barrier.OPERATION, f"'{maker.opcode}' is not among lx-ops")
+    opcode = _opcode(touched, usage)
+    if rules.opcodes and opcode not in rules.opcodes:
+        yield Reason(Barrier.OPERATION, f"'{opcode}' is not among lx-ops")
     yield from barred(touched, usage)
     if size > rules.capacity:
         yield Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.capacity}")
+
+
+def _opcode(touched: Touched, usage: Usage) -> str:
+    """The operation that makes what a buffer holds, be it on other cores by a shuffle."""
+    maker = touched.writes[0].user
+    if maker.opcode != SHUFFLE:
+        return maker.opcode
+    return _opcode(usage.buffers[usage.root(maker.values[0])], usage)
 
 
 def barred(touched: Touched, usage: Usage) -> tuple[Reason, ...]:

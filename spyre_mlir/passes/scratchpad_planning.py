@@ -36,8 +36,8 @@ class ScratchpadPlanning(Pass):
     ``layout_solver`` is a name of ``scratchpad/solvers.py``; ``order_by_size`` takes the largest buffers first
     instead. ``lx_frac_avail`` is the part of LX that the backend keeps. ``in_place`` lets a pointwise result take
     the place of an operand that is not read later. ``lx_ops``, if given, are the only operations whose results
-    may be in LX. What a plan file pins (``apply-plan``) holds: where the solver's plan would break it, the others
-    are fitted around the pinned buffers instead.
+    may be in LX, on other cores by a shuffle, too. What a plan file pins (``apply-plan``) holds: where the
+    solver's plan would break it, the others are fitted around the pinned buffers instead.
 
     Before: level *divided*. After:
         sdsc.placement = #sdsc.lx<4096>
