@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.division.slices import divisors
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._tile_nests import Tiled, is_expanded, trace
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.tiling.hints import TiledLoop
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Tiles of the dims of a class: how many, and what of a dim each has, of which the last may be smaller."""
+
+    tiles: int
+    part: Fraction
+
+    def loop(self, name: str, dim: int, extent: int) -> TiledLoop:
+        """The loop around an operation that has a dim of the class."""
+        return TiledLoop(
+            name, dim, self.tiles, None if self.tiles * self.part == 1 else int(extent * self.part)
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tiles} tiles" if self.tiles * self.part == 1 else f"{self.tiles} tiles, the last smaller"
+        )
 
 
 @dataclass
@@ -25,6 +48,30 @@ class DimClass:
         return all(part % tiles == 0 for part in self.parts) and all(
             size // tiles % sticks == 0 for size, sticks in self.units
         )
+
+    def cuts(self, least: int, most: int, cores: int) -> Iterator[Cut]:
+        """Legal cuts into ``least`` tiles or more, up to ``most``, the coarsest first.
+
+        They are equal tiles. Where no number from one to its double divides the extents, so many tiles that can be
+        divided among all cores, and a smaller last one, which then is so small that its division does not matter.
+        """
+        extent = math.gcd(*self.parts)
+        equal = [tiles for tiles in divisors(extent, most) if tiles >= least and self.allows(tiles)]
+        while least <= min(extent, most):
+            between = [Cut(tiles, Fraction(1, tiles)) for tiles in equal if least <= tiles < 2 * least]
+            unequal = None if between else self._unequal(least, cores)
+            yield from between if unequal is None or unequal.tiles > most else [unequal]
+            least *= 2
+
+    def _unequal(self, tiles: int, cores: int) -> Cut | None:
+        """About so many equal tiles and a smaller one; None where sticks are longer than such tiles."""
+        extent = math.gcd(*self.parts)
+        unit = math.lcm(*(sticks // math.gcd(sticks, size // extent) for size, sticks in self.units))
+        for multiple in (math.lcm(unit, cores), unit):
+            tile = extent // tiles // multiple * multiple
+            if tile:
+                return Cut(-(-extent // tile), Fraction(tile, extent))
+        return None
 
 
 def dim_classes(ops: Iterable[Tiled], *, by_sources: bool = True) -> list[DimClass]:

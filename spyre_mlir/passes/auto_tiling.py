@@ -10,10 +10,9 @@ from typing import ClassVar
 
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.dialects.structured import element_of, shape_of
-from spyre_mlir.division.slices import divisors
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._dim_classes import DimClass, dim_classes
+from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._tile_nests import Nests, Tiled, makers
@@ -23,8 +22,8 @@ from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hints import TiledLoop
 
-#: Dims of an operation, each with a number of tiles, from the outer to the inner loop.
-Tiles = tuple[tuple[int, int], ...]
+#: Dims of an operation, each with its tiles, from the outer to the inner loop.
+Tiles = tuple[tuple[int, Cut], ...]
 
 #: Numbers of tiles that are tried along the same dims.
 _MOST_COUNTS = 64
@@ -84,7 +83,7 @@ class AutoTiling(Pass):
                 break
         else:
             return  # span-reduction says what is wrong
-        price, chosen = min(tried, key=lambda choice: (choice[0].nanoseconds, choice[1]))
+        price, chosen = min(tried, key=lambda choice: (choice[0].nanoseconds, _counts(choice[1])))
         each.op.attributes[TILING] = tiling_attr(_nested(each, chosen)[each.result])
         others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in tried)
         text = (
@@ -105,7 +104,7 @@ class AutoTiling(Pass):
 
     def _best_run(self, runs: _Runs, at: int, trials: Trials, live: int, room: int) -> int:
         """Tiles the run around an operation along the dim that saves most time; the last position of the run."""
-        best: tuple[float, float, Sequence[Tiled], DimClass, int] | None = None
+        best: tuple[float, float, Sequence[Tiled], DimClass, Cut] | None = None
         tried: list[str] = []
         ops = runs.ops
         for first, last, along in runs.around(at):
@@ -114,22 +113,20 @@ class AutoTiling(Pass):
             untiled = trials.price(chosen, {})
             if untiled is None:
                 continue
-            for tiles in _enough(along, math.ceil(live / room)):
-                price = trials.price(chosen, _together(run, along, tiles, at))
-                tried.append(
-                    f"{len(run)} operations in {tiles} tiles: {price or 'not possible'}, untiled {untiled}"
-                )
+            for cut in _enough(along, math.ceil(live / room), self.sencores):
+                price = trials.price(chosen, _together(run, along, cut, at))
+                tried.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
                 saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
                 if saved > 0 and (best is None or saved > best[0]):
-                    best = saved, untiled.nanoseconds, run, along, tiles
+                    best = saved, untiled.nanoseconds, run, along, cut
         if best is None:
             if tried:
                 self.remark(ops[at].op, "no tiling", "; ".join(tried))
             return at
-        saved, untiled_ns, run, along, tiles = best
-        for result, loops in _together(run, along, tiles, at).items():
+        saved, untiled_ns, run, along, cut = best
+        for result, loops in _together(run, along, cut, at).items():
             next(each for each in run if each.result == result).op.attributes[TILING] = tiling_attr(loops)
-        what = f"{len(run)} operations in {tiles} tiles, whose intermediates then fit the scratchpads"
+        what = f"{len(run)} operations in {cut}, whose intermediates then fit the scratchpads"
         text = f"{what}; {'; '.join(dict.fromkeys(tried))}"
         self.remark(run[0].op, "tiling", text, before=round(untiled_ns), after=round(untiled_ns - saved))
         return ops.index(run[-1])
@@ -138,10 +135,10 @@ class AutoTiling(Pass):
 def _coarsest(each: Tiled, nest: Sequence[DimClass], trials: Trials) -> tuple[Price, Tiles] | None:
     """The fewest tiles of nested loops along some dims with which an operation is in reach, and their price."""
     dims = [along.dims[each][0] for along in nest]
-    counts = (_counts(along, each.generic.extents[dim]) for along, dim in zip(nest, dims, strict=True))
-    coarsest_first = sorted(itertools.product(*counts), key=lambda tiles: (math.prod(tiles), tiles))
-    for tiles in coarsest_first[:_MOST_COUNTS]:
-        chosen = tuple(zip(dims, tiles, strict=True))
+    cuts = (along.cuts(2, device().loop_iterations, trials.sencores) for along in nest)
+    tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
+    coarsest_first = sorted(tilings, key=lambda chosen: (math.prod(_counts(chosen)), _counts(chosen)))
+    for chosen in coarsest_first[:_MOST_COUNTS]:
         price = trials.price([each.op], _nested(each, chosen))
         if price is not None:
             return price, chosen
@@ -149,29 +146,33 @@ def _coarsest(each: Tiled, nest: Sequence[DimClass], trials: Trials) -> tuple[Pr
 
 
 def _nested(each: Tiled, chosen: Tiles) -> dict[ir.Value, list[TiledLoop]]:
-    return {each.result: [TiledLoop(f"span{depth or ''}", *dim) for depth, dim in enumerate(chosen)]}
+    extents = each.generic.extents
+    loops = [cut.loop(f"span{depth or ''}", dim, extents[dim]) for depth, (dim, cut) in enumerate(chosen)]
+    return {each.result: loops}
+
+
+def _counts(chosen: Tiles) -> tuple[int, ...]:
+    return tuple(cut.tiles for _, cut in chosen)
 
 
 def _tiles_text(chosen: Tiles) -> str:
-    return ", ".join(f"{tiles} tiles of d{dim}" for dim, tiles in chosen)
+    return ", ".join(
+        f"{cut.tiles} tiles of d{dim}{str(cut).removeprefix(f'{cut.tiles} tiles')}" for dim, cut in chosen
+    )
 
 
 def _together(
-    run: Sequence[Tiled], along: DimClass, tiles: int, number: int
+    run: Sequence[Tiled], along: DimClass, cut: Cut, number: int
 ) -> dict[ir.Value, list[TiledLoop]]:
-    return {each.result: [TiledLoop(f"lx{number}", along.dims[each][0], tiles)] for each in run}
+    dims = {each: along.dims[each][0] for each in run}
+    return {
+        each.result: [cut.loop(f"lx{number}", dim, each.generic.extents[dim])] for each, dim in dims.items()
+    }
 
 
-def _counts(along: DimClass, extent: int) -> Iterator[int]:
-    """Legal numbers of tiles, the coarsest first."""
-    most = min(extent, device().loop_iterations)
-    return (tiles for tiles in divisors(extent, most) if tiles > 1 and along.allows(tiles))
-
-
-def _enough(along: DimClass, least: int) -> list[int]:
-    """A few numbers of tiles from the fewest that may be enough."""
-    extent = max(along.parts)
-    return [tiles for tiles in _counts(along, extent) if tiles >= least][:3]
+def _enough(along: DimClass, least: int, cores: int) -> Iterator[Cut]:
+    """A few cuts from the fewest tiles that may be enough."""
+    return itertools.islice(along.cuts(max(least, 2), device().loop_iterations, cores), 3)
 
 
 def _may_be_out_of_reach(each: Tiled) -> bool:

@@ -25,6 +25,26 @@ func.func @out_of_reach(%a: tensor<16384x16384xf16>) -> tensor<16384x16384xf16> 
 
 // -----
 
+// 2097169 is a prime number: two tiles that all cores could share, and a smaller one.
+// CHECK-LABEL: func.func @prime(
+// CHECK: "exp", {}>, sdsc.tiling = [{dim = 0 : i64, loop = "span", tile = 1048584 : i64, tiles = 3 : i64}]
+// REMARK: "'exp' in 3 tiles of d0, the last smaller, which no division brings into reach; 3 tiles of d0, the last smaller: {{.*}} bytes
+// SPILLS-LABEL: func.func @prime(
+// SPANS-LABEL: func.func @prime(
+#prime_a = affine_map<(d0, d1) -> (d0, d1)>
+func.func @prime(%a: tensor<2097169x64xf16>) -> tensor<2097169x64xf16> {
+  %e0 = tensor.empty() : tensor<2097169x64xf16>
+  %0 = linalg.generic {indexing_maps = [#prime_a, #prime_a], iterator_types = ["parallel", "parallel"]} ins(%a : tensor<2097169x64xf16>) outs(%e0 : tensor<2097169x64xf16>)
+      attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
+  ^bb0(%a0: f16, %o: f16):
+    %r = math.exp %a0 : f16
+    linalg.yield %r : f16
+  } -> tensor<2097169x64xf16>
+  return %0 : tensor<2097169x64xf16>
+}
+
+// -----
+
 // The intermediate of 4 MiB does not fit the scratchpad of 2 MiB: in tiles it does.
 // CHECK-LABEL: func.func @spilled(
 // CHECK: "add", {}>, sdsc.tiling = [{dim = [[DIM:[01]]] : i64, loop = "[[LOOP:lx[0-9]+]]", tiles = [[TILES:[0-9]+]] : i64}]

@@ -7,10 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 import pytest
 import torch
+from programs import PROGRAMS as ALL
+from test_tiling_fuzz import check, device_ops, hash_of, options_of, text_of
+from tilings import hint_at_random, tile_at_random
 
 import spyre_mlir
 from spyre_mlir import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
 from spyre_mlir.bundle.validate import validate
+from spyre_mlir.dialects import context
+from spyre_mlir.mlir import ir
 
 
 @pytest.fixture(autouse=True)
@@ -124,3 +129,81 @@ def test_more_tiles_than_elements_are_an_error():
         spyre_mlir.CompileError, match="'M' of 4 elements into 5 tiles, more than it has elements"
     ):
         compiled(pointwise, [torch.zeros(4, 64).half()] * 2, [("M", "N")] * 2, {"M": 5})
+
+
+def softmax(x):
+    return torch.softmax(x, -1)
+
+
+def add_and_multiply(x, y, z):
+    return (x + y) * z
+
+
+def tanh_matmul(x, y):
+    return torch.tanh(x) @ y
+
+
+#: Extents with hardly a divisor, on so many cores with so little LX that intermediates do not fit.
+PRIME = {
+    "softmax of 2053 rows": (softmax, ((2053, 512),), {"lx_frac_avail": 0.98}),
+    "softmax of 4093 rows": (softmax, ((4093, 256),), {"lx_frac_avail": 0.95, "sencores": 8}),
+    "softmax of 2 x 2053 rows": (softmax, ((4106, 256),), {"lx_frac_avail": 0.98}),
+    "pointwise": (add_and_multiply, ((2053, 512),) * 3, {"lx_frac_avail": 0.98}),
+    "sums over 8209": (tanh_matmul, ((64, 8209), (8209, 64)), {"lx_frac_avail": 0.99}),
+}
+
+
+@pytest.mark.parametrize("name", PRIME)
+def test_extents_without_divisors_are_tiled(name):
+    """By the compiler itself: what the simulator counts is what has to move, and the numbers are right."""
+    function, shapes, options = PRIME[name]
+    inputs = [torch.from_numpy(each) for each in arrays(*shapes)]
+    program = spyre_mlir.compile(function, inputs, verify_each=True, **options)
+    assert "the last smaller, whose intermediates then fit" in reasons(program, "auto-tiling")
+    expected = function(*(each.double() for each in inputs))
+    assert (program(*inputs).double() - expected).abs().max() <= 4e-3 * expected.abs().max()
+    moved = program.traffic()
+    arguments = sum(argument.bytes for argument in program.bundle.manifest.arguments)
+    assert moved.read_bytes + moved.written_bytes <= 1.05 * arguments
+
+
+@pytest.mark.parametrize("rows", [8191, 8192, 8187])
+def test_softmax_of_8191_rows_moves_as_much_as_of_8192(rows):
+    """At full size, by the timeline. 8187 = 3 x 2729 has tiles that no 32 cores divide."""
+    program = spyre_mlir.compile(softmax, (torch.empty(rows, 4096, dtype=torch.float16),))
+    moved = sum(each.read_bytes + each.written_bytes for each in program.timeline().executions)
+    assert moved <= 1.05 * sum(argument.bytes for argument in program.bundle.manifest.arguments)
+
+
+#: What no core reaches whole, and no number of equal tiles brings into reach.
+OUT_OF_REACH = {
+    "pointwise": (torch.relu, ((2097169, 64),)),
+    "rows of a matmul": (matmul, ((2097169, 64), (64, 64))),
+    "large rows of a matmul": (matmul, ((65537, 8192), (8192, 8192))),
+    "sum of rows": (lambda x: x.sum(0), ((2097169, 64),)),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_REACH)
+def test_prime_extents_come_into_reach(name):
+    """With a limit of 256 MiB per core and operand."""
+    function, shapes = OUT_OF_REACH[name]
+    program = spyre_mlir.compile(function, [torch.empty(shape, dtype=torch.float16) for shape in shapes])
+    assert "the last smaller, which no division brings into reach" in reasons(program, "auto-tiling")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", sorted(ALL)[::3])
+@pytest.mark.parametrize("by_hints", [False, True])
+def test_random_unequal_tiles(name, by_hints):
+    """Up to three loops, or two hints, whose last tiles are smaller, around most operations of a program."""
+    module = ir.Module.parse(text_of(name) if by_hints else device_ops(name), context())
+    lowered = ir.Module.parse(device_ops(name), context())
+    with module.context:
+        seed = hash_of(name, by_hints)
+        if by_hints and not hint_at_random(module, lowered, seed, unequal=True):
+            pytest.skip("no argument has a dim that can be cut")
+        if not by_hints and not tile_at_random(module, seed, unequal=True):
+            pytest.skip("no dim can be cut into tiles of whole sticks")
+    level = {} if by_hints else {"from_level": "device-ops"}
+    check(name, module, **level, **{**options_of(seed), "verify_each": True})

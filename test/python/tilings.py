@@ -5,32 +5,34 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
 
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hints import DIM_SIZES, DIMS, HINTS, TILING, hints_attr, tiling_attr
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._attention import attention_of
-from spyre_mlir.passes._dim_classes import DimClass, dim_classes
+from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
 from spyre_mlir.passes._tile_nests import MOST_COPIES, Nests, Tiled, trace
 from spyre_mlir.target.ops import COMBINE
-from spyre_mlir.tiling import Hint, TiledLoop
+from spyre_mlir.tiling import Hint
 
-Choice = tuple[DimClass, int]
+Choice = tuple[DimClass, Cut]
 
 
-def tile_at_random(module: ir.Module, seed: int, *, unrolled: bool = False) -> int:
+def tile_at_random(module: ir.Module, seed: int, *, unrolled: bool = False, unequal: bool = False) -> int:
     """Gives operations of level device-ops up to three random loops; the number of loops in the attributes.
 
-    With ``unrolled`` loops over some of the dims are.
+    With ``unrolled`` loops over some of the dims are, with ``unequal`` the last tile is smaller.
     """
     rng = random.Random(seed)
-    return sum(_tile(func, rng, unrolled) for func in _functions(module))
+    return sum(_tile(func, rng, unrolled, unequal) for func in _functions(module))
 
 
-def _tile(func: ir.Operation, rng: random.Random, unrolled: bool) -> int:
+def _tile(func: ir.Operation, rng: random.Random, unrolled: bool, unequal: bool) -> int:
     tiled = _tiled(func)
-    loops = _legal(tiled, rng)
+    loops = _legal(tiled, rng, unequal=unequal)
     chosen = rng.sample(loops, min(len(loops), rng.choice((1, 1, 2, 2, 3))))
     given = 0
     while chosen and not given:
@@ -39,7 +41,7 @@ def _tile(func: ir.Operation, rng: random.Random, unrolled: bool) -> int:
     return given
 
 
-def hint_at_random(module: ir.Module, device_ops: ir.Module, seed: int) -> bool:
+def hint_at_random(module: ir.Module, device_ops: ir.Module, seed: int, *, unequal: bool = False) -> bool:
     """Names the dims of the arguments of a program and puts up to two random hints around some of its operations.
 
     ``device_ops`` is the same program at that level, which tells what is one dim and which numbers of tiles are
@@ -48,9 +50,9 @@ def hint_at_random(module: ir.Module, device_ops: ir.Module, seed: int) -> bool:
     rng = random.Random(seed)
     (func,), (lowered,) = _functions(module), _functions(device_ops)
     tiled = _tiled(lowered)
-    loops = _legal(tiled, rng)
+    loops = _legal(tiled, rng, unequal=unequal)
     names, sizes = _argument_names(lowered, tiled, [found for found, _ in loops])
-    counts = {f"d{number}": tiles for number, (_, tiles) in enumerate(loops) if f"d{number}" in sizes}
+    counts = {f"d{number}": cut.tiles for number, (_, cut) in enumerate(loops) if f"d{number}" in sizes}
     if not counts:
         return False
     func.attributes[DIM_SIZES] = to_attribute(sizes)
@@ -120,11 +122,14 @@ def _tiled(func: ir.Operation) -> list[Tiled]:
     return list(Nests(func.regions[0].blocks[0]).tiled.values())
 
 
-def _legal(tiled: Sequence[Tiled], rng: random.Random, *, by_sources: bool = True) -> list[Choice]:
-    """The classes of dims that can be cut, each with a random number of tiles."""
+def _legal(
+    tiled: Sequence[Tiled], rng: random.Random, *, by_sources: bool = True, unequal: bool = False
+) -> list[Choice]:
+    """The classes of dims that can be cut, each with random tiles."""
     found_classes = dim_classes(tiled, by_sources=by_sources)
     classes = (found for found in found_classes if all(map(_combines, found.dims, found.dims.values())))
-    return [(found, tiles) for found in classes if (tiles := _tiles(found, rng))]
+    tiles = _unequal_tiles if unequal else _equal_tiles
+    return [(found, cut) for found in classes if (cut := tiles(found, rng)) is not None]
 
 
 def _combines(each: Tiled, dims: Sequence[int]) -> bool:
@@ -132,23 +137,40 @@ def _combines(each: Tiled, dims: Sequence[int]) -> bool:
     return each.generic.opcode in COMBINE or not set(dims) & set(each.generic.reduced)
 
 
-def _tiles(found: DimClass, rng: random.Random) -> int:
+def _equal_tiles(found: DimClass, rng: random.Random) -> Cut | None:
     options = [tiles for tiles in (2, 3, 4, 5, 8, 16) if found.allows(tiles)]
-    return rng.choice(options) if options else 0
+    if not options:
+        return None
+    tiles = rng.choice(options)
+    return Cut(tiles, Fraction(1, tiles))
+
+
+def _unequal_tiles(found: DimClass, rng: random.Random) -> Cut | None:
+    """Up to 16 tiles of which the last is smaller."""
+    extent = math.gcd(*found.parts)
+    unit = math.lcm(*(sticks // math.gcd(sticks, size // extent) for size, sticks in found.units))
+    options = [tile for tile in range(unit, extent, unit) if extent % tile and -(-extent // tile) <= 16]
+    if not options:
+        return None
+    tile = rng.choice(options)
+    return Cut(-(-extent // tile), Fraction(tile, extent))
 
 
 def _unrolled(chosen: Sequence[Choice], rng: random.Random) -> Sequence[int]:
     """The numbers of some loops that together make few operations of one."""
     numbers = range(len(chosen))
     tried = [rng.sample(numbers, rng.randint(1, len(chosen))) for _ in range(4)]
-    return next((each for each in tried if math.prod(chosen[n][1] for n in each) <= MOST_COPIES), ())
+    return next((each for each in tried if math.prod(chosen[n][1].tiles for n in each) <= MOST_COPIES), ())
 
 
 def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool, unrolled: Sequence[int] = ()) -> int:
     """The loops of an operation, those over reduced dims inside; some operations stay apart."""
     loops = [
-        TiledLoop(f"1.{number}", found.dims[each][0], tiles, unrolled=(number in unrolled) or None)
-        for number, (found, tiles) in enumerate(chosen)
+        replace(
+            cut.loop(f"1.{number}", found.dims[each][0], each.generic.extents[found.dims[each][0]]),
+            unrolled=(number in unrolled) or None,
+        )
+        for number, (found, cut) in enumerate(chosen)
         if each in found.dims
     ]
     loops.sort(key=lambda loop: loop.dim in each.generic.reduced)
