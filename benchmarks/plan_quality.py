@@ -10,7 +10,6 @@ from typing import Any
 from benchmarks.measure import apart
 from benchmarks.programs import suite, suite_linalg
 from benchmarks.registry import Metrics, Noted, benchmark
-from spyre_mlir.cost.model import operation_cost
 from spyre_mlir.target.device import device
 
 #: Ways to plan, as options of the pipeline: each operation divided for itself, as upstream searches, all together.
@@ -33,14 +32,12 @@ EQUAL = 1e-6
 class Quality:
     """One plan of a program; times in nanoseconds.
 
-    ``all_bytes_ns`` is predicted if all bytes of the plan move, without what the backend is taken to reuse.
     ``array_ns`` is the time of its multiply-adds on all cores with full arrays, ``vector_ns`` that of its other work.
     """
 
     traffic: int
     least_traffic: int
     predicted_ns: float
-    all_bytes_ns: float
     array_ns: float
     vector_ns: float
     most_cores: int
@@ -60,7 +57,7 @@ def plan_quality() -> Metrics:
     Nothing is run. The bound of traffic is each argument once. That of time is its time at the rate of one direction,
     or the compute on 32 full arrays, whatever takes longer. ``mean_cores`` is weighted by time. ``neighbours`` are
     rows for the published MLP, where splits that agree saved 17 % of the time and used 79 % of the array instead
-    of 66 %: as predicted, and if all bytes of a plan move. Used of the array is that of its sustained rate.
+    of 66 %. Used of the array is that of its sustained rate.
     """
     found = {name: apart(_qualities, name) for name in suite().SUITE}
     metrics = {}
@@ -93,7 +90,6 @@ def _quality(program: Any) -> Quality:
         traffic=facts.traffic,
         least_traffic=facts.argument_bytes,
         predicted_ns=facts.timeline.total_ns,
-        all_bytes_ns=math.fsum(each.runs * operation_cost(each.work).total_ns for each in executions),
         array_ns=_evenly(executions, "multiply_adds_per_core") / device().array.multiply_adds_per_ns,
         vector_ns=_evenly(executions, "sticks_per_core") / device().vector_sticks_per_ns,
         most_cores=max(each.cores for each in operations),
@@ -143,17 +139,11 @@ def _is_slower(ways: Mapping[str, Quality]) -> bool:
 def _neighbours(ways: Mapping[str, Quality]) -> dict[str, float]:
     """The MLP of torch-spyre's measurements, each operation divided for itself and all together."""
     alone, together = ways["sequential"], ways["joint"]
-    times = {
-        "neighbours": (alone.predicted_ns, together.predicted_ns),
-        "neighbours_all_bytes": (alone.all_bytes_ns, together.all_bytes_ns),
+    before, after = alone.predicted_ns, together.predicted_ns
+    return {
+        "neighbours.sequential_us": before / 1000,
+        "neighbours.joint_us": after / 1000,
+        "neighbours.saved_percent": 100 * (1 - after / before),
+        "neighbours.sequential_array_percent": 100 * alone.array_ns / before,
+        "neighbours.joint_array_percent": 100 * together.array_ns / after,
     }
-    metrics = {}
-    for name, (before, after) in times.items():
-        metrics |= {
-            f"{name}.sequential_us": before / 1000,
-            f"{name}.joint_us": after / 1000,
-            f"{name}.saved_percent": 100 * (1 - after / before),
-            f"{name}.sequential_array_percent": 100 * alone.array_ns / before,
-            f"{name}.joint_array_percent": 100 * together.array_ns / after,
-        }
-    return metrics

@@ -14,6 +14,9 @@ memory    the streams of all operands, and the turnaround of the bus per byte of
           has its own rate, and is no faster than a copy
 ring      (parts - 1) * outputs per core * price of a hop; of a shuffle that of its relayout (``ring.py``)
 overhead  a wait for the first byte of each access to device memory
+
+No rate is above its peak: nothing takes less than its bytes at that of the memory (``least_ns``, the floor of the
+timeline) or its multiply-adds at that of the array.
 """
 
 from __future__ import annotations
@@ -130,7 +133,7 @@ def ring_ns(work: OperationWork) -> float:
 
 def memory_ns(work: OperationWork) -> float:
     """Time of the streams of all operands, which share one memory, and of its turnarounds."""
-    moving = [each for each in work.operands if not (each.in_lx or each.reused)]
+    moving = [each for each in work.operands if not each.in_lx]
     streams = sum(stream_ns(work, each) for each in moving)
     if _has_own_rate(work):
         return streams
@@ -140,6 +143,11 @@ def memory_ns(work: OperationWork) -> float:
         slower = device().one_way_bytes_per_ns / device().restickify_bytes_per_ns
         return _larger(streams, streams / slower + turnaround)
     return streams + turnaround
+
+
+def least_ns(work: OperationWork) -> float:
+    """Time of all bytes of the plan at the peak of the memory, which no program undercuts."""
+    return (work.read_bytes + work.written_bytes) / device().peak_bytes_per_ns
 
 
 def access_ns(work: OperationWork, operand: OperandWork) -> float:

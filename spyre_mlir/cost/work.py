@@ -1,6 +1,6 @@
 """What an operation does, as neutral facts: neither IR nor bundle, so either can be priced by ``model.py``.
 
-``of_space.py`` takes the facts from a divided iteration space, ``reuse.py`` adds what the program as a whole tells.
+``of_space.py`` takes the facts from a divided iteration space.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class OperandWork:
     ``bytes`` are those of the device buffer that are touched, padding included, of all cores; what several cores
     load alike counts once. ``core_bytes`` are those of the busiest core, ``fan_out`` the cores that share each
     load (1: none), ``run_bytes`` what a core moves contiguously. An operand ``in_lx`` moves nothing through
-    device memory. One that is ``reused`` does by the plan, but the backend need not fetch it again (``reuse.py``).
+    device memory.
     """
 
     writes: bool
@@ -27,11 +27,10 @@ class OperandWork:
     fan_out: int
     run_bytes: int
     in_lx: bool = False
-    reused: bool = False
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes of device memory by the plan, whether or not they have to be fetched."""
+        """Bytes of device memory by the plan."""
         return 0 if self.in_lx else self.bytes
 
 

@@ -10,6 +10,9 @@ from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.passes._memory import is_in_lx
 from spyre_mlir.passes._usage import Usage
 
+#: The part by which times or bytes differ at least: what is nearer is less than the cost model resolves.
+_RESOLUTION = 0.01
+
 
 @dataclass(frozen=True)
 class Price:
@@ -17,6 +20,12 @@ class Price:
 
     nanoseconds: float
     bytes: int
+
+    def is_better_than(self, other: Price) -> bool:
+        """Whether it takes less time; of times that the cost model cannot tell apart, whether it moves less."""
+        if _differ(self.nanoseconds, other.nanoseconds) or not _differ(self.bytes, other.bytes):
+            return self.nanoseconds < other.nanoseconds
+        return self.bytes < other.bytes
 
     def __str__(self) -> str:
         return f"{self.nanoseconds / 1000:.1f} us, {self.bytes:,} bytes"
@@ -31,3 +40,7 @@ def price_of(usage: Usage) -> Price:
         spent.append(each.executions * operation_cost(work).total_ns)
         moved += each.executions * (work.read_bytes + work.written_bytes)
     return Price(math.fsum(spent), moved)
+
+
+def _differ(one: float, other: float) -> bool:
+    return abs(one - other) > _RESOLUTION * max(one, other)

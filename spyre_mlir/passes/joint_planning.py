@@ -109,10 +109,10 @@ class JointPlanning(Pass):
         return self._prediction(func, None) if self.compare and not pinned else None
 
     def _is_better(self, found: Agreement, alone: Price | None, together: Price | None) -> bool:
-        """Whether a function takes less time with a plan; by the cost model alone if it is no whole program."""
+        """Whether a function is better with a plan; by the cost model alone if it is no whole program."""
         if alone is None:
             return found.after < found.before
-        return together is not None and together.nanoseconds < alone.nanoseconds
+        return together is not None and together.is_better_than(alone)
 
     def _prediction(self, func: ir.Operation, found: Agreement | None) -> Price | None:
         """What a function takes with a plan, or with none; None where the rest of the pipeline refuses it."""

@@ -70,6 +70,7 @@ class Device:
     pool_bytes: int
     span_bytes: int
     hbm_alignment_bytes: int
+    peak_bytes_per_ns: float
     one_way_bytes_per_ns: float
     turnaround_ns_per_byte: float
     restickify_bytes_per_ns: float
@@ -115,6 +116,7 @@ def device() -> Device:
         pool_bytes=data["hbm"]["pool_bytes"],
         span_bytes=data["hbm"]["span_bytes"],
         hbm_alignment_bytes=data["hbm"]["alignment_bytes"],
+        peak_bytes_per_ns=data["hbm"]["peak_bytes_per_ns"],
         one_way_bytes_per_ns=data["hbm"]["one_way_bytes_per_ns"],
         turnaround_ns_per_byte=data["hbm"]["turnaround_ns_per_byte"],
         restickify_bytes_per_ns=data["hbm"]["restickify_bytes_per_ns"],

@@ -10,7 +10,8 @@ compute  One job at a time, its *body*, from when the first bytes of all loads a
          meanwhile, so a body ends with the last product or with the last byte, whatever is later.
 ring     The partial sums of a split reduction, behind the body; a shuffle, whose body is empty.
 store    What a job stores is visible a wait behind its last byte, one store after the other.
-memory   The streams of one job at a time, which share it fairly, then the turnarounds of its bus.
+memory   The streams of one job at a time, which share it fairly, then the turnarounds of its bus. What need not stream
+         moves whenever the memory is idle, but in the end all bytes of the program have moved, at the peak at most.
 
 Every time is a maximum of sums of durations. So nothing gets later when something gets shorter, one job alone takes
 what the cost model says, and a loop falls into a rhythm, which need not be simulated to its end.
@@ -40,7 +41,8 @@ class Job:
     """One operation, at a ``position`` of the program text.
 
     ``target`` is the buffer in device memory that it writes, if any, and ``store`` how long that streams. ``access``
-    is the wait for the first byte of a load, and for a store to be visible. No time depends on bytes.
+    is the wait for the first byte of a load, and for a store to be visible. ``least`` is how long the memory needs at
+    least for what the job moves by the plan, sooner or later. No time depends on bytes.
     """
 
     position: int
@@ -52,6 +54,7 @@ class Job:
     turnaround: int = 0
     access: int = 0
     store_bytes: int = 0
+    least: int = 0
 
     @property
     def load_bytes(self) -> int:
@@ -174,20 +177,24 @@ def simulate(program: Program) -> Run:
     """Run a program on the machine."""
     machine = _Machine()
     machine.run(program)
-    return machine.finished()
+    return machine.finished(least(program))
 
 
 def lower(program: Program) -> int:
     """All overlapped: nothing waits, and compute or memory, whatever needs longer, is never idle."""
     jobs = list(counted(program))
-    return max(
-        sum(count * job.compute for job, count in jobs), sum(count * job.memory for job, count in jobs)
-    )
+    memory = sum(count * job.memory for job, count in jobs)
+    return max(sum(count * job.compute for job, count in jobs), memory, least(program))
 
 
 def upper(program: Program) -> int:
     """All serial: one thing at a time."""
-    return sum(count * job.serial for job, count in counted(program))
+    return max(sum(count * job.serial for job, count in counted(program)), least(program))
+
+
+def least(program: Program) -> int:
+    """The floor: how long the memory needs at its peak for all that moves by the plan."""
+    return sum(count * job.least for job, count in counted(program))
 
 
 def counted(program: Program, times: int = 1) -> Iterator[tuple[Job, int]]:
@@ -221,13 +228,15 @@ class _Machine:
             else:
                 self._repeat(node)
 
-    def finished(self) -> Run:
-        """What was made, with the wait for the last store."""
+    def finished(self, least: int) -> Run:
+        """What was made, with the wait for the last store, and for the memory to have moved all bytes."""
         made = self.made
-        made.total = max(self.cores, self.store)
+        stored = max(self.cores, self.store)
+        made.total = max(stored, least)
         if made.events:
             last = made.events[-1].job.position
-            made.shares[last] = made.shares[last].plus(Shares(overhead=made.total - self.cores))
+            behind = Shares(overhead=stored - self.cores, memory=made.total - stored)
+            made.shares[last] = made.shares[last].plus(behind)
         return made
 
     # -- jobs ------------------------------------------------------------------------------------------

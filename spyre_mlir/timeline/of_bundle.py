@@ -6,82 +6,24 @@ has in LX, and what has been fetched already.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import defaultdict
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from spyre_mlir.bundle.context import Context, Range, Step, Tree
+from spyre_mlir.bundle.context import Context, Step, Tree
 from spyre_mlir.bundle.model import Buffer
-from spyre_mlir.cost.model import compute_ns, memory_ns, ring_ns, stream_ns
-from spyre_mlir.cost.reuse import with_reuse
+from spyre_mlir.cost.model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.device import device
 from spyre_mlir.timeline.events import Job, Load, Repeat
 from spyre_mlir.timeline.of_design import DesignWork
+from spyre_mlir.timeline.reuse import Visit, reused
 
 _COPY = "identity"
 
-
-@dataclass(frozen=True, eq=False)
-class Visit:
-    """A step in one of the passes over a loop's body that differ: ``first`` of each loop around it, or all later.
-
-    No two visits are equal.
-    """
-
-    step: Step
-    firsts: tuple[bool, ...]
-
-
 #: The program with its loops taken apart: a visit, or how often the visits in it are repeated.
 Visits = list["Visit | tuple[int, Visits]"]
-
-
-class Touches:
-    """Names for what operands touch, equal ones where the backend may still have what was touched before.
-
-    That is a part of a buffer, told by where it begins, that was read, or the buffer that it is of if the program
-    has written that. What a loop moves over is another part in each iteration: of what was touched before the loop,
-    or in another iteration of a loop around it, all parts of a core have to fit its LX. ``leaving`` are the names of
-    what has to reach device memory: ``results``, and what does not fit when a loop has written it part by part.
-    """
-
-    def __init__(self, context: Context, results: Collection[str]) -> None:
-        self.context = context
-        self.results = results
-        self.leaving: set[Hashable] = set()
-        self.touched: dict[Hashable, list[tuple[Visit, Hashable]]] = defaultdict(list)
-
-    def names(self, visit: Visit, work: OperationWork) -> tuple[Hashable, ...]:
-        """The names of all operands of a visit."""
-        *inputs, output = self.context.uses(visit.step)
-        parts = [_part(visit, number, buffer) for number, buffer in enumerate(inputs)]
-        reads = [
-            self._known(visit, number, (part, buffer), work)
-            for number, (part, buffer) in enumerate(zip(parts, inputs, strict=True))
-        ]
-        written = visit, len(inputs)
-        for part, name in (*zip(parts, reads, strict=True), (output, written)):
-            self.touched[part].append((visit, name))
-        size = work.operands[-1].core_bytes * _iterations(_moving(*written))
-        if output in self.results or size > device().lx_bytes:
-            self.leaving.add(written)
-        return *reads, written
-
-    def _known(self, visit: Visit, number: int, things: Iterable[Hashable], work: OperationWork) -> Hashable:
-        """The name of the last touch of one of some things that is still there, else a new one."""
-        most = device().lx_bytes // max(work.operands[number].core_bytes, 1)
-        if not most:
-            return visit, number
-        moving = _moving(visit, number)
-        for before, name in (touch for thing in things for touch in reversed(self.touched[thing])):
-            common = _common_loops(before, visit)
-            if _iterations(loop for loop in visit.step.loops[common:] if loop in moving) <= most:
-                return name
-        return visit, number
 
 
 class JobBuilder:
@@ -96,57 +38,61 @@ class JobBuilder:
         """The jobs in order."""
         visits = _taken_apart(self.context.tree, ())
         flat = list(_flat(visits))
-        works = self._reused(flat)
+        works = [self.works[visit.step.execute.filename].work for visit in flat]
+        again = reused(self.context, self._results, flat, works)
         before: list[Visit | None] = [None, *flat]
-        jobs = iter([self._job(*each) for each in zip(flat, works, before, strict=False)])
+        jobs = iter([self._job(*each) for each in zip(flat, works, again, before, strict=False)])
         return _put_together(visits, jobs)
 
-    def _reused(self, visits: Sequence[Visit]) -> list[OperationWork]:
-        """The work of each visit, without the bytes that the backend need not fetch again."""
+    @property
+    def _results(self) -> set[str]:
+        """The buffers that the host reads in the end."""
         manifest = self.context.bundle.manifest
         parameters = {each.parameter for each in manifest.arguments if each.kind == "result"}
-        results = {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
-        works = [self.works[visit.step.execute.filename].work for visit in visits]
-        touches = Touches(self.context, results)
-        names = [touches.names(visit, work) for visit, work in zip(visits, works, strict=True)]
-        return with_reuse(works, names, touches.leaving)
+        return {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
 
-    def _job(self, visit: Visit, work: OperationWork, before: Visit | None) -> Job:
+    def _job(self, visit: Visit, work: OperationWork, again: Collection[int], before: Visit | None) -> Job:
         names = self.context.uses(visit.step)
-        *inputs, output = work.operands
-        moving = [(name, each) for name, each in zip(names, inputs, strict=False) if not each.in_lx]
-        early = self._begins_early(visit, [each for _, each in moving], output, before)
+        fetched = [not (each.in_lx or number in again) for number, each in enumerate(work.operands)]
+        streams = [
+            picoseconds(stream_ns(work, each)) if moves else 0
+            for each, moves in zip(work.operands, fetched, strict=True)
+        ]
+        sizes = [each.bytes if moves else 0 for each, moves in zip(work.operands, fetched, strict=True)]
+        output = work.operands[-1]
+        loaded = [number for number, each in enumerate(work.operands[:-1]) if not each.in_lx]
+        rooms = [work.operands[number].core_bytes if fetched[number] else 0 for number in loaded]
+        early = self._begins_early(visit, rooms, output, before)
         loads = tuple(
-            Load(name, _stream(work, each), begins, _fetched_bytes(each))
-            for (name, each), begins in zip(moving, early, strict=True)
+            Load(names[number], streams[number], begins, sizes[number])
+            for number, begins in zip(loaded, early, strict=True)
         )
-        streams = sum(_stream(work, each) for each in work.operands)
         return Job(
             visit.step.position,
             loads,
             compute=picoseconds(compute_ns(work)),
             ring=picoseconds(ring_ns(work)),
             target=None if output.in_lx else names[-1],
-            store=_stream(work, output),
-            turnaround=max(0, picoseconds(memory_ns(work)) - streams),
+            store=streams[-1],
+            turnaround=max(0, picoseconds(memory_ns(_without(work, again))) - sum(streams)),
             access=picoseconds(device().hbm_access_ns),
-            store_bytes=_fetched_bytes(output),
+            store_bytes=sizes[-1],
+            least=math.ceil(1000 * least_ns(work)),
         )
 
     def _begins_early(
-        self, visit: Visit, loads: Sequence[OperandWork], output: OperandWork, before: Visit | None
+        self, visit: Visit, rooms: Sequence[int], output: OperandWork, before: Visit | None
     ) -> list[bool]:
         """Whether there is room for each load beside what the job before uses, small ones first.
 
         A copy into LX needs no room but its result's, which the job before must not touch.
         """
         if output.in_lx and visit.step.design.opcode == _COPY:
-            return [before is None or not self._overlaps(visit, before)] * len(loads)
-        room, early = self.room_bytes, [False] * len(loads)
-        for at in sorted(range(len(loads)), key=lambda at: loads[at].core_bytes):
-            size = 0 if loads[at].reused else loads[at].core_bytes
-            early[at] = size <= room
-            room -= size if early[at] else 0
+            return [before is None or not self._overlaps(visit, before)] * len(rooms)
+        room, early = self.room_bytes, [False] * len(rooms)
+        for at in sorted(range(len(rooms)), key=rooms.__getitem__):
+            early[at] = rooms[at] <= room
+            room -= rooms[at] if early[at] else 0
         return early
 
     def _overlaps(self, visit: Visit, before: Visit) -> bool:
@@ -156,55 +102,13 @@ class JobBuilder:
         return any(each.base == "lx" and _share_bytes(each, result) for each in touched)
 
 
-def _part(visit: Visit, number: int, buffer: str) -> Hashable:
-    """Where an operand begins, and for each loop that moves it whether this is the first iteration.
-
-    Loops side by side that move in the same way go over the same parts.
-    """
-    operand = visit.step.design.operands[number]
-    if operand.memory == "lx":
-        return buffer, operand.start[0]
-    begin = visit.step.values[operand.start[0]]
-    factors = dict(begin.terms)
-    passes = zip(visit.step.loops, visit.firsts, strict=True)
-    moves = (
-        (factors[loop.atom], loop.lower, loop.upper, loop.step, first)
-        for loop, first in passes
-        if loop.atom in factors
+def _without(work: OperationWork, numbers: Collection[int]) -> OperationWork:
+    """An operation whose operands of these numbers move nothing."""
+    operands = enumerate(work.operands)
+    return replace(
+        work,
+        operands=tuple(replace(each, in_lx=each.in_lx or number in numbers) for number, each in operands),
     )
-    return buffer, begin.offset, *moves
-
-
-def _moving(visit: Visit, number: int) -> list[Range]:
-    """The loops that move an operand."""
-    operand = visit.step.design.operands[number]
-    if operand.memory == "lx":
-        return []
-    atoms = {atom for atom, _ in visit.step.values[operand.start[0]].terms}
-    return [loop for loop in visit.step.loops if loop.atom in atoms]
-
-
-def _iterations(loops: Iterable[Range]) -> int:
-    return math.prod(loop.count for loop in loops)
-
-
-def _common_loops(one: Visit, other: Visit) -> int:
-    """How many loops around two visits are the same and in the same iteration."""
-    places = (zip(visit.step.loops, visit.firsts, strict=True) for visit in (one, other))
-    pairs = zip(*places, strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _stream(work: OperationWork, operand: OperandWork) -> int:
-    """How long an operand streams if nothing else does."""
-    if operand.in_lx or operand.reused:
-        return 0
-    return picoseconds(stream_ns(work, operand))
-
-
-def _fetched_bytes(operand: OperandWork) -> int:
-    """Bytes that move, not counting what is there already."""
-    return 0 if operand.reused else operand.moved_bytes
 
 
 def _share_bytes(one: Buffer, other: Buffer) -> bool:

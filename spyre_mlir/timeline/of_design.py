@@ -24,7 +24,7 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class DesignWork:
-    """What an execution of a design does, on all cores and on one; bytes as the plan says, nothing ``reused``."""
+    """What an execution of a design does, on all cores and on one; bytes as the plan says."""
 
     design: Design
 

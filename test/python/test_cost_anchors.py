@@ -12,7 +12,6 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.anchors import all_anchors, rank_correlation, ratios, rms_log_error, spearman  # noqa: E402
-from spyre_mlir.cost.model import program_cost  # noqa: E402
 
 
 def test_ranks_and_errors_are_within_the_limits():
@@ -31,7 +30,7 @@ def test_no_row_carries_the_error_limit(left_out: int):
 
 def test_every_prediction_is_within_its_bracket_and_half_as_much_again():
     for row in all_anchors():
-        cost = program_cost(row.works)
+        cost = row.predicted
         assert cost.lower_ns <= cost.total_ns <= cost.upper_ns
         assert abs(row.log_error) <= math.log(1.5)
 
@@ -48,6 +47,13 @@ def test_the_stages_of_softmax_rank_but_for_the_clone():
     """Each stage of LX planning is cheaper than the one before; the last two differ by 1 % measured."""
     nothing, reductions, in_place, clone, *_ = (row.predicted_us for row in all_anchors())
     assert nothing > reductions > in_place and nothing > reductions > clone
+
+
+def test_the_peak_of_the_memory_wins_over_the_first_stages_of_softmax():
+    """8.4 MB take 41.0 us at 204.8 GB/s; measured were 32.51 and 27.66 us."""
+    nothing, reductions, *_ = all_anchors()
+    assert nothing.predicted_us == pytest.approx(8_396_800 / 204_800)
+    assert reductions.predicted_us == pytest.approx(8_388_608 / 204_800, rel=1e-2)
 
 
 def test_measured_times_of_softmax() -> None:

@@ -12,6 +12,7 @@ from spyre_mlir.cost.model import (
     OperationCost,
     access_ns,
     compute_ns,
+    least_ns,
     memory_ns,
     operation_cost,
     program_cost,
@@ -111,9 +112,9 @@ def test_many_divisions_have_the_prices_of_each():
 
 
 def test_few_cores_do_not_saturate_the_memory():
-    """Published 0.43 of the peak for 4 cores, 0.54 for 8 and more, here relative to all cores."""
-    assert saturation(4) == pytest.approx(0.43 / 0.54) and saturation(8) == saturation(32) == 1
-    assert transfer_ns(READ, 4, 150) == pytest.approx(MEGABYTE / 150 * 0.54 / 0.43)
+    """0.43 of the peak for 1 core, as measured, 0.54 for 8 and more, here relative to all cores."""
+    assert saturation(1) == pytest.approx(0.43 / 0.54) and saturation(4) == saturation(32) == 1
+    assert transfer_ns(READ, 1, 150) == pytest.approx(MEGABYTE / 150 * 0.54 / 0.43)
 
 
 def test_the_busiest_core_is_no_faster_than_alone():
@@ -133,11 +134,8 @@ def test_what_is_in_lx_moves_nothing_and_waits_for_nothing():
     assert (inside.read_bytes, inside.written_bytes) == (0, 0)
 
 
-def test_what_is_reused_waits_but_moves_nothing():
-    """Its bytes stay in the plan's traffic."""
-    reused = replace(UNARY, operands=(replace(READ, reused=True), WRITE))
-    assert operation_cost(reused).overhead_ns == operation_cost(UNARY).overhead_ns == 2 * 967
-    assert memory_ns(reused) == pytest.approx(MEGABYTE / 150) and reused.read_bytes == MEGABYTE
+def test_no_operation_is_faster_than_its_bytes_at_the_peak():
+    assert memory_ns(UNARY) > least_ns(UNARY) == 2 * MEGABYTE / 204.8
 
 
 def test_the_price_is_made_of_separable_parts():
@@ -167,7 +165,7 @@ def _random_work(rng: random.Random) -> OperationWork:
     operands = tuple(
         OperandWork(
             writes, bytes_ := rng.randint(1, 1 << 24), bytes_ // rng.randint(1, 32),
-            rng.choice((1, 8, 16, 32)), 128 << rng.randint(0, 8), rng.random() < 0.2, rng.random() < 0.2,
+            rng.choice((1, 8, 16, 32)), 128 << rng.randint(0, 8), rng.random() < 0.2,
         )
         for writes in (False, False, True)
     )  # fmt: skip
@@ -205,4 +203,4 @@ def test_more_work_is_never_cheaper(seed: int):
     price = operation_cost(work).total_ns
     assert all(operation_cost(each).total_ns >= price for each in dearer)
     assert operation_cost(with_operand(in_lx=True)).total_ns <= price
-    assert operation_cost(with_operand(reused=True)).total_ns <= price
+    assert operation_cost(work).memory_ns >= least_ns(work)

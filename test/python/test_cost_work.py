@@ -9,13 +9,11 @@ import pytest
 from division_spaces import Operand, matmul_of, random_space, space_of
 
 from spyre_mlir.cost.of_space import operation_work
-from spyre_mlir.cost.reuse import with_reuse
 from spyre_mlir.cost.work import OperandWork
 from spyre_mlir.division import Division, work_distribution
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.orders import from_order
-from spyre_mlir.target.device import device
 
 
 def divided(opcode, space, *splits, in_lx=frozenset()):
@@ -95,24 +93,3 @@ def test_bytes_are_those_of_the_planner(seed: int):
         assert operand.bytes == once and operand.bytes <= operand.core_bytes * division.cores
         if not operand.writes:
             assert operand.bytes * operand.fan_out == all_cores
-
-
-def test_reuse_takes_first_reads_and_results_as_moved():
-    """y = exp(x) + x: x is fetched once, the sum is written; all that lies between is reused."""
-    space = space_of((512, 1024), Operand((0, 1)), Operand((0, 1)))
-    both = space_of((512, 1024), Operand((0, 1)), Operand((0, 1)), Operand((0, 1)))
-    works = [divided("exp", space, 1, 1), divided("add", both, 1, 1)]
-    reused = with_reuse(works, [("x", "e"), ("e", "x", "y")], {"y"})
-    assert [[each.reused for each in work.operands] for work in reused] == [
-        [False, True],
-        [True, True, False],
-    ]
-    assert [work.read_bytes for work in reused] == [work.read_bytes for work in works]
-
-
-def test_what_is_larger_than_lx_is_not_reused():
-    rows = device().lx_bytes // 2048 + 1
-    space = space_of((rows, 1024), Operand((0, 1)), Operand((0, 1)))
-    works = [divided("exp", space, 1, 1), divided("exp", space, 1, 1)]
-    reused = with_reuse(works, [("x", "e"), ("e", "y")], {"y"})
-    assert not any(each.reused for work in reused for each in work.operands)
