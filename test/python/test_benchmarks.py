@@ -24,6 +24,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
         "anchors",
+        "attention",
         "chain",
         "compile-time",
         "division",
