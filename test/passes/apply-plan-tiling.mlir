@@ -3,9 +3,9 @@
 
 // The loops of the plan take the place of those of a hint; an empty list is a decision, too.
 // CHECK-LABEL: func.func @pinned(
-// CHECK: sdsc.name = "exp.0", {{.*}}sdsc.tiling = [{dim = 0 : i64, loop = "mine", tiles = 4 : i64}]}
+// CHECK: sdsc.name = "exp.0", {{.*}}sdsc.tiling = [{dim = 0 : i64, loop = "mine", tiles = 4 : i64, unrolled = false}]}
 // CHECK: sdsc.name = "abs.0", {{.*}}sdsc.tiling = []}
-// CHECK: sdsc.name = "sum.0", {{.*}}sdsc.tiling = [{dim = 0 : i64, loop = "mine", tiles = 2 : i64}]}
+// CHECK: sdsc.name = "sum.0", {{.*}}sdsc.tiling = [{dim = 0 : i64, loop = "mine", tiles = 2 : i64, unrolled = false}]}
 
 // They are told when they are loops; of a sum the first part keeps the name.
 // TILED-LABEL: func.func @pinned(
