@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._stages import to_device_ops
-from spyre_mlir.pipelines.text import Pipeline
+from spyre_mlir.pipelines.text import Pipeline, Step
 from spyre_mlir.target.device import device
 from spyre_mlir.target.limits import DeviceOptions
 
@@ -118,12 +119,9 @@ class SpyrePipeline(DeviceOptions):
         stages = self.stages()
         levels = [level for level, _ in stages]
         begin = self._number(self.from_level, levels) if self.from_level else 0
-        entry = Pipeline.parse(",".join(self._entry(begin)), "spyre-pipeline").of_stage("entry")
+        entry = self._parsed(self._entry(begin), "entry")
         end = self._number(to_level, levels) if to_level is not None else len(levels)
-        parsed = (
-            Pipeline.parse(",".join(texts), "spyre-pipeline").of_stage(level)
-            for level, texts in stages[begin:end]
-        )
+        parsed = (self._parsed(texts, level) for level, texts in stages[begin:end])
         return sum(parsed, entry)
 
     def _entry(self, begin: int) -> tuple[str, ...]:
@@ -142,6 +140,33 @@ class SpyrePipeline(DeviceOptions):
             ),
         )
         return tuple(name for level in checks[:begin] for name in level)
+
+    def with_checks(self, pipeline: Pipeline) -> Pipeline:
+        """Passes by themselves, before each the checks of the level that it takes, unless they hold already.
+
+        They hold behind the passes of this pipeline that make the level; any other pass may have changed all. What the
+        body of an operation means is not checked: nothing behind *device-ops* reads it.
+        """
+        stages = self.stages()
+        takes = {
+            text.partition("{")[0]: made for made, (_, texts) in enumerate(stages) for text in texts if made
+        }
+        steps: list[Step] = []
+        checked, own = 0, self
+        for step in pipeline.steps:
+            if (given := getattr(step.ours, "lx_frac_avail", None)) is not None:
+                own = replace(self, lx_frac_avail=given)
+            if step.stage:
+                checked = next((made for made, (level, _) in enumerate(stages, 1) if level == step.stage), 0)
+            elif not step.name.startswith("verify-"):
+                texts = own._entry(takes.get(step.name, 0))[len(own._entry(checked)) :]
+                steps += self._parsed([text for text in texts if "meaning" not in text], "entry").steps
+                checked = max(checked, takes[step.name]) if step.name in takes else 0
+            steps.append(step)
+        return Pipeline(tuple(steps))
+
+    def _parsed(self, texts: Sequence[str], stage: str) -> Pipeline:
+        return Pipeline.parse(",".join(texts), "spyre-pipeline").of_stage(stage)
 
     def _number(self, level: str, levels: list[str]) -> int:
         """How many levels are made when a level is reached."""

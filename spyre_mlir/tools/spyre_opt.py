@@ -161,7 +161,7 @@ def _pipeline(options: argparse.Namespace) -> Pipeline:
             name, _, given = text.partition("=")
             inner = given[1:-1] if given[:1] == "{" and given[-1:] == "}" else given
             pipeline += Pipeline.parse(f"{name}{{{inner}}}" if inner else name, "")
-    return pipeline
+    return SpyrePipeline().with_checks(pipeline) if options.verify_each else pipeline
 
 
 def _printing(options: argparse.Namespace) -> Printing:
@@ -238,7 +238,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--pass", action=_Step, dest="steps", help=argparse.SUPPRESS)
     run.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
     run.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
-                     help="check the IR after each pass (default: true)")  # fmt: skip
+                     help="check the IR after each pass, and what a pass takes (default: true)")  # fmt: skip
     reading = parser.add_argument_group("input")
     for flag, text in (
         ("--split-input-file", "treat the parts between '// -----' lines one by one"),

@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --convert-sdsc-to-sdscbundle --split-input-file --verify-diagnostics | filecheck %s
+// RUN: spyre-opt %s --verify-each=false --convert-sdsc-to-sdscbundle --split-input-file --verify-diagnostics | filecheck %s
 
 // One execution per operation, one parameter per argument and result, one address per core and operand.
 // CHECK: module attributes {sdscbundle.designs = {sdsc_0.json = {

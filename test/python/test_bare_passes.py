@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.passes.base import PASSES
 from spyre_mlir.passes.span_reduction import SpanReduction
 from spyre_mlir.passes.work_distribution import WorkDistribution
+from spyre_mlir.pipelines import Pipeline, SpyrePipeline
 from spyre_mlir.tools.spyre_opt import main
 
 for module in pkgutil.iter_modules(spyre_mlir.passes.__path__):
@@ -66,3 +69,96 @@ def test_the_number_of_cores_comes_from_the_environment(monkeypatch, tmp_path):
     program.write_text(LAID_OUT.replace("FIRST", ""))
     assert main([str(program), "--span-reduction", "--work-distribution", "-o", str(out)]) == 0
     assert f"{sdsc.DIVISION} = #sdsc.division<[4, 1]" in out.read_text()
+
+
+#: A program as it is divided and placed by hand, and what is wrong with an edit of it that a bare pass is given.
+PLACED = """
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#alone = affine_map<(d0) -> (0, 0)>
+!t = tensor<256x128xf16, #stick.layout<#rows>>
+func.func @main(%x: !t {sdsc.host = #sdsc.host<"x", "input", "f16">})
+    -> (!t {sdsc.host = #sdsc.host<"result0", "result", "f16">}) {
+  %e = tensor.empty() : !t
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : !t) outs(%e : !t) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>,
+      sdsc.placement = #sdsc.lx<0 : i64>} {
+  ^bb0(%a: f16, %o: f16):
+    %r = math.exp %a : f16
+    linalg.yield %r : f16
+  } -> !t
+  %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : !t) outs(%e : !t) attrs = {sdsc.op = #sdsc.op<"abs", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>,
+      sdsc.placement = #sdsc.lx<65536 : i64>} {
+  ^bb0(%a: f16, %o: f16):
+    %r = math.absf %a : f16
+    linalg.yield %r : f16
+  } -> !t
+  %2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%0, %1 : !t, !t) outs(%e : !t) attrs = {sdsc.op = #sdsc.op<"add", {}>,
+      sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a: f16, %b: f16, %o: f16):
+    %r = arith.addf %a, %b : f16
+    linalg.yield %r : f16
+  } -> !t
+  return %2 : !t
+}
+"""
+LOWER = "--convert-sdsc-to-sdscbundle"
+WRONG = {
+    "overlap": (("65536", "32768"), LOWER, "overlap"),
+    "odd address": (("65536", "65600"), LOWER, "the LX address 65600 is not a multiple of 128 bytes"),
+    "outside of LX": (("65536", "2097152"), LOWER, "LX"),
+    "spans": (("256x128", "65536x4096"), "--scratchpad-planning", "the limit is 268431360"),
+    "owners": (
+        ("<[1, 1], #alone>", "<[2, 1], #alone>"),
+        "--place-in-hbm",
+        "does not give each of the 2 slices one core",
+    ),
+}
+
+
+def optimised(text: str, *flags: str, folder: Path) -> int:
+    """The exit status of spyre-opt for a program."""
+    (folder / "program.mlir").write_text(text)
+    return main([str(folder / "program.mlir"), *flags, "-o", str(folder / "out.mlir")])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_enters_at_a_level_is_checked(name, tmp_path, capsys):
+    """A bare pass is one diagnostic for IR that breaks a rule of the level that it takes, and nothing is written."""
+    (old, new), flag, message = WRONG[name]
+    assert optimised(PLACED.replace(old, new), flag, folder=tmp_path) == 1
+    errors = capsys.readouterr().err
+    assert errors.count("error:") == 1 and message in errors, errors
+    assert not (tmp_path / "out.mlir").exists()
+
+
+def test_what_holds_is_lowered(tmp_path):
+    """The program that is edited above is right; without checks a wrong one goes through."""
+    assert optimised(PLACED, LOWER, folder=tmp_path) == 0
+    wrong = PLACED.replace("65536", "32768")
+    assert optimised(wrong, LOWER, "--verify-each=false", folder=tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("passes", "checked"),
+    (
+        ("place-in-hbm,convert-sdsc-to-sdscbundle", 2),  # each takes another level
+        ("clone-inputs,scratchpad-planning,place-in-hbm", 1),
+        ("canonicalize,clone-inputs,unknown-pass,scratchpad-planning", 2),  # anything may have happened
+        ("choose-layouts,resolve-padding", 0),
+    ),
+)
+def test_checks_run_once_per_level(passes, checked):
+    """Before the first pass that takes it."""
+    steps = [step.name for step in SpyrePipeline().with_checks(Pipeline.parse(passes)).steps]
+    is_check = [name.startswith("verify-") for name in steps]
+    checks = [check and not following for check, following in itertools.pairwise(is_check)]
+    assert sum(checks) == checked
+
+
+def test_the_pipeline_has_no_more_checks():
+    """Neither in itself nor for a pass that goes on where it stops."""
+    whole = SpyrePipeline().pipeline("placed") + Pipeline.parse("convert-sdsc-to-sdscbundle")
+    assert SpyrePipeline().with_checks(whole) == whole
