@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from spyre_mlir.bundle.model import Manifest
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.model import Bundle, Manifest
+from spyre_mlir.bundle.sequence import split
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.errors import CompileError
-from spyre_mlir.export import export
+from spyre_mlir.export import cuts_of, export
 from spyre_mlir.host import HostFunction
 from spyre_mlir.host.work import float_operations
 from spyre_mlir.mlir import ir
@@ -78,18 +81,17 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
     source = module.operation.clone() if fallback and not pipeline.from_level else None
     remarks, timing = Remarks(), Timing()
     try:
-        step = _bundle(ONLY, module, pipeline, remarks, timing)
+        made = _bundles(ONLY, module, pipeline, remarks, timing)
     except CompileError as error:
-        made = _partitioned(source, pipeline, error) if source is not None else None
-        if made is None:
+        parts = _partitioned(source, pipeline, error) if source is not None else None
+        if parts is None:
             raise
-        steps, returned, remarks, timing = made
+        steps, returned, remarks, timing = parts
     else:
         if pipeline.from_level == "bundle":
-            arguments, results = _of_manifest(step.bundle.manifest)
-        step.inputs = tuple(value.name for value in arguments)
-        step.outputs = tuple(value.name for value in results)
-        steps, returned = [step], list(step.outputs)
+            arguments, results = _of_manifest(made.whole.manifest)
+        returned = [value.name for value in results]
+        steps = made.wired([value.name for value in arguments], returned)
     return Built(steps, arguments, results, returned, remarks, timing, time.perf_counter() - begun)
 
 
@@ -105,19 +107,62 @@ def _of_manifest(manifest: Manifest) -> tuple[list[Value], list[Value]]:
     ]
 
 
-def _bundle(
+@dataclass(frozen=True)
+class _Compiled:
+    """A module as a bundle, and as the steps that it is cut into, mostly one."""
+
+    whole: Bundle
+    steps: list[BundleStep]
+
+    def wired(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[BundleStep]:
+        """The steps with the names of the values that they take and give; together they take ``inputs``."""
+        labels = [each.name for each in self.whole.manifest.arguments if each.kind == "result"]
+        names = dict(zip(labels, outputs, strict=True))
+        for step in self.steps:
+            arguments = step.bundle.manifest.arguments
+            taken = {each.array_name for each in arguments if each.kind != "result"}
+            step.inputs = tuple(name for name in inputs if len(self.steps) == 1 or name in taken)
+            step.outputs = tuple(names[each.name] for each in arguments if each.kind == "result")
+        return self.steps
+
+
+def _bundles(
     name: str, module: ir.Module, pipeline: SpyrePipeline, remarks: Remarks, timing: Timing
-) -> BundleStep:
-    """One bundle from a module, whose inputs and outputs are yet to be named."""
+) -> _Compiled:
+    """The bundles of a module, whose inputs and outputs are yet to be named."""
     work = sum(float_operations(func) for func in functions(module.operation))
     own = Remarks()
     known = len(timing)
     with timing.collecting():
         run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=own)
-        bundle, arrays = export(module)
+        whole, arrays = export(module)
     remarks.extend(own)
     passes = list(timing)[known:]
-    return BundleStep(name, (), (), module, bundle, arrays, list(own), passes, pipeline.lx_frac_avail, work)
+    parts = split(whole, cuts_of(module))
+    steps = []
+    for number, part in enumerate(parts):
+        is_whole = len(parts) == 1
+        steps.append(
+            BundleStep(
+                name if is_whole else f"{name}_{number}",
+                (),
+                (),
+                module if is_whole else None,
+                part,
+                _of_arguments(part, arrays),
+                list(own),
+                passes,
+                pipeline.lx_frac_avail,
+                work * len(part.manifest.uses) // max(len(whole.manifest.uses), 1),
+            )
+        )
+    return _Compiled(whole, steps)
+
+
+def _of_arguments(bundle: Bundle, arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
+    """The arrays of constants that a bundle has as arguments."""
+    names = {each.name for each in bundle.manifest.arguments}
+    return {name: array for name, array in arrays.items() if name in names}
 
 
 def _partitioned(
@@ -140,9 +185,12 @@ def _partitioned(
     steps: list[Step] = []
     for number, (name, inputs, outputs) in enumerate(wiring.calls, 1):
         with timing.collecting(), scope(name, "stages", place=(number, len(wiring.calls))):
-            step = _step(name, found[name], pipeline, remarks, timing, error)
-        step.inputs, step.outputs = inputs, outputs
-        steps.append(step)
+            made = _step(name, found[name], pipeline, remarks, timing, error)
+        if isinstance(made, _Compiled):
+            steps += made.wired(inputs, outputs)
+        else:
+            made.inputs, made.outputs = inputs, outputs
+            steps.append(made)
     return steps, wiring.results, remarks, timing
 
 
@@ -153,11 +201,14 @@ def _step(
     remarks: Remarks,
     timing: Timing,
     error: CompileError,
-) -> Step:
-    """A function as a step; ``error`` is why there are several, and is raised if the host cannot run its part."""
+) -> _Compiled | HostStep:
+    """A function as bundles or as a host step.
+
+    ``error`` is why there are several, and is raised if the host cannot run its part.
+    """
     module = _alone(func)
     if name.startswith("device"):
-        return _bundle(name, module, pipeline, remarks, timing)
+        return _bundles(name, module, pipeline, remarks, timing)
     try:
         function = HostFunction(module)
     except CompileError:

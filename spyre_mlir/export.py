@@ -34,6 +34,12 @@ def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np
     return assembled(func, designs, manifest), _constants(op)
 
 
+def cuts_of(module: ir.Module | ir.Operation) -> tuple[int, ...]:
+    """The executes of a module at the bundle level that begin another bundle; none for one that is one bundle."""
+    op = module.operation
+    return _read(op, sdscbundle.CUTS, tuple[int, ...]) if sdscbundle.CUTS in op.attributes else ()
+
+
 def _read(op: ir.Operation, name: str, kind: Any) -> Any:
     """The value of a type that an attribute of the module holds; ``CompileError`` at the module if it holds none."""
     try:

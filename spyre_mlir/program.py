@@ -16,6 +16,7 @@ from spyre_mlir.argument_layouts import choices
 from spyre_mlir.build import Built, Value, build
 from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import Argument, Bundle, Transfer
+from spyre_mlir.bundle.sequence import join
 from spyre_mlir.bundle.transfer import same_moves
 from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.diagnostics import of_remark
@@ -34,7 +35,7 @@ from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.steps_summary import host_work_warning, summarize_steps
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result, described
-from spyre_mlir.steps import BundleStep
+from spyre_mlir.steps import BundleStep, HostStep, run_steps, sequences
 from spyre_mlir.target.formats import IEEE
 from spyre_mlir.timeline import Timeline, timeline
 from spyre_mlir.transfers import Transfers
@@ -152,9 +153,7 @@ class Program:
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The results as host arrays, from the arrays of all arguments by name; each step in turn."""
-        values = dict(arrays)
-        for step in self.steps:
-            values.update(zip(step.outputs, step.run(values, self.numerics), strict=True))
+        values = run_steps(self.steps, arrays, self.numerics)
         if losses := described(
             loss for step in self.bundles if step.last_run for loss in step.last_run.losses
         ):
@@ -220,9 +219,12 @@ class Program:
     def timeline(self) -> Timeline:
         """How long the program takes by a simulation of the device, and why; to rank plans, not to predict times.
 
-        Of a program that is one bundle.
+        Of a program that is one bundle, or a sequence of them: the starts of bundles cost nothing here.
         """
-        return timeline(self.bundle, self.lx_frac_avail)
+        units = list(sequences(self.steps))
+        if len(units) != 1 or isinstance(units[0], HostStep):
+            return timeline(self.bundle, self.lx_frac_avail)
+        return timeline(join([step.bundle for step in units[0]]), self.lx_frac_avail)
 
     def lay_out_weights(self) -> None:
         """Lays out weights and constants for the device once, and not before every call.

@@ -3,6 +3,8 @@
     program.json        the steps in order, which values each takes and gives, the arguments and the results
     device_0/           a bundle, as ``spyre_mlir/bundle/folder.py`` writes it
     host_0.mlir         a function of the host, @main, in linalg
+    device_0_1/         one of the bundles that a function of the device is cut into; program.json says which of them
+                        are non-terminal, manifest.json what each leaves in LX and expects there
     constants.npz       what arguments hold that no call gives and host functions read
 
 It is written whole or not at all, and the same bytes every time.
@@ -93,6 +95,8 @@ def _described(step: Step, moved: Transfers) -> dict[str, object]:
         "outputs": list(step.outputs),
     }
     if isinstance(step, BundleStep):
+        if step.bundle.manifest.non_terminal:
+            described["non_terminal"] = True
         results = dict(zip(_result_names(step.bundle), step.outputs, strict=True))
         described["transfers"] = {
             "to_device": [each.name for each in moved.to_device],
@@ -177,6 +181,8 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     if (folder / name).is_symlink():
         item["name"].fail("must name a folder of the program, not a link")
     bundle = read_bundle(folder / name)
+    if bundle.manifest.non_terminal != ("non_terminal" in item and item["non_terminal"].boolean()):
+        item.fail("and the manifest of its bundle must both say that it is non-terminal, or neither")
     arguments = [each for each in bundle.manifest.arguments if each.kind != "result" and each.source is None]
     names = {each.name for each in arguments}
     missing = next((each for each in inputs if each not in names), None)

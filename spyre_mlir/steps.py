@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
-from spyre_mlir.simulator import Result, run
+from spyre_mlir.simulator import Given, Result, run_sequence
 
 #: The values of a call by name: what the model is called with, its weights, and what steps have made.
 Values = Mapping[str, NDArray]
@@ -24,9 +24,10 @@ Values = Mapping[str, NDArray]
 class BundleStep:
     """One bundle. ``inputs`` and ``outputs`` name values; ``arrays`` are the bundle's own constants.
 
-    ``module`` is the IR at the bundle level (None for one that was read), ``passes`` the seconds of each pass. LX does
-    not outlive a bundle: what a later step reads is one of the ``outputs``, in device memory. ``images`` are weights
-    that were laid out ahead of time.
+    ``module`` is the IR at the bundle level (None for one that was read or is one of a sequence), ``passes`` the
+    seconds of each pass. What a step behind a host function reads is one of the ``outputs``, in device memory; LX and
+    the rest of device memory stay for the bundles of a sequence only. ``images`` are weights that were laid out ahead
+    of time.
     """
 
     name: str
@@ -42,12 +43,16 @@ class BundleStep:
     last_run: Result | None = field(default=None, repr=False)
     images: Images = field(default_factory=Images, repr=False)
 
-    def run(self, values: Values, numerics: str) -> list[NDArray]:
-        """The results of the bundle on the simulator."""
-        given = self.images.without(self._given(values))
-        self.last_run = run(self.bundle, given, numerics, self.lx_frac_avail, self.images)
-        results = [each.name for each in self.bundle.manifest.arguments if each.kind == "result"]
-        return [self.last_run.outputs[name] for name in results]
+    def given(self, values: Values) -> Given:
+        """The bundle with its arrays and images, as the simulator takes it."""
+        return Given(self.bundle, self.images.without(self._given(values)), self.images)
+
+    def results(self) -> dict[str, NDArray]:
+        """The outputs of the last run by the names of the program."""
+        if self.last_run is None:
+            return {}
+        labels = [each.name for each in self.bundle.manifest.arguments if each.kind == "result"]
+        return {name: self.last_run.outputs[label] for name, label in zip(self.outputs, labels, strict=True)}
 
     def lay_out(self, weights: Values, numerics: str) -> None:
         """Lays out weights and constants once; runs with the same arrays then take these bytes."""
@@ -72,12 +77,42 @@ class HostStep:
     operations: int
     float_operations: int = 0
 
-    def run(self, values: Values, numerics: str) -> list[NDArray]:
-        """The results of the function; ``numerics`` is a matter of the device."""
+    def run(self, values: Values) -> dict[str, NDArray]:
+        """The outputs of the function by name."""
         missing = next((name for name in self.inputs if name not in values), None)
         if missing is not None:
             raise CompileError(f"No array was given for '{missing}', which {self.name} reads.")
-        return self.function(*(values[name] for name in self.inputs))
+        results = self.function(*(values[name] for name in self.inputs))
+        return dict(zip(self.outputs, results, strict=True))
 
 
 Step = BundleStep | HostStep
+
+
+def sequences(steps: Sequence[Step]) -> Iterator[HostStep | list[BundleStep]]:
+    """The steps in order, the bundles that go on with what the one before leaves together."""
+    sequence: list[BundleStep] = []
+    for step in steps:
+        if sequence and not (isinstance(step, BundleStep) and step.bundle.manifest.expects):
+            yield sequence
+            sequence = []
+        if isinstance(step, BundleStep):
+            sequence.append(step)
+        else:
+            yield step
+    if sequence:
+        yield sequence
+
+
+def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str, NDArray]:
+    """All values of a call, those that steps make among them; each sequence of bundles runs on one machine."""
+    values = dict(values)
+    for unit in sequences(steps):
+        if isinstance(unit, HostStep):
+            values.update(unit.run(values))
+            continue
+        results = run_sequence([step.given(values) for step in unit], numerics, unit[0].lx_frac_avail)
+        for step, result in zip(unit, results, strict=True):
+            step.last_run = result
+            values.update(step.results())
+    return values

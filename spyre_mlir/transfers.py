@@ -1,5 +1,7 @@
 """What passes between host and device in a program of several steps: as little as the layouts allow.
 
+The bundles of a sequence have one device memory: what is brought to one of them is there for those behind it.
+
 A value that one bundle makes and later ones read stays in device memory over the host functions between them, if all
 want it laid out as it is made. It is the program that transfers, not the bundle: the simulator loads each argument from
 the host's array, which has the same numbers.
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Argument
 from spyre_mlir.bundle.transfer import same_moves
-from spyre_mlir.steps import HostStep, Step
+from spyre_mlir.steps import BundleStep, HostStep, Step
 
 
 @dataclass(frozen=True)
@@ -36,17 +38,27 @@ def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[
             wanted.update(step.inputs)
     kept: dict[int, tuple[Argument, ...]] = {}
     brought: dict[int, tuple[Argument, ...]] = {}
+    present: set[str] = set()
     for at, step in enumerate(steps):
         given = [each for each in _given(step) if each.array_name not in weights]
-        kept[at] = tuple(each for each in given if _stays(each, made))
-        brought[at] = tuple(each for each in given if not _stays(each, made))
+        if not _is_continued(step):
+            present = set()
+        stays = {each.name for each in given if each.name in present or _stays(each, made)}
+        kept[at] = tuple(each for each in given if each.name in stays)
+        brought[at] = tuple(each for each in given if each.name not in stays)
         wanted.update(each.array_name for each in brought[at])
+        present.update(each.name for each in given)
     return [
         Transfers(
             brought[at], tuple(argument for name, argument in _results(step) if name in wanted), kept[at]
         )
         for at, step in enumerate(steps)
     ]
+
+
+def _is_continued(step: Step) -> bool:
+    """Whether a step is a bundle that goes on in the memory of the one before."""
+    return isinstance(step, BundleStep) and bool(step.bundle.manifest.expects)
 
 
 def _given(step: Step) -> list[Argument]:

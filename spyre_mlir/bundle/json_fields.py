@@ -83,6 +83,11 @@ class Field:
         except ValueError:
             self.fail(f"must be an integer written as a string but is {shorten(self.value)}")
 
+    def boolean(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.fail(f"must be true or false but is {shorten(self.value)}")
+        return self.value
+
     def optional_text(self) -> str | None:
         return None if self.value is None else self.text()
 

@@ -3,7 +3,8 @@
 A fill value that JSON has no number for is written as the string "inf", "-inf" or "nan". An argument has a
 fill only if the host writes its padding, a source only if its array is that of another one, and index bounds only if
 its numbers are indices. A buffer has
-reasons only if there are any, and a manifest demoted and amplified executes and numerics.
+reasons only if there are any, and a manifest demoted and amplified executes, numerics, and what makes it one of a
+sequence: that it is non-terminal, what it expects and what it leaves.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import math
 from typing import Any
 
 from spyre_mlir.bundle.json_fields import Field
-from spyre_mlir.bundle.model import Argument, Buffer, IndexBounds, Manifest, Transfer
+from spyre_mlir.bundle.model import Argument, Buffer, IndexBounds, Manifest, Resident, Transfer
 from spyre_mlir.target.formats import MODES
 
 VERSION = 1
@@ -25,9 +26,13 @@ def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     for buffer in value["buffers"]:
         if not buffer["reasons"]:
             del buffer["reasons"]
-    for optional in ("demoted", "amplified"):
+    for optional in ("demoted", "amplified", "non_terminal", "expects", "leaves"):
         if not value[optional]:
             del value[optional]
+    for resident in (*value.get("expects", ()), *value.get("leaves", ())):
+        for optional in ("cores", "layout"):
+            if not resident[optional]:
+                del resident[optional]
     return value
 
 
@@ -57,6 +62,22 @@ def manifest_from_json(value: Any, filename: str) -> Manifest:
         demoted=root["demoted"].integers() if "demoted" in root else (),
         amplified=root["amplified"].integers() if "amplified" in root else (),
         numerics=_read_numerics(root["numerics"]) if "numerics" in root else None,
+        non_terminal="non_terminal" in root and root["non_terminal"].boolean(),
+        expects=_read_residents(root, "expects"),
+        leaves=_read_residents(root, "leaves"),
+    )
+
+
+def _read_residents(root: Field, name: str) -> tuple[Resident, ...]:
+    return tuple(_read_resident(item) for item in root[name].items()) if name in root else ()
+
+
+def _read_resident(field: Field) -> Resident:
+    _require_fields(field, Resident)
+    return Resident(
+        buffer=field["buffer"].text(),
+        cores=field["cores"].integers() if "cores" in field else (),
+        layout=field["layout"].texts() if "layout" in field else (),
     )
 
 

@@ -282,6 +282,19 @@ class Buffer:
 
 
 @dataclass(frozen=True)
+class Resident:
+    """A buffer whose contents go from one bundle of a sequence to the next, by the name that both have for it.
+
+    In LX it stays at its address on ``cores``, and ``layout`` is a line for each way in which it was written. In device
+    memory it has neither: all bundles of the sequence are called with the same address of its parameter.
+    """
+
+    buffer: str
+    cores: tuple[int, ...] = ()
+    layout: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What the public format leaves to the runtime: host arguments, allocations, who uses which.
 
@@ -289,6 +302,9 @@ class Manifest:
     ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` those whose rounding an exponential makes a
     relative error. ``numerics`` is what the program needs, if it
     has 16-bit numbers that IEEE fp16 has not ("dl16" for bfloat16).
+
+    A bundle of a sequence ``expects`` what the one before it ``leaves``. One that is ``non_terminal`` leaves something
+    in LX: the runtime must not give the cores to anybody else before the next bundle.
     """
 
     arguments: tuple[Argument, ...]
@@ -298,6 +314,9 @@ class Manifest:
     demoted: tuple[int, ...] = ()
     amplified: tuple[int, ...] = ()
     numerics: str | None = None
+    non_terminal: bool = False
+    expects: tuple[Resident, ...] = ()
+    leaves: tuple[Resident, ...] = ()
 
 
 @dataclass(frozen=True)

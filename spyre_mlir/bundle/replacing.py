@@ -30,7 +30,7 @@ _FILES = re.compile(
     r"bundle\.mlir|(manifest|program|sizes)\.json|sdsc_\d+\.json|host_\d+\.mlir|constants\.npz|remarks\.jsonl"
     r"|device_weights\.(npy|json)"
 )
-_FOLDERS = re.compile(r"device_\d+|\d+(-\d+)*")
+_FOLDERS = re.compile(r"device_\d+(_\d+)?|\d+(-\d+)*")
 
 
 @contextlib.contextmanager

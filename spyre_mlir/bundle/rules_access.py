@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, Tree
 from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.geometry import Region, core_region, finishing_cores, holders, reduced_dims
-from spyre_mlir.bundle.model import Argument, Operand
+from spyre_mlir.bundle.model import Argument, Operand, Resident
+from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS
 
@@ -161,6 +162,8 @@ class _Memory:
         self.lx_sticks = -(-context.usable_lx_bytes // device().stick_bytes)
         self.arrays = {base: self._array(base, sticks) for base, sticks in self._sticks_of_bases().items()}
         self.touches = functools.cache(self._touches)
+        for resident in context.bundle.manifest.expects:
+            self._find(resident)
 
     def _sticks_of_bases(self) -> dict[str, int]:
         ends: dict[str, int] = defaultdict(int)
@@ -176,6 +179,15 @@ class _Memory:
         given = any(argument.kind != "result" for argument in self.context.arguments.get(base, ()))
         kind = np.min_scalar_type(len(self.numbers) + FIRST_BUFFER)
         return np.full(sticks, HOST if given else NOBODY, kind)
+
+    def _find(self, resident: Resident) -> None:
+        """Note what bundles before this one wrote: all of the buffer, which the rule of sequences looks at closely."""
+        buffer, unit = self.context.buffers[resident.buffer], device().stick_bytes
+        cores = resident.cores if buffer.base == LX else (0,)
+        for core in cores:
+            start = buffer.offset // unit + core * self.lx_sticks
+            end = start + -(-buffer.bytes // unit)
+            self.arrays[buffer.base][start:end] = self.numbers[buffer.name]
 
     def execute(self, step: Step, iterations: Iterations) -> Iterator[tuple[int, str]]:
         """Check the reads of one execution and note its writes; yields (operand, problem)."""

@@ -171,9 +171,10 @@ def whole_inputs(context: Context) -> Iterator[Complaint]:
 
 
 def results(context: Context) -> Iterator[Complaint]:
-    """What is written is read again, or a result."""
+    """What is written is read again, a result, or for the next bundle."""
     uses = [context.uses(step) for step in context.steps]
     read = {buffer for sources in uses for buffer in sources[:-1]}
+    read |= {each.buffer for each in context.bundle.manifest.leaves}
     given = {each.parameter for each in context.bundle.manifest.arguments if each.kind == "result"}
     for step, (*_, written) in zip(context.steps, uses, strict=True):
         if written not in read and context.buffers[written].base not in given:

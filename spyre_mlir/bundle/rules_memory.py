@@ -191,10 +191,11 @@ def lx_overlap(context: Context) -> Iterator[Complaint]:
         if a.offset >= b.offset + b.bytes or b.offset >= a.offset + a.bytes:
             continue
         first, last = lives[b.name][0], min(lives[a.name][1], lives[b.name][1])
-        if first == last and _in_place(context, first, a, b):
+        if first == last and 0 <= first < len(context.steps) and _in_place(context, first, a, b):
             continue
         text = f"The LX buffers {a.name} at {a.offset} and {b.name} at {b.offset} overlap"
-        yield f"{text} and are both live at execute {first}.", "manifest.json"
+        when = f"at execute {first}" if first >= 0 else "before the first execute"
+        yield f"{text} and are both live {when}.", "manifest.json"
 
 
 def _alive_together(
@@ -211,7 +212,8 @@ def _alive_together(
 def _lives(context: Context) -> dict[str, tuple[int, int]]:
     """First write and last read of every buffer, as positions of executes, both included.
 
-    What a loop reads before it writes it is live through the whole loop: the next iteration reads it again.
+    What a loop reads before it writes it is live through the whole loop: the next iteration reads it again. What other
+    bundles left is live before the first execute, what the bundle leaves after the last one.
     """
     lives: dict[str, tuple[int, int]] = {}
     for step in context.steps:
@@ -222,6 +224,10 @@ def _lives(context: Context) -> dict[str, tuple[int, int]]:
         first, last = steps[0].position, steps[-1].position
         for buffer in _read_first(context, steps):
             lives[buffer] = min(lives[buffer][0], first), max(lives[buffer][1], last)
+    for resident in context.bundle.manifest.expects:
+        lives[resident.buffer] = -1, lives.get(resident.buffer, (-1, -1))[1]
+    for resident in context.bundle.manifest.leaves:
+        lives[resident.buffer] = lives[resident.buffer][0], len(context.steps)
     return lives
 
 

@@ -6,7 +6,7 @@ it found nothing: the later ones compute with what the earlier ones guarantee.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.bundle import (
@@ -15,11 +15,13 @@ from spyre_mlir.bundle import (
     rules_manifest,
     rules_memory,
     rules_relayout,
+    rules_sequence,
     rules_stick,
     rules_structure,
 )
 from spyre_mlir.bundle.context import Complaint, Context, each_design
 from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.sequence import join
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.device import device
 
@@ -39,6 +41,7 @@ STRUCTURE: dict[str, Rule] = {
     "loop-bounds": rules_structure.loop_bounds,
     "symbols": rules_structure.symbols_bound,
     "uses": rules_structure.uses_match,
+    "residents": rules_sequence.described,
 }
 
 DESIGN: dict[str, Rule] = {
@@ -54,6 +57,7 @@ DESIGN: dict[str, Rule] = {
     "relayout": each_design(rules_relayout.relayout),
     "arguments": rules_manifest.arguments,
     "sources": rules_manifest.sources,
+    "non-terminal": rules_sequence.hint,
 }
 
 PLACES: dict[str, Rule] = {
@@ -99,6 +103,10 @@ class Finding:
         return f"{self.where}: {self.message} [{self.rule}]"
 
 
+#: The rule on several bundles together.
+SEQUENCE = "sequence"
+
+
 def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> Context:
     """The context of a bundle whose parts belong together; ``CompileError`` for one that breaks a structure rule.
 
@@ -124,3 +132,16 @@ def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[F
         if findings:
             return findings
     return []
+
+
+def validate_sequence(
+    names: Sequence[str], bundles: Sequence[Bundle], lx_backend_fraction: float | None = None
+) -> list[Finding]:
+    """All violations of the bundles between two host functions, which each by itself has none.
+
+    They go together if each expects what the one before leaves, and if they keep the rules as one bundle.
+    """
+    findings = [Finding(SEQUENCE, *complaint) for complaint in rules_sequence.sequence(names, bundles)]
+    if findings or len(bundles) == 1:
+        return findings
+    return validate(join(bundles), lx_backend_fraction)

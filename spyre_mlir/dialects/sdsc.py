@@ -40,6 +40,9 @@ dim of its iteration space, and its division gives each a core.
 ``sdsc.spilled = ["core division mismatch: .."]`` on the maker of a buffer in device memory: why it is not in LX, in
 the order of ``scratchpad/eligibility.py``.
 
+``sdsc.bundle = 2 : i64`` on an operation or loop of a function: the number of the bundle of a sequence that it is in
+(``cut-bundles``); what does not say it is in that of the one before.
+
 ``sdsc.demoted`` on a device operation: its fp16 result is f32 in the program, which an infinity for a number beyond
 fp16 would change. ``sdsc.amplified`` on a matmul: an exponential follows its 16-bit result (attention scores), which
 makes a relative error of what rounding takes from it. ``sdsc.bfloat`` on a function: the program has bf16 numbers,
@@ -78,7 +81,7 @@ OPTIONAL, EVICTED, SPILLED = "sdsc.optional", "sdsc.evicted", "sdsc.spilled"
 COPIES, POOL_BYTES = "sdsc.copies", "sdsc.pool_bytes"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
-INDEX_BOUNDS = "sdsc.index_bounds"
+INDEX_BOUNDS, BUNDLE = "sdsc.index_bounds", "sdsc.bundle"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):

@@ -10,7 +10,8 @@ bundle folder prints the custom syntax of the public interface.
 * ``sdscbundle.input_arg_extract`` reads a run-time parameter.
 
 The designs themselves, and what the host must know, are attributes of the module: ``sdscbundle.designs``
-(one dictionary per file), ``sdscbundle.manifest`` and ``sdscbundle.constants``.
+(one dictionary per file), ``sdscbundle.manifest`` and ``sdscbundle.constants``. ``sdscbundle.cuts`` are the numbers of
+the executes that begin another bundle, of a program that is a sequence of them.
 """
 
 # No postponed annotations here: the bindings read the fields of ops and attributes from them.
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from spyre_mlir.mlir import ext, ir
 
 DESIGNS, MANIFEST, CONSTANTS = "sdscbundle.designs", "sdscbundle.manifest", "sdscbundle.constants"
+CUTS = "sdscbundle.cuts"
 ENTRY = "sdsc_bundle"
 
 

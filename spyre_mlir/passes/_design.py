@@ -335,3 +335,32 @@ class DesignBuilder:
             value = self.constants[name]
             made.append(Constant(name, data_format, constant_bits(value, data_format)))
         return tuple(made)
+
+
+def identity_of(design: Design) -> tuple:
+    """What two designs of one file have in common: all but index and debug handle."""
+    operands = [
+        (
+            each.role,
+            each.data_format,
+            each.memory,
+            each.dim_order,
+            each.stick_dim,
+            *_items(each.beside),
+            each.start,
+            *_items(each.scale, each.gap),
+            each.held and _held(each.held),
+        )
+        for each in design.operands
+    ]
+    facts = _items(design.sizes, design.slices, design.padding, design.masks)
+    owners = _items(*design.core_slices)
+    return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
+
+
+def _held(held: Held) -> tuple:
+    return _items(held.slices), tuple(None if own is None else _items(own) for own in held.core_slices)
+
+
+def _items(*members: dict) -> tuple:
+    return tuple(tuple(member.items()) for member in members)

@@ -10,6 +10,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._bundles import bundle_number
 from spyre_mlir.passes._ownership import (
     LEFT_APART,
     NO_HOLDER,
@@ -152,6 +153,8 @@ def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
         yield Reason(Barrier.BOUNDARY, "the host reads it")
     if sdsc.EVICTED in touched.writes[0].user.op.attributes:
         yield Reason(Barrier.EVICTED, "it was written back to device memory")
+    if len({bundle_number(access.user.op) for access in touched.accesses}) > 1:
+        yield Reason(Barrier.BUNDLES, "the next bundle finds nothing in LX")
     if not touched.reads:
         yield Reason(Barrier.NO_READER, "no operation reads it")
     for access in touched.reads:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.dialects.structured import element_of
+from spyre_mlir.dialects.structured import element_of, maker_of
 from spyre_mlir.division import CoreView, same_owners
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
+from spyre_mlir.passes._bundles import bundle_number, put_beside
 from spyre_mlir.passes._clones import (
     division_of_copy,
     has_known_padding,
@@ -80,12 +81,13 @@ class CloneInputs(Pass):
                 self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {room}")
                 continue
             clone = insert_clone(whole, division, ir.InsertionPoint(point), first.location, self.name, what)
+            put_beside(maker_of(clone), first)
             read_instead(clone, whole, readers)
             self.remark(first, "clone", f"{what} take a clone of {size} bytes per core")
 
 
 def _agreeing(memory: Memory, reads: Sequence[Access]) -> list[tuple[CoreView, ir.Value, list[Access]]]:
-    """The reads by what their cores own, and of which value: the same buffer can be read while it is filled.
+    """The reads by bundle, what their cores own, and of which value: the same buffer can be read while it is filled.
 
     The first of each first; reads of no region of the buffer are left out.
     """
@@ -95,7 +97,11 @@ def _agreeing(memory: Memory, reads: Sequence[Access]) -> list[tuple[CoreView, i
         if own is None:
             continue
         whole = whole_of(memory, access.user.values[access.operand])
-        known = next((some for view, value, some in found if value == whole and same_owners(view, own)), None)
+        bundle = bundle_number(access.user.op)
+        beside = (some for some in found if bundle_number(some[2][0].user.op) == bundle)
+        known = next(
+            (some for view, value, some in beside if value == whole and same_owners(view, own)), None
+        )
         if known is None:
             found.append((own, whole, [access]))
         else:

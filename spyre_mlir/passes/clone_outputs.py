@@ -11,6 +11,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
+from spyre_mlir.passes._bundles import bundle_number, put_beside
 from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead, replace_operand, whole_of
 from spyre_mlir.passes._loops import LOOP, body_block, terminator
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
@@ -25,7 +26,8 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 class CloneOutputs(Pass):
     """Let a buffer stay in LX for the readers that agree with its writer, and give the others a clone.
 
-    Those are readers whose cores want other parts, and the host; of a tile in a loop, the buffer that it is put into.
+    Those are readers whose cores want other parts or that are in a later bundle, and the host; of a tile in a loop, the
+    buffer that it is put into.
     A sum that a loop carries is cloned when the loop has ended.
     ``scratchpad-planning`` removes the clone again if it does not place the buffer. ``lx_frac_avail`` is the part of LX
     that the backend keeps.
@@ -74,6 +76,7 @@ class CloneOutputs(Pass):
         point = ir.InsertionPoint.after(maker_of(final))
         reason = f"{what} need it in device memory"
         clone = insert_clone(final, division, point, writer.user.op.location, self.name, reason)
+        put_beside(maker_of(clone), writer.user.op)
         read_instead(clone, final, there)
         if part is not None:
             part.operands[0] = clone
@@ -115,6 +118,8 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 
 def _stays(writer: Access, reader: Access) -> bool:
     """Whether a reader finds in LX what the writer left there."""
+    if bundle_number(writer.user.op) != bundle_number(reader.user.op):
+        return False
     if DEVICE_OPS[reader.user.opcode].kind is Kind.RESTICKIFY and reader.user.division.cores > 1:
         return False
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, Held, IndexBounds, Manifest, Transfer
+from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, IndexBounds, Manifest, Transfer
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
@@ -24,8 +24,9 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.passes._bundles import bundle_number
 from spyre_mlir.passes._debug import debug_handle
-from spyre_mlir.passes._design import FORMATS, DesignBuilder
+from spyre_mlir.passes._design import FORMATS, DesignBuilder, identity_of
 from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, trip_count
 from spyre_mlir.passes._memory import (
     Memory,
@@ -113,6 +114,7 @@ class _Lowering:
         self.buffers: dict[ir.Value, Buffer] = {}
         self.intermediates = 0
         self.uses: list[tuple[str, ...]] = []
+        self.cuts: list[int] = []  # the executes that begin another bundle
         self.demoted: list[int] = []
         self.amplified: list[int] = []
         self.has_bfloat = sdsc.BFLOAT in func.attributes
@@ -143,7 +145,7 @@ class _Lowering:
             block = ir.Block.create_at_start(made.regions[0], types)
             with ir.InsertionPoint(block):
                 self._bases(block)
-                self._lower(self.memory.block)
+                self._lower_bundles()
                 ir.Operation.create("func.return")
         self.func.erase()
         return made
@@ -294,13 +296,27 @@ class _Lowering:
 
     # -- operations -----------------------------------------------------------------------------------
 
+    def _lower_bundles(self) -> None:
+        """The executions of the function, and where another bundle begins among them."""
+        current: int | None = None
+        for op in (each.operation for each in self.memory.block.operations):
+            number, first = bundle_number(op), len(self.uses)
+            self._lower_op(op)
+            if number is not None and len(self.uses) > first:
+                if first and number != current:
+                    self.cuts.append(first)
+                current = number
+
     def _lower(self, block: ir.Block) -> None:
         """The executions of a block and of the loops in it, at the current insertion point."""
         for op in (each.operation for each in block.operations):
-            if op.name == LOOP:
-                self._loop(op)
-            elif is_compute(op):
-                self._execute(op)
+            self._lower_op(op)
+
+    def _lower_op(self, op: ir.Operation) -> None:
+        if op.name == LOOP:
+            self._loop(op)
+        elif is_compute(op):
+            self._execute(op)
 
     def _loop(self, op: ir.Operation) -> None:
         """A loop that carries nothing, from 0 by 1: what it carried is in buffers, where it starts in addresses."""
@@ -419,7 +435,7 @@ class _Lowering:
 
     def _file(self, design: Design) -> str:
         """The file of a design: an earlier one that says the same, debug handle aside."""
-        key = _identity(design)
+        key = identity_of(design)
         if key not in self.files:
             self.files[key] = design.filename
             self.designs[design.filename] = design
@@ -444,37 +460,10 @@ class _Lowering:
                 {filename: to_plain(design) for filename, design in self.designs.items()}
             )
             self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(self.manifest))
+            if self.cuts:
+                self.module.attributes[sdscbundle.CUTS] = to_attribute(self.cuts)
             if self.constants:
                 self.module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(self.constants)
-
-
-def _identity(design: Design) -> tuple:
-    """What two designs of one file have in common: all but index and debug handle."""
-    operands = [
-        (
-            each.role,
-            each.data_format,
-            each.memory,
-            each.dim_order,
-            each.stick_dim,
-            *_items(each.beside),
-            each.start,
-            *_items(each.scale, each.gap),
-            each.held and _held(each.held),
-        )
-        for each in design.operands
-    ]
-    facts = _items(design.sizes, design.slices, design.padding, design.masks)
-    owners = _items(*design.core_slices)
-    return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
-
-
-def _held(held: Held) -> tuple:
-    return _items(held.slices), tuple(None if own is None else _items(own) for own in held.core_slices)
-
-
-def _items(*members: dict) -> tuple:
-    return tuple(tuple(member.items()) for member in members)
 
 
 def _text(attr: ir.Attribute) -> str:

@@ -30,7 +30,12 @@ class SpyrePipeline(DeviceOptions):
     for that where it pays (``co_optimizer=strategy-b`` in the way of the specification, to compare with);
     ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of ``scratchpad-planning``;
     ``clone_inputs`` and ``clone_outputs`` add those passes, ``reorder`` adds ``reorder-operations`` and ``moves``
-    ``evict-and-reload``. ``order_by_size`` plans all memories with the largest buffers first. ``from_level`` is the
+    ``evict-and-reload``. ``order_by_size`` plans all memories with the largest buffers first.
+
+    ``bundle_operations`` cuts the program into bundles of at most so many operations (0: it is one), which keep LX
+    from one to the next by the hint that they are ``non_terminal``; without the hint nothing stays in LX over a cut.
+
+    ``from_level`` is the
     level of the input, if it is one of ours already: the passes that make it are left out, and the verifiers of that
     level and of those above run first.
 
@@ -59,6 +64,8 @@ class SpyrePipeline(DeviceOptions):
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False
+    bundle_operations: int = 0
+    non_terminal: bool = True
     tile_attention: bool = True
     tile_for_lx: bool = True
     tile_for_span: bool = True
@@ -107,7 +114,17 @@ class SpyrePipeline(DeviceOptions):
                     "verify-divided",
                 ),
             ),
-            ("placed", (*self._scratchpad(), self._pool(), *self._placed(), *self._plan("placed"))),
+            (
+                "placed",
+                (
+                    *self._cut(before_planning=True),
+                    *self._scratchpad(),
+                    self._pool(),
+                    *self._placed(),
+                    *self._cut(before_planning=False),
+                    *self._plan("placed"),
+                ),
+            ),
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checked_bundle())),
         ]
 
@@ -230,10 +247,17 @@ class SpyrePipeline(DeviceOptions):
         }
         clones = {"clone-outputs": self.clone_outputs, "clone-inputs": self.clone_inputs}
         cloning = [_text(name, lx_frac_avail=self.lx_frac_avail) for name, wanted in clones.items() if wanted]
+        is_numbered = self.bundle_operations > 0 and not self.non_terminal
         changes = {"reorder-operations": self.reorder, "evict-and-reload": self.moves}
-        changing = [_text(name, **options) for name, wanted in changes.items() if wanted]
+        changing = [_text(name, **options) for name, wanted in changes.items() if wanted and not is_numbered]
         planning = _text("scratchpad-planning", **options)
         return (*cloning, *changing, *self._plan("divided"), planning)
+
+    def _cut(self, before_planning: bool) -> tuple[str, ...]:
+        """The bundles of a sequence: what LX may not keep over their ends has to be known before it is planned."""
+        if not self.bundle_operations or before_planning == self.non_terminal:
+            return ()
+        return (_text("cut-bundles", operations=self.bundle_operations),)
 
     def _plan(self, level: str) -> tuple[str, ...]:
         """Names for what is new, what the plan file says of the next choices, and at the end the new plan file."""

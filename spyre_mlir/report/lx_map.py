@@ -220,7 +220,11 @@ class _Builder:
         self.context = context
         self.works = works
         self.steps = context.steps
-        self.touched: dict[str, list[tuple[Step, int]]] = {}
+        manifest = context.bundle.manifest
+        self.expected, self.left = (
+            {each.buffer for each in some} for some in (manifest.expects, manifest.leaves)
+        )
+        self.touched: dict[str, list[tuple[Step, int]]] = {name: [] for name in sorted(self.expected)}
         for step in self.steps:
             for operand, name in enumerate(context.uses(step)):
                 self.touched.setdefault(name, []).append((step, operand))
@@ -256,27 +260,40 @@ class _Builder:
             for step in self.steps
         )
 
+    def _span(self, name: str) -> tuple[int, int]:
+        """The first and the last step at which a buffer is there: all of them of what stays for the next bundle."""
+        uses = self.lives[name].uses if name in self.lives else (0,)
+        return 0 if name in self.expected else uses[0], len(self.steps) - 1 if name in self.left else uses[-1]
+
+    def _cores(self, name: str) -> int:
+        """How many cores hold a buffer in LX, from core 0 on."""
+        manifest = self.context.bundle.manifest
+        holding = (
+            max(each.cores) + 1 for each in (*manifest.expects, *manifest.leaves) if each.buffer == name
+        )
+        return max(*(step.design.cores for step, _ in self.touched[name]), *holding, 1)
+
     def _placed(self, buffer: Buffer) -> PlacedBuffer:
-        life = self.lives[buffer.name]
+        first, last = self._span(buffer.name)
         return PlacedBuffer(
             name=buffer.name,
             writer=self._writer(buffer.name),
             address=buffer.offset,
             bytes=buffer.bytes,
-            first=life.uses[0],
-            last=life.uses[-1],
-            cores=max(step.design.cores for step, _ in self.touched[buffer.name]),
+            first=first,
+            last=last,
+            cores=self._cores(buffer.name),
         )
 
     def _spilled(self, buffer: Buffer) -> SpilledBuffer:
-        life = self.lives[buffer.name]
+        first, last = self._span(buffer.name)
         read, written = self._moved(buffer.name)
         return SpilledBuffer(
             name=buffer.name,
             writer=self._writer(buffer.name),
             bytes=buffer.bytes,
-            first=life.uses[0],
-            last=life.uses[-1],
+            first=first,
+            last=last,
             read_bytes=read,
             written_bytes=written,
             reasons=buffer.reasons,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.bundle.model import Argument
+from spyre_mlir.bundle.model import Argument, Bundle
+from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.summary import Row, summarize, table
 from spyre_mlir.steps import BundleStep, HostStep, Step
@@ -74,8 +75,15 @@ def _described(step: Step, transfers: Transfers) -> str:
     kept = f", {_bytes(transfers.kept)} bytes stay from earlier steps" if transfers.kept else ""
     return (
         f"{len(step.facts().operations):,} operations; each call brings {_bytes(transfers.to_device)} bytes{kept}, "
-        f"and takes {_bytes(transfers.to_host)}"
+        f"and takes {_bytes(transfers.to_host)}{_resident(step.bundle)}"
     )
+
+
+def _resident(bundle: Bundle) -> str:
+    """What a bundle leaves in LX, in words; empty if it is terminal."""
+    left = {each.buffer for each in bundle.manifest.leaves}
+    sizes = [each.bytes for each in bundle.manifest.buffers if each.name in left and each.base == LX]
+    return f"; {sum(sizes):,} bytes per core stay in LX" if sizes else ""
 
 
 def _bytes(arguments: Sequence[Argument]) -> str:

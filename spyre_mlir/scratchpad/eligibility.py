@@ -19,6 +19,7 @@ class Barrier(enum.Enum):
     ADVANCES = "advances with a tile"
     PINNED = "pinned elsewhere"
     EVICTED = "evicted"
+    BUNDLES = "lives over the end of a bundle"
     NO_READER = "no reader in LX"
     TOO_LARGE = "too large"
     LOST = "lost the competition"

@@ -1,17 +1,31 @@
 """Executes a SuperDSC bundle with numpy, byte by byte, at the addresses the bundle names.
 
-``run(bundle, arrays)`` is the whole interface. The simulator knows the bundle and the device, nothing of
+``run(bundle, arrays)`` is the interface. The simulator knows the bundle and the device, nothing of
 the compiler, so it cannot share the compiler's mistakes. It refuses, with a SimulationError that names
 operation, tensor, core and address: reads of uninitialised, stale or padding bytes that reach a result;
 accesses outside a buffer, LX or the address span; cores that write one address or race; results that were
 not fully written; a relayout that takes from a core what this one does not hold.
 
+``run_sequence`` runs bundles one after the other, with what is in LX if they are non-terminal.
+
 Buffers are told apart by name: what is written through one buffer must be read through the same one.
 """
 
 from spyre_mlir.simulator.errors import SimulationError
-from spyre_mlir.simulator.machine import Result, run
+from spyre_mlir.simulator.machine import Result
 from spyre_mlir.simulator.ranges import RangeLoss, described
+from spyre_mlir.simulator.sequence import Given, require_first, run, run_sequence
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 
-__all__ = ["ExecuteStatistics", "RangeLoss", "Result", "SimulationError", "Statistics", "described", "run"]
+__all__ = [
+    "ExecuteStatistics",
+    "Given",
+    "RangeLoss",
+    "Result",
+    "SimulationError",
+    "Statistics",
+    "described",
+    "require_first",
+    "run",
+    "run_sequence",
+]

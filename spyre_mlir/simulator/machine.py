@@ -1,4 +1,4 @@
-"""Runs a bundle: interprets its statements, hands each operation to ``execute``, reads the results back."""
+"""A bundle on the machine: interprets its statements, hands each operation to ``execute``, reads the results back."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 from spyre_mlir.target.device import device
-from spyre_mlir.target.formats import IEEE, Numerics
-from spyre_mlir.timing import scope
+from spyre_mlir.target.formats import Numerics
 
 
 @dataclass(frozen=True)
@@ -44,58 +43,34 @@ class Result:
     losses: tuple[RangeLoss, ...] = ()
 
 
-@scope("simulate", "stages")
-def run(
-    bundle: Bundle,
-    arrays: Mapping[str, NDArray],
-    numerics: str | None = None,
-    lx_backend_fraction: float | None = None,
-    images: Images | None = None,
-) -> Result:
-    """Execute ``bundle`` on host arrays given by argument name.
+class Machine:
+    """SSA values and statistics of one bundle, and the memory in which it runs."""
 
-    Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
-    float32), but one with a source takes that of its source, and one without an array may have an image.
-    ``numerics`` are "ieee" or "dl16", by default what the bundle needs: "dl16" for bfloat16.
-    ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default the device's. Any misuse of
-    memory is a SimulationError.
-    """
-    numerics = numerics or bundle.manifest.numerics or IEEE
-    machine = _Machine(bundle, Numerics(numerics), lx_backend_fraction)
-    machine.load(arrays, images or Images())
-    machine.block(bundle.statements, 0)
-    return Result(machine.results(), machine.statistics, machine.ranges.losses)
-
-
-class _Machine:
-    """Memory, SSA values and statistics of one run."""
-
-    def __init__(self, bundle: Bundle, numerics: Numerics, lx_backend_fraction: float | None) -> None:
-        self.bundle, self.numerics = bundle, numerics
-        self.space = AddressSpace(device().usable_lx_bytes(lx_backend_fraction))
+    def __init__(self, bundle: Bundle, numerics: Numerics, space: AddressSpace) -> None:
+        self.bundle, self.numerics, self.space = bundle, numerics, space
         self.statistics = Statistics()
         self.ranges = RangeCheck(bundle.manifest, numerics)
         self.values: dict[str, int] = {}
         self.plans: dict[int, Plan] = {}
         self.elements = Elements()
+        self.first_execute = 0
         self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
-        self._allocate()
-
-    def _allocate(self) -> None:
-        for argument in self.bundle.manifest.arguments:
+        for argument in bundle.manifest.arguments:
             check_form(argument)
-        for name in self.parameters:
-            self.space.allocate(name, self._parameter_bytes(name))
+
+    def allocate(self) -> None:
+        """Reserve what the bundle allocates itself."""
         allocates = [s for s in self.bundle.statements if isinstance(s, Allocate)]
         if sum(s.bytes for s in allocates) > device().pool_bytes:
             text = f"the allocations exceed the {device().pool_bytes} bytes of the pool."
             raise SimulationError("capacity", text)
         for statement in allocates:
+            if statement.result in self.space.allocations:
+                text = f"'{statement.result}' is allocated twice."
+                raise SimulationError("allocate", text)
             self.space.allocate(statement.result, statement.bytes)
-        for buffer in self.bundle.manifest.buffers:
-            self.space.add_buffer(buffer.name, buffer.base, buffer.offset, buffer.bytes)
 
-    def _parameter_bytes(self, name: str) -> int:
+    def parameter_bytes(self, name: str) -> int:
         """The size of a parameter's memory; one without host argument is a pool, as large as its buffers."""
         manifest = self.bundle.manifest
         sizes = [argument.bytes for argument in manifest.arguments if argument.parameter == name]
@@ -161,7 +136,7 @@ class _Machine:
         for position in trips:
             self.values[loop.induction] = position
             self.block(loop.body, index)
-        return index + _executes(loop.body)
+        return index + executes_of(loop.body)
 
     def _value(self, statement: Extract | Allocate | IndexConstant | Add | Apply) -> int:
         match statement:
@@ -214,9 +189,9 @@ class _Machine:
     def _check_elements(self, design: Design, regions: tuple[Region, ...], index: int) -> None:
         """What an execution read in LX are the elements that it was read as; note what it wrote."""
         for operand, region in enumerate(regions[:-1]):
-            if problem := self.elements.problem(index, design, operand):
+            if problem := self.elements.problem(self.first_execute + index, design, operand):
                 raise SimulationError("elements", problem, design=design, tensor=region.name)
-        self.elements.write(index, design)
+        self.elements.write(self.first_execute + index, design)
 
     def _symbols(self, design: Design, statement: Execute) -> dict[int, int]:
         """The address that each symbol id stands for in this execution."""
@@ -249,6 +224,6 @@ class _Machine:
             high[core] = max(high.get(core, 0), end)
 
 
-def _executes(statements: tuple[Statement, ...]) -> int:
+def executes_of(statements: tuple[Statement, ...]) -> int:
     """How many `sdsc_execute` stand in this text."""
-    return sum(_executes(s.body) if isinstance(s, Loop) else isinstance(s, Execute) for s in statements)
+    return sum(executes_of(s.body) if isinstance(s, Loop) else isinstance(s, Execute) for s in statements)

@@ -148,6 +148,10 @@ class AddressSpace:
             self._lx[core] = Memory(device().lx_bytes)
         return self._lx[core]
 
+    def wipe_lx(self) -> None:
+        """Forget what the scratchpads hold: reading it from now on is reading what nobody wrote."""
+        self._lx.clear()
+
     def memory(self, region: Region, core: int) -> Memory:
         return self.lx(core) if region.lx else self.hbm
 

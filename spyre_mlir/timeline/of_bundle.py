@@ -46,10 +46,11 @@ class JobBuilder:
 
     @property
     def _results(self) -> set[str]:
-        """The buffers that the host reads in the end."""
+        """The buffers that the host or the next bundle reads in the end."""
         manifest = self.context.bundle.manifest
         parameters = {each.parameter for each in manifest.arguments if each.kind == "result"}
-        return {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
+        results = {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
+        return results | {each.buffer for each in manifest.leaves}
 
     def _job(self, visit: Visit, work: OperationWork, again: Collection[int], before: Visit | None) -> Job:
         names = self.context.uses(visit.step)

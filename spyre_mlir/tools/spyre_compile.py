@@ -97,7 +97,7 @@ def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
     from spyre_mlir.options import show_value
     from spyre_mlir.pipelines import SpyrePipeline
 
-    names = ("sencores", "precision", "stick_outermost", "order_by_size", "use_plan")
+    names = ("sencores", "precision", "stick_outermost", "order_by_size", "bundle_operations", "use_plan")
     flags = {name: getattr(options, name) for name in names}
     flags["save_plan"] = "" if options.save_plan else None
     given = [f"{name}={show_value(value)}" for name, value in flags.items() if value is not None]
@@ -165,6 +165,8 @@ def _parser() -> _common.ArgumentParser:
                         help="default layouts have the stick count first, as in the tiled-tensor RFC")  # fmt: skip
     parser.add_argument("--order-by-size", action="store_true", default=None,
                         help="plan all memories with the largest buffers first")  # fmt: skip
+    parser.add_argument("--bundle-operations", type=int, metavar="N",
+                        help="cut the program into bundles of at most N operations")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"),
                         help="of --check: DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)")  # fmt: skip
     parser.add_argument("--save-plan", metavar="FILE.json",

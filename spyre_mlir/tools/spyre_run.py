@@ -35,12 +35,12 @@ from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit
-from spyre_mlir.bundle.validate import sound_context, validate
+from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.checking import HostArray
 from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
 from spyre_mlir.report.lx_map import lx_map_of
-from spyre_mlir.simulator import Statistics, described, run
+from spyre_mlir.simulator import Statistics, described, require_first, run
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline, timeline_of
 from spyre_mlir.timeline.events import PARTS
@@ -66,6 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _write_timeline(bundle, options.timeline, fraction)
     if options.timeline and not (options.inputs or options.outputs or options.stats):
         return 0
+    require_first(bundle.manifest)
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
     given = _read(options.inputs, arguments) if options.inputs else {}
     images = read_images(options.folder, bundle.manifest.arguments)
@@ -82,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_program(options: argparse.Namespace) -> int:
     """A folder of several steps: bundles on the simulator, host functions on this machine."""
     from spyre_mlir.program import Program
-    from spyre_mlir.steps import BundleStep
+    from spyre_mlir.steps import BundleStep, HostStep, sequences
 
     if options.timeline:
         raise CompileError("A timeline is of one bundle; name that of a step.", options.folder)
@@ -92,6 +93,10 @@ def _run_program(options: argparse.Namespace) -> int:
         step.lx_frac_avail = fraction
         if not options.no_validate:
             _require_valid(step.bundle, f"{options.folder}/{step.name}", fraction)
+    for unit in () if options.no_validate else sequences(program.steps):
+        if not isinstance(unit, HostStep):
+            names, bundles = [step.name for step in unit], [step.bundle for step in unit]
+            _require_none(validate_sequence(names, bundles, fraction), options.folder)
     given = _read(options.inputs, program.arguments) if options.inputs else {}
     results = program.run({**program.arrays, **given})
     if options.outputs:
@@ -109,7 +114,11 @@ def _run_program(options: argparse.Namespace) -> int:
 def _require_valid(bundle: Bundle, folder: str, lx_backend_fraction: float | None) -> None:
     """``CompileError`` with the first thing that breaks a rule, at its file if parts do not belong together."""
     sound_context(bundle, lx_backend_fraction)
-    findings = validate(bundle, lx_backend_fraction)
+    _require_none(validate(bundle, lx_backend_fraction), folder)
+
+
+def _require_none(findings: Sequence[Finding], folder: str) -> None:
+    """``CompileError`` with the first of some findings."""
     if findings:
         more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
         text = f"{findings[0]}{more}; spyre-validate lists all, and --no-validate runs it nevertheless."

@@ -21,9 +21,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from spyre_mlir import dialects
     from spyre_mlir.bundle import write_bundle
-    from spyre_mlir.export import export
+    from spyre_mlir.errors import CompileError
+    from spyre_mlir.export import cuts_of, export
+    from spyre_mlir.mlir import location_of
 
     module = _common.parse_module(options.input, dialects.context())
+    if cuts_of(module):
+        text = "this module is a sequence of bundles, which spyre-compile writes as a program"
+        raise CompileError(text, location_of(module.operation.location))
     bundle, arrays = export(module)
     write_bundle(bundle, options.to_bundle, arrays)
     return 0

@@ -9,8 +9,8 @@ from pathlib import Path
 from spyre_mlir.bundle import read_bundle
 from spyre_mlir.bundle.context import statements_in_order
 from spyre_mlir.bundle.folder import is_program
-from spyre_mlir.bundle.model import Execute
-from spyre_mlir.bundle.validate import validate
+from spyre_mlir.bundle.model import Bundle, Execute
+from spyre_mlir.bundle.validate import validate, validate_sequence
 from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
 
 
@@ -22,24 +22,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
     arguments = parser.parse_args(argv)
-    folders = _bundles(Path(arguments.folder))
-    fraction = lx_fraction(arguments.lx_backend_fraction)
-    sound = [_validate(folder, fraction) for folder in folders]
-    return 0 if all(sound) else 1
+    folder, fraction = Path(arguments.folder), lx_fraction(arguments.lx_backend_fraction)
+    if is_program(folder):
+        return 0 if _validate_program(folder, fraction) else 1
+    return 0 if _validate(folder, read_bundle(folder), fraction) else 1
 
 
-def _bundles(folder: Path) -> list[Path]:
-    """The folder of a bundle itself, or those of the bundles of a program."""
-    if not is_program(folder):
-        return [folder]
+def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
+    """Each bundle of a program by itself, and if all are valid, what goes from each to the next."""
     from spyre_mlir.program_folder import read_program
+    from spyre_mlir.steps import HostStep, sequences
 
     built, _ = read_program(folder)
-    return [folder / step.name for step in built.steps if (folder / step.name).is_dir()]
+    units = [unit for unit in sequences(built.steps) if not isinstance(unit, HostStep)]
+    steps = [step for unit in units for step in unit]
+    if not all([_validate(folder / step.name, step.bundle, lx_backend_fraction) for step in steps]):
+        return False
+    findings = []
+    for unit in units:
+        names, bundles = [step.name for step in unit], [step.bundle for step in unit]
+        findings += validate_sequence(names, bundles, lx_backend_fraction)
+    for finding in findings:
+        print(finding)
+    return not findings
 
 
-def _validate(folder: Path, lx_backend_fraction: float | None) -> bool:
-    bundle = read_bundle(folder)
+def _validate(folder: Path, bundle: Bundle, lx_backend_fraction: float | None) -> bool:
     findings = validate(bundle, lx_backend_fraction)
     for finding in findings:
         print(finding)

@@ -1,0 +1,60 @@
+"""Cuts a function into bundles that run one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._bundles import put_in_bundle
+from spyre_mlir.passes._loops import LOOP, body_block, nested_ops
+from spyre_mlir.passes._memory import functions, is_compute
+from spyre_mlir.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class CutBundles(Pass):
+    """Number the bundles of a function: each has at most so many ``operations``, one that is a loop all of the loop.
+
+    On placed operations the plan stays as it is, and what is in LX stays there over the cuts: the bundles are
+    non-terminal. On divided operations, before the clones, ``scratchpad-planning`` keeps nothing in LX over a cut:
+    ``clone-outputs`` saves it and ``clone-inputs`` restores it, each where that pays; these copies do not count.
+
+    Before:
+        %0 = max(%x); %1 = sub(%x, %0); %2 = exp(%1)
+    After, with ``operations=2``:
+        %0 = max(%x) {sdsc.bundle = 0}; %1 = sub(%x, %0) {sdsc.bundle = 0}; %2 = exp(%1) {sdsc.bundle = 1}
+    """
+
+    name: ClassVar[str] = "cut-bundles"
+    operations: int = 1
+
+    def run(self, module: ir.Operation) -> None:
+        if self.operations < 1:
+            raise CompileError(f"A bundle has at least 1 operation, not {self.operations}.")
+        for func in functions(module):
+            self._cut(func)
+
+    def _cut(self, func: ir.Operation) -> None:
+        number, filled = 0, 0
+        for op, operations in _units(func.regions[0].blocks[0]):
+            if filled and filled + operations > self.operations:
+                number, filled = number + 1, 0
+            filled += operations
+            put_in_bundle(op, number)
+        self.remark(
+            func, "bundles", f"{number + 1} of at most {self.operations} operations", after=number + 1
+        )
+
+
+def _units(block: ir.Block) -> Iterator[tuple[ir.Operation, int]]:
+    """The operations and loops of a block that run on the device, and how many operations each has."""
+    for op in (each.operation for each in block.operations):
+        if op.name == LOOP:
+            operations = sum(map(is_compute, nested_ops(body_block(op))))
+        else:
+            operations = int(is_compute(op))
+        if operations:
+            yield op, operations

@@ -1,0 +1,117 @@
+"""Runs bundles: one, or several one after the other with what each leaves to the next."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from numpy.typing import NDArray
+
+from spyre_mlir.bundle.elements import Elements
+from spyre_mlir.bundle.images import Images
+from spyre_mlir.bundle.model import Buffer, Bundle, Manifest
+from spyre_mlir.bundle.sequence import LX
+from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.machine import Machine, Result, executes_of
+from spyre_mlir.simulator.memory import AddressSpace
+from spyre_mlir.target.device import device
+from spyre_mlir.target.formats import IEEE, Numerics
+from spyre_mlir.timing import scope
+
+
+def run(
+    bundle: Bundle,
+    arrays: Mapping[str, NDArray],
+    numerics: str | None = None,
+    lx_backend_fraction: float | None = None,
+    images: Images | None = None,
+) -> Result:
+    """Execute ``bundle`` on host arrays given by argument name.
+
+    Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
+    float32), but one with a source takes that of its source, and one without an array may have an image.
+    ``numerics`` are "ieee" or "dl16", by default what the bundle needs: "dl16" for bfloat16.
+    ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default the device's. Any misuse of
+    memory is a SimulationError.
+    """
+    (result,) = run_sequence([Given(bundle, arrays, images or Images())], numerics, lx_backend_fraction)
+    return result
+
+
+@dataclass(frozen=True)
+class Given:
+    """A bundle and what the host gives it."""
+
+    bundle: Bundle
+    arrays: Mapping[str, NDArray]
+    images: Images = field(default_factory=Images)
+
+
+@scope("simulate", "stages")
+def run_sequence(
+    sequence: Sequence[Given], numerics: str | None = None, lx_backend_fraction: float | None = None
+) -> list[Result]:
+    """Execute bundles one after the other on one machine, of which each but the first expects what is left there.
+
+    Parameters of one name are one address in all of them. LX is what the bundle before has left if that is
+    non-terminal; otherwise nothing is there any more.
+    """
+    _check_order([each.bundle for each in sequence])
+    space = AddressSpace(device().usable_lx_bytes(lx_backend_fraction))
+    needed = numerics or next((form for each in sequence if (form := each.bundle.manifest.numerics)), IEEE)
+    machines = [Machine(each.bundle, Numerics(needed), space) for each in sequence]
+    _allocate(machines, space)
+    results, elements, executes = [], Elements(), 0
+    for machine, given in zip(machines, sequence, strict=True):
+        machine.elements, machine.first_execute = elements, executes
+        machine.load(given.arrays, given.images)
+        machine.block(given.bundle.statements, 0)
+        results.append(Result(machine.results(), machine.statistics, machine.ranges.losses))
+        executes += executes_of(given.bundle.statements)
+        if not given.bundle.manifest.non_terminal:
+            space.wipe_lx()
+            elements = Elements()
+    return results
+
+
+def require_first(manifest: Manifest) -> None:
+    """``SimulationError`` for a bundle that expects something of one before it."""
+    if manifest.expects:
+        names = ", ".join(each.buffer for each in manifest.expects)
+        text = f"the bundle goes on with what the one before it leaves ({names}); run the program that it is a part of."
+        raise SimulationError("resident", text)
+
+
+def _check_order(bundles: Sequence[Bundle]) -> None:
+    """What a bundle expects is there only if one ran before it, and in LX only if that is non-terminal."""
+    require_first(bundles[0].manifest)
+    for before, bundle in itertools.pairwise(bundles):
+        bases = {each.name: each.base for each in bundle.manifest.buffers}
+        for resident in bundle.manifest.expects:
+            if bases.get(resident.buffer) == LX and not before.manifest.non_terminal:
+                text = "a bundle expects this buffer in LX, but the one before it is terminal."
+                raise SimulationError("resident", text, tensor=resident.buffer)
+
+
+def _allocate(machines: Sequence[Machine], space: AddressSpace) -> None:
+    """Memory for the parameters, allocations and buffers of all machines of a sequence, by their names."""
+    sizes: dict[str, int] = {}
+    for machine in machines:
+        for name in machine.parameters:
+            sizes[name] = max(sizes.get(name, 0), machine.parameter_bytes(name))
+    for name, size in sizes.items():
+        space.allocate(name, size)
+    for machine in machines:
+        machine.allocate()
+    known: dict[str, Buffer] = {}
+    for machine in machines:
+        buffers = {each.name: replace(each, reasons=()) for each in machine.bundle.manifest.buffers}
+        for name in buffers.keys() & known.keys():
+            if buffers[name] != known[name]:
+                text = "two bundles of a sequence have this buffer at different places."
+                raise SimulationError("manifest", text, tensor=name)
+        for buffer in machine.bundle.manifest.buffers:
+            if buffer.name not in known:
+                space.add_buffer(buffer.name, buffer.base, buffer.offset, buffer.bytes)
+        known |= buffers
