@@ -9,7 +9,7 @@ from spyre_mlir.argument_layouts import Choice, request_results, returned, set_l
 from spyre_mlir.dialects import stick
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.written import same_order
+from spyre_mlir.layout.layout_text import same_order
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline

@@ -131,7 +131,7 @@ def _tile(kind: Kind, space: Space, shares: Sequence[int]) -> list[int]:
 
 def _lanes(space: Space) -> int:
     """Elements per stick of the operand with the most; 1 if no operand has a dim in its stick."""
-    return max((view.elements_per_stick for view in space.views if view.lane is not None), default=1)
+    return max((view.elements_per_stick for view in space.views if view.stick_dim is not None), default=1)
 
 
 def _is_broadcast(space: Space) -> bool:

@@ -1,7 +1,7 @@
-"""States that no cheapest choice needs: another state of the same variable costs no more with any neighbour.
+"""Dominated states: another state of the same variable costs no more, whatever its neighbours are.
 
-Orders of dims that nothing distinguishes, conversions that nobody can use: most states of a layout choice
-are of this kind. Leaving them out keeps the tables of the elimination small and its result the same.
+Orders of dims that nothing distinguishes, relayouts that no reader can use: most states of a layout choice are of
+this kind. Without them the tables of the elimination stay small and its result stays the same.
 """
 
 from __future__ import annotations
@@ -26,55 +26,56 @@ _MANY_COMPARISONS = 1 << 22
 def undominated(
     sizes: Sequence[int], tables: Mapping[Scope, Table]
 ) -> tuple[list[NDArray[np.intp]], dict[Scope, Table]]:
-    """The states to keep of each variable, ascending, and the tables over those alone."""
+    """Return the undominated states of each variable, ascending, and the tables over those alone."""
     reduced = dict(tables)
-    kept = [np.arange(size) for size in sizes]
+    states = [np.arange(size) for size in sizes]
     touching: list[list[Scope]] = [[] for _ in sizes]
     for scope in reduced:
         for variable in scope:
             touching[variable].append(scope)
+    # A state may become dominated when a neighbour loses states: its neighbours wait again.
     waiting = deque(variable for variable, size in enumerate(sizes) if size >= _FEW and touching[variable])
     queued = set(waiting)
-    seen = _Seen()
+    cache = _Cache()
     while waiting:
         variable = waiting.popleft()
         queued.discard(variable)
-        needed = seen.needed([(reduced[scope], scope.index(variable)) for scope in touching[variable]])
-        if needed is None or len(needed) == len(kept[variable]):
+        needed = cache.needed([(reduced[scope], scope.index(variable)) for scope in touching[variable]])
+        if needed is None or len(needed) == len(states[variable]):
             continue
-        kept[variable] = kept[variable][needed]
+        states[variable] = states[variable][needed]
         for scope in touching[variable]:
-            reduced[scope] = seen.taken(reduced[scope], scope.index(variable), needed)
+            reduced[scope] = cache.reduced(reduced[scope], scope.index(variable), needed)
             for other in scope:
-                if other != variable and other not in queued and len(kept[other]) >= _FEW:
+                if other != variable and other not in queued and len(states[other]) >= _FEW:
                     queued.add(other)
                     waiting.append(other)
-    return kept, reduced
+    return states, reduced
 
 
-class _Seen:
-    """What was found of tables before: a program repeats few tables many times, as the same objects."""
+class _Cache:
+    """Results by the identity of tables: a program repeats few tables many times, as the same objects."""
 
     def __init__(self) -> None:
         self._needed: dict[tuple[tuple[int, int], ...], NDArray[np.intp] | None] = {}
-        self._taken: dict[tuple[int, int, bytes], Table] = {}
-        self._alive: list[Table] = []  # what an id names must not go away
+        self._reduced: dict[tuple[int, int, bytes], Table] = {}
+        self._alive: list[Table] = []  # an id may be given to a new table once its own is freed
 
     def needed(self, rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
-        """The states of a variable to keep; ``rows`` are its tables and its axis in each."""
+        """Return the undominated states of a variable (None: too many to compare) from its (table, axis) pairs."""
         key = tuple((id(table), axis) for table, axis in rows)
         if key not in self._needed:
             self._alive += [table for table, _ in rows]
             self._needed[key] = _needed([_by_state(table, axis) for table, axis in rows])
         return self._needed[key]
 
-    def taken(self, table: Table, axis: int, states: NDArray[np.intp]) -> Table:
-        """A table over some states of one of its axes."""
+    def reduced(self, table: Table, axis: int, states: NDArray[np.intp]) -> Table:
+        """Return a table over some states of one of its axes."""
         key = (id(table), axis, states.tobytes())
-        if key not in self._taken:
+        if key not in self._reduced:
             self._alive.append(table)
-            self._taken[key] = table.take(states, axis=axis)
-        return self._taken[key]
+            self._reduced[key] = table.take(states, axis=axis)
+        return self._reduced[key]
 
 
 def _by_state(table: Table, axis: int) -> Table:
@@ -96,5 +97,5 @@ def _needed(rows: list[Table]) -> NDArray[np.intp] | None:
 
 @functools.lru_cache(maxsize=1 << 8)
 def _earlier(states: int) -> NDArray[np.bool_]:
-    """Whether a state (row) comes before another (column)."""
+    """A table that is true where a state (row) comes before another (column)."""
     return np.triu(np.ones((states, states), dtype=bool), 1)

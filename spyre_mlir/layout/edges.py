@@ -1,4 +1,4 @@
-"""How a node reads an input: in which of its layouts, and what that costs."""
+"""Edges of the graph: the cost of reading an input, and the layouts in which it is read."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.layout.candidates import Candidate, copying_cost, distinct, image
-from spyre_mlir.layout.operations import transfer_cost
-from spyre_mlir.layout.states import Domain, Own, State
+from spyre_mlir.layout.op_layouts import transfer_cost
+from spyre_mlir.layout.states import Domain, ProducedLayout, State
 
 INFINITE = float("inf")
 
 
 class Edge:
-    """How a node reads an input: what that costs, and in which layout."""
+    """One input of a node: subclasses say what reading it costs. All costs are picoseconds."""
 
-    def price(self, held: Candidate, own: Own) -> float:
-        """Picoseconds to read the input as ``held`` for a result like ``own``; infinite if it cannot be."""
+    def cost(self, source: Candidate, result: ProducedLayout) -> float:
+        """Return the cost of reading the input in layout ``source`` for a ``result``; infinite if it cannot be."""
         raise NotImplementedError
 
-    def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
-        """The cheapest layout that each state of the input holds, per state of the result."""
-        prices = np.array([[self.price(held, own) for own in made.owns] for held in read.candidates])
-        return prices[read.held].min(axis=1)[:, made.own]
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return the cost by state of the input (rows) and of the result, each by its cheapest layout."""
+        costs = np.array([[self.cost(read, to) for to in result.produced] for read in source.candidates])
+        return costs[source.available].min(axis=1)[:, result.produced_index]
 
     def reads(self, source: State, result: State) -> list[Candidate]:
-        """The layouts that are read."""
-        return [min(source.held, key=lambda held: self.price(held, result.own))]
+        """Return the layouts that are read."""
+        return [min(source.available, key=lambda read: self.cost(read, result.produced))]
 
 
 @dataclass(frozen=True)
 class Operand(Edge):
-    """An operation reads an operand: all of it once, in a layout that its way takes."""
+    """An operation reads an operand: all of it once, in the layout that its op layout says."""
 
     position: int
 
-    def price(self, held: Candidate, own: Own) -> float:
-        assert own.way is not None
-        cost = transfer_cost(own.way, self.position, held)
+    def cost(self, source: Candidate, result: ProducedLayout) -> float:
+        """Return the time of the transfer."""
+        assert result.op_layout is not None
+        cost = transfer_cost(result.op_layout, self.position, source)
         return INFINITE if cost is None else cost
 
 
@@ -47,85 +48,102 @@ class Operand(Edge):
 class CopyOf(Edge):
     """A copy reads its source, whatever its layout."""
 
-    def price(self, held: Candidate, own: Own) -> float:
-        return copying_cost(held, own.held)
+    def cost(self, source: Candidate, result: ProducedLayout) -> float:
+        """Return the time of the copy."""
+        return copying_cost(source, result.candidate)
 
 
 @dataclass(frozen=True)
 class ViewOf(Edge):
-    """A view exists in what it makes of the layouts that its source has, for nothing."""
+    """A view has the images of the layouts that its source has, for nothing."""
 
     step: object
 
-    def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
-        images = [image(self.step, held) for held in read.candidates]
-        bases = distinct(held for state in made.states for held in state.base)
-        holds = np.array([[held in state.base for state in made.states] for held in bases])
-        there = np.zeros((len(read.states), len(bases)), dtype=bool)
-        at = {held: position for position, held in enumerate(bases)}
-        for row, held in zip(there, read.held, strict=True):
-            row[[at[images[k]] for k in held if images[k] in at]] = True
-        missing = (holds[None, :, :] & ~there[:, :, None]).any(axis=1)
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return 0 where the source has a layout for each base of the view, else infinity."""
+        images = [image(self.step, read) for read in source.candidates]
+        bases = distinct(base for state in result.states for base in state.base)
+        needed = np.array([[base in state.base for state in result.states] for base in bases])
+        existing = np.zeros((len(source.states), len(bases)), dtype=bool)
+        column = {base: index for index, base in enumerate(bases)}
+        for row, candidates in zip(existing, source.available, strict=True):
+            row[[column[images[k]] for k in candidates if images[k] in column]] = True
+        missing = (needed[None, :, :] & ~existing[:, :, None]).any(axis=1)
         return np.where(missing, INFINITE, 0.0)
 
     def reads(self, source: State, result: State) -> list[Candidate]:
-        return [next(held for held in source.held if image(self.step, held) is base) for base in result.base]
+        """Return the layout of the source behind each base of the view."""
+        return [
+            next(read for read in source.available if image(self.step, read) is base) for base in result.base
+        ]
 
 
 @dataclass(frozen=True)
-class PutInto(Edge):
-    """A part is made in its place, or copied there; if its stick changes it is converted before (or, to the
-    whole buffer, instead).
+class InsertInto(Edge):
+    """A tensor is inserted into a subview of a buffer: its producer writes it there, or it is copied there.
 
-    One whose layout has to be ``exact`` (it is pinned, or the buffer of a loop) is made in a place that lies
-    like it, not merely one with its stick. A ``partial`` one, a buffer that is not written all over yet, is never
-    copied where its place can be its own.
+    If its stick changes it is converted before (or, to the whole buffer, instead). One whose layout has to be
+    ``exact`` (it is pinned, or the buffer of a loop) is in place only where the subview has that very layout, not
+    merely its stick. A ``partial`` one, a buffer that is not written all over yet, is never copied where it may be
+    in place.
     """
 
     place: object
-    in_place: bool
+    may_be_in_place: bool
     exact: bool
     partial: bool = False
 
-    def price(self, held: Candidate, own: Own) -> float:
-        target = image(self.place, own.held)
+    def cost(self, source: Candidate, result: ProducedLayout) -> float:
+        """Return the time of the copy into the subview, and of a relayout before if the stick changes."""
+        target = image(self.place, result.candidate)
         if target is None:
             return INFINITE
-        copies = 1 if held.lane == target.lane or target is own.held else 2
-        return copies * copying_cost(held, target)
+        copies = 1 if source.stick_dim == target.stick_dim or target is result.candidate else 2
+        return copies * copying_cost(source, target)
 
-    def fits(self, source: State, own: Own) -> bool:
-        """Whether the part is made in its place."""
-        place = image(self.place, own.held)
-        if not self.in_place or place is None or place.lane != source.own.held.lane:
+    def fits(self, source: State, result: ProducedLayout) -> bool:
+        """Return whether the producer writes the tensor right into the subview."""
+        subview, candidate = image(self.place, result.candidate), source.produced.candidate
+        if not self.may_be_in_place or subview is None or subview.stick_dim != candidate.stick_dim:
             return False
-        return not self.exact or place.layout == source.own.held.layout
+        return not self.exact or subview.layout == candidate.layout
 
-    def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
-        costs = super().table(read, made)
-        if self.partial and self.in_place:
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return 0 where the tensor is in place, else the cost of the copy."""
+        costs = super().table(source, result)
+        if self.partial and self.may_be_in_place:
+            # A copy would read what is not written yet.
             costs = np.full(costs.shape, INFINITE)
-        for row, state in zip(costs, read.states, strict=True):
-            row[np.array([self.fits(state, own) for own in made.owns])[made.own]] = 0
+        for row, state in zip(costs, source.states, strict=True):
+            fits = np.array([self.fits(state, layout) for layout in result.produced])
+            row[fits[result.produced_index]] = 0
         return costs
 
     def reads(self, source: State, result: State) -> list[Candidate]:
-        if self.fits(source, result.own):
-            return [source.own.held]
+        """Return the produced layout if in place, else the cheapest to copy."""
+        if self.fits(source, result.produced):
+            return [source.produced.candidate]
         return super().reads(source, result)
 
 
 @dataclass(frozen=True)
-class Same(Edge):
-    """What a loop carries is one buffer; what it is next may be a conversion that is ``made`` for it."""
+class SameBuffer(Edge):
+    """An iter_arg and the result of its loop are the buffer of their input.
 
-    made: bool
+    ``may_convert``: a yielded value may also be a relayout, made for the loop; the initial value is the buffer.
+    """
 
-    def price(self, held: Candidate, own: Own) -> float:
-        return 0 if held is own.held else INFINITE
+    may_convert: bool
 
-    def table(self, read: Domain, made: Domain) -> NDArray[np.float64]:
-        if self.made:
-            return super().table(read, made)
-        prices = np.array([[self.price(source.held, own) for own in made.owns] for source in read.owns])
-        return prices[read.own][:, made.own]
+    def cost(self, source: Candidate, result: ProducedLayout) -> float:
+        """Return 0 for one layout on both sides."""
+        return 0 if source is result.candidate else INFINITE
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return 0 where the layouts agree: those that exist, or the produced ones alone."""
+        if self.may_convert:
+            return super().table(source, result)
+        costs = np.array(
+            [[self.cost(read.candidate, to) for to in result.produced] for read in source.produced]
+        )
+        return costs[source.produced_index][:, result.produced_index]

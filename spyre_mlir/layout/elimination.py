@@ -5,7 +5,7 @@ together); the sum of all tables is to be smallest. Bucket elimination (Dechter,
 after the other: it adds up the tables that mention it and minimises it away, which leaves a table over its
 neighbours. On trees and narrow graphs these stay small and the result is exact. Where one would grow beyond
 the limit, the bucket is split and each part is minimised alone (mini-buckets): a lower bound. A beam then
-goes back through the buckets, guided by that bound. States that ``dominance.py`` leaves out are never seen.
+goes back through the buckets, guided by that bound. Dominated states (``dominance.py``) are left out before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Minimum:
 
     @property
     def proven(self) -> bool:
-        """Whether no other choice costs less."""
+        """True if no other choice costs less."""
         return self.cost <= self.bound
 
 
@@ -46,7 +46,7 @@ class Sum:
         self.tables: dict[Scope, Table] = {}
 
     def add(self, scope: Scope, table: Table) -> None:
-        """Adds costs over ``scope`` (ascending, without repetition), one axis per variable."""
+        """Add costs over ``scope`` (ascending, without repetition), one axis per variable."""
         if 1 in table.shape:  # a variable of one state decides nothing
             scope = tuple(variable for variable in scope if self.sizes[variable] > 1)
             table = table.reshape([self.sizes[variable] for variable in scope])
@@ -54,26 +54,28 @@ class Sum:
         self.tables[scope] = table if known is None else known + table
 
     def cost(self, states: Sequence[int]) -> float:
-        """The sum at one choice of states."""
+        """Return the sum at one choice of states."""
         return float(sum(table[tuple(states[v] for v in scope)] for scope, table in self.tables.items()))
 
     def minimize(self, limit_entries: int = 1 << 20, width: int = 200) -> Minimum:
-        """The smallest sum: exact while no table needs more than ``limit_entries``, else by a beam.
+        """Return the smallest sum: exact while no table needs more than ``limit_entries``, else by a beam.
 
         ``Minimum.cost`` is ``inf`` if no states go together (or the beam of ``width`` found none).
         """
-        kept, tables = undominated(self.sizes, self.tables)
-        small = Sum([len(states) for states in kept])
+        undominated_states, tables = undominated(self.sizes, self.tables)
+        small = Sum([len(states) for states in undominated_states])
         for scope, table in tables.items():
             small.add(scope, table)
         states, bound = small._search(limit_entries, width)
         if states is None:
             return Minimum((), math.inf, bound)
-        chosen = tuple(int(each[state]) for each, state in zip(kept, states, strict=True))
+        chosen = tuple(
+            int(original[state]) for original, state in zip(undominated_states, states, strict=True)
+        )
         return Minimum(chosen, self.cost(chosen), bound)
 
     def _search(self, limit_entries: int, width: int) -> tuple[list[int] | None, float]:
-        """The states found and the bound that proves how good they are."""
+        """The best states, None if none go together, and a lower bound of all costs."""
         elimination = _Elimination(self, limit_entries)
         buckets = elimination.run()
         bound = float(self.tables.get((), 0)) + elimination.constant
@@ -84,96 +86,95 @@ class Sum:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """A variable, the groups of tables minimised over it, and the table that each group sends on."""
+    """A variable, the groups of tables minimised over it, and the message (a table over the rest) of each group."""
 
     variable: int
     groups: list[tuple[Scope, Table]]
-    sent: list[tuple[Scope, Table]]
+    messages: list[tuple[Scope, Table]]
 
 
 class _Elimination:
-    """Takes the variable with the smallest table to build next, those with many neighbours last."""
+    """Elimination in the order of the smallest table to build next; variables with many neighbours come last."""
 
     def __init__(self, source: Sum, limit_entries: int) -> None:
         self.sizes = source.sizes
         self.limit = limit_entries
-        self.constant = 0.0  # what all choices pay
+        self.constant = 0.0  # part of the cost of every choice
         self.tables: dict[Scope, Table] = {}
-        self._known: dict[tuple, tuple[Table, Table, float]] = {}
-        self._same: dict[tuple, Table] = {}
-        self.touching: list[dict[Scope, None]] = [{} for _ in source.sizes]
+        self._minima: dict[tuple, tuple[Table, Table, float]] = {}
+        self._unique: dict[tuple, Table] = {}
+        self.scopes_of: list[dict[Scope, None]] = [{} for _ in source.sizes]
         self.neighbours: list[dict[int, int]] = [{} for _ in source.sizes]  # and how many scopes they share
         for scope, table in source.tables.items():
-            self._send(scope, table)
+            self._insert(scope, table)
 
     def run(self) -> list[_Bucket]:
+        """Eliminate all variables and return their buckets in that order."""
         variables = [variable for variable, size in enumerate(self.sizes) if size > 1]
         waiting = [(self._effort(variable), variable) for variable in variables]
         heapq.heapify(waiting)
-        done: set[int] = set()
+        eliminated: set[int] = set()
         buckets = []
         while waiting:
             effort, variable = heapq.heappop(waiting)
-            if variable in done:
+            if variable in eliminated:
                 continue
-            now = self._effort(variable)
-            if now > effort:
-                heapq.heappush(waiting, (now, variable))
+            current = self._effort(variable)
+            if current > effort:  # it has grown since it was queued; where it fell, it was queued again
+                heapq.heappush(waiting, (current, variable))
                 continue
-            done.add(variable)
-            around = list(self.neighbours[variable])
+            eliminated.add(variable)
+            neighbours = list(self.neighbours[variable])
             buckets.append(self._eliminate(variable))
-            for neighbour in around:
+            for neighbour in neighbours:
                 heapq.heappush(waiting, (self._effort(neighbour), neighbour))
         return buckets
 
     def _effort(self, variable: int) -> int:
-        """Entries of the table that eliminating a variable builds; beyond many neighbours their count alone."""
+        """Entries of the table that eliminating a variable builds; with many neighbours more than any of those."""
         around = self.neighbours[variable]
         if len(around) > _MANY_NEIGHBOURS:
             return (1 << 64) + len(around)
         return self.sizes[variable] * math.prod([self.sizes[other] for other in around])
 
     def _eliminate(self, variable: int) -> _Bucket:
-        groups, sent = [], []
+        groups, messages = [], []
         for members in self._groups(variable):
             scope = tuple(sorted({variable}.union(*members)))
             rest = tuple(other for other in scope if other != variable)
             total, message, constant = self._minimized(variable, members, scope)
             self.constant += constant
             groups.append((scope, total))
-            sent.append((rest, message))
-        for scope in list(self.touching[variable]):
-            self._take(scope)
-        for scope, table in sent:
-            self._send(scope, table)
-        return _Bucket(variable, groups, sent)
+            messages.append((rest, message))
+        for scope in list(self.scopes_of[variable]):
+            self._remove(scope)
+        for scope, table in messages:
+            self._insert(scope, table)
+        return _Bucket(variable, groups, messages)
 
     def _minimized(self, variable: int, members: list[Scope], union: Scope) -> tuple[Table, Table, float]:
-        """Tables added up, the sum minimised over the variable, and what of that all states pay.
-
-        Equal parts of a program have the same tables, which are the same objects: each such sum is made once.
-        """
-        at = {other: position for position, other in enumerate(union)}
-        parts = [(id(self.tables[scope]), *(at[other] for other in scope)) for scope in members]
-        key = (at[variable], self.sizes[variable], *parts)
-        if key not in self._known:
+        """The sum of tables, its minimum over the variable, and the constant taken out of that minimum."""
+        # Equal parts of a program have the same tables, which are the same objects: each such sum is made once.
+        axis_of = {other: position for position, other in enumerate(union)}
+        parts = [(id(self.tables[scope]), *(axis_of[other] for other in scope)) for scope in members]
+        key = (axis_of[variable], self.sizes[variable], *parts)
+        if key not in self._minima:
             total = self._total(members, union)
-            message = total.min(axis=at[variable])
+            message = total.min(axis=axis_of[variable])
             constant = float(message.min())  # infinite: no states go together
             if math.isfinite(constant):
                 message = message - constant
-            self._known[key] = (total, self._canonical(message), constant)
-        return self._known[key]
+            self._minima[key] = (total, self._canonical(message), constant)
+        return self._minima[key]
 
     def _canonical(self, table: Table) -> Table:
-        """The one object for equal tables."""
-        return self._same.setdefault((table.shape, table.tobytes()), table)
+        """The one object for equal tables, by which equal sums are recognised."""
+        return self._unique.setdefault((table.shape, table.tobytes()), table)
 
-    def _take(self, scope: Scope) -> None:
+    def _remove(self, scope: Scope) -> None:
         del self.tables[scope]
         for variable in scope:
-            del self.touching[variable][scope]
+            del self.scopes_of[variable][scope]
             around = self.neighbours[variable]
             for other in scope:
                 if other != variable:
@@ -181,7 +182,7 @@ class _Elimination:
                     if not around[other]:
                         del around[other]
 
-    def _send(self, scope: Scope, table: Table) -> None:
+    def _insert(self, scope: Scope, table: Table) -> None:
         if not scope:
             return
         known = self.tables.get(scope)
@@ -189,7 +190,7 @@ class _Elimination:
         if known is not None:
             return
         for variable in scope:
-            self.touching[variable][scope] = None
+            self.scopes_of[variable][scope] = None
             around = self.neighbours[variable]
             for other in scope:
                 if other != variable:
@@ -197,8 +198,8 @@ class _Elimination:
 
     def _groups(self, variable: int) -> list[list[Scope]]:
         """The tables of a variable, in as few groups as the limit allows."""
-        scopes = sorted(self.touching[variable], key=lambda scope: (-len(scope), scope))
-        entries = self.sizes[variable] * math.prod([self.sizes[each] for each in self.neighbours[variable]])
+        scopes = sorted(self.scopes_of[variable], key=lambda scope: (-len(scope), scope))
+        entries = self.sizes[variable] * math.prod([self.sizes[other] for other in self.neighbours[variable]])
         if entries <= self.limit or not scopes:
             return [scopes]
         groups: list[list[Scope]] = []
@@ -228,45 +229,45 @@ def _retrace(buckets: list[_Bucket], sizes: Sequence[int]) -> list[int] | None:
     for bucket in reversed(buckets):
         ((scope, table),) = bucket.groups
         row = table[tuple(slice(None) if v == bucket.variable else states[v] for v in scope)]
-        best = int(row.argmin())
-        if row[best] == math.inf:
+        state = int(row.argmin())
+        if row[state] == math.inf:
             return None
-        states[bucket.variable] = best
+        states[bucket.variable] = state
     return states
 
 
 def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int] | None:
-    """Goes back through split buckets with the ``width`` partial choices of the smallest bound.
+    """Go back through split buckets with the ``width`` partial choices of the smallest bound.
 
-    The bound of a choice is kept up to date: what a bucket sent is replaced by what its groups cost.
+    The bound of a choice stays up to date: the message of a group is replaced by the cost of the group.
     """
     first_use: dict[int, int] = {}
-    for at, bucket in enumerate(buckets):
+    for position, bucket in enumerate(buckets):
         for scope, _ in bucket.groups:
             for variable in scope:
-                first_use.setdefault(variable, at)
+                first_use.setdefault(variable, position)
     live: dict[int, NDArray[np.intp]] = {}
     bounds = np.zeros(1)
     trace: list[tuple[int, NDArray[np.intp], NDArray[np.intp]]] = []
-    for at in reversed(range(len(buckets))):
-        bucket = buckets[at]
-        grown = bounds[:, None] + np.zeros(sizes[bucket.variable])
+    for position in reversed(range(len(buckets))):
+        bucket = buckets[position]
+        extended = bounds[:, None] + np.zeros(sizes[bucket.variable])
         for scope, table in bucket.groups:
-            grown = grown + _at(table, scope, live, bucket.variable)
-        for scope, table in bucket.sent:
+            extended = extended + _values_at(table, scope, live, bucket.variable)
+        for scope, table in bucket.messages:
             if scope:
-                sent = _at(table, scope, live, None)
-                grown = grown - np.where(np.isinf(sent), 0, sent)[:, None]
-        flat = grown.ravel()
-        kept = np.argsort(flat, kind="stable")[:width]
-        kept = kept[flat[kept] < math.inf]
-        if not len(kept):
+                message = _values_at(table, scope, live, None)
+                extended = extended - np.where(np.isinf(message), 0, message)[:, None]
+        flat = extended.ravel()
+        best = np.argsort(flat, kind="stable")[:width]
+        best = best[flat[best] < math.inf]
+        if not len(best):
             return None
-        parents, chosen = np.divmod(kept, sizes[bucket.variable])
-        bounds = flat[kept]
+        parents, chosen = np.divmod(best, sizes[bucket.variable])
+        bounds = flat[best]
         trace.append((bucket.variable, parents, chosen))
-        live = {v: states[parents] for v, states in live.items() if first_use[v] < at}
-        if first_use[bucket.variable] < at:
+        live = {v: states[parents] for v, states in live.items() if first_use[v] < position}
+        if first_use[bucket.variable] < position:
             live[bucket.variable] = chosen
     states = [0] * len(sizes)
     row = 0
@@ -276,10 +277,10 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
     return states
 
 
-def _at(table: Table, scope: Scope, live: dict[int, NDArray[np.intp]], free: int | None) -> Table:
-    """A table at the states of each partial choice; over all states of ``free`` as the last axis."""
+def _values_at(table: Table, scope: Scope, live: dict[int, NDArray[np.intp]], free: int | None) -> Table:
+    """The values of a table at the states of each partial choice; over all states of ``free`` as the last axis."""
     index = tuple(slice(None) if v == free else live[v] for v in scope)
-    found = table[index]
+    values = table[index]
     if free is not None and scope[0] == free and len(scope) > 1:
-        found = found.T
-    return found
+        values = values.T
+    return values

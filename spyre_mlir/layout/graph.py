@@ -1,8 +1,8 @@
-"""A program as the layout choice sees it: tensors, the operations that make them, views, copies. No IR.
+"""The dataflow graph of a program for the layout choice: operations, views, copies, buffers, loops. No IR.
 
-Every node makes one tensor; a tensor is named by the index of its node. Nodes come after those they read, but
-for what a loop carries from one iteration to the next. ``times`` is how often a node runs (the trip counts of
-the loops around it).
+Every node makes one tensor; a tensor is named by the index of its node. Nodes come after their inputs, but for the
+values that a loop yields to its next iteration. ``times`` is how often a node runs (the trip counts of the loops
+around it).
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from spyre_mlir.layout.rules import Iteration
-from spyre_mlir.layout.steps import Slice, Step
+from spyre_mlir.layout.steps import Slice, ViewTransform
 from spyre_mlir.layout.stick_layout import StickLayout
 
 #: For each dim of an operand the iteration dim that indexes it; None is the constant 0.
 Map = tuple[int | None, ...]
 
 
+# eq=False: ``signature`` makes one object for equal ones, and the caches keyed by it hash an identity.
 @dataclass(frozen=True, eq=False)
 class Signature:
     """A device operation without its operands: many operations of a program share one object.
@@ -39,7 +40,7 @@ def signature(
     dtypes: tuple[str, ...],
     reduced: tuple[int, ...] = (),
 ) -> Signature:
-    """The signature of an operation over operands of ``shapes`` and ``dtypes``, the result last."""
+    """Return the signature of an operation over operands of ``shapes`` and ``dtypes``, the result last."""
     rank = 1 + max((dim for dims in maps for dim in dims if dim is not None), default=-1)
     sizes = [1] * rank
     for dims, shape in zip(maps, shapes, strict=True):
@@ -50,9 +51,17 @@ def signature(
     return Signature(opcode, Iteration(tuple(sizes), present, frozenset(reduced), dtypes), maps)
 
 
+class LayoutError(ValueError):
+    """A program that no layouts fit; ``node`` is the tensor that shows it."""
+
+    def __init__(self, node: int, reason: str) -> None:
+        super().__init__(reason)
+        self.node = node
+
+
 @dataclass
 class Node:
-    """A tensor. ``pin`` is the layout that the user asks for, ``name`` what messages call it.
+    """A tensor. ``pin`` is the layout that the user asks for, ``name`` the tensor's name in messages.
 
     ``from_host``, which ``Graph.add`` sets, says that it is an argument or constant, or a view of one.
     """
@@ -66,15 +75,15 @@ class Node:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The tensors that it reads."""
+        """The tensors that the node reads, by position."""
         return ()
 
 
 @dataclass
-class Given(Node):
+class Argument(Node):
     """An argument or constant; one that is ``free`` is laid out ahead of time, in several layouts if need be.
 
-    ``layouts`` are all of those layouts, where a plan says so.
+    ``layouts`` are all of those layouts, where a plan file says so.
     """
 
     free: bool = False
@@ -90,6 +99,7 @@ class Compute(Node):
 
     @property
     def inputs(self) -> tuple[int, ...]:
+        """The operands."""
         return self.operands
 
 
@@ -98,76 +108,81 @@ class View(Node):
     """A view of ``source``: moves nothing."""
 
     source: int = field(kw_only=True)
-    step: Step = field(kw_only=True)
+    step: ViewTransform = field(kw_only=True)
 
     @property
     def inputs(self) -> tuple[int, ...]:
+        """The source."""
         return (self.source,)
 
 
 @dataclass
 class Copy(Node):
-    """A copy into a buffer of its own; with a pin, the programmer's explicit conversion."""
+    """A copy into a new buffer; with a pin, the programmer's explicit relayout."""
 
     source: int = field(kw_only=True)
 
     @property
     def inputs(self) -> tuple[int, ...]:
+        """The source."""
         return (self.source,)
 
 
 @dataclass(frozen=True)
-class Part:
-    """A tensor that is put into a larger buffer, where ``place`` is a slice of that.
+class InsertedSlice:
+    """A tensor that is inserted into a larger buffer, at the slice ``place`` of it.
 
-    ``apart``: it cannot be made in its place, for the place or the tensor is still read by others then. ``partial``: it
-    is a buffer that is not written all over yet.
+    ``out_of_place``: its producer cannot write it there, for others still read that slice, or the tensor, by then.
+    ``partial``: the tensor is a buffer that is not written all over yet.
     """
 
     source: int
     place: Slice
-    apart: bool = False
+    out_of_place: bool = False
     partial: bool = False
 
 
 @dataclass
-class Assembled(Node):
-    """A buffer that ``parts`` are put into, in order. What is made for one place only is made in place.
+class InsertSliceBuffer(Node):
+    """A buffer into which ``parts`` are inserted, in order; a part with no other reader is written in place.
 
-    ``carried``: a loop carries or goes on with it, so that it is not known from its parts which stick is best.
+    ``carried``: a loop carries the buffer on, so that its parts alone do not tell which stick is best.
     """
 
-    parts: tuple[Part, ...] = field(kw_only=True)
+    parts: tuple[InsertedSlice, ...] = field(kw_only=True)
     carried: bool = False
 
     @property
     def inputs(self) -> tuple[int, ...]:
+        """The inserted tensors."""
         return tuple(part.source for part in self.parts)
 
 
 @dataclass
-class Carried(Node):
-    """A value in a loop that carries it: ``initial`` before the loop, ``following`` after each iteration.
+class IterArg(Node):
+    """An iter_arg of a loop: ``initial`` before the loop, ``yielded`` after each iteration.
 
-    ``initial`` is an ``Assembled`` buffer. All three have one layout: they are one buffer.
+    ``initial`` is an ``InsertSliceBuffer``. All three have one layout: they are one buffer.
     """
 
     initial: int = field(kw_only=True)
-    following: int = field(kw_only=True, default=-1)
+    yielded: int = field(kw_only=True, default=-1)
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        return (self.initial, self.following)
+        """The initial and the yielded value."""
+        return (self.initial, self.yielded)
 
 
 @dataclass
-class Result(Node):
-    """What a loop leaves of a ``carried`` value: the same buffer, read outside of the loop."""
+class LoopResult(Node):
+    """The result of a loop: the buffer of its iter_arg ``carried``, read outside of the loop."""
 
     carried: int = field(kw_only=True)
 
     @property
     def inputs(self) -> tuple[int, ...]:
+        """The iter_arg."""
         return (self.carried,)
 
 
@@ -178,22 +193,22 @@ class Graph:
         self.nodes: list[Node] = []
 
     def add(self, node: Node) -> int:
-        """Appends a node and gives the name of its tensor."""
-        node.from_host = isinstance(node, Given) or (
+        """Append a node and return the name of its tensor."""
+        node.from_host = isinstance(node, Argument) or (
             isinstance(node, View) and self.nodes[node.source].from_host
         )
         self.nodes.append(node)
         return len(self.nodes) - 1
 
     def readers(self) -> list[list[tuple[int, int]]]:
-        """For each tensor the (node, input position) that read it, in program order."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
+        """Return for each tensor the (node, input position) that read it, in program order."""
+        readers: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
         for index, node in enumerate(self.nodes):
             for position, tensor in enumerate(node.inputs):
-                found[tensor].append((index, position))
-        return found
+                readers[tensor].append((index, position))
+        return readers
 
 
 def whole(shape: Sequence[int]) -> Slice:
-    """The slice that is all of a buffer."""
+    """Return the slice that is all of a buffer."""
     return Slice((0,) * len(shape), tuple(shape), (1,) * len(shape))

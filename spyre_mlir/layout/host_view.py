@@ -1,4 +1,4 @@
-"""Views of a dense host array: what of it an argument takes, as the host's transfer can address it."""
+"""Views of a dense host array: the part that an argument reads, as the host's transfer can address it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
 
-#: A dim of a view: (positions, stride in elements of the host array), outermost first. A dim of one position has one.
+#: A dim of a view: (positions, stride in elements of the host array) of its pieces, outermost first, at least one.
 Pieces = tuple[tuple[int, int], ...]
 
 
@@ -27,7 +27,7 @@ class HostView:
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> HostView:
-        """All of a dense row-major array."""
+        """Return the view that is all of a dense row-major array."""
         dims = (_canonical([(size, math.prod(shape[dim + 1 :]))]) for dim, size in enumerate(shape))
         return cls(tuple(shape), tuple(dims))
 
@@ -35,23 +35,24 @@ class HostView:
     def of_pieces(
         cls, array_shape: Sequence[int], shape: Sequence[int], pieces: Sequence[tuple[int, int]], offset: int
     ) -> HostView:
-        """A view of ``shape`` from the pieces of its dims, one after the other; a CompileError if they do not fit."""
+        """Return the view of ``shape`` with these pieces, those of dim 0 first; ``CompileError`` if they do not fit."""
         rest, dims = list(pieces), []
         for size in shape:
-            own, count = [], 0
+            dim_pieces, count = [], 0
             while rest and count < size:
-                own.append(rest.pop(0))
-                count = math.prod(each for each, _ in own)
-            dims.append(tuple(own))
-        made = cls(tuple(array_shape), tuple(dims), offset)
-        if rest or made.shape != tuple(shape):
+                dim_pieces.append(rest.pop(0))
+                count = math.prod(length for length, _ in dim_pieces)
+            dims.append(tuple(dim_pieces))
+        view = cls(tuple(array_shape), tuple(dims), offset)
+        if rest or view.shape != tuple(shape):
             raise CompileError(
                 f"The pieces {list(pieces)} of a host array do not make up the shape {list(shape)}."
             )
-        return made
+        return view
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Positions of each dim."""
         return tuple(math.prod(size for size, _ in dim) for dim in self.dims)
 
     @property
@@ -61,23 +62,23 @@ class HostView:
 
     @property
     def in_pieces(self) -> bool:
-        """Whether a dim has more than one stride."""
+        """True if a dim has more than one stride."""
         return any(len(dim) > 1 for dim in self.dims)
 
     def falls_on(self, dim: int, stick_elements: int) -> bool:
-        """Whether sticks of so many elements along a dim are made of whole pieces, or lie in one."""
+        """Return whether sticks of so many elements along a dim consist of whole pieces, or lie in one."""
         inner = inner_counts(self.dims[dim])[:-1]
         return all(count % stick_elements == 0 or stick_elements % count == 0 for count in inner)
 
     def gathers_sticks(self, stick_elements: int) -> bool:
-        """Whether a stick of the last dim is made of several whole pieces, so that no layout of the array shows it."""
+        """Return whether a stick of the last dim has several whole pieces, so that no layout of the array shows it."""
         last = len(self.dims) - 1
         return self.falls_on(last, stick_elements) and any(
             count % stick_elements for count in inner_counts(self.dims[last])[:-1]
         )
 
-    def after(self, step: Step) -> HostView | None:
-        """The view after a view operation; None for parts of dims that lie in pieces."""
+    def after(self, step: ViewTransform) -> HostView | None:
+        """Return the view after a view operation; None where it cuts a dim that lies in pieces."""
         if isinstance(step, Transpose):
             return self._with([self.dims[dim] for dim in step.permutation])
         if isinstance(step, Slice):
@@ -95,15 +96,15 @@ class HostView:
 
     def _sliced(self, step: Slice) -> HostView | None:
         dims, offset = [], 0
-        for at, pieces in enumerate(self.dims):
-            taken = step.offsets[at], step.sizes[at], step.steps[at]
+        for dim, pieces in enumerate(self.dims):
+            part = step.offsets[dim], step.sizes[dim], step.steps[dim]
             if len(pieces) == 1:
                 ((_, stride),) = pieces
-                offset += taken[0] * stride
-                pieces = _canonical([(taken[1], taken[2] * stride)])
-            elif taken != (0, self.shape[at], 1):
+                offset += part[0] * stride
+                pieces = _canonical([(part[1], part[2] * stride)])
+            elif part != (0, self.shape[dim], 1):
                 return None
-            if at not in step.dropped:
+            if dim not in step.dropped:
                 dims.append(pieces)
         return self._with(dims, offset)
 
@@ -114,15 +115,15 @@ class HostView:
             end = rest[0][0] * rest[0][1]
             for dim in reversed(group):
                 one = (1, rest[-1][1] if rest else end)
-                taken = _taken(rest, step.shape[dim])
-                if taken is None:
+                inner = _split_off(rest, step.shape[dim])
+                if inner is None:
                     return None
-                dims[dim] = _canonical([one, *taken])
+                dims[dim] = _canonical([one, *inner])
         return self._with(dims)
 
 
 def inner_counts(pieces: Pieces) -> tuple[int, ...]:
-    """For each piece, the last one first, how many positions of its dim it has with all pieces inside of it."""
+    """Return for each piece, the last one first, the positions of it and of all pieces inside of it."""
     counts, count = [], 1
     for size, _ in reversed(pieces):
         count *= size
@@ -130,27 +131,27 @@ def inner_counts(pieces: Pieces) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _taken(pieces: list[tuple[int, int]], size: int) -> list[tuple[int, int]] | None:
-    """Takes so many positions off the inner end of some pieces; None if they do not fall on a cut."""
-    taken: list[tuple[int, int]] = []
+def _split_off(pieces: list[tuple[int, int]], size: int) -> list[tuple[int, int]] | None:
+    """Pop so many positions off the inner end of pieces and return them; None if they do not fall on a cut."""
+    inner: list[tuple[int, int]] = []
     while size > 1:
         if not pieces:
             return None
         count, stride = pieces.pop()
         if size % count == 0:
-            taken.insert(0, (count, stride))
+            inner.insert(0, (count, stride))
             size //= count
         elif count % size == 0:
             pieces.append((count // size, stride * size))
-            taken.insert(0, (size, stride))
+            inner.insert(0, (size, stride))
             size = 1
         else:
             return None
-    return taken
+    return inner
 
 
 def _canonical(pieces: Sequence[tuple[int, int]]) -> Pieces:
-    """Without pieces of one position, if there are others, and those as one of which the outer goes on as the inner."""
+    """Pieces without those of one position, if there are others, and with those merged that share one stride."""
     merged: list[tuple[int, int]] = []
     for size, stride in pieces:
         if size == 1:

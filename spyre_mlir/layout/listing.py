@@ -15,7 +15,7 @@ _RIGHT = {_HEAD.index("bytes")}
 
 @dataclass(frozen=True)
 class ListedTensor:
-    """One tensor of a function: its name, the operation that makes it, its layout, how it came to be.
+    """One tensor of a function: its name, the operation that makes it, its layout, its origin.
 
     ``owns_buffer`` is false for a view and for a part of another buffer: they have no bytes of their own.
     ``padding`` is the state of each padded dim, as far as it is resolved.
@@ -32,7 +32,7 @@ class ListedTensor:
 
 
 def listing(function: str, tensors: Sequence[ListedTensor]) -> str:
-    """The table of one function, in the order given, and its totals."""
+    """Return the table of one function, a row per tensor, and its totals."""
     if not tensors:
         return f"@{function}: no tensors\n"
     rows = [_HEAD, *(_row(tensor) for tensor in tensors)]
@@ -42,25 +42,25 @@ def listing(function: str, tensors: Sequence[ListedTensor]) -> str:
 
 
 def stick_text(layout: StickLayout) -> str:
-    """``d1 x 64``, the elements of each dim in the stick, or ``sparse``."""
+    """Return the elements of each dim in the stick as text, ``d1 x 64``, or ``sparse``."""
     if layout.stick_dim is None:
         return "sparse"
     return ", ".join(f"d{digit.dim} x {digit.size(layout.shape)}" for digit in layout.stick_digits)
 
 
 def padding_bytes(layout: StickLayout) -> int:
-    """Device bytes that hold no element: positions beyond the shape, and the empty lanes of sparse sticks."""
+    """Return the device bytes without an element: positions beyond the shape, and the empty lanes of sparse sticks."""
     room = math.prod(layout.device_size)
     return layout.bytes * max(room - math.prod(layout.shape), 0) // max(room, 1)
 
 
 def percent(part: int, whole: int) -> str:
-    """A share with one decimal; of nothing it is 0."""
+    """Return a share as text, with one decimal; of nothing it is 0."""
     return f"{100 * part / max(whole, 1):.1f} %"
 
 
 def by(sizes: Iterable[int]) -> str:
-    """``4x512x64``; a tensor of rank 0 is ``scalar``."""
+    """Return sizes as text, ``4x512x64``; a tensor of rank 0 is ``scalar``."""
     return "x".join(map(str, sizes)) or "scalar"
 
 
@@ -88,8 +88,8 @@ def _padding(layout: StickLayout, states: States) -> str:
         if count
     ]
     per_stick = layout.elements_per_stick
-    lanes = [f"{per_stick - 1} of {per_stick} lanes"] if layout.stick_dim is None else []
-    return ", ".join(padded + lanes) or "-"
+    empty_slots = [f"{per_stick - 1} of {per_stick} lanes"] if layout.stick_dim is None else []
+    return ", ".join(padded + empty_slots) or "-"
 
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
@@ -101,10 +101,10 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _totals(tensors: Sequence[ListedTensor]) -> str:
-    own = [tensor.layout for tensor in tensors if tensor.owns_buffer]
-    total, padding = sum(layout.bytes for layout in own), sum(map(padding_bytes, own))
+    buffers = [tensor.layout for tensor in tensors if tensor.owns_buffer]
+    total, padding = sum(layout.bytes for layout in buffers), sum(map(padding_bytes, buffers))
     converted = [tensor.layout.bytes for tensor in tensors if tensor.restickified]
     return (
-        f"total: buffers {len(own)}, bytes {total:,}, padding {padding:,} ({percent(padding, total)}), "
+        f"total: buffers {len(buffers)}, bytes {total:,}, padding {padding:,} ({percent(padding, total)}), "
         f"restickifies {len(converted)} ({sum(converted):,} bytes)"
     )

@@ -1,4 +1,4 @@
-"""Where the slices of a loop begin: numbers in equal steps, and arithmetic that never leaves one out."""
+"""Offsets of slices in loops: numbers in equal steps, and arithmetic that never loses one of them."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ class Offsets:
         return _between(self.first // divisor, self.last // divisor, step)
 
     def __mod__(self, modulus: int) -> Offsets:
-        if self.first // modulus == self.last // modulus:
+        if self.first // modulus == self.last // modulus:  # no number wraps around
             return Offsets(self.first % modulus, self.step, self.count)
         step = math.gcd(self.step, modulus)
         return _between(self.first % step, self.first % step + modulus - step, step)
 
     def modulo(self, period: int) -> Iterator[int]:
-        """Some of the numbers, among them every remainder by ``period`` that one of them has."""
+        """Yield some of the numbers, among them every remainder by ``period`` that any of them has."""
         distinct = period // math.gcd(self.step, period)
         return (self.first + k * self.step for k in range(min(self.count, distinct)))
 
 
 def _between(first: int, last: int, step: int) -> Offsets:
-    """From ``first`` to ``last``, which is a multiple of ``step`` away."""
+    """The offsets from ``first`` to ``last``, which is a multiple of ``step`` away."""
     return Offsets(first, step, (last - first) // step + 1) if last > first else Offsets(first)
 
 
 @dataclass(frozen=True)
 class Index:
-    """An index in loops: all that it can be, and how far it goes on per iteration of each loop.
+    """An index in loops: its possible values, and its stride per iteration of each loop.
 
-    ``moves`` is by loop, without zeros; None where the index does not go on in equal steps.
+    ``moves`` are the strides by loop, without zeros; None where the index does not advance in equal steps.
     """
 
     offsets: Offsets

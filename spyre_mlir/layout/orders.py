@@ -1,4 +1,4 @@
-"""Orders of the device dims: which layouts an operation's result may take besides the default."""
+"""Orders of the device dims: the layouts of an operation's result besides the default."""
 
 from __future__ import annotations
 
@@ -9,50 +9,48 @@ from spyre_mlir.layout.view import BufferView
 
 
 def keep_order(shape: Sequence[int], dtype: str, stick: int | None, like: BufferView | None) -> StickLayout:
-    """A dense layout with ``stick`` in the stick and the dims in the memory order of ``like``.
+    """Return a dense layout with ``stick`` in the stick and the dims in the memory order of ``like``.
 
     The default order where ``like`` is None or has another stick, or several dims in it.
     """
-    if like is None or like.lane != stick or like.stick_axes:
+    if like is None or like.stick_dim != stick or like.stick_axes:
         others = [dim for dim in range(len(shape)) if dim != stick]
         return StickLayout.for_tensor(shape, dtype, [*others, -1 if stick is None else stick])
     return from_order(shape, dtype, stick, [axis.dim for axis in like.axes])
 
 
 def from_order(shape: Sequence[int], dtype: str, stick: int | None, order: Sequence[int]) -> StickLayout:
-    """A dense layout by its device dims, outermost first; the stick dim stands for its stick count.
+    """Return a dense layout by its device dims, outermost first; the stick dim stands for its stick count.
 
     Dims that ``order`` leaves out (size 1, one stick) come outermost.
     """
     per_stick = elements_per_stick(dtype)
     missing = [dim for dim in range(len(shape)) if dim not in order]
     digits = [Digit(dim, per_stick) if dim == stick else Digit(dim) for dim in (*missing, *order)]
-    lane = Digit(None) if stick is None else Digit(stick, 1, per_stick)
-    return StickLayout(tuple(shape), dtype, (*digits, lane))
+    stick_dim = Digit(None) if stick is None else Digit(stick, 1, per_stick)
+    return StickLayout(tuple(shape), dtype, (*digits, stick_dim))
 
 
 def packed_order(
     shape: Sequence[int], dtype: str, sticks: Sequence[tuple[int, int]], order: Sequence[int] = ()
 ) -> StickLayout:
-    """A dense layout whose sticks hold (dim, elements) of several dims, each once, outermost first.
+    """Return a dense layout whose sticks hold (dim, elements) of several dims, each once, outermost first.
 
     ``order`` are its device dims outermost first, as in ``from_order``; by default the dims in the stick are innermost:
     an 8-bit [K, N] of ((N, 64), (K, 2)) is (N floordiv 64, K floordiv 2, N mod 64, K mod 2), as upstream lays out the
     kernel of a matmul.
     """
-    held = dict(sticks)
-    order = order or [*(dim for dim in range(len(shape)) if dim not in held), *held]
+    elements = dict(sticks)
+    order = order or [*(dim for dim in range(len(shape)) if dim not in elements), *elements]
     missing = [dim for dim in range(len(shape)) if dim not in order]
-    counts = [Digit(dim, held.get(dim, 1)) for dim in (*missing, *order)]
+    counts = [Digit(dim, elements.get(dim, 1)) for dim in (*missing, *order)]
     return StickLayout(tuple(shape), dtype, (*counts, *(Digit(dim, 1, count) for dim, count in sticks)))
 
 
 def natural_order(shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:
-    """Device dims in logical order, then the stick count, then the last of the other dims.
-
-    Rows of one matrix lie together, batches one after the other: the default order puts dim 0 innermost, which
-    at identical bytes is up to 8.3x slower on a batched matmul, as torch-spyre measured.
-    """
+    """Return a dense layout whose device dims are in logical order, then the stick count, then the last other dim."""
+    # Rows of one matrix lie together, batches one after the other: the default order puts dim 0 innermost, which
+    # at identical bytes is up to 8.3x slower on a batched matmul, as torch-spyre measured.
     others = [dim for dim in range(len(shape)) if dim != stick]
     count = [] if stick is None else [stick]
     return from_order(shape, dtype, stick, [*others[:-1], *count, *others[-1:]])

@@ -1,4 +1,4 @@
-"""Why a plan converts a tensor: the first reader that cannot do with the tensor's own layout."""
+"""Reasons of relayouts, for remarks: the first reader that cannot do with the layout that is produced."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class Reasons:
         self.nodes = graph.nodes
         self.decisions = plan.decisions
 
+    # Cached and not in __init__: most plans have no relayout, and so no remark that asks for a reason.
     @functools.cached_property
     def readers(self) -> list[list[tuple[int, int]]]:
-        """Asked for only if something is converted."""
+        """The readers of each tensor."""
         return self.graph.readers()
 
     def of(self, tensor: int, target: Candidate) -> str:
-        """The rule or the view that makes somebody read ``tensor`` as ``target``."""
+        """Return the rule or the view for which a reader needs ``tensor`` in layout ``target``, as a clause."""
         return (
             self._view(tensor, target)
             or self._operation(tensor, target)
@@ -33,15 +34,15 @@ class Reasons:
         )
 
     def _view(self, tensor: int, target: Candidate) -> str | None:
-        """A view of the target that is none of the tensor's own layout."""
-        own = self.decisions[tensor].state.base[0]
+        """A view of the target that the produced layout does not have."""
+        produced = self.decisions[tensor].state.base[0]
         for reader, _ in self.readers[tensor]:
             node = self.nodes[reader]
             if isinstance(node, View) and target in self.decisions[reader].reads:
                 try:
-                    node.step.apply(own.view)
+                    node.step.apply(produced.view)
                 except ViewError as error:
-                    return f"with {_dim(own.lane)} in the stick it has no such view: {error}"
+                    return f"with {_dim(produced.stick_dim)} in the stick it has no such view: {error}"
         return None
 
     def _operation(self, tensor: int, target: Candidate) -> str | None:
@@ -50,14 +51,16 @@ class Reasons:
             node, decision = self.nodes[reader], self.decisions[reader]
             if isinstance(node, Compute) and decision.reads[position] is target:
                 opcode = node.signature.opcode
-                return f"'{opcode}' reads it with {_dim(target.lane)} in the stick, for {sentence(opcode)}"
+                return (
+                    f"'{opcode}' reads it with {_dim(target.stick_dim)} in the stick, for {sentence(opcode)}"
+                )
             if isinstance(node, View) and target in decision.reads:
                 base = decision.state.base[decision.reads.index(target)]
-                found = self._operation(reader, base)
-                if found is not None:
-                    return found
+                reason = self._operation(reader, base)
+                if reason is not None:
+                    return reason
         return None
 
 
-def _dim(lane: int | None) -> str:
-    return "nothing" if lane is None else f"d{lane}"
+def _dim(stick_dim: int | None) -> str:
+    return "nothing" if stick_dim is None else f"d{stick_dim}"

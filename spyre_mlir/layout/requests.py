@@ -1,4 +1,4 @@
-"""What a user says about a tensor's layout, made a layout: which dims are in the stick, how the others are ordered.
+"""Layout constraints of a user, and the layouts that they name: dims in the stick, order of the other dims.
 
 ``stick_dims`` names the dims in the stick, the innermost last: one, or none for a stick-sparse tensor, or
 several; the others keep their default order. Of elements of 1 byte and of 4 bits one stick holds several dims. Of
@@ -29,7 +29,7 @@ _FORMS: dict[int, dict[int, tuple[int, ...]]] = {8: {2: (64, 2)}, 4: {2: (64, 4)
 
 @dataclass(frozen=True)
 class LayoutRequest(Options):
-    """A layout by stick dims or by the order of all dims; with neither it is the default one."""
+    """A layout constraint: stick dims or the order of all dims; with neither it names the default layout."""
 
     stick_dims: tuple[int, ...] | None = None
     dim_order: tuple[int, ...] | None = None
@@ -37,28 +37,29 @@ class LayoutRequest(Options):
 
     @classmethod
     def title(cls) -> str:
+        """Return the name of the options in errors."""
         return "layout"
 
     @classmethod
-    def of(cls, given: Any, what: str) -> LayoutRequest:
-        """The request that a mapping of these fields holds; ``what`` names the tensor in errors."""
-        if not isinstance(given, Mapping):
+    def of(cls, request: Any, what: str) -> LayoutRequest:
+        """Return the constraint in a mapping of these fields; ``what`` names the tensor in a ``CompileError``."""
+        if not isinstance(request, Mapping):
             raise CompileError(
-                f"The layout of {what} is a mapping such as {{'stick_dims': [0]}}, not {given!r}."
+                f"The layout of {what} is a mapping such as {{'stick_dims': [0]}}, not {request!r}."
             )
         known = [field.name for field in fields(cls)]
-        for name in given:
+        for name in request:
             if name not in known:
                 raise CompileError(f"The layout of {what} has no '{name}'; it has {', '.join(known)}.")
         dims = {
-            name: _integers(given[name], name, what)
+            name: _integers(request[name], name, what)
             for name in ("stick_dims", "dim_order")
-            if given.get(name) is not None
+            if request.get(name) is not None
         }
-        return cls(**dims, stick_outermost=bool(given.get("stick_outermost", False)))
+        return cls(**dims, stick_outermost=bool(request.get("stick_outermost", False)))
 
     def layout(self, shape: Sequence[int], dtype: str, what: str) -> StickLayout:
-        """The layout of a tensor of ``shape`` and MLIR element type ``dtype``; ``CompileError`` for a bad request.
+        """Return the layout of a tensor of ``shape`` and MLIR type ``dtype``; ``CompileError`` for a bad constraint.
 
         ``what`` names the tensor in the error, as in "tensor 'x'".
         """
@@ -71,8 +72,8 @@ class LayoutRequest(Options):
             return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost)
         if ELEMENT_BITS[dtype] not in _FORMS:
             return StickLayout.tiled(shape, dtype, sticks, order, self.stick_outermost)
-        held = tuple(zip(sticks, _FORMS[ELEMENT_BITS[dtype]][len(sticks)], strict=True))
-        return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost, held)
+        elements = tuple(zip(sticks, _FORMS[ELEMENT_BITS[dtype]][len(sticks)], strict=True))
+        return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost, elements)
 
     def _sticks(self, rank: int, dtype: str, subject: str) -> list[int] | None:
         """The stick dims, counted from the first dim."""
@@ -84,10 +85,10 @@ class LayoutRequest(Options):
         sticks, dims = [dim % rank for dim in self.stick_dims], list(self.stick_dims)
         if len(set(sticks)) != len(sticks) and ELEMENT_BITS[dtype] not in _FORMS:
             raise CompileError(f"{subject} has the stick_dims {dims}, which name a dim twice.")
-        most = max(_FORMS.get(ELEMENT_BITS[dtype], {rank: ()}))
-        if len(sticks) > most:
+        limit = max(_FORMS.get(ELEMENT_BITS[dtype], {rank: ()}))
+        if len(sticks) > limit:
             raise CompileError(
-                f"{subject} has the stick_dims {dims}, but a stick of {dtype} holds at most {most}."
+                f"{subject} has the stick_dims {dims}, but a stick of {dtype} holds at most {limit}."
             )
         return sticks
 
@@ -110,7 +111,7 @@ class LayoutRequest(Options):
 
 
 def device_dtype(dtype: str) -> str:
-    """The element type in which the device keeps an MLIR element type of the host."""
+    """Return the element type in which the device keeps an MLIR element type of the host."""
     return _ON_THE_DEVICE.get(dtype, dtype)
 
 
@@ -121,7 +122,7 @@ def _integers(value: Any, name: str, what: str) -> tuple[int, ...]:
 
 
 def with_element_type(layout: StickLayout, dtype: str) -> StickLayout:
-    """The same order of dims with sticks of another element type; ``ValueError`` if the sticks are cut otherwise.
+    """Return the layout with the same order and sticks of another element type; ``ValueError`` if that cuts sticks.
 
     f32 (d1 floordiv 32, d0, d1 mod 32)  ->  f16 (d1 floordiv 64, d0, d1 mod 64)
     """
@@ -142,18 +143,18 @@ def _with_stick_of(digit: Digit, stick_dim: int, old: int, new: int) -> Digit:
 
 
 def why_not_a_layout(layout: StickLayout) -> str | None:
-    """Why a map does not give each element a place of its own, in sticks of the element type; None if it does.
+    """Return why a map is no layout, one position in sticks of the type per element; None if it is.
 
     The digits of a dim must count like a number with mixed radices: each begins where the one below ends.
     """
     if not layout.digits:
         return "it has no results"
-    lane, held = layout.digits[-1], math.prod(digit.modulus or 0 for digit in layout.stick_digits)
-    if lane.dim is not None and (lane.divisor != 1 or held != layout.elements_per_stick):
-        expected = f"'d{lane.dim} mod {layout.elements_per_stick}' or 0"
+    innermost, elements = layout.digits[-1], math.prod(digit.modulus or 0 for digit in layout.stick_digits)
+    if innermost.dim is not None and (innermost.divisor != 1 or elements != layout.elements_per_stick):
+        expected = f"'d{innermost.dim} mod {layout.elements_per_stick}' or 0"
         return f"its last result must be {expected} for {layout.dtype}"
     for dim, size in enumerate(layout.shape):
-        reached = 1
+        reached = 1  # positions that the digits so far can count
         digits = [digit for digit in layout.digits if digit.dim == dim and size > 1]
         for digit in sorted(digits, key=lambda digit: digit.divisor):
             if digit.divisor < reached:

@@ -1,4 +1,4 @@
-"""What the dims of an operation are to it: reduced, kept, contracted, rows, columns, .. No layouts here."""
+"""Roles of the dims of an operation: reduced, kept, contracted, rows, columns, .. No layouts here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Iteration:
-    """What the stick rules see of an operation: extents of its dims, which dims each operand has, element types.
+    """The iteration of an operation for the stick rules: extents of its dims, the dims of each operand, element types.
 
     The last operand is the result. ``windows`` are the dims of a window and those it slides along, which
     presence does not tell; only pooling and convolution have some.
@@ -21,20 +21,20 @@ class Iteration:
     dtypes: tuple[str, ...]
     windows: frozenset[int] = frozenset()
 
-    def seated(self, inputs: Sequence[int]) -> Iteration:
-        """The same operation with original input ``inputs[k]`` at seat ``k``."""
+    def reordered(self, inputs: Sequence[int]) -> Iteration:
+        """Return the operation with original input ``inputs[k]`` at position ``k``."""
         order = (*inputs, len(self.present) - 1)
         if order == tuple(range(len(order))):
             return self
         return replace(
             self,
-            present=tuple(self.present[at] for at in order),
-            dtypes=tuple(self.dtypes[at] for at in order),
+            present=tuple(self.present[operand] for operand in order),
+            dtypes=tuple(self.dtypes[operand] for operand in order),
         )
 
 
 class Role(enum.Enum):
-    """What a dim is to an operation."""
+    """The role of a dim in an operation."""
 
     REDUCED = "reduced"
     KEPT = "kept"
@@ -58,22 +58,22 @@ _MEANING: dict[Role, Callable[[Iteration, int], bool]] = {
     Role.COLUMN: lambda it, dim: dim in it.present[1] - it.present[0] - it.reduced,
     Role.BATCH: lambda it, dim: dim in (it.present[0] & it.present[1]) - it.reduced,
     Role.WINDOW: lambda it, dim: dim in it.windows,
-    Role.SELECTED: lambda it, dim: not any(dim in has for has in it.present[:-1]),
+    Role.SELECTED: lambda it, dim: not any(dim in present for present in it.present[:-1]),
     Role.NORMALISED: lambda it, dim: dim in it.present[0] - it.present[1],
     Role.NONE: lambda it, dim: False,
 }
 
 
 def dims_of(role: Role, iteration: Iteration) -> list[int]:
-    """All dims of a role, ascending."""
+    """Return all dims of a role, ascending."""
     return [dim for dim in range(len(iteration.sizes)) if is_of(role, iteration, dim)]
 
 
 def sized_dims_of(role: Role, iteration: Iteration) -> list[int]:
-    """Those of more than one element."""
+    """Return the dims of a role that have more than one element, ascending."""
     return [dim for dim in dims_of(role, iteration) if iteration.sizes[dim] > 1]
 
 
 def is_of(role: Role, iteration: Iteration, dim: int) -> bool:
-    """Whether a dim has a role."""
+    """Return whether a dim has a role."""
     return _MEANING[role](iteration, dim)

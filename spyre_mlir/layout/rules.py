@@ -1,11 +1,11 @@
 """The stick rules of every kind of operation, as one table: legality, candidates and messages come from it.
 
-A rule has *seats*. A seat names the role of the dim that may sit in the stick (reduced, contracted, ..) and
-the operands that share that dim: each of them has it in its stick, and one that lacks it is stick-sparse.
-*Limits* say how many dims of a role an operation takes. What dims have which role follows from the iteration
-alone. One law holds for all: a dim in the stick of any operand has room for whole sticks in all of them.
+A *stick constraint* names the role of the dim that may be in the stick (reduced, contracted, ..) and the operands
+that share that dim: each of them has it in its stick, and one that lacks it is stick-sparse. A *dim-count
+constraint* says how many dims of a role an operation accepts. The roles of dims follow from the iteration alone. One
+law holds for all: a dim in the stick of any operand is padded to whole sticks in all of them.
 
-Lanes are iteration dims, one per operand, the result last; None is stick-sparse. They are normalised: a dim
+``StickDims`` are iteration dims, one per operand, the result last; None is stick-sparse. They are normalised: a dim
 of size 1, or one that the operand has not, is None. In messages dims are those of the iteration, and inputs
 are counted from 1, as the hardware's documents do.
 
@@ -24,170 +24,176 @@ from spyre_mlir.layout.roles import Iteration, Role, dims_of, is_of, sized_dims_
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.target.ops import KINDS, Kind
 
-Lanes = tuple[int | None, ...]
+StickDims = tuple[int | None, ...]
 
 #: Per operand the digits of its stick, outermost first, as (dim, elements); None is a dim it has not.
 Sticks = tuple[tuple[tuple[int | None, int], ...], ...]
 
 
 @dataclass(frozen=True)
-class Form:
-    """One legal way to lay out an operation.
+class StickAssignment:
+    """One legal assignment of stick dims to the operands of an operation.
 
-    ``opcode``: a reduction changes its name with the form. ``lanes``: the iteration dim in the stick of each
-    operand, in the original operand order. ``inputs``: the original input at each seat; (1, 0) is a matmul
-    turned round. ``wholes``: (operand, iteration dim) that must have room for whole sticks of some other
-    operand, more than the operand's own stick gives; original operand order too.
+    ``opcode``: a reduction over the stick has another name than one over other dims. ``stick_dims``: the iteration dim
+    in the stick of each operand, in the original operand order. ``inputs``: the original input at each position; (1, 0)
+    is a matmul with its operands swapped. ``padded_dims``: (operand, iteration dim) that must be padded to whole sticks
+    of some other operand, beyond the operand's own stick; original operand order too.
     """
 
     opcode: str
-    lanes: Lanes
+    stick_dims: StickDims
     inputs: tuple[int, ...]
-    wholes: tuple[tuple[int, int], ...]
+    padded_dims: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
-class Seat:
-    """One dim that ``operands`` (empty: all) share as their stick.
+class StickConstraint:
+    """One dim that ``operands`` (empty: all) share as their stick dim.
 
-    A dim sits there if it has ``role``, not ``never``, and ``leader`` has it. ``sparse``: the seat may stay
-    empty; without it only if every such dim has size 1.
+    It has ``role``, not ``excluded``, and is a dim of operand ``reference``. ``sparse``: there may be none; without
+    it only if every such dim has size 1.
     """
 
     role: Role
     operands: tuple[int, ...] = ()
-    leader: int = 0
-    never: Role | None = None
+    reference: int = 0
+    excluded: Role | None = None
     sparse: bool = False
 
-    def options(self, iteration: Iteration) -> Lanes:
-        """What may sit here: dims from the last (the default stick) to the first, then sparse."""
-        has = iteration.present[self.leader]
-        dims = [dim for dim in sized_dims_of(self.role, iteration) if dim in has]
-        if self.never is not None:
-            dims = [dim for dim in dims if not is_of(self.never, iteration, dim)]
+    def stick_dims(self, iteration: Iteration) -> StickDims:
+        """Return the dims that satisfy the constraint, from the last (the default stick) to the first, then sparse."""
+        present = iteration.present[self.reference]
+        dims = [dim for dim in sized_dims_of(self.role, iteration) if dim in present]
+        if self.excluded is not None:
+            dims = [dim for dim in dims if not is_of(self.excluded, iteration, dim)]
         return (*reversed(dims), None) if self.sparse or not dims else tuple(reversed(dims))
 
-    def members(self, iteration: Iteration) -> tuple[int, ...]:
-        """The operands that share this seat, as indices from 0."""
+    def operand_indices(self, iteration: Iteration) -> tuple[int, ...]:
+        """Return the operands that share the dim, as indices from 0."""
         count = len(iteration.present)
-        return tuple(at % count for at in self.operands) or tuple(range(count))
+        return tuple(index % count for index in self.operands) or tuple(range(count))
 
 
 @dataclass(frozen=True)
-class Limit:
-    """How many dims of a role an operation takes; ``sized`` counts only those of more than one element."""
+class DimCountConstraint:
+    """Bounds for the number of dims of a role; ``sized`` counts only those of more than one element."""
 
     role: Role
-    least: int = 0
-    most: int | None = None
+    minimum: int = 0
+    maximum: int | None = None
     sized: bool = False
 
     def problem(self, iteration: Iteration) -> str | None:
-        """The sentence if an iteration has too few or too many."""
+        """Return a sentence if an iteration has too few or too many, else None."""
         dims = (sized_dims_of if self.sized else dims_of)(self.role, iteration)
-        if self.least <= len(dims) and (self.most is None or len(dims) <= self.most):
+        if self.minimum <= len(dims) and (self.maximum is None or len(dims) <= self.maximum):
             return None
         noun = f"{self.role.value} dims" if len(dims) > 1 else f"{self.role.value} dim"
         of = " of more than one element" if self.sized else ""
-        found = f"{len(dims)} {noun}{of} {dims}" if dims else f"no {noun}{of}"
-        return f"it has {found}; expected {self._expected()}"
+        count = f"{len(dims)} {noun}{of} {dims}" if dims else f"no {noun}{of}"
+        return f"it has {count}; expected {self._expected()}"
 
     def _expected(self) -> str:
-        if self.least == self.most:
-            return f"exactly {self.least}" if self.least else "none"
-        return f"at least {self.least}" if self.most is None else f"at most {self.most}"
+        if self.minimum == self.maximum:
+            return f"exactly {self.minimum}" if self.minimum else "none"
+        return f"at least {self.minimum}" if self.maximum is None else f"at most {self.maximum}"
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule of one kind: ``orders`` are the orders of its inputs (empty: as they stand).
+    """The rule of one kind, which ``sentence`` says in words.
 
-    ``distinct``: its seats hold different dims. ``neutral``: padding of dims of that role holds the neutral
-    value of the operation. ``sentence`` says the rule.
+    ``input_orders``: the orders in which its inputs may come (empty: as they stand). ``distinct``: its stick
+    constraints have different dims. ``neutral``: padding of dims of that role holds the neutral value of the operation.
     """
 
     sentence: str
-    seats: tuple[Seat, ...]
-    limits: tuple[Limit, ...] = ()
-    orders: tuple[tuple[int, ...], ...] = ()
+    stick_constraints: tuple[StickConstraint, ...]
+    dim_counts: tuple[DimCountConstraint, ...] = ()
+    input_orders: tuple[tuple[int, ...], ...] = ()
     distinct: bool = False
     neutral: Role | None = None
 
 
-_REDUCES_NOTHING = Limit(Role.REDUCED, most=0)
-_REDUCES = Limit(Role.REDUCED, least=1)
-_PRODUCT_SEATS = (Seat(Role.CONTRACTED, (0,)), Seat(Role.COLUMN, (1, -1), leader=1))
+_REDUCES_NOTHING = DimCountConstraint(Role.REDUCED, maximum=0)
+_REDUCES = DimCountConstraint(Role.REDUCED, minimum=1)
+_PRODUCT_STICKS = (StickConstraint(Role.CONTRACTED, (0,)), StickConstraint(Role.COLUMN, (1, -1), reference=1))
 
 RULES: dict[Kind, Rule] = {
     Kind.POINTWISE: Rule(
         "all operands of a pointwise operation have one stick",
-        (Seat(Role.KEPT, leader=-1, sparse=True),),
+        (StickConstraint(Role.KEPT, reference=-1, sparse=True),),
         (_REDUCES_NOTHING,),
     ),
     Kind.CAST: Rule(
         "both sides of a cast have one stick",
-        (Seat(Role.KEPT, leader=-1, sparse=True),),
+        (StickConstraint(Role.KEPT, reference=-1, sparse=True),),
         (_REDUCES_NOTHING,),
     ),
     Kind.REDUCE_STICK: Rule(
         "a reduction over the stick reduces the dim in the stick and no other, its result is sparse",
-        (Seat(Role.REDUCED),),
-        (_REDUCES, Limit(Role.REDUCED, most=1, sized=True)),
+        (StickConstraint(Role.REDUCED),),
+        (_REDUCES, DimCountConstraint(Role.REDUCED, maximum=1, sized=True)),
         neutral=Role.REDUCED,
     ),
     Kind.REDUCE_OTHER: Rule(
         "a reduction over other dims than the stick keeps the stick in its result",
-        (Seat(Role.KEPT, sparse=True),),
+        (StickConstraint(Role.KEPT, sparse=True),),
         (_REDUCES,),
     ),
     Kind.MATMUL: Rule(
         "a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result",
-        _PRODUCT_SEATS,
+        _PRODUCT_STICKS,
         (
-            Limit(Role.REDUCED, 1, 1),
-            Limit(Role.CONTRACTED, least=1),
-            Limit(Role.COLUMN, 1, 1),
-            Limit(Role.ROW, most=2),
-            Limit(Role.BATCH, most=2),
+            DimCountConstraint(Role.REDUCED, 1, 1),
+            DimCountConstraint(Role.CONTRACTED, minimum=1),
+            DimCountConstraint(Role.COLUMN, 1, 1),
+            DimCountConstraint(Role.ROW, maximum=2),
+            DimCountConstraint(Role.BATCH, maximum=2),
         ),
-        orders=((0, 1), (1, 0)),
+        input_orders=((0, 1), (1, 0)),
         neutral=Role.CONTRACTED,
     ),
     Kind.CONVOLUTION: Rule(
         "a convolution has its input channels in the stick of input 1, its output channels in the others",
-        _PRODUCT_SEATS,
-        (Limit(Role.CONTRACTED, 1, 1), Limit(Role.COLUMN, 1, 1)),
+        _PRODUCT_STICKS,
+        (DimCountConstraint(Role.CONTRACTED, 1, 1), DimCountConstraint(Role.COLUMN, 1, 1)),
         neutral=Role.CONTRACTED,
     ),
     Kind.NORMALISE: Rule(
         "a normalisation has the normalised dim in the stick of all operands that have it",
-        (Seat(Role.NORMALISED),),
-        (_REDUCES_NOTHING, Limit(Role.NORMALISED, 1, 1)),
+        (StickConstraint(Role.NORMALISED),),
+        (_REDUCES_NOTHING, DimCountConstraint(Role.NORMALISED, 1, 1)),
     ),
     Kind.POOLING: Rule(
         "pooling never has a dim of its window in the stick",
-        (Seat(Role.KEPT, never=Role.WINDOW, sparse=True),),
-        (Limit(Role.WINDOW, least=1),),
+        (StickConstraint(Role.KEPT, excluded=Role.WINDOW, sparse=True),),
+        (DimCountConstraint(Role.WINDOW, minimum=1),),
     ),
     Kind.TOP_K: Rule(
         "a top-k has neither the reduced dim nor k in the stick",
-        (Seat(Role.KEPT, never=Role.SELECTED, sparse=True),),
+        (StickConstraint(Role.KEPT, excluded=Role.SELECTED, sparse=True),),
         (_REDUCES,),
     ),
     Kind.RESTICKIFY: Rule(
         "a restickify goes from the stick of one dim to that of another",
-        (Seat(Role.KEPT, (0,), sparse=True), Seat(Role.KEPT, (-1,), leader=-1, sparse=True)),
+        (
+            StickConstraint(Role.KEPT, (0,), sparse=True),
+            StickConstraint(Role.KEPT, (-1,), reference=-1, sparse=True),
+        ),
         (_REDUCES_NOTHING,),
         distinct=True,
     ),
     Kind.GATHER: Rule(
         "a gather has a dim of its rows in the stick of the table and of the result, its index is sparse",
-        (Seat(Role.NONE, (0,), sparse=True), Seat(Role.COLUMN, (1, -1), leader=1, sparse=True)),
+        (
+            StickConstraint(Role.NONE, (0,), sparse=True),
+            StickConstraint(Role.COLUMN, (1, -1), reference=1, sparse=True),
+        ),
     ),
     Kind.RELAYOUT: Rule(
         "both sides of a shuffle have one stick",
-        (Seat(Role.KEPT, leader=-1, sparse=True),),
+        (StickConstraint(Role.KEPT, reference=-1, sparse=True),),
         (_REDUCES_NOTHING,),
     ),
 }
@@ -218,90 +224,98 @@ STICKS: dict[str, tuple[tuple[tuple[Role, int], ...], ...]] = {
 
 
 @functools.cache
-def forms(opcode: str, iteration: Iteration) -> tuple[Form, ...]:
-    """All legal forms of an operation or of its sisters (``max``, ``maxnonstick``), in a fixed order.
+def stick_assignments(opcode: str, iteration: Iteration) -> tuple[StickAssignment, ...]:
+    """Return all legal assignments of an operation or of its variants (``max``, ``maxnonstick``), in a fixed order.
 
-    A form that keeps its stick comes before the one that reduces it, inputs as they stand before inputs
-    turned round, the last dim before the first, sparse last. ``CompileError`` for an unknown operation.
+    One that keeps its stick comes before the one that reduces it, inputs as they stand before operands swapped, the
+    last dim before the first, sparse last. ``CompileError`` for an unknown operation.
     """
-    return tuple(form for name in _sisters(opcode) for form in _forms_of(name, iteration))
+    # The order decides between assignments of equal cost, so it is a matter of results, not of taste.
+    return tuple(assignment for name in _variants(opcode) for assignment in _assignments_of(name, iteration))
 
 
-def _forms_of(opcode: str, iteration: Iteration) -> Iterator[Form]:
+def _assignments_of(opcode: str, iteration: Iteration) -> Iterator[StickAssignment]:
     rule = RULES[KINDS[opcode]]
     for inputs in _orders(rule, iteration):
-        seated = iteration.seated(inputs)
-        if any(limit.problem(seated) for limit in rule.limits):
+        reordered = iteration.reordered(inputs)
+        if _first_problem(rule, reordered) is not None:
             continue
-        for chosen in itertools.product(*(seat.options(seated) for seat in rule.seats)):
-            if rule.distinct and len(set(chosen)) < len(chosen):
+        choices = [constraint.stick_dims(reordered) for constraint in rule.stick_constraints]
+        for stick_dims in itertools.product(*choices):
+            if rule.distinct and len(set(stick_dims)) < len(stick_dims):
                 continue
-            yield _form(opcode, rule, seated, inputs, chosen)
+            yield _assignment(opcode, rule, reordered, inputs, stick_dims)
 
 
-def _form(opcode: str, rule: Rule, seated: Iteration, inputs: tuple[int, ...], chosen: Lanes) -> Form:
-    """The form with ``chosen[k]`` in seat ``k`` of a rule; ``seated`` has its inputs in the order of ``inputs``."""
-    lanes: list[int | None] = [None] * len(seated.present)
-    for seat, dim in zip(rule.seats, chosen, strict=True):
-        for at in seat.members(seated):
-            lanes[at] = dim if dim in seated.present[at] else None
+def _assignment(
+    opcode: str, rule: Rule, reordered: Iteration, inputs: tuple[int, ...], choice: StickDims
+) -> StickAssignment:
+    """The assignment with dim ``choice[k]`` for constraint ``k``; ``reordered`` has the order of ``inputs``."""
+    stick_dims: list[int | None] = [None] * len(reordered.present)
+    for constraint, dim in zip(rule.stick_constraints, choice, strict=True):
+        for operand in constraint.operand_indices(reordered):
+            stick_dims[operand] = dim if dim in reordered.present[operand] else None
     original = (*inputs, len(inputs))
-    back = {at: k for k, at in enumerate(original)}
-    wholes = _wholes(seated, _sticks(opcode, seated, lanes))
-    return Form(
+    padded_dims = _padded_dims(reordered, _sticks(opcode, reordered, stick_dims))
+    return StickAssignment(
         opcode,
-        tuple(lanes[back[at]] for at in range(len(lanes))),
+        tuple(stick_dims[original.index(operand)] for operand in range(len(stick_dims))),
         inputs,
-        tuple(sorted((original[at], dim) for at, dim in wholes)),
+        tuple(sorted((original[operand], dim) for operand, dim in padded_dims)),
     )
 
 
 def _orders(rule: Rule, iteration: Iteration) -> tuple[tuple[int, ...], ...]:
-    return rule.orders or (tuple(range(len(iteration.present) - 1)),)
+    return rule.input_orders or (tuple(range(len(iteration.present) - 1)),)
 
 
-def _sisters(opcode: str) -> tuple[str, ...]:
-    """The names that one operation has in its different forms."""
-    stick = opcode.removesuffix("nonstick")
-    names = tuple(name for name in (stick + "nonstick", stick) if name in KINDS)
+def _variants(opcode: str) -> tuple[str, ...]:
+    """The opcodes of one operation: a reduction has two, by whether it reduces the stick."""
+    stick_name = opcode.removesuffix("nonstick")
+    names = tuple(name for name in (stick_name + "nonstick", stick_name) if name in KINDS)
     if not names:
         raise CompileError(f"'{opcode}' is no device operation, so it has no stick rule.")
     return names
 
 
-# -- sticks and room ----------------------------------------------------------------------------------
+# -- sticks and padding ----------------------------------------------------------------------------------
 
 
-def stick_digits(iteration: Iteration, form: Form) -> Sticks:
-    """What the stick of each operand holds, original operand order: ((dim, elements), ..), outermost first.
+def stick_digits(iteration: Iteration, assignment: StickAssignment) -> Sticks:
+    """Return the (dim, elements) pairs in the stick of each operand, outermost first, in the original operand order.
 
     Empty for a sparse operand. A format of several digits keeps the place of a dim of size 1, and of a
     missing one as None. The sizes of one stick multiply to its elements.
     """
-    seated = iteration.seated(form.inputs)
-    original = (*form.inputs, len(form.inputs))
-    sticks = _sticks(form.opcode, seated, [form.lanes[at] for at in original])
-    return tuple(sticks[original.index(at)] for at in range(len(sticks)))
+    reordered = iteration.reordered(assignment.inputs)
+    original = (*assignment.inputs, len(assignment.inputs))
+    sticks = _sticks(assignment.opcode, reordered, [assignment.stick_dims[operand] for operand in original])
+    return tuple(sticks[original.index(operand)] for operand in range(len(sticks)))
 
 
-def neutral_padding(iteration: Iteration, form: Form) -> tuple[tuple[int, int], ...]:
-    """(operand, dim) whose padding must hold the neutral value of the operation (``target.ops.NEUTRAL``)."""
-    role = RULES[KINDS[form.opcode]].neutral
+def neutral_padding(iteration: Iteration, assignment: StickAssignment) -> tuple[tuple[int, int], ...]:
+    """Return the (operand, dim) whose padding must hold the neutral value of the operation (``target.ops.NEUTRAL``)."""
+    role = RULES[KINDS[assignment.opcode]].neutral
     if role is None:
         return ()
-    seated = iteration.seated(form.inputs)
-    granules = _granules([_counts(stick) for stick in stick_digits(iteration, form)])
-    padded = [dim for dim in dims_of(role, seated) if iteration.sizes[dim] % granules.get(dim, 1)]
-    return tuple((at, dim) for at, has in enumerate(iteration.present) for dim in padded if dim in has)
+    reordered = iteration.reordered(assignment.inputs)
+    elements = _stick_elements([_elements_of(digits) for digits in stick_digits(iteration, assignment)])
+    padded = [dim for dim in dims_of(role, reordered) if iteration.sizes[dim] % elements.get(dim, 1)]
+    return tuple(
+        (operand, dim)
+        for operand, present in enumerate(iteration.present)
+        for dim in padded
+        if dim in present
+    )
 
 
-def _sticks(opcode: str, seated: Iteration, lanes: Sequence[int | None]) -> Sticks:
-    """The sticks of operands in seat order."""
-    several = STICKS.get(opcode, ())
-    made = [tuple((_one(role, seated), count) for role, count in digits) for digits in several]
-    for dtype, lane in list(zip(seated.dtypes, lanes, strict=True))[len(made) :]:
-        made.append(() if lane is None else ((lane, elements_per_stick(dtype)),))
-    return tuple(made)
+def _sticks(opcode: str, reordered: Iteration, stick_dims: Sequence[int | None]) -> Sticks:
+    """The sticks of operands in the order that the rule has them."""
+    packed = STICKS.get(opcode, ())
+    sticks = [tuple((_one(role, reordered), count) for role, count in digits) for digits in packed]
+    for dtype, stick_dim in list(zip(reordered.dtypes, stick_dims, strict=True))[len(sticks) :]:
+        sticks.append(() if stick_dim is None else ((stick_dim, elements_per_stick(dtype)),))
+    return tuple(sticks)
 
 
 def _one(role: Role, iteration: Iteration) -> int | None:
@@ -310,65 +324,66 @@ def _one(role: Role, iteration: Iteration) -> int | None:
     return dims[-1] if dims else None
 
 
-def _granules(counts: Sequence[dict[int, int]]) -> dict[int, int]:
-    """Per dim the elements of its longest stick; lengths are powers of two, so whole ones are whole for all."""
-    found: dict[int, int] = {}
-    for own in counts:
-        for dim, count in own.items():
-            found[dim] = max(found.get(dim, 1), count)
-    return found
+def _stick_elements(counts: Sequence[dict[int, int]]) -> dict[int, int]:
+    """The elements of the longest stick of each dim."""
+    # Lengths are powers of two: whole sticks of the longest are whole sticks of all.
+    longest: dict[int, int] = {}
+    for elements in counts:
+        for dim, count in elements.items():
+            longest[dim] = max(longest.get(dim, 1), count)
+    return longest
 
 
-def _counts(stick: tuple[tuple[int | None, int], ...]) -> dict[int, int]:
+def _elements_of(digits: tuple[tuple[int | None, int], ...]) -> dict[int, int]:
     """Elements of each dim in one stick."""
-    found: dict[int, int] = {}
-    for dim, count in stick:
+    elements: dict[int, int] = {}
+    for dim, count in digits:
         if dim is not None:
-            found[dim] = found.get(dim, 1) * count
-    return found
+            elements[dim] = elements.get(dim, 1) * count
+    return elements
 
 
-def _wholes(seated: Iteration, sticks: Sticks) -> list[tuple[int, int]]:
-    """Operands that have a dim of somebody's stick but not, by their own, room for whole ones of it."""
-    counts = [_counts(stick) for stick in sticks]
-    granules = _granules(counts)
+def _padded_dims(reordered: Iteration, sticks: Sticks) -> list[tuple[int, int]]:
+    """The (operand, dim) where another operand has a longer stick of the dim, to which it has to be padded."""
+    counts = [_elements_of(stick) for stick in sticks]
+    longest = _stick_elements(counts)
     return [
-        (at, dim)
-        for at, (has, own) in enumerate(zip(seated.present, counts, strict=True))
-        for dim, granule in granules.items()
-        if dim in has and own.get(dim, 1) < granule
+        (operand, dim)
+        for operand, (present, own_elements) in enumerate(zip(reordered.present, counts, strict=True))
+        for dim, elements in longest.items()
+        if dim in present and own_elements.get(dim, 1) < elements
     ]
 
 
 # -- messages -----------------------------------------------------------------------------------------
 
 
-def violation(opcode: str, iteration: Iteration, lanes: Sequence[int | None]) -> str | None:
-    """Why these lanes are no form of this very operation with its inputs as they stand; None if they are.
+def violation(opcode: str, iteration: Iteration, stick_dims: Sequence[int | None]) -> str | None:
+    """Return why an operation with its inputs as they stand cannot have these stick dims; None if it can.
 
-    ``max`` and ``maxnonstick`` are two operations here, and a matmul is not turned round.
+    ``max`` and ``maxnonstick`` are two operations here, and the operands of a matmul are not swapped.
     """
     if opcode not in KINDS:
         raise CompileError(f"'{opcode}' is no device operation, so it has no stick rule.")
     rule = RULES[KINDS[opcode]]
     problem = _first_problem(rule, iteration)
-    problem = problem or next(_misplaced(rule, iteration, _normalised(iteration, lanes)), None)
+    problem = problem or next(_misplaced(rule, iteration, _normalised(iteration, stick_dims)), None)
     return problem and f"{problem}: {rule.sentence}"
 
 
 def stick_violation(opcode: str, iteration: Iteration, sticks: Sticks) -> str | None:
-    """Why ``sticks``, the (dim, elements) of operands whose sticks hold several dims, are not those of an operation.
+    """Return why operands whose sticks hold several dims do not have those of the operation; None if they do.
 
-    () stands for an operand whose sticks hold one dim or less.
+    ``sticks`` are their (dim, elements), () for an operand whose sticks hold one dim or less.
     """
-    rule = RULES[KINDS[opcode]]
-    made = _sticks(opcode, iteration, [None] * len(iteration.present))
-    for at, (held, digits) in enumerate(zip(sticks, made, strict=True)):
+    expected_sticks = _sticks(opcode, iteration, [None] * len(iteration.present))
+    for operand, (actual, digits) in enumerate(zip(sticks, expected_sticks, strict=True)):
         expected = digits if len(digits) > 1 else ()
-        if held != expected:
-            wanted = _several(expected) if expected else "one dim there"
-            found = _several(held) if held else "one dim at most"
-            return f"{_operand(iteration, at)} has {found} in the stick; expected {wanted}: {rule.sentence}"
+        if actual != expected:
+            expectation = _several(expected) if expected else "one dim there"
+            description = _several(actual) if actual else "one dim at most"
+            name = _operand(iteration, operand)
+            return f"{name} has {description} in the stick; expected {expectation}: {sentence(opcode)}"
     return None
 
 
@@ -377,74 +392,85 @@ def _several(digits: tuple[tuple[int | None, int], ...]) -> str:
 
 
 def sentence(opcode: str) -> str:
-    """The rule of an operation, as a clause."""
+    """Return the rule of an operation, as a clause."""
     return RULES[KINDS[opcode]].sentence
 
 
 def why_no_form(opcode: str, iteration: Iteration) -> str:
-    """Which limits leave an operation, its sisters and its turned form without a legal one (``forms`` is empty)."""
-    sisters = _sisters(opcode)
-    reasons = [_why_none(RULES[KINDS[name]], iteration) for name in sisters]
-    if len(sisters) == 1 and KINDS[sisters[0]] is Kind.REDUCE_STICK:
-        reasons.append(f"there is no '{sisters[0]}nonstick'")
+    """Return the reasons for which an operation has no stick assignment, its variants and swapped operands included."""
+    names = _variants(opcode)
+    reasons = [_why_none(RULES[KINDS[name]], iteration) for name in names]
+    if len(names) == 1 and KINDS[names[0]] is Kind.REDUCE_STICK:
+        reasons.append(f"there is no '{names[0]}nonstick'")
     return "; ".join(reasons)
 
 
 def _why_none(rule: Rule, iteration: Iteration) -> str:
-    problems = [_first_problem(rule, iteration.seated(inputs)) for inputs in _orders(rule, iteration)]
-    found = [problem or "all its dims have one element" for problem in problems]
-    return f"{'; with its inputs turned round '.join(dict.fromkeys(found))}: {rule.sentence}"
+    problems = [_first_problem(rule, iteration.reordered(inputs)) for inputs in _orders(rule, iteration)]
+    reasons = [problem or "all its dims have one element" for problem in problems]
+    return f"{'; with its inputs turned round '.join(dict.fromkeys(reasons))}: {rule.sentence}"
 
 
-def _first_problem(rule: Rule, seated: Iteration) -> str | None:
-    return next(filter(None, (limit.problem(seated) for limit in rule.limits)), None)
+def _first_problem(rule: Rule, reordered: Iteration) -> str | None:
+    problems = (constraint.problem(reordered) for constraint in rule.dim_counts)
+    return next(filter(None, problems), None)
 
 
-def _normalised(iteration: Iteration, lanes: Sequence[int | None]) -> Lanes:
+def _normalised(iteration: Iteration, stick_dims: Sequence[int | None]) -> StickDims:
     return tuple(
-        lane if lane is not None and lane in has and iteration.sizes[lane] > 1 else None
-        for lane, has in zip(lanes, iteration.present, strict=True)
+        stick_dim
+        if stick_dim is not None and stick_dim in present and iteration.sizes[stick_dim] > 1
+        else None
+        for stick_dim, present in zip(stick_dims, iteration.present, strict=True)
     )
 
 
-def _misplaced(rule: Rule, iteration: Iteration, lanes: Lanes) -> Iterator[str]:
-    """A sentence for each operand whose stick is not what its seat allows."""
-    for seat in rule.seats:
-        options, chosen = seat.options(iteration), lanes[seat.leader]
-        leader = _operand(iteration, seat.leader)
-        if chosen not in options:
-            yield f"{leader} {_has(chosen)}; expected {_expected(seat, options)}"
-        for at in seat.members(iteration):
-            wanted = chosen if chosen in iteration.present[at] else None
-            if lanes[at] != wanted:
-                expected = _as(leader, chosen, wanted)
-                yield f"{_operand(iteration, at)} {_has(lanes[at])}; expected {expected}"
-    if rule.distinct and lanes[0] == lanes[-1]:
-        yield f"input 1 {_has(lanes[0])}, and so it is in the result"
+def _misplaced(rule: Rule, iteration: Iteration, stick_dims: StickDims) -> Iterator[str]:
+    """A sentence for each operand whose stick breaks a constraint."""
+    for constraint in rule.stick_constraints:
+        allowed, stick_dim = constraint.stick_dims(iteration), stick_dims[constraint.reference]
+        reference = _operand(iteration, constraint.reference)
+        if stick_dim not in allowed:
+            yield f"{reference} {_has(stick_dim)}; expected {_expected(constraint, allowed)}"
+        for operand in constraint.operand_indices(iteration):
+            required = stick_dim if stick_dim in iteration.present[operand] else None
+            if stick_dims[operand] != required:
+                expected = _as(reference, stick_dim, required)
+                yield f"{_operand(iteration, operand)} {_has(stick_dims[operand])}; expected {expected}"
+    if rule.distinct and stick_dims[0] == stick_dims[-1]:
+        yield f"input 1 {_has(stick_dims[0])}, and so it is in the result"
 
 
-def _operand(iteration: Iteration, at: int) -> str:
-    return "the result" if at % len(iteration.present) == len(iteration.present) - 1 else f"input {at + 1}"
+def _operand(iteration: Iteration, index: int) -> str:
+    return (
+        "the result" if index % len(iteration.present) == len(iteration.present) - 1 else f"input {index + 1}"
+    )
 
 
-def _has(lane: int | None) -> str:
-    return "is sparse" if lane is None else f"has dim {lane} in the stick"
+def _has(stick_dim: int | None) -> str:
+    return "is sparse" if stick_dim is None else f"has dim {stick_dim} in the stick"
 
 
-def _as(leader: str, chosen: int | None, wanted: int | None) -> str:
-    """What an operand that follows ``leader`` is expected to have."""
-    if wanted is not None:
-        return f"dim {wanted} as in {leader}"
-    return f"it sparse as {leader}" if chosen is None else f"it sparse, as it lacks dim {chosen} of {leader}"
+def _as(reference: str, stick_dim: int | None, required: int | None) -> str:
+    """The expected stick of an operand that shares the dim of ``reference``."""
+    if required is not None:
+        return f"dim {required} as in {reference}"
+    return (
+        f"it sparse as {reference}"
+        if stick_dim is None
+        else f"it sparse, as it lacks dim {stick_dim} of {reference}"
+    )
 
 
-def _expected(seat: Seat, options: Lanes) -> str:
-    """What a seat takes, in words."""
-    dims = sorted(dim for dim in options if dim is not None)
+def _expected(constraint: StickConstraint, stick_dims: StickDims) -> str:
+    """The allowed stick dims of a constraint, in words."""
+    dims = sorted(dim for dim in stick_dims if dim is not None)
     if not dims:
         return "it sparse"
-    spared = f", never a {seat.never.value} dim" if seat.never else ""
-    plural = (
-        f"the {seat.role.value} dim {dims[0]}" if len(dims) == 1 else f"a {seat.role.value} dim of {dims}"
+    exclusion = f", never a {constraint.excluded.value} dim" if constraint.excluded else ""
+    description = (
+        f"the {constraint.role.value} dim {dims[0]}"
+        if len(dims) == 1
+        else f"a {constraint.role.value} dim of {dims}"
     )
-    return plural + (" or sparse" if None in options else "") + spared
+    return description + (" or sparse" if None in stick_dims else "") + exclusion

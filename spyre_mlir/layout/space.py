@@ -31,7 +31,7 @@ class Space:
 
     @functools.cached_property
     def _hash(self) -> int:
-        """Spaces are keys of many caches."""
+        """Hash, computed once: spaces are keys of many caches."""
         return hash((self.sizes, self.views, self.present, self.reduced))
 
     @functools.cached_property
@@ -40,7 +40,7 @@ class Space:
         return tuple(-(-size // self.granule(dim)) * self.granule(dim) for dim, size in enumerate(self.sizes))
 
     def granule(self, dim: int) -> int:
-        """Elements that cannot be divided: the longest stick of a dim, 1 for a dim in no stick."""
+        """Return the elements that cannot be divided: the longest stick of a dim, 1 for a dim in no stick."""
         return max((view.stick_elements(dim) for view in self.views), default=1)
 
     @functools.cached_property
@@ -49,7 +49,7 @@ class Space:
         return tuple(extent // self.granule(dim) for dim, extent in enumerate(self.padded))
 
     def repeated(self, copies: int) -> Space:
-        """Done so many times: a last dim that no operand has. The space itself if that is once."""
+        """Return the space with a last dim of so many positions that no operand has; the space itself for one."""
         if copies == 1:
             return self
         rank, sizes = len(self.sizes), (*self.sizes, copies)
@@ -58,7 +58,7 @@ class Space:
 
 
 def gathered(space: Space, table: int) -> Space:
-    """The space of a gather as it moves data: of its table just the rows that are read, wherever they are.
+    """Return the space of a gather as it moves data: of its table just the rows that are read, wherever they are.
 
     ``space`` has the reduced dim that counts the rows of the table; here it has size 1, and the table has the dims of
     the positions in its place, a row somewhere for each. So bytes, spans and divisions follow as for a copy.
@@ -72,9 +72,9 @@ def gathered(space: Space, table: int) -> Space:
     for dim in reversed(positions):
         axes.append(Axis(dim, 1, sizes[dim], distance))
         distance *= sizes[dim]
-    kept = [axis for axis in view.axes if axis.dim != row]
-    rows = replace(view, shape=sizes, axes=tuple([*reversed(axes), *kept]))._canonical()
-    views = [replace(each, shape=sizes) for each in space.views]
+    others = [axis for axis in view.axes if axis.dim != row]
+    rows = replace(view, shape=sizes, axes=tuple([*reversed(axes), *others]))._canonical()
+    views = [replace(other, shape=sizes) for other in space.views]
     views[table] = rows
     present = list(space.present)
     present[table] = space.present[-1]
@@ -82,7 +82,7 @@ def gathered(space: Space, table: int) -> Space:
 
 
 def refined(views: Sequence[BufferView]) -> Space:
-    """The space of a copy: logical dims that lie in pieces in any operand are split where the pieces meet.
+    """Return the space of a copy: logical dims that lie in pieces in any operand are split where the pieces meet.
 
     All ``views`` have one logical shape. ``ViewError`` if the pieces of one do not fall on those of another.
     """
@@ -96,12 +96,12 @@ def refined(views: Sequence[BufferView]) -> Space:
             -(-size // begin) if end is None else end // begin
             for begin, end in zip(cuts[dim], ends, strict=True)
         ][::-1]
-    made = tuple(_split(view, cuts, first, tuple(sizes)) for view in views)
-    return Space(tuple(sizes), made, (frozenset(range(len(sizes))),) * len(views))
+    parts = tuple(_split(view, cuts, first, tuple(sizes)) for view in views)
+    return Space(tuple(sizes), parts, (frozenset(range(len(sizes))),) * len(views))
 
 
 def pieces(view: BufferView) -> list[tuple[int, int]]:
-    """The dims that lie in pieces of a stick's elements and are not in the stick (``StickLayout.tiled``)."""
+    """Return the dims that lie in pieces of a stick's elements and are not in the stick (``StickLayout.tiled``)."""
     per_stick = view.elements_per_stick
     return [
         (axis.dim, per_stick)
@@ -111,12 +111,12 @@ def pieces(view: BufferView) -> list[tuple[int, int]]:
 
 
 def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
-    """Where a dim is cut, ascending, from 1: nowhere if it lies in one piece everywhere."""
-    found = {1}
+    """The starts of the pieces of a dim, ascending, the first is 1; only that if it lies in one piece everywhere."""
+    boundaries = {1}
     for view in views:
         axes = sorted(axis.divisor for axis in view.axes if axis.dim == dim)
-        found |= {divisor for divisor in axes if divisor != view.stick_elements(dim)}
-    cuts = sorted(found)
+        boundaries |= {divisor for divisor in axes if divisor != view.stick_elements(dim)}
+    cuts = sorted(boundaries)
     for low, high in itertools.pairwise(cuts):
         if high % low:
             raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
@@ -129,19 +129,19 @@ def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tup
         if any(cut % view.stick_elements(dim) for cut in cuts[dim][1:]):
             raise ViewError(f"the sticks of dim {dim} do not fall on the cuts at {cuts[dim][1:]}")
     for axis in view.axes:
-        own = cuts[axis.dim]
-        for at, begin in enumerate(own):
-            target = first[axis.dim] + len(own) - 1 - at
+        starts = cuts[axis.dim]
+        for piece, begin in enumerate(starts):
+            target = first[axis.dim] + len(starts) - 1 - piece
             room = axis.divisor * axis.size
-            end = min(room, begin * sizes[target]) if at else room  # a piece has no use for more room
-            low, high = max(begin, axis.divisor), min(end, *own[at + 1 : at + 2], room)
+            end = min(room, begin * sizes[target]) if piece else room  # a piece has no use for more room
+            low, high = max(begin, axis.divisor), min(end, *starts[piece + 1 : piece + 2], room)
             if low >= high:
                 continue
             if high % low or low % axis.divisor or low % begin:
                 raise ViewError(f"tiles of {axis.divisor} of dim {axis.dim} do not fall on a cut at {begin}")
             axes.append(Axis(target, low // begin, high // low, axis.stride * (low // axis.divisor)))
-    innermost = [begin + len(own) - 1 for begin, own in zip(first, cuts, strict=True)]
-    lane = None if view.lane is None else innermost[view.lane]
+    innermost = [begin + len(starts) - 1 for begin, starts in zip(first, cuts, strict=True)]
+    stick_dim = None if view.stick_dim is None else innermost[view.stick_dim]
     stick_axes = tuple(replace(axis, dim=innermost[axis.dim]) for axis in view.stick_axes)
-    made = replace(view, shape=sizes, axes=tuple(axes), lane=lane, stick_axes=stick_axes)
-    return made._canonical()
+    result = replace(view, shape=sizes, axes=tuple(axes), stick_dim=stick_dim, stick_axes=stick_axes)
+    return result._canonical()

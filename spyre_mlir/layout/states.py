@@ -1,4 +1,4 @@
-"""The states of a tensor: which of its layouts exist, its own and the conversions made of it."""
+"""The states of a tensor: which of its layouts exist, the produced one and its relayouts."""
 
 from __future__ import annotations
 
@@ -11,46 +11,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.cost.of_tensor import pass_cost
-from spyre_mlir.layout.candidates import Candidate, cheapest, conversion_cost, distinct
-from spyre_mlir.layout.operations import Way, transfer_cost
+from spyre_mlir.layout.candidates import Candidate, cheapest, distinct, relayout_cost
+from spyre_mlir.layout.op_layouts import OpLayout, transfer_cost
 from spyre_mlir.target.device import device
 
-#: Layouts of one tensor beside its own; more than three dims of one tensor are never wanted at once.
-MOST_CONVERSIONS = 3
+#: Relayouts of one tensor; readers never need more than three dims of one tensor in the stick at once.
+MAX_RELAYOUTS = 3
 #: Memory of a further layout of a weight, as a part of the time to move it: decides between equals only.
 _MEMORY_PRICE = 1 / 1024
 
 
+# eq=False: there is one object per layout and op layout, so identity compares, and hashing costs nothing.
 @dataclass(frozen=True, eq=False)
-class Own:
-    """A layout that a producer makes, and the way it works then (None: it has but one). Made by ``owning``."""
+class ProducedLayout:
+    """A layout that a node produces, by an op layout of its operation (None: no operation). See ``produced_layout``."""
 
-    held: Candidate
-    way: Way | None = None
+    candidate: Candidate
+    op_layout: OpLayout | None = None
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def owning(held: Candidate, way: Way | None = None) -> Own:
-    """The one object for a layout and a way."""
-    return Own(held, way)
+def produced_layout(candidate: Candidate, op_layout: OpLayout | None = None) -> ProducedLayout:
+    """Return the one object for a layout and an op layout."""
+    return ProducedLayout(candidate, op_layout)
 
 
 @dataclass(frozen=True)
 class State:
-    """The layouts of a tensor that exist: ``base`` without a conversion, ``converted`` made of those."""
+    """The layouts of a tensor that exist: ``base`` without a relayout, ``converted`` by relayouts of those.
 
-    own: Own
+    ``sealed``: readers see the converted ones alone, as of a view that is pinned to another layout.
+    """
+
+    produced: ProducedLayout
     base: tuple[Candidate, ...]
     converted: tuple[Candidate, ...] = ()
     sealed: bool = False
 
     @property
-    def held(self) -> tuple[Candidate, ...]:
-        """The layouts that readers may take: all that exist, or if ``sealed`` the converted one alone."""
+    def available(self) -> tuple[Candidate, ...]:
+        """The layouts that readers may read."""
         return self.converted if self.sealed else self.base + self.converted
 
     def converted_from(self, target: Candidate) -> Candidate:
-        """What ``target`` is made of; if ``sealed`` the first conversion is made of the base, the others of it."""
+        """Return the source of a relayout: the cheapest base; if ``sealed``, of all but the first, the first."""
         sources = self.base
         if self.sealed and target is not self.converted[0]:
             sources = self.converted[:1]
@@ -58,82 +62,86 @@ class State:
 
 
 class Domain:
-    """The states of one tensor, in arrays: which candidates each holds and what it costs by itself."""
+    """The states of one tensor, in arrays for the cost tables.
 
-    def __init__(self, owns: Sequence[Own], states: Sequence[State], costs: Sequence[float]) -> None:
-        self.owns = tuple(owns)
+    ``available`` has a row per state: indices into ``candidates``, the first repeated to fill the row.
+    ``produced_index`` is that of each state into ``produced``, ``costs`` what a state costs by itself (picoseconds).
+    """
+
+    def __init__(
+        self, produced: Sequence[ProducedLayout], states: Sequence[State], costs: Sequence[float]
+    ) -> None:
+        self.produced = tuple(produced)
         self.states = tuple(states)
-        self.candidates = distinct(held for state in states for held in state.held)
-        at = {held: position for position, held in enumerate(self.candidates)}
-        own_at = {own: position for position, own in enumerate(self.owns)}
-        width = max(len(state.held) for state in states)
-        self.held = np.array(
-            [
-                [at[held] for held in (*state.held, *state.held[:1] * (width - len(state.held)))]
-                for state in states
-            ]
-        )
-        self.own: NDArray[np.intp] = np.array([own_at[state.own] for state in states])
+        self.candidates = distinct(candidate for state in states for candidate in state.available)
+        index = {candidate: k for k, candidate in enumerate(self.candidates)}
+        rows = [[index[candidate] for candidate in state.available] for state in states]
+        width = max(map(len, rows))
+        self.available = np.array([row + row[:1] * (width - len(row)) for row in rows])
+        produced_index = {layout: k for k, layout in enumerate(self.produced)}
+        self.produced_index: NDArray[np.intp] = np.array([produced_index[state.produced] for state in states])
         self.costs = np.array(costs, dtype=np.float64)
 
 
 def state_cost(state: State, from_host: bool = False) -> float:
-    """Picoseconds to write the result and to make its conversions."""
-    written = 0 if state.own.way is None else transfer_cost(state.own.way, -1, state.own.held)
-    assert written is not None
-    made = ((state.converted_from(target), target) for target in state.converted)
-    return written + sum(conversion_cost(source, target, from_host) for source, target in made)
+    """Return the picoseconds of writing the result and of its relayouts."""
+    produced = state.produced
+    result = 0 if produced.op_layout is None else transfer_cost(produced.op_layout, -1, produced.candidate)
+    assert result is not None
+    return result + sum(
+        relayout_cost(state.converted_from(target), target, from_host) for target in state.converted
+    )
 
 
 def memory_cost(state: State) -> int:
-    """What layouts ahead of time count: almost nothing, but of equals the smaller memory wins."""
-    return round(_MEMORY_PRICE * sum(pass_cost(held.bytes, device().burst_bytes) for held in state.base))
+    """Return the cost of layouts ahead of time: almost nothing, but of equals the smaller memory wins."""
+    transfers = (pass_cost(candidate.bytes, device().burst_bytes) for candidate in state.base)
+    return round(_MEMORY_PRICE * sum(transfers))
 
 
-def conversions(
-    base: tuple[Candidate, ...], wanted: tuple[Candidate, ...], readers: int
+def relayout_sets(
+    base: tuple[Candidate, ...], targets: tuple[Candidate, ...], readers: int
 ) -> list[tuple[Candidate, ...]]:
-    """The sets of conversions that can be of use to so many readers."""
-    useful = [held for held in wanted if held not in base]
-    most = min(readers, MOST_CONVERSIONS)
-    return [
-        chosen
-        for count in range(min(most, len(useful)) + 1)
-        for chosen in itertools.combinations(useful, count)
-    ]
+    """Return the sets of relayouts that can be of use to so many readers, the empty one first."""
+    useful = [target for target in targets if target not in base]
+    limit = min(readers, MAX_RELAYOUTS, len(useful))
+    return [subset for count in range(limit + 1) for subset in itertools.combinations(useful, count)]
 
 
-def given_states(owns: tuple[Own, ...], readers: int) -> list[State]:
-    """Layouts ahead of time: any of them, at most one per stick and reader."""
+def argument_states(produced: tuple[ProducedLayout, ...], readers: int) -> list[State]:
+    """Return the states of what is laid out ahead of time: any layouts, at most one per stick and reader."""
     states = []
-    for count in range(1, max(1, min(readers, MOST_CONVERSIONS, len(owns))) + 1):
-        for chosen in itertools.combinations(owns, count):
-            if len({(own.held.lane, own.held.sticks) for own in chosen}) == count:
-                states.append(State(chosen[0], tuple(own.held for own in chosen)))
+    for count in range(1, max(1, min(readers, MAX_RELAYOUTS, len(produced))) + 1):
+        for subset in itertools.combinations(produced, count):
+            base = tuple(layout.candidate for layout in subset)
+            if len({(candidate.stick_dim, candidate.sticks) for candidate in base}) == count:
+                states.append(State(subset[0], base))
     return states
 
 
-def view_states(owns: tuple[Own, ...], wanted: tuple[Candidate, ...], readers: int) -> list[State]:
-    """Views of one layout of the source, or of two if there are readers for both; and conversions of them."""
+def view_states(
+    produced: tuple[ProducedLayout, ...], targets: tuple[Candidate, ...], readers: int
+) -> list[State]:
+    """Return views of one layout of the source, or of two if there are readers for both; and relayouts of them."""
     states = []
-    for count in range(1, min(2, max(readers, 1), len(owns)) + 1):
-        for chosen in itertools.combinations(owns, count):
-            base = tuple(own.held for own in chosen)
-            if len({held.lane for held in base}) == count:
-                extras = conversions(base, wanted, readers)
-                states += [State(chosen[0], base, extra) for extra in extras if len(base) + len(extra) <= 4]
+    for count in range(1, min(2, max(readers, 1), len(produced)) + 1):
+        for subset in itertools.combinations(produced, count):
+            base = tuple(layout.candidate for layout in subset)
+            if len({candidate.stick_dim for candidate in base}) == count:
+                sets = (r for r in relayout_sets(base, targets, readers) if len(base) + len(r) <= 4)
+                states += [State(subset[0], base, relayouts) for relayouts in sets]
     return states
 
 
 def pinned_view_states(
-    owns: tuple[Own, ...], pin: Candidate, wanted: tuple[Candidate, ...], readers: int
+    produced: tuple[ProducedLayout, ...], pin: Candidate, targets: tuple[Candidate, ...], readers: int
 ) -> list[State]:
-    """Views that lie as the pin says, and copies that do; no reader takes the view of those itself."""
-    extras = conversions((pin,), wanted, readers)
+    """Return views that have the pinned layout, and relayouts to it of the others, which no reader sees."""
+    sets = relayout_sets((pin,), targets, readers)
     return [
-        State(own, (own.held,), extra)
-        if own.held.layout == pin.layout
-        else State(own, (own.held,), (pin, *extra), sealed=True)
-        for own in owns
-        for extra in extras
+        State(layout, (layout.candidate,), relayouts)
+        if layout.candidate.layout == pin.layout
+        else State(layout, (layout.candidate,), (pin, *relayouts), sealed=True)
+        for layout in produced
+        for relayouts in sets
     ]

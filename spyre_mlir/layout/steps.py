@@ -1,4 +1,4 @@
-"""View operations as values: what a transpose, a reshape or a slice does to any view of memory."""
+"""View transforms: transpose, reshape and slice as values that apply to any view of memory."""
 
 from __future__ import annotations
 
@@ -16,46 +16,50 @@ _Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Step:
-    """One view operation; ``apply`` gives the view of its result, or raises ``ViewError``."""
+class ViewTransform:
+    """One view operation."""
 
     def apply(self, source: BufferView) -> BufferView:
+        """Return the view of the operation's result; ``ViewError`` if no strides and digits express it."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Transpose(Step):
+class Transpose(ViewTransform):
     """Result dim ``j`` is source dim ``permutation[j]``."""
 
     permutation: tuple[int, ...]
 
     def apply(self, source: BufferView) -> BufferView:
+        """Permute the dims."""
         return source.transpose(self.permutation)
 
 
 @dataclass(frozen=True)
-class Expand(Step):
+class Expand(ViewTransform):
     """Each dim becomes a group of adjacent dims; from rank 0 to a shape of ones without groups."""
 
     groups: _Groups
     shape: tuple[int, ...]
 
     def apply(self, source: BufferView) -> BufferView:
+        """Split the dims."""
         return source.expand(self.groups, self.shape) if self.groups else _scalar(source, self.shape)
 
 
 @dataclass(frozen=True)
-class Collapse(Step):
+class Collapse(ViewTransform):
     """Groups of adjacent dims become one dim each; to rank 0 without groups."""
 
     groups: _Groups
 
     def apply(self, source: BufferView) -> BufferView:
+        """Merge the dims."""
         return source.collapse(self.groups) if self.groups else _scalar(source, ())
 
 
 @dataclass(frozen=True)
-class Slice(Step):
+class Slice(ViewTransform):
     """A rectangular part, without the ``dropped`` dims of size 1.
 
     Where it moves with a loop, ``offsets`` are the first ones, and ``moves`` has (dim, all its offsets). Its
@@ -69,6 +73,7 @@ class Slice(Step):
     moves: tuple[tuple[int, Offsets], ...] = ()
 
     def apply(self, source: BufferView) -> BufferView:
+        """Slice at ``offsets``, after a check that the slices of all other iterations lie alike."""
         view = source.slice(self.offsets, self.sizes, self.steps)
         for dim, offsets in self.moves:
             for offset in offsets.modulo(_period(source, dim)):
@@ -76,7 +81,7 @@ class Slice(Step):
         return view.drop(self.dropped)
 
     def _check_like(self, view: BufferView, dim: int, offset: int, source: BufferView) -> None:
-        offsets = tuple(offset if at == dim else first for at, first in enumerate(self.offsets))
+        offsets = tuple(offset if position == dim else first for position, first in enumerate(self.offsets))
         other = source.slice(offsets, self.sizes, self.steps)
         if replace(other, offset=view.offset) != view:
             raise ViewError(
@@ -84,21 +89,21 @@ class Slice(Step):
             )
 
     def advances(self, source: BufferView) -> dict[int, Fraction]:
-        """Elements of the buffer by which the slice goes on per position of each dim that it moves along.
+        """Return the stride of the slice, in elements of the buffer, per position of each dim that it moves along.
 
-        ``ViewError`` where it does not go on in equal steps.
+        ``ViewError`` where it does not advance in equal steps.
         """
         return {dim: _advance(source, dim, offsets) for dim, offsets in self.moves}
 
     def may_overlap(self, other: Slice) -> bool:
-        """Whether two slices of one buffer may share an element, in whatever iterations."""
+        """Return whether two slices of one buffer may share an element, in whatever iterations."""
         return all(
             begin < other_end and other_begin < end
             for (begin, end), (other_begin, other_end) in zip(self._reach(), other._reach(), strict=True)
         )
 
     def _reach(self) -> list[tuple[int, int]]:
-        """From where to where it lies in each dim, wherever it moves."""
+        """Begin and end of the slice in each dim, over all iterations."""
         last = dict(enumerate(self.offsets)) | {dim: offsets.last for dim, offsets in self.moves}
         return [
             (first, last[dim] + (size - 1) * step + 1)
@@ -106,7 +111,7 @@ class Slice(Step):
         ]
 
     def cuts_sticks(self, dim: int, per_stick: int, extent: int) -> bool:
-        """Whether, with a dim of ``extent`` in the stick, it ever begins or ends inside one."""
+        """Return whether the slice ever begins or ends inside a stick, with a dim of ``extent`` in the stick."""
         step = next((offsets.step for moving, offsets in self.moves if moving == dim), 0)
         offset, size = self.offsets[dim], self.sizes[dim]
         ends_inside = size % per_stick != 0 and (step != 0 or offset + size != extent)
@@ -128,19 +133,19 @@ def _advance(source: BufferView, dim: int, offsets: Offsets) -> Fraction:
 
 
 def _period(source: BufferView, dim: int) -> int:
-    """Slices whose offsets differ by a multiple of this lie alike: no digit of the dim sees the difference."""
-    own = [axis for axis in source.axes if axis.dim == dim]
-    outermost = max((axis.divisor for axis in own), default=1)
-    inner = (axis.divisor * axis.size for axis in own if axis.divisor != outermost)
+    """The distance of offsets at which slices lie alike: a multiple of all inner digits of the dim."""
+    axes = [axis for axis in source.axes if axis.dim == dim]
+    outermost = max((axis.divisor for axis in axes), default=1)
+    inner = (axis.divisor * axis.size for axis in axes if axis.divisor != outermost)
     return math.lcm(source.stick_elements(dim), outermost, *inner)
 
 
 def _scalar(source: BufferView, shape: tuple[int, ...]) -> BufferView:
-    """Between rank 0 and a shape of ones: one element either way."""
+    """A view of one element, as a tensor of rank 0 or of a shape of ones."""
     return BufferView(shape, source.dtype, (), None, source.elements_per_stick, source.offset)
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def applied(step: Step, source: BufferView) -> BufferView:
-    """``step.apply``, remembered: a program repeats few views of few layouts."""
+def applied(step: ViewTransform, source: BufferView) -> BufferView:
+    """Return ``step.apply(source)``, cached: a program repeats few views of few layouts."""
     return step.apply(source)

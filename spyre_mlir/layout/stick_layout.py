@@ -1,9 +1,9 @@
-"""A stick layout: how a logical index becomes a device coordinate.
+"""Stick layouts: the map from logical indices to device coordinates.
 
 A tensor lives on the device as a row-major array whose innermost dim is one stick (128 bytes). Each device
 dim shows one *digit* of a logical index: ``(index[dim] floordiv divisor) mod modulus``. The last digit is
 the position in the stick, of the stick dim; where it is absent (``dim is None``) the layout is
-*stick-sparse*: one valid element per stick, in lane 0.
+*stick-sparse*: one valid element per stick, the first.
 
     [512, 256] fp16, stick 1:  (d1 floordiv 64, d0, d1 mod 64)   device size (4, 512, 64)
 
@@ -53,17 +53,17 @@ _Index = TypeVar("_Index", int, NDArray[np.int64])
 
 @functools.cache
 def elements_per_stick(dtype: str) -> int:
-    """Elements of an MLIR element type in one stick; ``KeyError`` for a type the device has not."""
+    """Return the elements of an MLIR element type in one stick; ``KeyError`` for a type the device has not."""
     return device().stick_bytes * 8 // ELEMENT_BITS[dtype]
 
 
 def is_convertible(dtype: str) -> bool:
-    """Whether an operation copies elements of a type: those of 1 byte and less the host alone lays out."""
+    """Return whether an operation copies elements of a type: those of 1 byte and less the host alone lays out."""
     return ELEMENT_BITS[dtype] > 8
 
 
 def bytes_of(elements: int, dtype: str) -> int:
-    """Bytes that so many elements take on the device; a last half byte counts whole."""
+    """Return the device bytes of so many elements; a last half byte counts whole."""
     return -(-elements * ELEMENT_BITS[dtype] // 8)
 
 
@@ -76,12 +76,13 @@ class Digit:
     modulus: int | None = None
 
     def size(self, shape: Sequence[int]) -> int:
+        """Return the number of its values for a tensor of ``shape``."""
         if self.dim is None:
             return 1
         return self.modulus or -(-shape[self.dim] // self.divisor)
 
     def of(self, position: _Index) -> _Index:
-        """The value of this digit at a position of its dim."""
+        """Return the value of this digit at a position of its dim."""
         quotient = position // self.divisor
         return quotient if self.modulus is None else quotient % self.modulus
 
@@ -91,7 +92,7 @@ class StickLayout:
     """A tensor's device layout: logical ``shape``, element type, device dims outermost first.
 
     The last of ``digits`` are the position in the stick. Two layouts are equal if they are written alike;
-    ``same_memory`` asks whether they put each element at the same place, dims of size 1 aside.
+    ``same_memory`` tells whether they put each element at the same place, dims of size 1 aside.
     """
 
     shape: tuple[int, ...]
@@ -115,7 +116,7 @@ class StickLayout:
         stick_outermost: bool = False,
         sticks: Sticks | None = None,
     ) -> StickLayout:
-        """The layout named by a dim order: its last entry is the stick (-1: stick-sparse), its first goes
+        """Return the layout named by a dim order: its last entry is the stick (-1: stick-sparse), its first goes
         innermost before the stick, the others stay outermost in the order given, then the stick count.
 
         Without ``dim_order`` the last dim is the stick. ``stick_outermost`` puts the stick count first
@@ -132,13 +133,15 @@ class StickLayout:
         shape = tuple(shape)
         if sticks is None:
             order = _order(dim_order, len(shape)) or [-1]
-            lanes = (Digit(None),) if order[-1] == -1 else (Digit(order[-1], 1, elements_per_stick(dtype)),)
+            within_stick = (
+                (Digit(None),) if order[-1] == -1 else (Digit(order[-1], 1, elements_per_stick(dtype)),)
+            )
         else:
-            lanes = _lanes(sticks, len(shape), dtype)
+            within_stick = _digits_of_sticks(sticks, len(shape), dtype)
             order = _order_of_sticks(dim_order, len(shape), sticks[-1][0])
-        *others, stick = [_count(dim, lanes) for dim in order]
+        *others, stick = [_count(dim, within_stick) for dim in order]
         middle = [stick, *others[1:]] if stick_outermost else [*others[1:], stick]
-        return cls(shape, dtype, (*middle, *others[:1], *lanes))
+        return cls(shape, dtype, (*middle, *others[:1], *within_stick))
 
     @classmethod
     def tiled(
@@ -149,7 +152,7 @@ class StickLayout:
         dim_order: Sequence[int] | None = None,
         stick_outermost: bool = False,
     ) -> StickLayout:
-        """The layout of N + k device dims of the tiled-tensor RFC: k stick dims, each cut in pieces of one stick.
+        """Return the layout of N + k device dims of the tiled-tensor RFC: k stick dims, each in pieces of one stick.
 
         The counts of the pieces and the other dims stand in the order of ``for_tensor``, then come the positions in the
         pieces, those of the last stick dim innermost: they fill the sticks.
@@ -161,8 +164,8 @@ class StickLayout:
         order = _order_of_sticks(dim_order, len(shape), stick_dims[-1])
         *others, stick = [Digit(dim, per_stick if dim in stick_dims else 1) for dim in order]
         middle = [stick, *others[1:]] if stick_outermost else [*others[1:], stick]
-        lanes = [Digit(dim, 1, per_stick) for dim in stick_dims]
-        return cls(tuple(shape), dtype, (*middle, *others[:1], *lanes))
+        within_stick = [Digit(dim, 1, per_stick) for dim in stick_dims]
+        return cls(tuple(shape), dtype, (*middle, *others[:1], *within_stick))
 
     @property
     def tiled_dims(self) -> tuple[int, ...]:
@@ -184,6 +187,7 @@ class StickLayout:
 
     @property
     def elements_per_stick(self) -> int:
+        """Elements of its type in one stick."""
         return elements_per_stick(self.dtype)
 
     @functools.cached_property
@@ -194,13 +198,13 @@ class StickLayout:
         """
         if self.digits[-1].dim is None:
             return ()
-        held = 1
+        elements = 1
         for first in reversed(range(len(self.digits))):
             modulus = self.digits[first].modulus
-            if modulus is None or held >= self.elements_per_stick:
+            if modulus is None or elements >= self.elements_per_stick:
                 break
-            held *= modulus
-            if held == self.elements_per_stick:
+            elements *= modulus
+            if elements == self.elements_per_stick:
                 return self.digits[first:]
         return self.digits[-1:]
 
@@ -223,8 +227,10 @@ class StickLayout:
     def device_size(self) -> tuple[int, ...]:
         """Sizes of the device array, outermost first; the last ones, one per digit, are a whole stick."""
         outer, inside = self.outer_digits, self.stick_digits
-        lanes = [digit.size(self.shape) for digit in inside] if len(inside) > 1 else [self.elements_per_stick]
-        return (*(digit.size(self.shape) for digit in outer), *lanes)
+        within_stick = (
+            [digit.size(self.shape) for digit in inside] if len(inside) > 1 else [self.elements_per_stick]
+        )
+        return (*(digit.size(self.shape) for digit in outer), *within_stick)
 
     @functools.cached_property
     def device_strides(self) -> tuple[int, ...]:
@@ -249,7 +255,7 @@ class StickLayout:
         return bytes_of(math.prod(self.device_size), self.dtype)
 
     def extent(self, dim: int) -> int:
-        """How many positions of a logical dim the device array has room for; all of a dim that is repeated."""
+        """Return the positions of a logical dim in the device array, padding included; its size if it is repeated."""
         return max(
             (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim),
             default=self.shape[dim],
@@ -261,7 +267,7 @@ class StickLayout:
         return tuple(self.extent(dim) - size for dim, size in enumerate(self.shape))
 
     def padded(self, dim: int, multiple: int) -> StickLayout:
-        """The same layout with room for a whole multiple of positions in one dim."""
+        """Return the layout with one dim padded to a multiple; ``ValueError`` if its digits cannot be."""
         outermost = max(
             (digit for digit in self.outer_digits if digit.dim == dim), key=lambda d: d.divisor, default=None
         )
@@ -276,7 +282,7 @@ class StickLayout:
         return replace(self, digits=tuple(changed if digit == outermost else digit for digit in self.digits))
 
     def reshaped_to(self, shape: Sequence[int]) -> StickLayout:
-        """The same map for a tensor of another extent (a slice keeps its attribute)."""
+        """Return the same map for a tensor of another extent (a slice keeps its attribute)."""
         return replace(self, shape=tuple(shape))
 
     # -- the map and its inverse ----------------------------------------------------------------------
@@ -287,25 +293,25 @@ class StickLayout:
     def to_device(self, index: NDArray[np.integer]) -> NDArray[np.int64]: ...
 
     def to_device(self, index: Sequence[int] | NDArray[np.integer]) -> tuple[int, ...] | NDArray[np.int64]:
-        """The device coordinate of a logical index; of an array [rank, ...], an array [device rank, ...].
+        """Return the device coordinate of a logical index; of an array [rank, ...], an array [device rank, ...].
 
         ``IndexError`` for an index outside the shape, ``ValueError`` for one of another rank.
         """
         _check_rank("An index", len(index), len(self.shape))
         if isinstance(index, np.ndarray):
             if index.size:
-                self._check_inside([(int(at.min()), int(at.max())) for at in index])
+                self._check_inside([(int(indices.min()), int(indices.max())) for indices in index])
             none = np.zeros(index.shape[1:], np.int64)
             index = index.astype(np.int64)
             return np.stack([none if d.dim is None else d.of(index[d.dim]) for d in self.digits])
-        self._check_inside([(at, at) for at in index])
+        self._check_inside([(position, position) for position in index])
         return tuple(0 if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits)
 
     def _check_inside(self, reach: Sequence[tuple[int, int]]) -> None:
         for dim, ((first, last), size) in enumerate(zip(reach, self.shape, strict=True)):
             if first < 0 or last >= size:
-                at = first if first < 0 else last
-                raise IndexError(f"Index {at} of dim {dim} lies outside its {size} elements.")
+                index = first if first < 0 else last
+                raise IndexError(f"Index {index} of dim {dim} lies outside its {size} elements.")
 
     @overload
     def to_host(self, coordinate: Sequence[int]) -> tuple[int, ...] | None: ...
@@ -315,7 +321,7 @@ class StickLayout:
     def to_host(
         self, coordinate: Sequence[int] | NDArray[np.integer]
     ) -> tuple[int, ...] | tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-        """The logical index at a device coordinate; None for padding, empty lanes and beyond the array.
+        """Return the logical index at a device coordinate; None for padding, empty slots and beyond the array.
 
         Of an array [device rank, ...]: the indices [rank, ...] and the mask [...] of those that hold an
         element; an index without one is 0. A dim that the map repeats is at 0. ``ValueError`` for a
@@ -325,52 +331,52 @@ class StickLayout:
         if isinstance(coordinate, np.ndarray):
             return self._to_host_arrays(coordinate.astype(np.int64))
         index = tuple(self.position(dim, coordinate) for dim in range(len(self.shape)))
-        if any(not 0 <= at < size for at, size in zip(index, self.shape, strict=True)):
+        if any(not 0 <= position < size for position, size in zip(index, self.shape, strict=True)):
             return None
         return index if self.to_device(index) == tuple(coordinate) else None
 
     def _to_host_arrays(self, coordinate: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        found = np.zeros((len(self.shape), *coordinate.shape[1:]), np.int64)
-        holds = np.ones(coordinate.shape[1:], bool)
+        index = np.zeros((len(self.shape), *coordinate.shape[1:]), np.int64)
+        is_element = np.ones(coordinate.shape[1:], bool)
         for dim, size in enumerate(self.shape):
-            found[dim] = self.position(dim, list(coordinate))
-            holds &= (found[dim] >= 0) & (found[dim] < size)
-        found *= holds
-        if holds.any():
-            holds &= (self.to_device(found) == coordinate).all(0)
-        return found * holds, holds
+            index[dim] = self.position(dim, list(coordinate))
+            is_element &= (index[dim] >= 0) & (index[dim] < size)
+        index *= is_element
+        if is_element.any():
+            is_element &= (self.to_device(index) == coordinate).all(0)
+        return index * is_element, is_element
 
     def position(self, dim: int, coordinate: Sequence[_Index]) -> _Index | int:
-        """The position of one dim at a device coordinate; in padding it lies beyond the shape.
-
-        By the digits of the dim, smallest divisor first; digits may say a part again.
-        """
+        """Return the position of one dim at a device coordinate; in padding it lies beyond the shape."""
+        # By its digits, smallest divisor first; some may count what smaller ones have counted (``why_not_a_layout``).
         known, position = 1, 0
-        own = [at for at, digit in enumerate(self.digits) if digit.dim == dim]
-        for at in sorted(own, key=lambda at: self.digits[at].divisor):
-            divisor = self.digits[at].divisor
-            reach = divisor * self.digits[at].size(self.shape)
+        digits = [(digit, k) for k, digit in enumerate(self.digits) if digit.dim == dim]
+        for digit, k in sorted(digits, key=lambda item: item[0].divisor):
+            reach = digit.divisor * digit.size(self.shape)
             if reach > known:
-                position = coordinate[at] * divisor + position % divisor
+                position = coordinate[k] * digit.divisor + position % digit.divisor
                 known = reach
         return position
 
     def same_memory(self, other: StickLayout) -> bool:
-        """Whether each element lies at the same offset in both, dims and digits of size 1 aside.
+        """Return whether each element lies at the same offset in both, dims and digits of size 1 aside.
 
-        The shapes have to agree but for dims of size 1. Room behind the last element is not compared:
+        The shapes have to agree but for dims of size 1. Padding behind the last element is not compared:
         ``bytes`` may differ.
         """
-        mine, theirs = ([dim for dim, size in enumerate(each.shape) if size != 1] for each in (self, other))
+        mine, theirs = (
+            [dim for dim, size in enumerate(layout.shape) if size != 1] for layout in (self, other)
+        )
         if self.dtype != other.dtype or len(mine) != len(theirs):
             return False
         return all(
-            np.array_equal(self._offsets(own), other._offsets(its))
-            for own, its in zip(mine, theirs, strict=True)
+            np.array_equal(self._offsets(dim), other._offsets(other_dim))
+            for dim, other_dim in zip(mine, theirs, strict=True)
         )
 
     def _offsets(self, dim: int) -> NDArray[np.int64]:
-        """What each position of one dim adds to the device offset, in elements; dims add up independently."""
+        """The part of each position of one dim in the device offset, in elements."""
+        # Offsets of dims add up, so a tensor needs no array of all its elements here.
         position = np.arange(self.shape[dim], dtype=np.int64)
         offsets = np.zeros_like(position)
         for digit, stride in zip(self.digits, self.device_strides, strict=True):
@@ -391,7 +397,7 @@ def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:
 
 
 def _problem(order: Sequence[int], rank: int) -> str:
-    """What is wrong with a dim order that does not name each dim once."""
+    """The first fault of a dim order that does not name each dim once, as a clause."""
     problems = [f"there is no dim {dim}" for dim in order if not -1 <= dim < rank]
     problems += [f"dim {dim} comes {order.count(dim)} times" for dim in range(rank) if order.count(dim) > 1]
     problems += [f"dim {dim} is missing" for dim in range(rank) if dim not in order]
@@ -408,7 +414,7 @@ def _order_of_sticks(dim_order: Sequence[int] | None, rank: int, innermost: int)
     return order
 
 
-def _lanes(sticks: Sticks, rank: int, dtype: str) -> tuple[Digit, ...]:
+def _digits_of_sticks(sticks: Sticks, rank: int, dtype: str) -> tuple[Digit, ...]:
     """The digits of a stick; ``ValueError`` unless (dim, elements) pairs fill it."""
     per_stick = elements_per_stick(dtype)
     for dim, elements in sticks:
@@ -416,25 +422,25 @@ def _lanes(sticks: Sticks, rank: int, dtype: str) -> tuple[Digit, ...]:
             raise ValueError(f"The stick names dim {dim}, but the tensor has {rank} dims.")
         if elements < 2:
             raise ValueError(f"The stick has {elements} elements of dim {dim}; a part of it has at least 2.")
-    held = math.prod(elements for _, elements in sticks)
-    if held != per_stick:
-        raise ValueError(f"The stick holds {held} elements, but a stick of {dtype} has {per_stick}.")
-    lanes: list[Digit] = []
+    total = math.prod(elements for _, elements in sticks)
+    if total != per_stick:
+        raise ValueError(f"The stick holds {total} elements, but a stick of {dtype} has {per_stick}.")
+    digits: list[Digit] = []
     for dim, elements in reversed(sticks):
-        lanes.insert(0, Digit(dim, _in_stick(dim, lanes), elements))
-    return tuple(lanes)
+        digits.insert(0, Digit(dim, _in_stick(dim, digits), elements))
+    return tuple(digits)
 
 
-def _in_stick(dim: int, lanes: Sequence[Digit]) -> int:
-    """How many positions of a dim a stick with these digits holds."""
-    return math.prod(lane.modulus or 1 for lane in lanes if lane.dim == dim)
+def _in_stick(dim: int, digits: Sequence[Digit]) -> int:
+    """The positions of a dim in a stick with these digits."""
+    return math.prod(digit.modulus or 1 for digit in digits if digit.dim == dim)
 
 
-def _count(dim: int, lanes: Sequence[Digit]) -> Digit:
+def _count(dim: int, within_stick: Sequence[Digit]) -> Digit:
     """The digit that numbers the positions of a dim, or its sticks; constant for -1."""
-    return Digit(None) if dim == -1 else Digit(dim, _in_stick(dim, lanes))
+    return Digit(None) if dim == -1 else Digit(dim, _in_stick(dim, within_stick))
 
 
-def _check_rank(what: str, given: int, rank: int) -> None:
-    if given != rank:
-        raise ValueError(f"{what} of this layout has {rank} entries, not {given}.")
+def _check_rank(what: str, entries: int, rank: int) -> None:
+    if entries != rank:
+        raise ValueError(f"{what} of this layout has {rank} entries, not {entries}.")

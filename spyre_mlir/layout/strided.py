@@ -22,11 +22,12 @@ class StridedView:
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> StridedView:
-        """All of a dense row-major array."""
+        """Return the view of all of a dense row-major array."""
         strides = [math.prod(max(size, 1) for size in shape[dim + 1 :]) for dim in range(len(shape))]
         return cls(tuple(shape), tuple(strides))
 
     def permute(self, dims: Sequence[int]) -> StridedView:
+        """Return the view whose dim ``k`` is ``dims[k]`` of this one."""
         return replace(
             self,
             shape=tuple(self.shape[dim] for dim in dims),
@@ -34,10 +35,12 @@ class StridedView:
         )
 
     def select(self, dim: int, index: int) -> StridedView:
+        """Return the view at one index of a dim, without that dim."""
         rest = self.permute([other for other in range(len(self.shape)) if other != dim])
         return replace(rest, offset=self.offset + index * self.strides[dim])
 
     def slice(self, dim: int, start: int, stop: int, step: int) -> StridedView:
+        """Return the positions ``start``, ``start + step``, .. below ``stop`` of a dim."""
         shape, strides = list(self.shape), list(self.strides)
         offset = self.offset + start * strides[dim]
         shape[dim] = max(0, -((start - stop) // step))
@@ -45,6 +48,7 @@ class StridedView:
         return StridedView(tuple(shape), tuple(strides), offset)
 
     def unsqueeze(self, dim: int) -> StridedView:
+        """Return the view with a new dim of one element before ``dim``."""
         shape, strides = list(self.shape), list(self.strides)
         stride = shape[dim] * strides[dim] if dim < len(shape) else 1
         shape.insert(dim, 1)
@@ -52,12 +56,12 @@ class StridedView:
         return StridedView(tuple(shape), tuple(strides), self.offset)
 
     def squeeze(self, dims: Sequence[int]) -> StridedView:
-        """Without those of the dims that have one element."""
-        kept = [dim for dim, size in enumerate(self.shape) if size != 1 or dim not in dims]
-        return self.permute(kept)
+        """Return the view without those of the dims that have one element."""
+        remaining = [dim for dim, size in enumerate(self.shape) if size != 1 or dim not in dims]
+        return self.permute(remaining)
 
     def expand(self, shape: Sequence[int]) -> StridedView:
-        """Dims of one element repeated, new ones in front; ``shape`` has no -1."""
+        """Return the view with dims of one element repeated, new ones in front; ``shape`` has no -1."""
         new = len(shape) - len(self.shape)
         strides: list[int] = []
         for dim in reversed(range(len(shape))):
@@ -70,19 +74,19 @@ class StridedView:
         return StridedView(tuple(shape), tuple(strides), self.offset)
 
     def view(self, shape: Sequence[int]) -> StridedView | None:
-        """The same elements in another shape; None where no strides give them in this order."""
-        left, strides = list(shape), []
+        """Return the view of the same elements in another shape; None where no strides give them in this order."""
+        sizes, strides = list(shape), []
         for elements, stride in self._runs():
             count = 1
-            while left and (count < elements or left[-1] == 1):
+            while sizes and (count < elements or sizes[-1] == 1):
                 strides.insert(0, count * stride)
-                count *= left.pop()
+                count *= sizes.pop()
             if count != elements:
                 return None
-        return None if left else StridedView(tuple(shape), tuple(strides), self.offset)
+        return None if sizes else StridedView(tuple(shape), tuple(strides), self.offset)
 
     def _runs(self) -> list[tuple[int, int]]:
-        """The dims in groups through which one stride leads, innermost first: elements and stride of each."""
+        """The (elements, stride) of groups of dims through which one stride leads, innermost first."""
         if not self.shape:
             return [(1, 1)]
         runs = [(self.shape[-1], self.strides[-1])]
@@ -96,7 +100,7 @@ class StridedView:
 
 
 def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None:
-    """The layout of a view that has every element of a tensor of ``layout`` once; None for other views.
+    """Return the layout of a view that has every element of a tensor of ``layout`` once; None for other views.
 
     A digit of the tensor becomes a digit of the dim of the view that counts the same elements, or several where the
     view splits the dim. A padded dim has to stay one dim.
@@ -104,29 +108,29 @@ def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None
     sized = [
         (dim, size, stride) for dim, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True))
     ]
-    sized = [each for each in sized if each[1] > 1]
+    sized = [dim for dim in sized if dim[1] > 1]
     if view.offset or math.prod(view.shape) != math.prod(layout.shape) or not _is_bijective(sized):
         return None
     whole = StridedView.whole(layout.shape)
     outer = len(layout.outer_digits)
     digits: list[Digit] = []
-    for at, digit in enumerate(layout.digits):
+    for index, digit in enumerate(layout.digits):
         parts = _parts(digit, layout, whole, sized)
         if parts is None:
             return None
-        digits.extend(_open(part, view.shape) if at < outer else part for part in parts)
+        digits.extend(_open(part, view.shape) if index < outer else part for part in parts)
     return StickLayout(view.shape, layout.dtype, tuple(digits))
 
 
 def _open(digit: Digit, shape: Sequence[int]) -> Digit:
-    """The outermost digit of a dim without the modulus that its size says."""
+    """A digit without its modulus, where that follows from the shape: as ``StickLayout.for_tensor`` has it."""
     exact = digit.dim is not None and replace(digit, modulus=None).size(shape) == digit.size(shape)
     return replace(digit, modulus=None) if exact else digit
 
 
 def _is_bijective(sized: Sequence[tuple[int, int, int]]) -> bool:
     reached = 1
-    for _, size, stride in sorted(sized, key=lambda each: each[2]):
+    for _, size, stride in sorted(sized, key=lambda dim: dim[2]):
         if stride != reached:
             return False
         reached *= size
@@ -136,10 +140,10 @@ def _is_bijective(sized: Sequence[tuple[int, int, int]]) -> bool:
 def _parts(
     digit: Digit, layout: StickLayout, whole: StridedView, sized: Sequence[tuple[int, int, int]]
 ) -> list[Digit] | None:
-    """The digits of the view that one of the tensor is, outermost first; None where they do not fall on each other."""
+    """The digits of the view that count as one of the tensor does, outermost first; None if none do."""
     if digit.dim is None or layout.shape[digit.dim] == 1:
-        is_lane = layout.stick_digits == (digit,)
-        return [Digit(None)] if is_lane or digit.size(layout.shape) == 1 else None
+        is_stick_digit = layout.stick_digits == (digit,)
+        return [Digit(None)] if is_stick_digit or digit.size(layout.shape) == 1 else None
     size, unit = layout.shape[digit.dim], whole.strides[digit.dim]
     for dim, extent, stride in sized:
         if (extent, stride) == (size, unit):
@@ -149,7 +153,7 @@ def _parts(
     if size % digit.divisor or high > size * unit or layout.extent(digit.dim) != size:
         return None
     parts: list[Digit] = []
-    for dim, extent, stride in sorted(sized, key=lambda each: -each[2]):
+    for dim, extent, stride in sorted(sized, key=lambda dim: -dim[2]):
         begin, end = max(low, stride), min(high, stride * extent)
         if begin >= end:
             continue

@@ -26,7 +26,7 @@ class DmaTuples:
     bounds: tuple[tuple[tuple[int, ...], tuple[int, ...], int], ...]
 
     def stick_outermost(self) -> DmaTuples:
-        """The same loops in reverse, as in the example of the tiled-tensor RFC, whose outer loop runs in the stick."""
+        """Return the loops in reverse, as in the example of the tiled-tensor RFC, whose outer loop is in the stick."""
         last = len(self.ranges) - 1
         bounds = (
             (tuple(last - loop for loop in loops), weights, size) for loops, weights, size in self.bounds
@@ -35,7 +35,7 @@ class DmaTuples:
 
 
 def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
-    """The loop nest that moves what a view takes of a host array into the device array of ``layout``.
+    """Return the loop nest that moves a view of a host array into the device array of ``layout``.
 
     Without a view the array is dense and row-major. ``ViewError`` where pieces of the view do not fall on those of
     the layout.
@@ -55,7 +55,7 @@ def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
             device_strides.append(stride * step)
     bounds = []
     for dim, size in enumerate(shape):
-        reach = 1 + sum((ranges[at] - 1) * weight for at, weight in loops[dim])
+        reach = 1 + sum((ranges[loop] - 1) * weight for loop, weight in loops[dim])
         if reach > size:
             bounds.append((*zip(*loops[dim], strict=True), size))
     return DmaTuples(tuple(ranges), tuple(host_strides), tuple(device_strides), tuple(bounds))
@@ -64,7 +64,7 @@ def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
 def _parts(pieces: Pieces, divisor: int, size: int) -> list[tuple[int, int, int]]:
     """The loops of a digit of ``size`` that counts steps of ``divisor`` positions, the outermost first.
 
-    Of each its range, how many steps of the digit are one of its, and its stride on the host.
+    A loop is its range, its step in steps of the digit, and its stride on the host.
     """
     cuts = [count for count in inner_counts(pieces)[:-1] if divisor < count < divisor * size]
     begins = [divisor, *cuts]
@@ -76,7 +76,7 @@ def _parts(pieces: Pieces, divisor: int, size: int) -> list[tuple[int, int, int]
 
 
 def _stride(pieces: Pieces, step: int) -> int:
-    """How far on the host two positions are apart of which one is ``step`` behind the other in the same piece."""
+    """The distance on the host of two positions ``step`` apart in the same piece."""
     *outer, (inner, stride) = pieces
     if not outer or step < inner:
         return step * stride
@@ -86,24 +86,27 @@ def _stride(pieces: Pieces, step: int) -> int:
 
 
 def layout_of_tuples(tuples: DmaTuples, shape: Sequence[int], dtype: str) -> StickLayout:
-    """The layout whose transfer with a dense host array these loops are: the inverse of ``dma_tuples``.
+    """Return the layout whose transfer with a dense host array has these loops: the inverse of ``dma_tuples``.
 
     ``ValueError`` if no layout has them.
     """
-    bounded = {loop: (at, weight) for at, (loops, weights, _) in enumerate(tuples.bounds)
+    bounded = {loop: (index, weight) for index, (loops, weights, _) in enumerate(tuples.bounds)
                for loop, weight in zip(loops, weights, strict=True)}  # fmt: skip
     units = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     digits: list[Digit] = []
     last = len(tuples.ranges) - 1
     for loop, (count, stride) in enumerate(zip(tuples.ranges, tuples.host_strides, strict=True)):
         if loop in bounded:
-            at, divisor = bounded[loop]
-            size = tuples.bounds[at][2]
+            index, divisor = bounded[loop]
+            size = tuples.bounds[index][2]
             unit = stride // divisor
-            dim = next((dim for dim, own in enumerate(units) if (own, shape[dim]) == (unit, size)), None)
+            dim = next(
+                (dim for dim, strides_of in enumerate(units) if (strides_of, shape[dim]) == (unit, size)),
+                None,
+            )
         else:
-            found = [dim for dim, unit in enumerate(units) if count > 1 and unit <= stride and shape[dim] > 1]
-            dim = found[0] if found else None
+            dims = [dim for dim, unit in enumerate(units) if count > 1 and unit <= stride and shape[dim] > 1]
+            dim = dims[0] if dims else None
             divisor = stride // units[dim] if dim is not None else 1
         if dim is None:
             digits.append(Digit(None))
@@ -111,8 +114,8 @@ def layout_of_tuples(tuples: DmaTuples, shape: Sequence[int], dtype: str) -> Sti
         whole = Digit(dim, divisor)
         digits.append(whole if loop != last and whole.size(shape) == count else Digit(dim, divisor, count))
     layout = StickLayout(tuple(shape), dtype, tuple(digits))
-    made = dma_tuples(layout)
-    if (made.ranges, made.device_strides, made.bounds) != (
+    inverse = dma_tuples(layout)
+    if (inverse.ranges, inverse.device_strides, inverse.bounds) != (
         tuples.ranges,
         tuples.device_strides,
         tuples.bounds,

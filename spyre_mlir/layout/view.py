@@ -1,6 +1,6 @@
 """Views of a device buffer: transpose, expand, collapse, slice, broadcast, without moving a byte.
 
-A view is a logical shape over somebody else's memory: each *axis* says that one step of one digit of a
+A view is a logical shape over the memory of a buffer: each *axis* says that one step of one digit of a
 logical dim advances so many elements. Composition with a view operation either gives a view again or
 raises ``ViewError`` with the reason; then the data has to be moved (a restickify).
 """
@@ -34,17 +34,17 @@ class Axis:
 class BufferView:
     """A tensor of ``shape`` in device memory, ``offset`` elements into its buffer.
 
-    ``axes`` are all digits but the lane; ``lane`` is the logical dim inside the stick (None: sparse).
+    ``axes`` are the digits that number the sticks; ``stick_dim`` is the logical dim inside the stick (None: sparse).
     Axes are kept canonical: neighbours merged, size 1 dropped, by falling stride.
 
     Where the stick holds several dims, ``stick_axes`` are the digits inside it by falling stride, and
-    ``lane`` is the dim of the last one, whose elements lie side by side.
+    ``stick_dim`` is the dim of the last one, whose elements lie side by side.
     """
 
     shape: tuple[int, ...]
     dtype: str
     axes: tuple[Axis, ...]
-    lane: int | None
+    stick_dim: int | None
     elements_per_stick: int
     offset: int = 0
     stick_axes: tuple[Axis, ...] = ()
@@ -55,11 +55,11 @@ class BufferView:
     @functools.cached_property
     def _hash(self) -> int:
         # Views are keys of many dictionaries; the generated hash would visit every axis each time.
-        return hash((self.shape, self.dtype, self.axes, self.lane, self.offset, self.stick_axes))
+        return hash((self.shape, self.dtype, self.axes, self.stick_dim, self.offset, self.stick_axes))
 
     @classmethod
     def of(cls, layout: StickLayout) -> BufferView:
-        """The whole buffer of a layout; ``ViewError`` if its last digits do not fill a stick."""
+        """Return the view of the whole buffer of a layout; ``ViewError`` if its last digits do not fill a stick."""
         return _whole(layout)
 
     @functools.cached_property
@@ -67,28 +67,30 @@ class BufferView:
         """The layout attribute of this view: its map alone, without strides and offset."""
         digits = [self._digit(axis) for axis in self.axes]
         if self.stick_axes:
-            lanes = [Digit(axis.dim, axis.divisor, axis.size) for axis in self.stick_axes]
+            stick_dims = [Digit(axis.dim, axis.divisor, axis.size) for axis in self.stick_axes]
         else:
-            lanes = [Digit(None) if self.lane is None else Digit(self.lane, 1, self.elements_per_stick)]
-        return StickLayout(self.shape, self.dtype, (*digits, *lanes))
+            stick_dims = [
+                Digit(None) if self.stick_dim is None else Digit(self.stick_dim, 1, self.elements_per_stick)
+            ]
+        return StickLayout(self.shape, self.dtype, (*digits, *stick_dims))
 
     @property
     def stick_dims(self) -> tuple[int, ...]:
         """The logical dims inside the stick, ascending; empty if sparse."""
         if self.stick_axes:
             return tuple(sorted({axis.dim for axis in self.stick_axes}))
-        return () if self.lane is None else (self.lane,)
+        return () if self.stick_dim is None else (self.stick_dim,)
 
     @property
-    def main_lane(self) -> int | None:
+    def main_stick_dim(self) -> int | None:
         """The dim that most elements of a stick are of; None if it is sparse."""
-        return max(self.stick_dims, key=self.stick_elements) if self.stick_axes else self.lane
+        return max(self.stick_dims, key=self.stick_elements) if self.stick_axes else self.stick_dim
 
     def stick_elements(self, dim: int) -> int:
-        """How many positions of a dim one stick holds; 1 for a dim that is not in it."""
+        """Return the positions of a dim in one stick; 1 for a dim that is not in it."""
         if self.stick_axes:
             return math.prod(axis.size for axis in self.stick_axes if axis.dim == dim)
-        return self.elements_per_stick if dim == self.lane else 1
+        return self.elements_per_stick if dim == self.stick_dim else 1
 
     def _digit(self, axis: Axis) -> Digit:
         outermost = all(other.divisor <= axis.divisor for other in self.axes if other.dim == axis.dim)
@@ -97,41 +99,41 @@ class BufferView:
 
     def _canonical(self) -> BufferView:
         axes = _merged([axis for axis in self.axes if axis.size > 1])
-        lane = self.lane
-        if lane is not None and self.shape[lane] == 1 and not self.stick_axes:
-            lane = None  # a stick of one element is sparse
-        return replace(self, axes=axes, lane=lane)
+        stick_dim = self.stick_dim
+        if stick_dim is not None and self.shape[stick_dim] == 1 and not self.stick_axes:
+            stick_dim = None  # a stick of one element is sparse
+        return replace(self, axes=axes, stick_dim=stick_dim)
 
     # -- view operations ------------------------------------------------------------------------------
 
     def transpose(self, permutation: Sequence[int]) -> BufferView:
-        """Result dim ``j`` is source dim ``permutation[j]``."""
+        """Return the view whose dim ``j`` is dim ``permutation[j]`` of this one."""
         where = {source: result for result, source in enumerate(permutation)}
         return replace(
             self,
             shape=tuple(self.shape[source] for source in permutation),
             axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.axes),
-            lane=None if self.lane is None else where[self.lane],
+            stick_dim=None if self.stick_dim is None else where[self.stick_dim],
             stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.stick_axes),
         )._canonical()
 
     def rename(self, dims: Sequence[int | None], rank: int, extents: Sequence[int]) -> BufferView:
-        """The view over iteration dims: logical dim ``k`` is iteration dim ``dims[k]`` (None: a dim of size 1)."""
+        """Return the view over iteration dims: dim ``k`` is iteration dim ``dims[k]`` (None: a dim of size 1)."""
         shape = list(extents)
         used = (axis for axis in self.axes if dims[axis.dim] is not None or self.shape[axis.dim] > 1)
         axes = tuple(replace(axis, dim=_named(dims[axis.dim], axis.dim)) for axis in used)
-        stick_axes = tuple(replace(axis, dim=_kept(dims[axis.dim], axis.dim)) for axis in self.stick_axes)
-        lane = None if self.lane is None else dims[self.lane]
+        stick_axes = tuple(replace(axis, dim=_required(dims[axis.dim], axis.dim)) for axis in self.stick_axes)
+        stick_dim = None if self.stick_dim is None else dims[self.stick_dim]
         return replace(
-            self, shape=tuple(shape[:rank]), axes=axes, lane=lane, stick_axes=stick_axes
+            self, shape=tuple(shape[:rank]), axes=axes, stick_dim=stick_dim, stick_axes=stick_axes
         )._canonical()
 
     def broadcast(self, shape: Sequence[int], dims: Sequence[int], stick: int | None = None) -> BufferView:
-        """Repeated to ``shape``: dim ``k`` is result dim ``dims[k]``, result dims not in ``dims`` are new.
+        """Return the view repeated to ``shape``: dim ``k`` is result dim ``dims[k]``, those not in ``dims`` are new.
 
         A new dim, and a dim of size 1 that becomes longer, shows the same elements at each position.
         ``stick`` is the result dim that the operation wants in the stick. A tensor that is repeated along
-        it has to be stick-sparse, one element per stick, which the device loads into all lanes
+        it has to be stick-sparse, one element per stick, which the device loads into all slots
         (docs/layouts.md); ``ViewError`` else, and where a dim of more than one element would change its size.
         """
         if len(set(dims)) != len(self.shape):
@@ -146,16 +148,16 @@ class BufferView:
         for source in self.stick_dims:
             if dims[source] not in same:
                 raise ViewError(f"dim {source} of size 1 cannot be repeated: the stick holds other dims too")
-        if stick is not None and stick not in same and self.lane is not None:
+        if stick is not None and stick not in same and self.stick_dim is not None:
             raise ViewError(
-                f"dim {stick} is repeated in the stick, but the stick holds dim {dims[self.lane]}: only a"
+                f"dim {stick} is repeated in the stick, but the stick holds dim {dims[self.stick_dim]}: only a"
                 " stick-sparse tensor can be"
             )
-        kept = tuple(axis for axis in self.axes if dims[axis.dim] in same)
-        return replace(self, axes=kept).rename(dims, len(shape), shape)
+        present = tuple(axis for axis in self.axes if dims[axis.dim] in same)
+        return replace(self, axes=present).rename(dims, len(shape), shape)
 
     def collapse(self, groups: Sequence[Sequence[int]]) -> BufferView:
-        """Groups of adjacent dims become one dim each (tensor.collapse_shape)."""
+        """Return the view where groups of adjacent dims are one dim each (tensor.collapse_shape)."""
         target: dict[int, tuple[int, int]] = {}
         shape = []
         for result, group in enumerate(groups):
@@ -179,7 +181,7 @@ class BufferView:
             self,
             shape=tuple(shape),
             axes=tuple(axes),
-            lane=None if self.lane is None else target[self.lane][0],
+            stick_dim=None if self.stick_dim is None else target[self.stick_dim][0],
             stick_axes=tuple(replace(axis, dim=target[axis.dim][0]) for axis in self.stick_axes),
         )._canonical()
 
@@ -196,7 +198,7 @@ class BufferView:
             raise ViewError(f"stick dim {dim} of size {self.shape[dim]} is padded inside its group")
 
     def expand(self, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> BufferView:
-        """Each dim becomes a group of adjacent dims (tensor.expand_shape)."""
+        """Return the view where each dim is a group of adjacent dims (tensor.expand_shape)."""
         weights: dict[int, int] = {}
         for group in groups:
             weight = 1
@@ -209,7 +211,7 @@ class BufferView:
             self,
             shape=tuple(shape),
             axes=tuple(axes),
-            lane=None if self.lane is None else where[self.lane],
+            stick_dim=None if self.stick_dim is None else where[self.stick_dim],
             stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.stick_axes),
         )._canonical()
 
@@ -221,7 +223,7 @@ class BufferView:
         return sized[-1] if sized else group[-1]
 
     def slice(self, offsets: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> BufferView:
-        """A rectangular part (tensor.extract_slice)."""
+        """Return the view of a rectangular part (tensor.extract_slice)."""
         view = self
         for dim, (offset, size, step) in enumerate(zip(offsets, sizes, steps, strict=True)):
             if (offset, size, step) != (0, self.shape[dim], 1):
@@ -235,7 +237,7 @@ class BufferView:
         if dim in self.stick_dims and (offset % per_stick or step != 1):
             raise ViewError(f"a slice from {offset} by {step} cuts the sticks of dim {dim}")
         axes, start = [], self.offset
-        own = [axis for axis in self.axes if axis.dim == dim]
+        axes_of_dim = [axis for axis in self.axes if axis.dim == dim]
         for axis in self.axes:
             if axis.dim != dim:
                 axes.append(axis)
@@ -244,7 +246,7 @@ class BufferView:
             start += first % axis.size * axis.stride
             if first == last:
                 continue
-            if offset % axis.divisor or (step != 1 and (axis.divisor != 1 or len(own) > 1)):
+            if offset % axis.divisor or (step != 1 and (axis.divisor != 1 or len(axes_of_dim) > 1)):
                 raise ViewError(f"a slice from {offset} by {step} does not fall on the tiles of dim {dim}")
             if (offset + size) % axis.divisor and axis.divisor != per_stick:
                 raise ViewError(
@@ -260,25 +262,25 @@ class BufferView:
         return replace(self, shape=shape, axes=tuple(axes), offset=start)
 
     def drop(self, dims: Sequence[int]) -> BufferView:
-        """Without dims of size 1 (a rank-reduced slice)."""
-        kept = [dim for dim in range(len(self.shape)) if dim not in dims]
-        where = {dim: new for new, dim in enumerate(kept)}
+        """Return the view without these dims of size 1 (a rank-reduced slice)."""
+        remaining = [dim for dim in range(len(self.shape)) if dim not in dims]
+        where = {dim: new for new, dim in enumerate(remaining)}
         axes = tuple(replace(axis, dim=where[axis.dim]) for axis in self.axes if axis.dim in where)
         stick_axes = tuple(
-            replace(axis, dim=_kept(where.get(axis.dim), axis.dim)) for axis in self.stick_axes
+            replace(axis, dim=_required(where.get(axis.dim), axis.dim)) for axis in self.stick_axes
         )
-        lane = None if self.lane is None else where[self.lane]
-        shape = tuple(self.shape[dim] for dim in kept)
-        return replace(self, shape=shape, axes=axes, lane=lane, stick_axes=stick_axes)
+        stick_dim = None if self.stick_dim is None else where[self.stick_dim]
+        shape = tuple(self.shape[dim] for dim in remaining)
+        return replace(self, shape=shape, axes=axes, stick_dim=stick_dim, stick_axes=stick_axes)
 
-    # -- questions ------------------------------------------------------------------------------------
+    # -- queries --------------------------------------------------------------------------------------
 
     def axis_of(self, dim: int) -> Axis | None:
-        """The one axis of a dim; None if it has none (size 1, or within one stick)."""
+        """Return the axis of a dim, the first of several; None if it has none (size 1, or within one stick)."""
         return next((axis for axis in self.axes if axis.dim == dim), None)
 
-    def why_not_plain(self) -> str | None:
-        """Why a device operation cannot address this view with one stride per dim, or None if it can."""
+    def why_not_addressable(self) -> str | None:
+        """Return why a device operation cannot address this view with one stride per dim; None if it can."""
         for dim in self.stick_dims:
             parts = sum(axis.dim == dim for axis in self.stick_axes)
             if parts > 1:
@@ -292,12 +294,12 @@ class BufferView:
         return None
 
     def run_bytes(self, tile: Sequence[int]) -> int:
-        """Contiguous bytes that a transfer of one tile can rely on: whole sticks, at least one.
+        """Return the contiguous bytes that a transfer of one tile can rely on: whole sticks, at least one.
 
         ``tile`` has a size in elements for each dim; a size beyond the dim stands for all of it. A tile
         begins at a multiple of its size in each dim and is whole. Take the sticks that hold an element of it:
         no maximal run of adjacent ones is shorter than the result, for any tile. The result is the
-        shortest such run where each dim has one axis (``why_not_plain``). For a dim in pieces that a tile does
+        shortest such run where each dim has one axis (``why_not_addressable``). For a dim in pieces that a tile does
         not fall on it may be less.
         """
         run, reach = 1, self.elements_per_stick
@@ -312,7 +314,7 @@ class BufferView:
         extent = self.shape[axis.dim]
         size = min(size, extent)
         if axis.divisor * axis.size < extent:
-            # Beyond its room the axis begins anew: every part of a tile in there is a multiple of this.
+            # At its end the axis begins anew: every part of a tile between two ends is a multiple of this.
             size = math.gcd(size, axis.divisor * axis.size)
         if axis.divisor == self.stick_elements(axis.dim):
             return min(-(-size // axis.divisor), axis.size)  # a stick that is begun counts
@@ -338,7 +340,7 @@ def _whole(layout: StickLayout) -> BufferView:
 
 
 def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
-    """The digits inside the stick; none where they are just positions of one dim (the lane says that)."""
+    """The digits inside the stick; none where they are just positions of one dim (``stick_dim`` says that)."""
     digits, per_stick = layout.stick_digits, layout.elements_per_stick
     if not digits or digits == (Digit(digits[0].dim, 1, per_stick),):
         return ()
@@ -353,18 +355,18 @@ def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
             if digit.dim is not None
         ]
     )
-    held = dict.fromkeys(layout.stick_dims, 1)
+    counted = dict.fromkeys(layout.stick_dims, 1)
     for axis in sorted(axes, key=lambda axis: axis.divisor):
-        if axis.divisor != held[axis.dim]:
+        if axis.divisor != counted[axis.dim]:
             raise ViewError(
-                f"a stick has positions of dim {axis.dim} from {axis.divisor} on, but {held[axis.dim]} before"
+                f"a stick has positions of dim {axis.dim} from {axis.divisor} on, but {counted[axis.dim]} before"
             )
-        held[axis.dim] *= axis.size
+        counted[axis.dim] *= axis.size
     return axes if len(axes) > 1 else ()
 
 
 def _check_lone_digit(digit: Digit, layout: StickLayout) -> None:
-    """A digit without a modulus is a whole stick too if the dim fits in it."""
+    """Raise ``ViewError`` for a last digit that is not one stick; without a modulus it is one if the dim fits."""
     assert digit.dim is not None
     size = layout.shape[digit.dim]
     if digit.modulus is not None or digit.divisor != 1 or size > layout.elements_per_stick:
@@ -375,7 +377,7 @@ def _check_lone_digit(digit: Digit, layout: StickLayout) -> None:
 
 
 def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """By falling stride, with neighbours of one dim that go on where the other ends as one."""
+    """Axes by falling stride; neighbours of one dim of which one begins where the other ends are merged."""
     merged: list[Axis] = []
     for axis in sorted(axes, key=lambda axis: (axis.dim, -axis.divisor, -axis.stride)):
         last = merged[-1] if merged else None
@@ -391,7 +393,7 @@ def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(sorted(merged, key=lambda axis: (-axis.stride, axis.dim)))
 
 
-def _kept(dim: int | None, source: int) -> int:
+def _required(dim: int | None, source: int) -> int:
     if dim is None:
         raise ViewError(f"dim {source} cannot be left out: the stick holds it beside other dims")
     return dim

@@ -155,7 +155,7 @@ class DesignBuilder:
     def _main_stick(self) -> int | None:
         """The dim called ``out``: the stick of the output, or of the first input that has one."""
         views = (self.space.views[-1], *self.space.views)
-        lanes = [view.main_lane for view in views if view.main_lane is not None]
+        lanes = [view.main_stick_dim for view in views if view.main_stick_dim is not None]
         return lanes[0] if lanes else None
 
     def _matmul_labels(self) -> tuple[str, ...]:
@@ -192,9 +192,9 @@ class DesignBuilder:
         axes = sorted(view.axes, key=lambda axis: (strides[axis.dim], axis.stride))
         without_axis = {dim for dim in present if view.axis_of(dim) is None}
         stride = view.elements_per_stick
-        if view.main_lane is not None and view.main_lane in without_axis:
+        if view.main_stick_dim is not None and view.main_stick_dim in without_axis:
             order.append(stick)  # within one stick: innermost
-            without_axis.discard(view.main_lane)
+            without_axis.discard(view.main_stick_dim)
         for axis in axes:
             if at not in self.in_lx or at in self.parts:
                 self._close_gap(at, order, gap, stride, strides[axis.dim])
@@ -257,8 +257,8 @@ class DesignBuilder:
 
     def _stick_label(self, view: BufferView, present: frozenset[int], scale: dict[str, int]) -> str:
         """The label of the stick dim; a sparse operand has a stick with one valid lane."""
-        if view.main_lane is not None:
-            return self.labels[view.main_lane]
+        if view.main_stick_dim is not None:
+            return self.labels[view.main_stick_dim]
         for label in (_STICK, _SECOND_STICK):
             if label not in self.labels:
                 self.extra[label] = max(self.extra.get(label, 1), view.elements_per_stick)

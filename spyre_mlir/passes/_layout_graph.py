@@ -9,21 +9,21 @@ from spyre_mlir.dialects.structured import Known, defining_op, element_of, shape
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.choice import LayoutError
 from spyre_mlir.layout.graph import (
-    Assembled,
-    Carried,
+    Argument,
     Compute,
     Copy,
-    Given,
     Graph,
+    InsertedSlice,
+    InsertSliceBuffer,
+    IterArg,
+    LoopResult,
     Node,
-    Part,
-    Result,
     View,
     signature,
     whole,
 )
 from spyre_mlir.layout.padding import why_not_made
-from spyre_mlir.layout.steps import Step
+from spyre_mlir.layout.steps import ViewTransform
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._carrying import is_read_from, names_place
@@ -55,7 +55,7 @@ class LayoutGraph:
         self.graph = Graph()
         self.tensors: dict[ir.Value, int] = {}
         self.values: list[ir.Value] = []
-        self.steps: dict[ir.Value, Step] = {}
+        self.steps: dict[ir.Value, ViewTransform] = {}
         self._known: Known = {}
         self.insertions: dict[int, list[ir.Operation]] = {}
         self._times = 1
@@ -73,7 +73,7 @@ class LayoutGraph:
         """The arguments whose layout is the caller's: they get no more room than it has."""
         nodes = self.graph.nodes
         pinned = [
-            tensor for tensor, node in enumerate(nodes) if isinstance(node, Given) and node.pin is not None
+            tensor for tensor, node in enumerate(nodes) if isinstance(node, Argument) and node.pin is not None
         ]
         return {self.values[tensor] for tensor in pinned}
 
@@ -123,7 +123,7 @@ class LayoutGraph:
         as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
         free = pinned is None and (ir.StringAttr(host.kind).value != "input" or as_read)
         name = ir.StringAttr(host.label).value
-        node = Given(
+        node = Argument(
             shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free
         )
         self._add(argument, node)
@@ -147,7 +147,7 @@ class LayoutGraph:
         elif op.name == "tensor.insert_slice":
             self._insertion(op)
         elif op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-            self._add(op.results[0], Given(shape_of(op.results[0]), element_of(op.results[0]), free=True))
+            self._add(op.results[0], Argument(shape_of(op.results[0]), element_of(op.results[0]), free=True))
         elif op.name == "stick.pin":
             self._pin(op)
 
@@ -191,42 +191,46 @@ class LayoutGraph:
         carried = any(self._is_carried(part.source) for part in before) or any(
             use.owner.operation.name == LOOP for use in result.uses
         )
-        node = Assembled(shape_of(result), element_of(result), parts=tuple(parts), carried=carried)
+        node = InsertSliceBuffer(shape_of(result), element_of(result), parts=tuple(parts), carried=carried)
         self._add(result, node)
         self.insertions[self.tensors[result]] = chain
         for each in chain:
             self.tensors[each.results[0]] = self.tensors[result]
 
-    def _part(self, op: ir.Operation, chain: list[ir.Operation], copied: bool) -> Part:
+    def _part(self, op: ir.Operation, chain: list[ir.Operation], copied: bool) -> InsertedSlice:
         """What an insertion puts into a buffer that may first be ``copied``, or is still read as it was."""
         value, buffer = op.operands[0], chain[0].operands[1]
         tensor, place, maker = self._tensor(value, op), place_of(op), defining_op(value)
         if copied or maker is None or maker.block != op.block:
-            return Part(tensor, place, apart=True)
+            return InsertedSlice(tensor, place, out_of_place=True)
         read = not _is_fresh(buffer) and is_read_from(buffer, maker, [*chain, *_updated(maker, op)])
         earlier = chain[: chain.index(op)]
-        return Part(tensor, place, read or any(_is_overwritten(op, maker, before) for before in earlier))
+        return InsertedSlice(
+            tensor, place, read or any(_is_overwritten(op, maker, before) for before in earlier)
+        )
 
     def _is_carried(self, tensor: int) -> bool:
         node = self.graph.nodes[tensor]
-        return isinstance(node, Carried | Result) or (isinstance(node, Assembled) and node.carried)
+        return isinstance(node, IterArg | LoopResult) or (
+            isinstance(node, InsertSliceBuffer) and node.carried
+        )
 
-    def _is_copied(self, part: Part) -> bool:
+    def _is_copied(self, part: InsertedSlice) -> bool:
         """Whether what insertions go on with has a buffer that is not theirs to fill."""
-        return part.apart or isinstance(self.graph.nodes[part.source], Given | View)
+        return part.out_of_place or isinstance(self.graph.nodes[part.source], Argument | View)
 
-    def _whole(self, value: ir.Value, taker: ir.Operation) -> Part:
+    def _whole(self, value: ir.Value, taker: ir.Operation) -> InsertedSlice:
         """A value that insertions or a loop go on with: in its own buffer, if nobody reads that any more."""
         apart = block_of(value) != taker.block or is_read_from(value, taker, [taker])
         tensor = self._tensor(value, taker)
-        return Part(tensor, whole(shape_of(value)), apart, self._is_partial(tensor))
+        return InsertedSlice(tensor, whole(shape_of(value)), apart, self._is_partial(tensor))
 
     def _is_partial(self, tensor: int) -> bool:
         """Whether a tensor is a buffer with parts in it that nothing may be written to yet."""
         node = self.graph.nodes[tensor]
-        if isinstance(node, Carried):
+        if isinstance(node, IterArg):
             return self._is_partial(node.initial)
-        if not isinstance(node, Assembled):
+        if not isinstance(node, InsertSliceBuffer):
             return False
         written = sum(math.prod(part.place.sizes) for part in node.parts)
         return written < math.prod(node.shape) or any(part.partial for part in node.parts)
@@ -239,7 +243,7 @@ class LayoutGraph:
         buffers = [self._buffer(op, each) for each in carried]
         self._times = outside * trip_count(op)
         arguments = [
-            self._add(each.argument, Carried(*_type(each.result), initial=buffer))
+            self._add(each.argument, IterArg(*_type(each.result), initial=buffer))
             for each, buffer in zip(carried, buffers, strict=True)
         ]
         for buffer, argument in zip(buffers, arguments, strict=True):
@@ -251,15 +255,19 @@ class LayoutGraph:
 
     def _buffer(self, op: ir.Operation, each: CarriedValue) -> int:
         parts = () if _is_fresh(each.initial) else (self._whole(each.initial, op),)
-        return self._add_unnamed(each.result, Assembled(*_type(each.result), parts=parts, carried=True))
+        return self._add_unnamed(
+            each.result, InsertSliceBuffer(*_type(each.result), parts=parts, carried=True)
+        )
 
     def _close(self, op: ir.Operation, each: CarriedValue, argument: int) -> None:
         node = self.graph.nodes[argument]
-        assert isinstance(node, Carried)
-        node.following = self._tensor(each.following, op)
-        self._keep_same(op, argument, self._add(each.result, Result(*_type(each.result), carried=argument)))
-        if isinstance(self.graph.nodes[node.following], Assembled | Result):
-            self._keep_same(op, argument, node.following)
+        assert isinstance(node, IterArg)
+        node.yielded = self._tensor(each.following, op)
+        self._keep_same(
+            op, argument, self._add(each.result, LoopResult(*_type(each.result), carried=argument))
+        )
+        if isinstance(self.graph.nodes[node.yielded], InsertSliceBuffer | LoopResult):
+            self._keep_same(op, argument, node.yielded)
 
     def _keep_same(self, op: ir.Operation, left: int, right: int) -> None:
         """What is pinned for one is pinned for the other, too."""
@@ -285,7 +293,7 @@ class LayoutGraph:
                 what = f"{self._text_of(each)} is pinned to another layout already"
                 raise fail(op, f"{what}: {_text(node.pin)}")
             node.pin = layout
-            if isinstance(node, Given):
+            if isinstance(node, Argument):
                 node.free = False
 
 

@@ -8,8 +8,8 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.choice import LayoutError, Plan
-from spyre_mlir.layout.graph import Given
-from spyre_mlir.layout.written import same_order
+from spyre_mlir.layout.graph import Argument
+from spyre_mlir.layout.layout_text import same_order
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
 from spyre_mlir.passes._memory import all_ops, argument_attributes
@@ -56,14 +56,14 @@ class LayoutPins:
 
     def _holds(self, pinned: PinnedTensor, plan: Plan) -> bool:
         node, state = self.source.graph.nodes[pinned.tensor], plan.decisions[pinned.tensor].state
-        made = state.base if isinstance(node, Given) and node.free else (state.own.held,)
+        made = state.base if isinstance(node, Argument) and node.free else (state.produced.candidate,)
         if len(made) != len(pinned.layouts):
             return False
         return all(same_order(held.layout, own) for held, own in zip(made, pinned.layouts, strict=True))
 
     def _impose(self, pinned: PinnedTensor) -> None:
         node = self.source.graph.nodes[pinned.tensor]
-        if isinstance(node, Given) and node.free:
+        if isinstance(node, Argument) and node.free:
             node.layouts = pinned.layouts
         else:
             self.source.pin_tensor(pinned.op, pinned.tensor, pinned.layouts[0])

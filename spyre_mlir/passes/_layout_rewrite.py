@@ -6,10 +6,10 @@ from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, structured
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.candidates import Candidate, candidate_of, conversion_cost, image
+from spyre_mlir.layout.candidates import Candidate, candidate_of, image, relayout_cost
 from spyre_mlir.layout.choice import Decision, Plan
-from spyre_mlir.layout.graph import Carried, Compute, Given, Node, View
-from spyre_mlir.layout.operations import Way
+from spyre_mlir.layout.graph import Argument, Compute, IterArg, Node, View
+from spyre_mlir.layout.op_layouts import OpLayout
 from spyre_mlir.layout.reasons import Reasons
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._carrying import why_not_in_place
@@ -36,7 +36,7 @@ class LayoutRewrite:
         self.source = source
         self.plan = plan
         self.layouts: dict[ir.Value, StickLayout] = {}
-        self.ways: dict[ir.Value, Way] = {}
+        self.ways: dict[ir.Value, OpLayout] = {}
         self._held: list[dict[Candidate, ir.Value]] = [{} for _ in plan.decisions]
         self._reasons = Reasons(source.graph, plan)
 
@@ -59,9 +59,9 @@ class LayoutRewrite:
     def _given(self, value: ir.Value) -> None:
         """An argument or constant; each further layout of one that is free is a copy made ahead of time."""
         tensor, node, decision = self._decision(value)
-        assert isinstance(node, Given)
+        assert isinstance(node, Argument)
         if not node.free:
-            held = decision.state.own.held
+            held = decision.state.produced.candidate
             self._hold(
                 value, held, node.pin or StickLayout.for_tensor(node.shape, node.dtype, None, self._outermost)
             )
@@ -91,7 +91,7 @@ class LayoutRewrite:
         known = self._held[tensor]
         if held not in known:
             decision = self.plan.decisions[tensor]
-            conversion = next(each for each in decision.conversions if each.target is held)
+            conversion = next(each for each in decision.relayouts if each.target is held)
             source = self._value(tensor, conversion.source, reader)
             with ir.InsertionPoint(ancestor_in(block_of(source), reader)):
                 why = self._reasons.of(tensor, held)
@@ -108,10 +108,10 @@ class LayoutRewrite:
 
     def _mark(self, op: ir.Operation, source: Candidate, target: Candidate, cost: int, why: str) -> None:
         """Makes a clone a conversion, if it changes the stick."""
-        kind = "restickify" if source.lane != target.lane else "copy"
-        if source.lane != target.lane:
+        kind = "restickify" if source.stick_dim != target.stick_dim else "copy"
+        if source.stick_dim != target.stick_dim:
             op.attributes[RESTICKIFY] = ir.StringAttr.get(why)
-        reason = f"stick {_dim(source.lane)} -> {_dim(target.lane)}: {why}"
+        reason = f"stick {_dim(source.stick_dim)} -> {_dim(target.stick_dim)}: {why}"
         self.owner.remark(op, kind, reason, before=0, after=round(cost / PICOSECONDS))
 
     # -- loops ----------------------------------------------------------------------------------------
@@ -125,8 +125,8 @@ class LayoutRewrite:
         end = terminator(body_block(op))
         for each in carried:
             _, node, decision = self._decision(each.argument)
-            assert isinstance(node, Carried)
-            end.operands[each.operand - 3] = self._value(node.following, decision.reads[1], end)
+            assert isinstance(node, IterArg)
+            end.operands[each.operand - 3] = self._value(node.yielded, decision.reads[1], end)
         arguments = list(body_block(op).arguments)
         for each in carried_values(op):
             if each.following in arguments and each.following != each.argument:
@@ -134,7 +134,7 @@ class LayoutRewrite:
         for each in carried:
             self._carry_on(op, each.operand)
             _, _, decision = self._decision(each.argument)
-            self._hold(each.result, decision.state.own.held, self.layouts[each.argument])
+            self._hold(each.result, decision.state.produced.candidate, self.layouts[each.argument])
 
     def _carry_on(self, op: ir.Operation, operand: int) -> None:
         """A copy of the next value that cannot be written over the one before."""
@@ -154,9 +154,9 @@ class LayoutRewrite:
 
     def _enter(self, op: ir.Operation, each: CarriedValue) -> None:
         _, node, decision = self._decision(each.argument)
-        assert isinstance(node, Carried)
-        layout = self._own_layout(node, decision.state.own.held)
-        self._hold(each.argument, decision.state.own.held, layout)
+        assert isinstance(node, IterArg)
+        layout = self._own_layout(node, decision.state.produced.candidate)
+        self._hold(each.argument, decision.state.produced.candidate, layout)
         buffer = self.plan.decisions[node.initial]
         for read in zip(buffer.reads, buffer.in_place, strict=True):
             self._put_whole(op, each.operand, read, layout)
@@ -192,35 +192,36 @@ class LayoutRewrite:
 
     def _compute(self, op: ir.Operation) -> None:
         tensor, node, decision = self._decision(op.results[0])
-        own = decision.state.own
+        own = decision.state.produced
         assert isinstance(node, Compute)
-        assert own.way is not None
+        assert own.op_layout is not None
         for position, (source, held) in enumerate(zip(node.operands, decision.reads, strict=True)):
             op.operands[position] = self._value(source, held, op)
-        if own.way.form.opcode != node.signature.opcode:
-            op.attributes[sdsc.OP] = sdsc.op_attr(own.way.form.opcode, sdsc.constants_of(op))
+        if own.op_layout.assignment.opcode != node.signature.opcode:
+            op.attributes[sdsc.OP] = sdsc.op_attr(own.op_layout.assignment.opcode, sdsc.constants_of(op))
         result = op.results[0]
-        if own.way.form.inputs != tuple(range(len(node.operands))):
-            result = self._turned(op, own.way)
-        self._held[tensor][own.held] = result
-        self.layouts[result] = self._own_layout(node, own.held)
-        self.ways[result] = own.way
+        if own.op_layout.assignment.inputs != tuple(range(len(node.operands))):
+            result = self._turned(op, own.op_layout)
+        self._held[tensor][own.candidate] = result
+        self.layouts[result] = self._own_layout(node, own.candidate)
+        self.ways[result] = own.op_layout
         if decision.options > 1:
-            reason = f"'{own.way.form.opcode}' with {_dim(own.held.lane)} in the stick, of {decision.options} choices"
-            self.owner.remark(maker_of(result), "layout", reason, after=own.held.bytes)
+            opcode, stick = own.op_layout.assignment.opcode, _dim(own.candidate.stick_dim)
+            reason = f"'{opcode}' with {stick} in the stick, of {decision.options} choices"
+            self.owner.remark(maker_of(result), "layout", reason, after=own.candidate.bytes)
 
     def _own_layout(self, node: Node, held: Candidate) -> StickLayout:
         pinned = node.pin is not None and candidate_of(node.pin) is held
         return node.pin if pinned and node.pin is not None else held.layout
 
-    def _turned(self, op: ir.Operation, way: Way) -> ir.Value:
+    def _turned(self, op: ir.Operation, way: OpLayout) -> ir.Value:
         """The operation with its inputs exchanged; readers of the old one read the new one."""
         generic = structured(op)
         assert generic is not None
         made = device_op(
-            way.form.opcode,
-            [generic.inputs[at] for at in way.form.inputs],
-            [generic.maps[at] for at in way.form.inputs],
+            way.assignment.opcode,
+            [generic.inputs[at] for at in way.assignment.inputs],
+            [generic.maps[at] for at in way.assignment.inputs],
             generic.extents,
             element_of(generic.result),
             location=op.location,
@@ -245,7 +246,7 @@ class LayoutRewrite:
 
     def _copy(self, op: ir.Operation) -> None:
         tensor, node, decision = self._decision(op.results[0])
-        own, held = decision.state.own.held, decision.reads[0]
+        own, held = decision.state.produced.candidate, decision.reads[0]
         op.operands[0] = self._value(self.source.tensors[op.operands[0]], held, op)
         self._hold(op.results[0], own, self._own_layout(node, own))
         if op.name == "stick.restickify":
@@ -253,7 +254,7 @@ class LayoutRewrite:
             self.owner.remark(
                 op, "restickify", "the program asks for it", before=0, after=own.bytes + held.bytes
             )
-        elif own.lane != held.lane:
+        elif own.stick_dim != held.stick_dim:
             self._mark(op, held, own, own.bytes + held.bytes, self._reasons.of(tensor, own))
 
     # -- buffers that insertions fill -----------------------------------------------------------------
@@ -261,7 +262,7 @@ class LayoutRewrite:
     def _insertion(self, op: ir.Operation) -> None:
         """Parts that are made in place get the layout of the place, others are copied there."""
         tensor, node, decision = self._decision(op.results[0])
-        own, chain = decision.state.own.held, self.source.insertions[tensor]
+        own, chain = decision.state.produced.candidate, self.source.insertions[tensor]
         layout = self._own_layout(node, own)
         reads = list(zip(decision.reads, decision.in_place, strict=True))
         before = reads[: len(reads) - len(chain)]
@@ -281,12 +282,12 @@ class LayoutRewrite:
     ) -> None:
         """What a buffer holds at first: as a part of all of it, but a conversion goes right there."""
         held, in_place = read
-        if in_place or held.lane == BufferView.of(wanted).lane:
+        if in_place or held.stick_dim == BufferView.of(wanted).stick_dim:
             self._put(op, at, read, wanted)
             return
         value = self._value(self.source.tensors[op.operands[at]], held, op)
         target, why = candidate_of(wanted), "the buffer that goes on with it has another stick"
-        op.operands[at] = self._converted(value, held, target, conversion_cost(held, target), why)
+        op.operands[at] = self._converted(value, held, target, relayout_cost(held, target), why)
         self.layouts[op.operands[at]] = wanted
 
     def _put(self, op: ir.Operation, at: int, read: tuple[Candidate, bool], wanted: StickLayout) -> None:
@@ -296,9 +297,11 @@ class LayoutRewrite:
         if in_place:
             self.layouts[value] = wanted
             return
-        lane = BufferView.of(wanted).lane
-        if held.lane != lane:
-            target = candidate_of(StickLayout.for_tensor(wanted.shape, wanted.dtype, _order(wanted, lane)))
+        stick_dim = BufferView.of(wanted).stick_dim
+        if held.stick_dim != stick_dim:
+            target = candidate_of(
+                StickLayout.for_tensor(wanted.shape, wanted.dtype, _order(wanted, stick_dim))
+            )
             why = "the buffer that it is put into has another stick"
             value = self._converted(value, held, target, held.bytes + target.bytes, why)
         made = sdsc.clone(value, ir.Location.current)
@@ -317,10 +320,10 @@ def _own_result(op: ir.Operation) -> None:
         old.erase()
 
 
-def _order(layout: StickLayout, lane: int | None) -> list[int]:
-    others = [dim for dim in range(len(layout.shape)) if dim != lane]
-    return [*others, -1 if lane is None else lane]
+def _order(layout: StickLayout, stick_dim: int | None) -> list[int]:
+    others = [dim for dim in range(len(layout.shape)) if dim != stick_dim]
+    return [*others, -1 if stick_dim is None else stick_dim]
 
 
-def _dim(lane: int | None) -> str:
-    return "nothing" if lane is None else f"d{lane}"
+def _dim(stick_dim: int | None) -> str:
+    return "nothing" if stick_dim is None else f"d{stick_dim}"

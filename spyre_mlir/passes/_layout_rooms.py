@@ -7,7 +7,7 @@ from collections.abc import Callable
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of, structured
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
-from spyre_mlir.layout.operations import Way
+from spyre_mlir.layout.op_layouts import OpLayout
 from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.space import pieces, refined
 from spyre_mlir.layout.stick_layout import elements_per_stick, is_convertible
@@ -24,15 +24,15 @@ def make_room(
     owner: Pass,
     func: ir.Operation,
     layouts: dict[ir.Value, StickLayout],
-    ways: dict[ir.Value, Way],
+    ways: dict[ir.Value, OpLayout],
     fixed: set[ir.Value],
     views: Views,
 ) -> None:
     """Pads buffers in ``layouts``, or copies what cannot be padded, in program order.
 
     Both sides of a conversion hold whole sticks of the other's stick dim; an operand holds whole sticks of a
-    dim that another operand has in its stick (``Form.wholes``); a slice with steps has a whole number of them.
-    ``fixed`` buffers stay as they are.
+    dim that another operand has in its stick (``StickAssignment.padded_dims``); a slice with steps has a whole number
+    of them. ``fixed`` buffers stay as they are.
     """
     _Rooms(owner, func, layouts, ways, fixed, views).run()
 
@@ -43,7 +43,7 @@ class _Rooms:
         owner: Pass,
         func: ir.Operation,
         layouts: dict[ir.Value, StickLayout],
-        ways: dict[ir.Value, Way],
+        ways: dict[ir.Value, OpLayout],
         fixed: set[ir.Value],
         views: Views,
     ) -> None:
@@ -65,7 +65,7 @@ class _Rooms:
         """What makes the room that an op may need; None for most."""
         if op.name == "linalg.generic":
             way = self.ways.get(op.results[0])
-            return self._operation if way is not None and way.form.wholes else None
+            return self._operation if way is not None and way.assignment.padded_dims else None
         if op.name == "tensor.extract_slice":
             return self._steps
         converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
@@ -87,7 +87,7 @@ class _Rooms:
     def _steps(self, op: ir.Operation) -> None:
         view = self.views[op.operands[0]]
         for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
-            if step != 1 and dim != view.lane:
+            if step != 1 and dim != view.stick_dim:
                 op.operands[0] = self._padded(op.operands[0], dim, step, op)
 
     def _operation(self, op: ir.Operation) -> None:
@@ -95,15 +95,17 @@ class _Rooms:
         generic = structured(op)
         assert generic is not None
         values = (*generic.inputs, generic.result)
-        for original, dim in way.form.wholes:
+        for original, dim in way.assignment.padded_dims:
             last = original == len(generic.inputs)
-            at = original if last else way.form.inputs.index(original)
+            at = original if last else way.assignment.inputs.index(original)
             multiple = max(
                 elements_per_stick(value_dtype)
-                for value_dtype, lane in zip(
-                    (self.views[value].dtype for value in _in_order(values, way)), way.form.lanes, strict=True
+                for value_dtype, stick_dim in zip(
+                    (self.views[value].dtype for value in _in_order(values, way)),
+                    way.assignment.stick_dims,
+                    strict=True,
                 )
-                if lane == dim
+                if stick_dim == dim
             )
             where = generic.maps[at].index(dim)
             if last:
@@ -118,17 +120,17 @@ class _Rooms:
             self._pad_result(op, dim, piece)
         for dim, piece in pieces(target):
             value = op.operands[0] = self._padded(value, dim, piece, op)
-        if source.lane == target.lane:
+        if source.stick_dim == target.stick_dim:
             return
         try:
             refined([source, target])
         except ViewError:  # the pieces of the view do not fall on the new sticks
             value = self._unpadded(value, op)
-        if target.lane is not None:
-            value = self._padded(value, target.lane, target.elements_per_stick, op)
+        if target.stick_dim is not None:
+            value = self._padded(value, target.stick_dim, target.elements_per_stick, op)
         op.operands[0] = value
-        if source.lane is not None:
-            self._pad_result(op, source.lane, source.elements_per_stick)
+        if source.stick_dim is not None:
+            self._pad_result(op, source.stick_dim, source.elements_per_stick)
 
     # -- room -----------------------------------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class _Rooms:
             return False
         source = self.views[op.operands[0]]
         has_room = any(own == dim and source.shape[dim] % piece for own, piece in pieces(source))
-        return source.why_not_plain() is not None and not has_room
+        return source.why_not_addressable() is not None and not has_room
 
     def _unpadded(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
         """A copy into a buffer of its own, without the room of the source; outside the loops that it is."""
@@ -230,7 +232,7 @@ def _has_whole_steps(op: ir.Operation, view: BufferView) -> bool:
     """
     for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
         own = next((axis.stride for axis in view.axes if axis.dim == dim), None)
-        if step == 1 or dim == view.lane or own is None:
+        if step == 1 or dim == view.stick_dim or own is None:
             continue
         outer = min((axis.stride for axis in view.axes if axis.stride > own), default=0)
         if view.shape[dim] % step == 0 and outer % (own * step):
@@ -238,12 +240,14 @@ def _has_whole_steps(op: ir.Operation, view: BufferView) -> bool:
     return True
 
 
-def _in_order(values: tuple[ir.Value, ...], way: Way) -> list[ir.Value]:
-    """Operands in the original order, as ``Form.lanes`` counts them."""
+def _in_order(values: tuple[ir.Value, ...], way: OpLayout) -> list[ir.Value]:
+    """Operands in the original order, as ``StickAssignment.stick_dims`` counts them."""
     *inputs, result = values
-    return [*(inputs[way.form.inputs.index(at)] for at in range(len(inputs))), result]
+    return [*(inputs[way.assignment.inputs.index(at)] for at in range(len(inputs))), result]
 
 
 def _plain(view: BufferView) -> StickLayout:
     """A dense layout with the stick, and if it can the order, of a view."""
-    return keep_order(view.shape, view.dtype, view.lane, view if view.why_not_plain() is None else None)
+    return keep_order(
+        view.shape, view.dtype, view.stick_dim, view if view.why_not_addressable() is None else None
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.steps import Step, applied
+from spyre_mlir.layout.steps import ViewTransform, applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._view_ops import VIEWS, step_of
 
@@ -17,7 +17,9 @@ class Views(dict[ir.Value, BufferView]):
     ``steps`` are the view ops that are known already, by result. What is in the dictionary has been asked for.
     """
 
-    def __init__(self, layouts: Mapping[ir.Value, StickLayout], steps: Mapping[ir.Value, Step]) -> None:
+    def __init__(
+        self, layouts: Mapping[ir.Value, StickLayout], steps: Mapping[ir.Value, ViewTransform]
+    ) -> None:
         super().__init__()
         self._layouts = layouts
         self._steps = steps

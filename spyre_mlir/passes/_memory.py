@@ -165,7 +165,7 @@ def _copy_space(source: BufferView, target: BufferView, copies: int) -> Space:
 def _copy_opcode(op: ir.Operation, source: BufferView, target: BufferView) -> str:
     if op.name == "sdsc.shuffle":
         return "shuffle"
-    return "identity" if source.lane == target.lane else "ReStickifyOpHBM"
+    return "identity" if source.stick_dim == target.stick_dim else "ReStickifyOpHBM"
 
 
 def _with_unit_sticks(
@@ -187,7 +187,7 @@ def _with_unit_sticks(
     made = []
     for view, dims in zip(views, wanted, strict=True):
         unit = next((dim for dim in dims if extents[dim] == 1), None)
-        made.append(replace(view, lane=unit) if view.lane is None and unit is not None else view)
+        made.append(replace(view, stick_dim=unit) if view.stick_dim is None and unit is not None else view)
     return made
 
 

@@ -8,7 +8,7 @@ from spyre_mlir.dialects.structured import defining_op, element_of, shape_of
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.written import request_of, without_room
+from spyre_mlir.layout.layout_text import request_of, without_room
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, functions, is_compute
 from spyre_mlir.passes._pins import placement_from

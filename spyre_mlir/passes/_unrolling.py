@@ -28,7 +28,7 @@ from spyre_mlir.passes._windows import Window, Windowed
 from spyre_mlir.target.ops import NEUTRAL, Kind
 
 #: Dims of rows that a matmul of the device takes.
-MOST_ROWS = next(limit.most or 0 for limit in RULES[Kind.MATMUL].limits if limit.role is Role.ROW)
+MOST_ROWS = next(limit.maximum or 0 for limit in RULES[Kind.MATMUL].dim_counts if limit.role is Role.ROW)
 
 
 class Unrolling:

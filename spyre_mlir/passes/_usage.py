@@ -151,6 +151,6 @@ class Usage:
 
 def _same_elements(view: BufferView, other: BufferView) -> bool:
     """Whether each position of the iteration space is at the same offset of both buffers."""
-    return (view.dtype, view.offset, view.lane, view.axes, view.stick_axes) == (
-        other.dtype, other.offset, other.lane, other.axes, other.stick_axes,
+    return (view.dtype, view.offset, view.stick_dim, view.axes, view.stick_axes) == (
+        other.dtype, other.offset, other.stick_dim, other.axes, other.stick_axes,
     )  # fmt: skip

@@ -12,8 +12,8 @@ from spyre_mlir.dialects.structured import Known, element_of, shape_of, structur
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
 from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.layout_text import same_order
 from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout
-from spyre_mlir.layout.written import same_order
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, pinned_division

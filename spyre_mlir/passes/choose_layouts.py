@@ -78,7 +78,7 @@ class ChooseLayouts(Pass):
             if plan.proven
             else f"no choice costs less than {plan.bound / PICOSECONDS:.0f}"
         )
-        converted = sum(conversion.cost for each in plan.decisions for conversion in each.conversions)
+        converted = sum(conversion.cost for each in plan.decisions for conversion in each.relayouts)
         self.remark(
             func,
             "layouts",

@@ -254,7 +254,7 @@ class _Expansion:
         for each in self.ops:
             if each.opcode == "batchmatmul":
                 iteration = self._iteration(each)
-                for limit in RULES[Kind.MATMUL].limits:
+                for limit in RULES[Kind.MATMUL].dim_counts:
                     if (problem := limit.problem(iteration)) is not None:
                         return f"a matmul would be none of the device: {problem}"
         return None

@@ -115,7 +115,9 @@ class _Resolver:
         for need in padding.needs(opcode, space):
             buffer = self.memory.place(values[need.operand]).buffer
             states, view = self.given.get(buffer, {}), space.views[need.operand]
-            state = padding.held(self.memory.layout(buffer), states, view, need.dim, need.positions)
+            state = padding.operand_padding(
+                self.memory.layout(buffer), states, view, need.dim, need.positions
+            )
             if state != need.value:
                 unmet.setdefault(need.dim, []).append((need, state))
         if not unmet:

@@ -20,7 +20,7 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.layout.graph import signature
-from spyre_mlir.layout.rules import forms
+from spyre_mlir.layout.rules import stick_assignments
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes._named_iteration import NamedIterations
@@ -141,7 +141,7 @@ def _is_legal(generic: Structured, splits: Splits) -> bool:
     reduced = tuple(place for dim in generic.reduced for place in places[dim])
     elements = tuple(map(element_of, values))
     iteration = signature(generic.opcode, maps, shapes, elements, reduced).iteration
-    return any(form.opcode == generic.opcode for form in forms(generic.opcode, iteration))
+    return any(form.opcode == generic.opcode for form in stick_assignments(generic.opcode, iteration))
 
 
 def _split(generic: Structured, splits: Splits) -> ir.Value:

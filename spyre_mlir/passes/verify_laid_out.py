@@ -89,7 +89,7 @@ def _check_copy(op: ir.Operation, space: Space) -> None:
 
 def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
     for index, view in enumerate(space.views):
-        reason = view.why_not_plain()
+        reason = view.why_not_addressable()
         if reason:
             raise fail(op, f"operand {index} of '{opcode}' cannot be addressed: {reason}")
     iteration = Iteration(
@@ -97,6 +97,6 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
     )
     sticks = tuple(tuple((axis.dim, axis.size) for axis in view.stick_axes) for view in space.views)
     problem = stick_violation(opcode, iteration, sticks)
-    problem = problem or violation(opcode, iteration, [view.main_lane for view in space.views])
+    problem = problem or violation(opcode, iteration, [view.main_stick_dim for view in space.views])
     if problem:
         raise fail(op, f"'{opcode}' breaks a stick rule: {problem}")

@@ -9,7 +9,7 @@ from typing import ClassVar
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, shape_of, structured
 from spyre_mlir.layout.padding import UNDEFINED, State, States, state_text
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import initial_of
 from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, functions, is_compute
@@ -129,7 +129,7 @@ def _only(position: int, dim: int, rank: int) -> tuple[int, ...]:
     return tuple(position if each == dim else 0 for each in range(rank))
 
 
-def source_index(step: Step, index: tuple[int, ...], source: tuple[int, ...]) -> tuple[int, ...]:
+def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int, ...]) -> tuple[int, ...]:
     """Where an index of a view lies in its source; of a slice that moves with a loop, the first place.
 
     Further on it lies further along the same dim: what is beyond the shape at first is so always.

@@ -216,4 +216,4 @@ def _order(user: Divided, operand: int) -> tuple:
     share in all of them.
     """
     view = user.space.views[operand]
-    return tuple(axis.dim for axis in view.axes), view.lane, view.elements_per_stick
+    return tuple(axis.dim for axis in view.axes), view.stick_dim, view.elements_per_stick

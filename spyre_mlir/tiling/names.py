@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def merged(dims: Iterable[Parts]) -> Parts:
     return tuple(made)
 
 
-def viewed(step: Step, names: Names) -> Names:
+def viewed(step: ViewTransform, names: Names) -> Names:
     """The names of the dims of a view. A dim that a slice takes only a part of has those inside of the part."""
     if isinstance(step, Transpose):
         return tuple(names[dim] for dim in step.permutation)

@@ -173,8 +173,8 @@ def addresses(view: BufferView) -> np.ndarray:
         where += index[axis.dim] // axis.divisor % axis.size * axis.stride
     for axis in view.stick_axes:
         where += index[axis.dim] // axis.divisor % axis.size * axis.stride
-    if view.lane is not None and not view.stick_axes:
-        where += index[view.lane] % view.elements_per_stick
+    if view.stick_dim is not None and not view.stick_axes:
+        where += index[view.stick_dim] % view.elements_per_stick
     return where
 
 

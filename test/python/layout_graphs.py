@@ -7,25 +7,25 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.layout.candidates import Candidate, candidate_of, conversion_cost, copying_cost, image
+from spyre_mlir.layout.candidates import Candidate, candidate_of, copying_cost, image, relayout_cost
 from spyre_mlir.layout.choice import Plan, Problem
 from spyre_mlir.layout.graph import (
-    Assembled,
-    Carried,
+    Argument,
     Compute,
     Copy,
-    Given,
     Graph,
+    InsertedSlice,
+    InsertSliceBuffer,
+    IterArg,
+    LoopResult,
     Node,
-    Part,
-    Result,
     View,
     signature,
     whole,
 )
-from spyre_mlir.layout.operations import transfer_cost, ways
-from spyre_mlir.layout.states import Own
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+from spyre_mlir.layout.op_layouts import op_layouts, transfer_cost
+from spyre_mlir.layout.states import ProducedLayout
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.target.device import device
 
@@ -88,13 +88,15 @@ class RandomGraph:
     def _given(self, shape: tuple[int, ...]) -> int:
         free = self.rng.random() < 0.3
         pin = None if free else self._pin(shape, 0.3)
-        return self.graph.add(Given(shape, DTYPE, free=free, pin=pin))
+        return self.graph.add(Argument(shape, DTYPE, free=free, pin=pin))
 
     def _compute(self, opcode, operands, maps, shape, reduced=()) -> int:
         shapes = (*map(self._shape, operands), shape)
         made = signature(opcode, maps, shapes, (DTYPE,) * len(shapes), reduced)
         pin = self._pin(shape, 0.05)
-        if pin is not None and all(way.lanes[-1] != candidate_of(pin).lane for way in ways(made)):
+        if pin is not None and all(
+            way.stick_dims[-1] != candidate_of(pin).stick_dim for way in op_layouts(made)
+        ):
             pin = None
         self.graph.add(Compute(shape, DTYPE, self.times, pin, signature=made, operands=tuple(operands)))
         return 1
@@ -125,7 +127,7 @@ class RandomGraph:
         maps = (tuple(range(len(shape))), kept)
         return self._compute("sum", (source,), maps, tuple(shape[dim] for dim in kept), (reduced,))
 
-    def _view(self, source: int, shape: Sequence[int], step: Step) -> int:
+    def _view(self, source: int, shape: Sequence[int], step: ViewTransform) -> int:
         pin = self._pin(tuple(shape), 0.05)
         self.graph.add(View(tuple(shape), DTYPE, self.times, pin, source=source, step=step))
         return 0
@@ -165,41 +167,43 @@ class RandomGraph:
         dim, size = (at := self.rng.randrange(len(shape))), shape[at]
         whole = (*shape[:dim], 2 * size, *shape[dim + 1 :])
         other = self.rng.choice(self._like(shape))
-        parts = tuple(Part(t, _place(whole, dim, offset, size)) for t, offset in ((source, 0), (other, size)))
+        parts = tuple(
+            InsertedSlice(t, _place(whole, dim, offset, size)) for t, offset in ((source, 0), (other, size))
+        )
         pin = self._pin(whole, 0.1)
         if pin is not None and any(image(part.place, candidate_of(pin)) is None for part in parts):
             pin = None
-        self.graph.add(Assembled(whole, DTYPE, self.times, pin, parts=parts))
+        self.graph.add(InsertSliceBuffer(whole, DTYPE, self.times, pin, parts=parts))
         return 1
 
     def _update(self, source: int, shape: tuple[int, ...]) -> int:
         smaller = [t for t in self._tensors() if _within(self._shape(t), shape)]
         other = self.rng.choice(smaller)
         place = Slice((0,) * len(shape), self._shape(other), (1,) * len(shape))
-        parts = (Part(source, whole(shape), self.rng.random() < 0.3), Part(other, place))
-        self.graph.add(Assembled(shape, DTYPE, self.times, parts=parts, carried=True))
+        parts = (InsertedSlice(source, whole(shape), self.rng.random() < 0.3), InsertedSlice(other, place))
+        self.graph.add(InsertSliceBuffer(shape, DTYPE, self.times, parts=parts, carried=True))
         return 1
 
     def _loop(self, source: int, shape: tuple[int, ...]) -> int:
         pin = self._pin(shape, 0.2)
-        parts = (Part(source, whole(shape)),)
-        initial = self.graph.add(Assembled(shape, DTYPE, 1, pin, parts=parts, carried=True))
-        self.graph.add(Carried(shape, DTYPE, 3, pin, initial=initial))
+        parts = (InsertedSlice(source, whole(shape)),)
+        initial = self.graph.add(InsertSliceBuffer(shape, DTYPE, 1, pin, parts=parts, carried=True))
+        self.graph.add(IterArg(shape, DTYPE, 3, pin, initial=initial))
         return 1
 
     def _close_loops(self) -> None:
         """Each loop carries on what has its shape and no layout of its own, and somebody reads what it leaves."""
-        loops = [(at, node) for at, node in enumerate(self.graph.nodes) if isinstance(node, Carried)]
+        loops = [(at, node) for at, node in enumerate(self.graph.nodes) if isinstance(node, IterArg)]
         for index, node in loops:
-            node.following = self.rng.choice([index, *filter(self._is_open, self._like(node.shape))])
+            node.yielded = self.rng.choice([index, *filter(self._is_open, self._like(node.shape))])
         self.times = 1
         for index, node in loops:
-            left = self.graph.add(Result(node.shape, DTYPE, carried=index))
+            left = self.graph.add(LoopResult(node.shape, DTYPE, carried=index))
             self._pointwise(left, node.shape)
 
     def _is_open(self, tensor: int) -> bool:
         node = self.graph.nodes[tensor]
-        return node.pin is None and not (isinstance(node, Assembled) and not node.carried)
+        return node.pin is None and not (isinstance(node, InsertSliceBuffer) and not node.carried)
 
 
 def _within(inner: tuple[int, ...], outer: tuple[int, ...]) -> bool:
@@ -215,52 +219,56 @@ def _place(shape: Sequence[int], dim: int, offset: int, size: int) -> Slice:
 
 
 #: Tensors that are buffers without an operation that makes them.
-_BUFFERS = (Assembled, Carried, Result)
+_BUFFERS = (InsertSliceBuffer, IterArg, LoopResult)
 
 
-def _made_there(graph: Graph, readers: list, node: Node, position: int, made: Candidate, own: Own) -> bool:
+def _made_there(
+    graph: Graph, readers: list, node: Node, position: int, made: Candidate, own: ProducedLayout
+) -> bool:
     """Whether a part made like ``made`` is made in its place, or is the very buffer that it is put into.
 
     An operation makes it there for nobody else, if that has its stick; what is pinned, or is a buffer, has to
     lie like the place altogether.
     """
-    if not isinstance(node, Assembled) or node.parts[position].apart:
+    if not isinstance(node, InsertSliceBuffer) or node.parts[position].out_of_place:
         return False
     part = node.parts[position]
-    source, target = graph.nodes[part.source], image(part.place, own.held)
+    source, target = graph.nodes[part.source], image(part.place, own.candidate)
     if isinstance(source, _BUFFERS):
         possible = part.place == whole(node.shape)
     else:
         possible = isinstance(source, Compute | Copy) and len(readers[part.source]) == 1
-    if not possible or target is None or target.lane != made.lane:
+    if not possible or target is None or target.stick_dim != made.stick_dim:
         return False
     exact = source.pin is not None or isinstance(source, _BUFFERS)
     return not exact or target.layout == made.layout
 
 
-def _written(node: Node, own: Own) -> float:
+def _written(node: Node, own: ProducedLayout) -> float:
     """Picoseconds that an operation writes."""
-    if own.way is None:
+    if own.op_layout is None:
         return 0
-    cost = transfer_cost(own.way, -1, own.held)
+    cost = transfer_cost(own.op_layout, -1, own.candidate)
     assert cost is not None, "a result lies in a way that its operation cannot write"
     return node.times * cost
 
 
-def _read(node: Node, position: int, held: Candidate, own: Own) -> float:
+def _read(node: Node, position: int, held: Candidate, own: ProducedLayout) -> float:
     """Picoseconds to read input ``position`` as ``held``; infinite if the node cannot."""
     if isinstance(node, Compute):
-        assert own.way is not None
-        cost = transfer_cost(own.way, position, held)
+        assert own.op_layout is not None
+        cost = transfer_cost(own.op_layout, position, held)
         return math.inf if cost is None else node.times * cost
-    if isinstance(node, Carried | Result):
-        return 0 if held is own.held else math.inf
-    if not isinstance(node, Assembled):
-        return node.times * copying_cost(held, own.held)
-    target = image(node.parts[position].place, own.held)
+    if isinstance(node, IterArg | LoopResult):
+        return 0 if held is own.candidate else math.inf
+    if not isinstance(node, InsertSliceBuffer):
+        return node.times * copying_cost(held, own.candidate)
+    target = image(node.parts[position].place, own.candidate)
     if target is None:
         return math.inf
-    at_once = held.lane == target.lane or target is own.held  # else converted first, then put there
+    at_once = (
+        held.stick_dim == target.stick_dim or target is own.candidate
+    )  # else converted first, then put there
     return node.times * copying_cost(held, target) * (1 if at_once else 2)
 
 
@@ -271,42 +279,48 @@ def _memory(layouts: Sequence[Candidate]) -> int:
 
 def _is_same(node: Node, position: int) -> bool:
     """Whether a node is the buffer of its input: what a loop carries, but for what is carried on."""
-    return isinstance(node, Result) or (isinstance(node, Carried) and position == 0)
+    return isinstance(node, LoopResult) or (isinstance(node, IterArg) and position == 0)
 
 
 def price(graph: Graph, plan: Plan) -> float:
     """What a plan costs by its decisions alone; ``AssertionError`` if a layout is read that nobody made."""
     readers, total = graph.readers(), 0.0
     for node, decision in zip(graph.nodes, plan.decisions, strict=True):
-        state, held = decision.state, [plan.decisions[source].state.held for source in node.inputs]
-        assert all(each.source in (*state.base, *state.held) for each in decision.conversions)
-        assert {each.target for each in decision.conversions} == set(state.converted)
+        state, held = decision.state, [plan.decisions[source].state.available for source in node.inputs]
+        assert all(each.source in (*state.base, *state.available) for each in decision.relayouts)
+        assert {each.target for each in decision.relayouts} == set(state.converted)
         assert len(set(state.converted)) == len(state.converted)
         total += sum(
-            node.times * conversion_cost(c.source, c.target, node.from_host) for c in decision.conversions
+            node.times * relayout_cost(c.source, c.target, node.from_host) for c in decision.relayouts
         )
         if isinstance(node, View):
             for base, read in zip(state.base, decision.reads, strict=True):
                 assert read in held[0] and image(node.step, read) is base
             continue
-        assert isinstance(node, Given) or state.base == (state.own.held,)
-        total += _memory(state.base) if isinstance(node, Given) and node.free else _written(node, state.own)
+        assert isinstance(node, Argument) or state.base == (state.produced.candidate,)
+        total += (
+            _memory(state.base)
+            if isinstance(node, Argument) and node.free
+            else _written(node, state.produced)
+        )
         for position, source in enumerate(node.inputs):
             read = decision.reads[position]
             assert read in held[position]
-            made = plan.decisions[source].state.own.held
-            assert decision.in_place[position] == _made_there(graph, readers, node, position, made, state.own)
+            made = plan.decisions[source].state.produced.candidate
+            assert decision.in_place[position] == _made_there(
+                graph, readers, node, position, made, state.produced
+            )
             if decision.in_place[position] or _is_same(node, position):
                 assert read is made
             else:
-                total += _read(node, position, read, state.own)
+                total += _read(node, position, read, state.produced)
     return total
 
 
 # -- other ways to choose -----------------------------------------------------------------------------
 
 #: Per tensor how it is made (None: not yet, or a view or weight) and the layouts that exist of it.
-_There = tuple[tuple[Own | None, frozenset[Candidate]], ...]
+_There = tuple[tuple[ProducedLayout | None, frozenset[Candidate]], ...]
 
 _NOTHING: tuple[None, frozenset[Candidate]] = (None, frozenset())
 
@@ -365,16 +379,17 @@ class Exhaustive:
 
     def _least(self, index: int, node: Node) -> float:
         """A node costs no less than this, wherever its inputs lie."""
-        if isinstance(node, View | Given):
+        if isinstance(node, View | Argument):
             return 0.0
-        return min(self._least_with(index, node, own) for own in self.problem.domains[index].owns)
+        return min(self._least_with(index, node, own) for own in self.problem.domains[index].produced)
 
-    def _least_with(self, index: int, node: Node, own: Own) -> float:
+    def _least_with(self, index: int, node: Node, own: ProducedLayout) -> float:
         total = _written(node, own)
         for position, source in enumerate(node.inputs):
-            makers = self.problem.domains[source].owns
+            makers = self.problem.domains[source].produced
             if source > index or any(
-                _made_there(self.graph, self.readers, node, position, maker.held, own) for maker in makers
+                _made_there(self.graph, self.readers, node, position, maker.candidate, own)
+                for maker in makers
             ):
                 continue
             total += min(_read(node, position, held, own) for held in self.candidates[source])
@@ -396,8 +411,8 @@ class Exhaustive:
         """A tensor in each of its own layouts. Views and weights are made when they are read, or now if never."""
         node = self.nodes[index]
         if not isinstance(node, View) and not _is_free(node):
-            for own in self.problem.domains[index].owns:
-                yield _with(there, index, own.held, own), _written(node, own)
+            for own in self.problem.domains[index].produced:
+                yield _with(there, index, own.candidate, own), _written(node, own)
         elif self.readers[index] and node.pin is None:
             yield there, 0.0
         else:
@@ -412,11 +427,11 @@ class Exhaustive:
         node, own = self.nodes[index], _own(there, index)
         source = node.inputs[position]
         made = there[source][0]
-        if made is not None and _made_there(self.graph, self.readers, node, position, made.held, own):
+        if made is not None and _made_there(self.graph, self.readers, node, position, made.candidate, own):
             yield there, 0.0
             return
         if _is_same(node, position):
-            if _own(there, source).held is own.held:
+            if _own(there, source).candidate is own.candidate:
                 yield there, 0.0
             return
         for held in self.candidates[source]:
@@ -435,11 +450,11 @@ class Exhaustive:
         elif isinstance(node, View):
             yield from self._view_obtained(tensor, node, held, there, budget)
         elif _is_free(node):
-            if all(held.lane != other.lane for other in existing):
+            if all(held.stick_dim != other.stick_dim for other in existing):
                 more = _memory([*existing, held]) - _memory([*existing])
                 yield _with(there, tensor, held), more
-        elif held in self.problem.wanted[tensor]:
-            cost = node.times * conversion_cost(_own(there, tensor).held, held, node.from_host)
+        elif held in self.problem.reader_candidates[tensor]:
+            cost = node.times * relayout_cost(_own(there, tensor).candidate, held, node.from_host)
             if cost <= budget:
                 yield _with(there, tensor, held), cost
 
@@ -450,15 +465,17 @@ class Exhaustive:
         pins = [each for each in self.candidates[tensor] if _is_pinned(node, each)]
         if pins and held not in pins:
             for pin in pins:
-                cost = node.times * conversion_cost(pin, held, node.from_host)
+                cost = node.times * relayout_cost(pin, held, node.from_host)
                 for later, more in self._obtained(tensor, pin, there, budget - cost):
                     yield _with(later, tensor, held), cost + more
             return
         for source in self.candidates[node.source]:
             base = image(node.step, source)
-            if base is None or (base is not held and held not in (*self.problem.wanted[tensor], *pins)):
+            if base is None or (
+                base is not held and held not in (*self.problem.reader_candidates[tensor], *pins)
+            ):
                 continue
-            cost = 0.0 if base is held else node.times * conversion_cost(base, held, node.from_host)
+            cost = 0.0 if base is held else node.times * relayout_cost(base, held, node.from_host)
             if cost <= budget:
                 for later, more in self._obtained(node.source, source, there, budget - cost):
                     yield _with(later, tensor, held), cost + more
@@ -468,21 +485,21 @@ def _is_pinned(node: Node, held: Candidate) -> bool:
     return node.pin is not None and held.layout == candidate_of(node.pin).layout
 
 
-def _own(there: _There, tensor: int) -> Own:
+def _own(there: _There, tensor: int) -> ProducedLayout:
     """How a tensor is made that is neither a view nor a weight."""
     own = there[tensor][0]
     assert own is not None
     return own
 
 
-def _with(there: _There, tensor: int, held: Candidate, own: Own | None = None) -> _There:
+def _with(there: _There, tensor: int, held: Candidate, own: ProducedLayout | None = None) -> _There:
     made, existing = there[tensor]
     entry = (own or made, existing | {held})
     return (*there[:tensor], entry, *there[tensor + 1 :])
 
 
 def _is_free(node: Node) -> bool:
-    return isinstance(node, Given) and node.free
+    return isinstance(node, Argument) and node.free
 
 
 class EdgeByEdge:
@@ -492,14 +509,14 @@ class EdgeByEdge:
         self.problem = Problem(graph, stick_outermost=False)
         self.graph, self.nodes, self.readers = graph, graph.nodes, graph.readers()
         self.held: list[tuple[Candidate, ...]] = [()] * len(self.nodes)
-        self.owns: list[Own | None] = [None] * len(self.nodes)
+        self.produced: list[ProducedLayout | None] = [None] * len(self.nodes)
 
     def cost(self) -> float:
         """Picoseconds of the plan; what a loop carries is read when all is made."""
         total = sum(self._made(index, node) for index, node in enumerate(self.nodes))
         for index, node in enumerate(self.nodes):
-            if isinstance(node, Carried):
-                own = self.owns[index]
+            if isinstance(node, IterArg):
+                own = self.produced[index]
                 assert own is not None
                 total += sum(self._input(index, 1, own))
         return total
@@ -508,17 +525,17 @@ class EdgeByEdge:
         if isinstance(node, View):
             return self._viewed(index, node)
         if _is_free(node):
-            lanes = {held.lane: held for held in reversed(self.problem.domains[index].candidates)}
+            lanes = {held.stick_dim: held for held in reversed(self.problem.domains[index].candidates)}
             self.held[index] = tuple(lanes.values())
             return _memory(self.held[index])
         found = []
-        for own in self.problem.domains[index].owns:
-            ready = range(1 if isinstance(node, Carried) else len(node.inputs))
+        for own in self.problem.domains[index].produced:
+            ready = range(1 if isinstance(node, IterArg) else len(node.inputs))
             reads = [self._input(index, position, own) for position in ready]
             converted, read = sum(each for each, _ in reads), sum(each for _, each in reads)
             found.append((converted, converted + read + _written(node, own), own))
         _, cost, own = min(found, key=lambda each: each[:2])
-        self.held[index], self.owns[index] = (own.held,), own
+        self.held[index], self.produced[index] = (own.candidate,), own
         return cost
 
     def _viewed(self, index: int, node: View) -> float:
@@ -526,7 +543,9 @@ class EdgeByEdge:
         cost, source = 0.0, node.source
         self.held[index] = self._images(node, self.held[source])
         if not self.held[index]:
-            legal = [held for held in self.problem.wanted[source] if image(node.step, held) is not None]
+            legal = [
+                held for held in self.problem.reader_candidates[source] if image(node.step, held) is not None
+            ]
             held = min(legal, key=lambda held: self._converted(source, held))
             cost = self._converted(source, held)
             self.held[index] = self._images(node, (held,))
@@ -543,21 +562,21 @@ class EdgeByEdge:
 
     def _converted(self, tensor: int, target: Candidate) -> float:
         node = self.nodes[tensor]
-        costs = (conversion_cost(held, target, node.from_host) for held in self.held[tensor])
+        costs = (relayout_cost(held, target, node.from_host) for held in self.held[tensor])
         return node.times * min(costs)
 
-    def _input(self, index: int, position: int, own: Own) -> tuple[float, float]:
+    def _input(self, index: int, position: int, own: ProducedLayout) -> tuple[float, float]:
         """What it costs to convert an input, and to read it then."""
         node = self.nodes[index]
         source = node.inputs[position]
-        maker = self.owns[source]
-        if maker is not None and _made_there(self.graph, self.readers, node, position, maker.held, own):
+        maker = self.produced[source]
+        if maker is not None and _made_there(self.graph, self.readers, node, position, maker.candidate, own):
             return 0.0, 0.0
         as_it_is = [(0.0, _read(node, position, held, own)) for held in self.held[source]]
         if _is_same(node, position):
             return as_it_is[0]
         converted = [
             (self._converted(source, held), _read(node, position, held, own))
-            for held in self.problem.wanted[source]
+            for held in self.problem.reader_candidates[source]
         ]
         return min(as_it_is + converted, key=sum)

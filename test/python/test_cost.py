@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from spyre_mlir.cost.of_tensor import pass_cost, wait_cost
-from spyre_mlir.layout.candidates import candidate_of, conversion_cost, copying_cost
+from spyre_mlir.layout.candidates import candidate_of, copying_cost, relayout_cost
 from spyre_mlir.layout.graph import signature
-from spyre_mlir.layout.operations import transfer_cost, ways
+from spyre_mlir.layout.op_layouts import op_layouts, transfer_cost
 from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.target.device import device
@@ -52,8 +52,8 @@ def test_a_conversion_reads_and_writes_all(shape):
     """At least the bytes of both layouts and two waits; another stick makes two operations more wait."""
     rows, turned = (candidate_of(StickLayout.for_tensor(shape, "f16", order)) for order in ((0, 1), (1, 0)))
     moved = pass_cost(rows.bytes, 4096) + pass_cost(turned.bytes, 4096)
-    assert conversion_cost(rows, turned) >= moved + 4 * wait_cost()
-    assert conversion_cost(rows, rows) >= 2 * pass_cost(rows.bytes, 4096) + 2 * wait_cost()
+    assert relayout_cost(rows, turned) >= moved + 4 * wait_cost()
+    assert relayout_cost(rows, rows) >= 2 * pass_cost(rows.bytes, 4096) + 2 * wait_cost()
 
 
 def test_converting_a_few_sticks_costs_what_the_waits_do():
@@ -61,7 +61,7 @@ def test_converting_a_few_sticks_costs_what_the_waits_do():
     rows, turned = (
         candidate_of(StickLayout.for_tensor((64, 64), "f16", order)) for order in ((0, 1), (1, 0))
     )
-    assert 4 * wait_cost() < conversion_cost(rows, turned) < 5 * wait_cost()
+    assert 4 * wait_cost() < relayout_cost(rows, turned) < 5 * wait_cost()
     assert pass_cost(65536, 4096) < wait_cost()
 
 
@@ -71,7 +71,7 @@ def test_a_conversion_of_two_tensors_costs_more_than_one_of_both():
     turned, turned_half = (
         candidate_of(StickLayout.for_tensor((rows, 256), "f16", (1, 0))) for rows in (256, 128)
     )
-    assert 2 * conversion_cost(half, turned_half) > conversion_cost(whole, turned)
+    assert 2 * relayout_cost(half, turned_half) > relayout_cost(whole, turned)
 
 
 def test_a_copy_of_the_program_waits_only_if_the_stick_changes():
@@ -79,8 +79,8 @@ def test_a_copy_of_the_program_waits_only_if_the_stick_changes():
     rows, turned = (
         candidate_of(StickLayout.for_tensor((128, 128), "f16", order)) for order in ((0, 1), (1, 0))
     )
-    assert copying_cost(rows, turned) == conversion_cost(rows, turned)
-    assert copying_cost(rows, rows) == conversion_cost(rows, rows) - 2 * wait_cost()
+    assert copying_cost(rows, turned) == relayout_cost(rows, turned)
+    assert copying_cost(rows, rows) == relayout_cost(rows, rows) - 2 * wait_cost()
 
 
 def test_an_operand_whose_rows_lie_apart_is_slower_to_move():
@@ -89,6 +89,6 @@ def test_an_operand_whose_rows_lie_apart_is_slower_to_move():
     made = signature("batchmatmul", ((0, 1, 3), (0, 3, 2), (0, 1, 2)), shapes, ("f16",) * 3, (3,))
     default = candidate_of(StickLayout.for_tensor(shapes[-1], "f16"))
     rows_together = candidate_of(from_order(shapes[-1], "f16", 2, (0, 1)))
-    costs = [transfer_cost(ways(made)[0], -1, held) for held in (default, rows_together)]
+    costs = [transfer_cost(op_layouts(made)[0], -1, held) for held in (default, rows_together)]
     assert default.bytes == rows_together.bytes and costs[1] == round(default.bytes / 0.150)
     assert costs[0] == pass_cost(default.bytes, device().stick_bytes)

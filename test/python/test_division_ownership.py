@@ -231,7 +231,7 @@ def test_each_core_owns_the_sticks_of_its_elements(seed):
     try:
         found = core_view(space, 0, division)
     except ViewError:
-        assert view.why_not_plain() is not None
+        assert view.why_not_addressable() is not None
         return
     touched = _touched(space, 0, division)
     for core in range(division.cores):

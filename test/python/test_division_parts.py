@@ -37,7 +37,7 @@ def positions(space: Space, division: Division, core: int, full: bool = False) -
 
 def stick_of(view: BufferView, position: Sequence[int]) -> int:
     """The element of the buffer at which a stick begins."""
-    elements = [at * (STICK if dim == view.lane else 1) for dim, at in enumerate(position)]
+    elements = [at * (STICK if dim == view.stick_dim else 1) for dim, at in enumerate(position)]
     return view.offset + sum(
         elements[axis.dim] // axis.divisor % axis.size * axis.stride for axis in view.axes
     )

@@ -10,10 +10,19 @@ import random
 import pytest
 from layout_graphs import DTYPE, EdgeByEdge, Exhaustive, RandomGraph, price
 
-from spyre_mlir.layout.candidates import candidate_of, conversion_cost, image
+from spyre_mlir.layout.candidates import candidate_of, image, relayout_cost
 from spyre_mlir.layout.choice import LayoutError, Plan, choose
-from spyre_mlir.layout.graph import Assembled, Compute, Copy, Given, Graph, Part, View, signature
-from spyre_mlir.layout.steps import Slice, Step, Transpose
+from spyre_mlir.layout.graph import (
+    Argument,
+    Compute,
+    Copy,
+    Graph,
+    InsertedSlice,
+    InsertSliceBuffer,
+    View,
+    signature,
+)
+from spyre_mlir.layout.steps import Slice, Transpose, ViewTransform
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view import BufferView, ViewError
 
@@ -82,12 +91,12 @@ def test_weights_are_never_converted(seeds):
     for seed in seeds:
         graph, plan = _chosen(seed)
         for node, decision in zip(graph.nodes, plan.decisions, strict=True):
-            targets = {conversion.target.lane for conversion in decision.conversions}
-            if isinstance(node, Given) and node.free:
+            targets = {conversion.target.stick_dim for conversion in decision.relayouts}
+            if isinstance(node, Argument) and node.free:
                 assert not targets
             elif isinstance(node, View) and isinstance(node.step, Transpose) and node.pin is None:
                 root = graph.nodes[node.source]
-                assert not targets or not (isinstance(root, Given) and root.free), f"seed {seed}"
+                assert not targets or not (isinstance(root, Argument) and root.free), f"seed {seed}"
 
 
 @EACH_BLOCK
@@ -102,7 +111,9 @@ def test_random_graphs_have_all_that_matters():
     """Of each kind of node there are many, and most graphs have a tensor with several readers."""
     graphs = [_random(seed) for seed in range(1000)]
     kinds = [type(node).__name__ for graph in graphs for node in graph.nodes]
-    assert min(map(kinds.count, ("Given", "Compute", "View", "Copy", "Assembled", "Carried"))) > 300
+    assert (
+        min(map(kinds.count, ("Argument", "Compute", "View", "Copy", "InsertSliceBuffer", "IterArg"))) > 300
+    )
     assert sum(any(len(each) > 1 for each in graph.readers()) for graph in graphs) > 900
     assert sum(node.pin is not None for graph in graphs for node in graph.nodes) > 500
 
@@ -139,7 +150,7 @@ def _square_program(rng: random.Random) -> list[tuple[str, int, tuple[int, int],
 def _square_graph(program) -> Graph:
     graph = Graph()
     for _ in range(2):
-        graph.add(Given(_SQUARE, DTYPE))
+        graph.add(Argument(_SQUARE, DTYPE))
     for opcode, times, operands, maps in program:
         reduced = (2,) if opcode == "batchmatmul" else ()
         made = signature(opcode, (*maps, (0, 1)), (_SQUARE,) * 3, (DTYPE,) * 3, reduced)
@@ -152,15 +163,15 @@ _SQUARE = (128, 128)
 
 def _square_price() -> float:
     rows, turned = (candidate_of(StickLayout.for_tensor(_SQUARE, DTYPE, order)) for order in (ROWS, TURNED))
-    assert conversion_cost(rows, turned) == conversion_cost(turned, rows)
-    return conversion_cost(rows, turned)
+    assert relayout_cost(rows, turned) == relayout_cost(turned, rows)
+    return relayout_cost(rows, turned)
 
 
 def _conversion_prices(graph: Graph, plan: Plan) -> float:
     return sum(
-        node.times * conversion_cost(conversion.source, conversion.target)
+        node.times * relayout_cost(conversion.source, conversion.target)
         for node, decision in zip(graph.nodes, plan.decisions, strict=True)
-        for conversion in decision.conversions
+        for conversion in decision.relayouts
     )
 
 
@@ -206,7 +217,7 @@ def _matmul(graph: Graph, left: int, right: int, times: int = 1) -> int:
 def _given(graph: Graph, order: tuple[int, int] = ROWS, *, free: bool = False) -> int:
     shape = (128, 128)
     pin = None if free else StickLayout.for_tensor(shape, DTYPE, order)
-    return graph.add(Given(shape, DTYPE, pin=pin, free=free))
+    return graph.add(Argument(shape, DTYPE, pin=pin, free=free))
 
 
 def test_two_readers_share_one_conversion():
@@ -216,7 +227,7 @@ def test_two_readers_share_one_conversion():
     first = _matmul(graph, rows, turned)
     second = _matmul(graph, rows, turned)
     plan = choose(graph)
-    counts = [len(decision.conversions) for decision in plan.decisions]
+    counts = [len(decision.relayouts) for decision in plan.decisions]
     assert counts == [0, 1, 0, 0]
     assert plan.decisions[first].reads[1] is plan.decisions[second].reads[1]
 
@@ -227,8 +238,8 @@ def test_a_conversion_stands_outside_the_loop_of_its_readers(times):
     graph = Graph()
     rows, turned = _given(graph), _given(graph, TURNED)
     _matmul(graph, rows, turned, times)
-    (conversion,) = choose(graph).decisions[turned].conversions
-    assert conversion.cost == conversion_cost(conversion.source, conversion.target, from_host=True)
+    (conversion,) = choose(graph).decisions[turned].relayouts
+    assert conversion.cost == relayout_cost(conversion.source, conversion.target, from_host=True)
 
 
 def test_a_conversion_runs_as_often_as_its_producer():
@@ -237,8 +248,8 @@ def test_a_conversion_runs_as_often_as_its_producer():
     turned = StickLayout.for_tensor((128, 128), DTYPE, TURNED)
     source = _add(graph, (_given(graph, TURNED), _given(graph, TURNED)), times=7, pin=turned)
     _add(graph, (source, source), pin=StickLayout.for_tensor((128, 128), DTYPE, ROWS))
-    (conversion,) = choose(graph).decisions[source].conversions
-    assert conversion.cost == 7 * conversion_cost(conversion.source, conversion.target)
+    (conversion,) = choose(graph).decisions[source].relayouts
+    assert conversion.cost == 7 * relayout_cost(conversion.source, conversion.target)
 
 
 def test_a_weight_wanted_in_two_sticks_is_given_twice():
@@ -248,7 +259,7 @@ def test_a_weight_wanted_in_two_sticks_is_given_twice():
     _add(graph, (_given(graph), weight))
     _add(graph, (weight, _given(graph, TURNED)))
     state = choose(graph).decisions[weight].state
-    assert {held.lane for held in state.base} == {0, 1} and not state.converted
+    assert {held.stick_dim for held in state.base} == {0, 1} and not state.converted
 
 
 def test_a_part_with_a_pin_is_not_made_in_a_place_that_lies_differently():
@@ -258,11 +269,11 @@ def test_a_part_with_a_pin_is_not_made_in_a_place_that_lies_differently():
         StickLayout.for_tensor(at, DTYPE, order) for at, order in ((shape, (0, 1, 2)), (larger, (1, 0, 2)))
     ]
     graph = Graph()
-    source = graph.add(Given(shape, DTYPE))
+    source = graph.add(Argument(shape, DTYPE))
     part = graph.add(Copy(shape, DTYPE, pin=pins[0], source=source))
     places = [Slice((at, 0, 0), shape, (1, 1, 1)) for at in (0, 64)]
-    parts = (Part(part, places[0]), Part(source, places[1]))
-    buffer = graph.add(Assembled(larger, DTYPE, pin=pins[1], parts=parts))
+    parts = (InsertedSlice(part, places[0]), InsertedSlice(source, places[1]))
+    buffer = graph.add(InsertSliceBuffer(larger, DTYPE, pin=pins[1], parts=parts))
     assert choose(graph).decisions[buffer].in_place == (False, False)
     graph.nodes[part].pin = None
     assert choose(graph).decisions[buffer].in_place == (True, False)
@@ -276,8 +287,8 @@ def test_a_pinned_view_is_still_a_view_of_something():
     view = graph.add(View((128, 64), DTYPE, pin=pin, source=source, step=Slice((0, 64), (128, 64), (1, 1))))
     plan = choose(graph)
     read, base = plan.decisions[view].reads[0], plan.decisions[view].state.base[0]
-    assert read in plan.decisions[source].state.held and image(graph.nodes[view].step, read) is base
-    assert plan.decisions[view].state.held[0].lane == 0
+    assert read in plan.decisions[source].state.available and image(graph.nodes[view].step, read) is base
+    assert plan.decisions[view].state.available[0].stick_dim == 0
 
 
 def test_a_pinned_view_is_converted_for_a_reader_that_cannot_take_it():
@@ -286,20 +297,20 @@ def test_a_pinned_view_is_converted_for_a_reader_that_cannot_take_it():
     pin = StickLayout.for_tensor((128, 128), DTYPE, TURNED)
     view = graph.add(View((128, 128), DTYPE, pin=pin, source=_given(graph, TURNED), step=Transpose(ROWS)))
     _matmul(graph, _given(graph), view)
-    (conversion,) = choose(graph).decisions[view].conversions
-    assert (conversion.source.lane, conversion.target.lane) == (0, 1)
+    (conversion,) = choose(graph).decisions[view].relayouts
+    assert (conversion.source.stick_dim, conversion.target.stick_dim) == (0, 1)
 
 
 def test_a_batched_product_has_its_rows_innermost():
     """At equal bytes the order whose rows lie together makes longer runs than the default one."""
     graph = Graph()
     shapes = ((8, 256, 128), (8, 128, 64), (8, 256, 64))
-    left, right = (graph.add(Given(shape, DTYPE, free=True)) for shape in shapes[:2])
+    left, right = (graph.add(Argument(shape, DTYPE, free=True)) for shape in shapes[:2])
     maps = ((0, 1, 3), (0, 3, 2), (0, 1, 2))
     made = signature("batchmatmul", maps, shapes, (DTYPE,) * 3, (3,))
     product = graph.add(Compute(shapes[-1], DTYPE, signature=made, operands=(left, right)))
     plan = choose(graph)
-    assert [plan.decisions[at].state.own.held.order for at in (left, right, product)] == [
+    assert [plan.decisions[at].state.produced.candidate.order for at in (left, right, product)] == [
         (0, 2, 1), (0, 1), (0, 1),
     ]  # fmt: skip
 
@@ -311,7 +322,7 @@ def test_a_pin_that_breaks_the_rule_of_its_operation_is_an_error():
     """A product has its rows or its columns in the stick, never a batch dim."""
     graph = Graph()
     shapes = ((64, 128, 128), (64, 128, 128), (64, 128, 128))
-    left, right = (graph.add(Given(shape, DTYPE)) for shape in shapes[:2])
+    left, right = (graph.add(Argument(shape, DTYPE)) for shape in shapes[:2])
     made = signature("batchmatmul", ((0, 1, 3), (0, 3, 2), (0, 1, 2)), shapes, (DTYPE,) * 3, (3,))
     pin = StickLayout.for_tensor(shapes[-1], DTYPE, (1, 2, 0))
     node = graph.add(Compute(shapes[-1], DTYPE, pin=pin, signature=made, operands=(left, right)))
@@ -323,17 +334,21 @@ def test_a_pin_that_breaks_the_rule_of_its_operation_is_an_error():
 def test_a_pin_whose_stick_a_part_cuts_is_an_error():
     """A buffer of 96 + 96 rows cannot have the rows in the stick."""
     graph = Graph()
-    source = graph.add(Given((96, 64), DTYPE))
+    source = graph.add(Argument((96, 64), DTYPE))
     places = [Slice((at, 0), (96, 64), (1, 1)) for at in (0, 96)]
     pin = StickLayout.for_tensor((192, 64), DTYPE, TURNED)
-    graph.add(Assembled((192, 64), DTYPE, pin=pin, parts=tuple(Part(source, place) for place in places)))
+    graph.add(
+        InsertSliceBuffer(
+            (192, 64), DTYPE, pin=pin, parts=tuple(InsertedSlice(source, place) for place in places)
+        )
+    )
     with pytest.raises(
         LayoutError, match=r"its part at \[96, 0\] has no place in it: .* cuts the sticks of dim 0"
     ):
         choose(graph)
 
 
-class _NoView(Step):
+class _NoView(ViewTransform):
     """A view operation that no layout has a view for."""
 
     def apply(self, source: BufferView) -> BufferView:

@@ -61,7 +61,7 @@ def test_a_moving_slice_is_a_view_if_it_lies_alike_everywhere(seed: int) -> None
     moves = Offsets(moves.first, step, 1 + (view.shape[dim] - size - moves.first) // step)
     places = [at_offset(view, dim, offset, size) for offset in sorted(numbers(moves))]
     moving = Slice(*placed(view, dim, moves.first, size), moves=((dim, moves),))
-    if None in places or len({(p.axes, p.lane, p.shape) for p in places}) > 1:
+    if None in places or len({(p.axes, p.stick_dim, p.shape) for p in places}) > 1:
         with pytest.raises(ViewError):
             moving.apply(view)
     else:

@@ -125,19 +125,19 @@ def weight(shape: tuple[int, ...] = (6, 128)) -> BufferView:
 def test_the_view_of_several_stick_dims():
     """The lane is the innermost dim, the axes inside the stick are apart, each dim has one stride outside of it."""
     view = weight()
-    assert (view.lane, view.stick_dims) == (1, (0, 1))
+    assert (view.stick_dim, view.stick_dims) == (1, (0, 1))
     assert view.axes == (Axis(1, 64, 2, 384), Axis(0, 2, 3, 128))
     assert view.stick_axes == (Axis(0, 1, 2, 64), Axis(1, 1, 64, 1))
     assert [view.stick_elements(dim) for dim in (0, 1)] == [2, 64]
-    assert view.why_not_plain() is None and view.main_lane == 1
+    assert view.why_not_addressable() is None and view.main_stick_dim == 1
     twice = StickLayout.for_tensor((8, 64), "i4", sticks=((1, 16), (0, 2), (1, 8)))
-    assert BufferView.of(twice).why_not_plain() == "its sticks hold dim 1 in 2 parts"
+    assert BufferView.of(twice).why_not_addressable() == "its sticks hold dim 1 in 2 parts"
 
 
 def test_a_lane_of_one_element_stays_beside_other_dims():
     """With N = 1 the stick still holds two of K, 64 lanes apart: it is not sparse."""
     view = weight((6, 1))
-    assert view.lane == 1 and view.layout.digits == (Digit(0, 2), Digit(0, 1, 2), Digit(1, 1, 64))
+    assert view.stick_dim == 1 and view.layout.digits == (Digit(0, 2), Digit(0, 1, 2), Digit(1, 1, 64))
 
 
 def test_parts_of_one_dim_that_follow_each_other_are_one():
@@ -164,7 +164,7 @@ def test_views_address_what_numpy_addresses(seed):
         where = in_numpy(where, name, arguments)
         np.testing.assert_array_equal(addresses(view), where, err_msg=f"{name}{arguments}")
     again = BufferView.of(view.layout)
-    assert (again.lane, again.stick_axes) == (view.lane, view.stick_axes)
+    assert (again.stick_dim, again.stick_axes) == (view.stick_dim, view.stick_axes)
     np.testing.assert_array_equal(np.argsort(addresses(again), None), np.argsort(where, None))
 
 

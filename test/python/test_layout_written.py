@@ -8,9 +8,9 @@ import pytest
 from layout_cases import ELEMENTS, random_layout, random_order, random_shape
 
 from spyre_mlir.layout import Digit, StickLayout
+from spyre_mlir.layout.layout_text import request_of, same_order, without_room
 from spyre_mlir.layout.orders import from_order, natural_order
 from spyre_mlir.layout.requests import LayoutRequest
-from spyre_mlir.layout.written import request_of, same_order, without_room
 
 
 @pytest.mark.parametrize("seed", range(100))

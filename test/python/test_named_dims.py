@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import spyre_mlir
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.tiling import (
     Hint,
     HintError,
@@ -72,7 +72,7 @@ class Indexed:
     def shape(self) -> tuple[int, ...]:
         return self.indices[0].shape
 
-    def view(self, step: Step) -> None:
+    def view(self, step: ViewTransform) -> None:
         self.indices = [_numpy_view(step, index) for index in self.indices]
 
     def labels(self, dim: int) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class Indexed:
         return True
 
 
-def _numpy_view(step: Step, array: np.ndarray) -> np.ndarray:
+def _numpy_view(step: ViewTransform, array: np.ndarray) -> np.ndarray:
     if isinstance(step, Transpose):
         return array.transpose(step.permutation)
     if isinstance(step, Expand):
@@ -120,7 +120,7 @@ def _numpy_view(step: Step, array: np.ndarray) -> np.ndarray:
     return part.reshape([size for dim, size in enumerate(part.shape) if dim not in step.dropped])
 
 
-def _random_step(rng: random.Random, shape: tuple[int, ...]) -> Step:
+def _random_step(rng: random.Random, shape: tuple[int, ...]) -> ViewTransform:
     kind = rng.choice(["transpose", "expand", "expand", "collapse", "collapse", "slice"])
     rank = len(shape)
     if kind == "transpose":

@@ -11,9 +11,9 @@ import pytest
 from layout_cases import addresses, positions, random_layout, random_step
 
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
-from spyre_mlir.layout.padding import UNDEFINED, Need, State, held, needs, uniform
+from spyre_mlir.layout.padding import UNDEFINED, Need, State, needs, operand_padding, uniform
 from spyre_mlir.layout.space import Space
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Step, Transpose
+from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.passes.verify_padding import source_index
 
 FILL = 7.0
@@ -43,7 +43,7 @@ def filled(layout: StickLayout) -> np.ndarray:
 
 def random_steps(
     rng: random.Random, layout: StickLayout
-) -> tuple[BufferView, list[tuple[Step, tuple[int, ...]]]]:
+) -> tuple[BufferView, list[tuple[ViewTransform, tuple[int, ...]]]]:
     """A view that a device operation can address, as far as random steps give one; each with its source's shape."""
     view, steps = BufferView.of(layout), []
     for _ in range(rng.randrange(4)):
@@ -55,7 +55,7 @@ def random_steps(
             following = step.apply(view)
         except ViewError:
             continue
-        if following.why_not_plain() is None:
+        if following.why_not_addressable() is None:
             steps.append((step, view.shape))
             view = following
     return view, steps
@@ -78,13 +78,15 @@ class Case:
 
     layout: StickLayout
     view: BufferView
-    steps: list[tuple[Step, tuple[int, ...]]]
+    steps: list[tuple[ViewTransform, tuple[int, ...]]]
     dim: int
     places: range
 
     def held(self, state: State, places: range | None = None) -> State:
         states = uniform(self.layout, state)
-        return held(self.layout, states, self.view, self.dim, self.places if places is None else places)
+        return operand_padding(
+            self.layout, states, self.view, self.dim, self.places if places is None else places
+        )
 
 
 def cases(block: int) -> Iterator[Case]:
@@ -92,7 +94,7 @@ def cases(block: int) -> Iterator[Case]:
         rng = random.Random(seed)
         layout = random_layout(rng)
         view, steps = random_steps(rng, layout)
-        if view.why_not_plain() is None:
+        if view.why_not_addressable() is None:
             dims = [dim for dim in range(len(view.shape)) if behind(view, dim)]
             yield from (Case(layout, view, steps, dim, behind(view, dim)) for dim in dims)
 
@@ -131,8 +133,10 @@ def test_behind_the_end_of_a_slice_lie_elements():
     """Columns 0 to 64 of 130 end within the tensor, columns 64 to 129 where it ends."""
     layout = layout_of((3, 130))
     states, view = uniform(layout, 0.0), BufferView.of(layout)
-    assert held(layout, states, view.slice([0, 0], [3, 65], [1, 1]), 1, range(65, 128)) is UNDEFINED
-    assert held(layout, states, view.slice([0, 64], [3, 66], [1, 1]), 1, range(66, 128)) == 0.0
+    assert (
+        operand_padding(layout, states, view.slice([0, 0], [3, 65], [1, 1]), 1, range(65, 128)) is UNDEFINED
+    )
+    assert operand_padding(layout, states, view.slice([0, 64], [3, 66], [1, 1]), 1, range(66, 128)) == 0.0
 
 
 def test_each_dim_has_a_state_of_its_own():
@@ -141,8 +145,8 @@ def test_each_dim_has_a_state_of_its_own():
     view = BufferView.of(layout)
     states = {0: UNDEFINED, 1: 0.0}
     assert uniform(layout, 0.0) == {0: 0.0, 1: 0.0}
-    assert held(layout, states, view, 1, range(100, 128)) == 0.0
-    assert held(layout, states, view, 0, range(71, 128)) is UNDEFINED
+    assert operand_padding(layout, states, view, 1, range(100, 128)) == 0.0
+    assert operand_padding(layout, states, view, 0, range(71, 128)) is UNDEFINED
 
 
 def test_the_empty_lanes_of_a_sparse_stick_belong_to_no_dim():
@@ -150,8 +154,8 @@ def test_the_empty_lanes_of_a_sparse_stick_belong_to_no_dim():
     dense, sparse = StickLayout((5, 1), "f16", (Digit(0), Digit(1, 1, 64))), layout_of((5, 1), [1, 0, -1])
     assert (uniform(dense, 0.0), uniform(sparse, 0.0)) == ({1: 0.0}, {})
     for layout, expected in ((dense, 0.0), (sparse, UNDEFINED)):
-        view = replace(BufferView.of(layout), lane=1)
-        assert held(layout, uniform(layout, 0.0), view, 1, range(1, 64)) == expected
+        view = replace(BufferView.of(layout), stick_dim=1)
+        assert operand_padding(layout, uniform(layout, 0.0), view, 1, range(1, 64)) == expected
 
 
 # -- who needs which value ----------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_a_stick_dim_in_pieces():
     merged = view_of((3, 128)).collapse([[0, 1]])
     space = refined([merged, view_of((384,))])
     assert space.sizes == (3, 128) and space.padded == (3, 128) and space.units == (3, 2)
-    assert space.views[1].lane == 1
+    assert space.views[1].stick_dim == 1
 
 
 def test_pieces_that_do_not_fall_together():
@@ -98,14 +98,14 @@ def test_refining_keeps_every_address(seed):
     try:
         space = refined(views)
     except ViewError:
-        assert any(view.why_not_plain() for view in views)
+        assert any(view.why_not_addressable() for view in views)
         return
     cuts = [_cuts(views, dim) for dim in range(len(source.shape))]
     assert len(space.sizes) == sum(map(len, cuts))
     parts = _digits(source.shape, cuts)
     assert all(part.max(initial=0) < size for part, size in zip(parts, space.sizes, strict=True))
     for before, after in zip(views, space.views, strict=True):
-        assert after.shape == space.sizes and after.why_not_plain() is None
+        assert after.shape == space.sizes and after.why_not_addressable() is None
         np.testing.assert_array_equal(addresses(after)[tuple(parts)], addresses(before))
     for dim, size in enumerate(source.shape):
         before = sum(len(cut) for cut in cuts[:dim])
@@ -116,7 +116,7 @@ def _cuts(views: list[BufferView], dim: int) -> list[int]:
     """Where the pieces of a dim begin, the innermost first; sticks are no pieces."""
     cuts = {1}
     for view in views:
-        stick = view.elements_per_stick if view.lane == dim else 1
+        stick = view.elements_per_stick if view.stick_dim == dim else 1
         cuts |= {axis.divisor for axis in view.axes if axis.dim == dim} - {stick}
     return sorted(cuts)
 

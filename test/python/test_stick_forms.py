@@ -10,7 +10,7 @@ from spyre_mlir.dialects import context, stick
 from spyre_mlir.dialects.structured import device_op
 from spyre_mlir.export import export
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.rules import Form, Iteration, forms
+from spyre_mlir.layout.rules import Iteration, StickAssignment, stick_assignments
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import apply_layouts
 from spyre_mlir.passes._layout_views import Views
@@ -50,7 +50,7 @@ RUNS = {
 def test_every_form_runs(name: str) -> None:
     """Laid out as a form says, an operation passes all later checks and computes the right numbers."""
     it, function = RUNS[name]
-    found = forms(name.split()[0], it)
+    found = stick_assignments(name.split()[0], it)
     assert found
     for form in found:
         arrays = _random_arrays(it)
@@ -76,7 +76,7 @@ def _with_all_dims(it: Iteration, at: int, array: np.ndarray) -> np.ndarray:
     return array.reshape([size if dim in it.present[at] else 1 for dim, size in enumerate(it.sizes)])
 
 
-def _run(it: Iteration, form: Form, arrays: list[np.ndarray]) -> np.ndarray:
+def _run(it: Iteration, form: StickAssignment, arrays: list[np.ndarray]) -> np.ndarray:
     with context(), ir.Location.unknown():
         module = ir.Module.parse(_function(it))
         func = module.body.operations[0].operation
@@ -107,20 +107,20 @@ def _function(it: Iteration) -> str:
     return f"func.func @main({arguments}) -> ({types[-1]} {host}) {{ {body} }}"
 
 
-def _layout(it: Iteration, form: Form, at: int) -> StickLayout:
+def _layout(it: Iteration, form: StickAssignment, at: int) -> StickLayout:
     """The default order of the other dims, and room where the form wants it."""
     dims = sorted(it.present[at])
-    lane = form.lanes[at]
+    lane = form.stick_dims[at]
     others = [k for k, dim in enumerate(dims) if dim != lane]
     order = [*others, -1 if lane is None else dims.index(lane)]
     layout = StickLayout.for_tensor(_shape(it, at), it.dtypes[at], order)
-    for operand, dim in form.wholes:
+    for operand, dim in form.padded_dims:
         if operand == at:
             layout = layout.padded(dims.index(dim), 64)
     return layout
 
 
-def _operation(it: Iteration, form: Form, values: list, layout: StickLayout) -> ir.Value:
+def _operation(it: Iteration, form: StickAssignment, values: list, layout: StickLayout) -> ir.Value:
     if form.opcode == "ReStickifyOpHBM":
         return stick.restickify(values[0], layout, ir.Location.unknown())
     return device_op(

@@ -14,10 +14,10 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.rules import (
     RULES,
-    Form,
     Iteration,
-    forms,
+    StickAssignment,
     neutral_padding,
+    stick_assignments,
     stick_digits,
     stick_violation,
     violation,
@@ -164,7 +164,11 @@ def test_forms_and_violations_are_the_rule(kind: Kind) -> None:
         it = random_iteration(rng, kind)
         opcode = OPCODES[kind]
         expected = {lanes for lanes in all_lanes(it) if PREDICATES[kind](it, lanes)}
-        found = [form.lanes for form in forms(opcode, it) if form.inputs == tuple(sorted(form.inputs))]
+        found = [
+            form.stick_dims
+            for form in stick_assignments(opcode, it)
+            if form.inputs == tuple(sorted(form.inputs))
+        ]
         assert sorted(found, key=str) == sorted(expected, key=str), it
         for lanes in all_lanes(it):
             assert (violation(opcode, it, lanes) is None) == (lanes in expected), (it, lanes)
@@ -176,9 +180,13 @@ def test_a_turned_matmul_is_the_matmul_of_its_inputs_exchanged() -> None:
     rng = random.Random(1)
     for _ in range(300):
         it = random_iteration(rng, Kind.MATMUL)
-        turned = [form for form in forms("batchmatmul", it) if form.inputs == (1, 0)]
-        straight = [form for form in forms("batchmatmul", it.seated((1, 0))) if form.inputs == (0, 1)]
-        assert [(b, a, r) for a, b, r in (form.lanes for form in turned)] == [f.lanes for f in straight]
+        turned = [form for form in stick_assignments("batchmatmul", it) if form.inputs == (1, 0)]
+        straight = [
+            form for form in stick_assignments("batchmatmul", it.reordered((1, 0))) if form.inputs == (0, 1)
+        ]
+        assert [(b, a, r) for a, b, r in (form.stick_dims for form in turned)] == [
+            f.stick_dims for f in straight
+        ]
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "min", "absmax", "mean"])
@@ -187,12 +195,12 @@ def test_a_reduction_takes_the_name_of_its_form(name: str) -> None:
     it = iteration((65, 70), "01", "0", reduced="1")
     expected = [(f"{name}nonstick", (0, 0)), (f"{name}nonstick", (None, None)), (name, (1, None))]
     for opcode in (name, f"{name}nonstick"):
-        assert [(form.opcode, form.lanes) for form in forms(opcode, it)] == expected
+        assert [(form.opcode, form.stick_dims) for form in stick_assignments(opcode, it)] == expected
 
 
 def test_several_reduced_dims_keep_the_stick() -> None:
     it = iteration((4, 65, 70), "012", "0", reduced="12")
-    assert {form.opcode for form in forms("sum", it)} == {"sumnonstick"}
+    assert {form.opcode for form in stick_assignments("sum", it)} == {"sumnonstick"}
 
 
 def test_lanes_are_normalised() -> None:
@@ -203,23 +211,27 @@ def test_lanes_are_normalised() -> None:
 
 def test_the_last_dim_comes_first() -> None:
     """Ties go to the default layout; sparse is the last resort."""
-    assert [form.lanes[-1] for form in forms("exp", iteration((4, 1, 70), "012", "012"))] == [2, 0, None]
+    assert [
+        form.stick_dims[-1] for form in stick_assignments("exp", iteration((4, 1, 70), "012", "012"))
+    ] == [2, 0, None]
 
 
 @pytest.mark.parametrize("kind", Kind, ids=lambda kind: kind.name)
 def test_a_stick_dim_has_room_for_whole_sticks_everywhere(kind: Kind) -> None:
-    """``wholes`` are exactly the operands whose own stick of a dim is shorter than the longest of it."""
+    """``padded_dims`` are exactly the operands whose own stick of a dim is shorter than the longest of it."""
     rng = random.Random(kind.name)
     for _ in range(100):
         it = random_iteration(rng, kind)
-        for form in forms(OPCODES[kind], it):
+        for form in stick_assignments(OPCODES[kind], it):
             own = {
                 (at, dim): ELEMENTS[dtype] if dim == lane else 1
-                for at, (has, lane, dtype) in enumerate(zip(it.present, form.lanes, it.dtypes, strict=True))
+                for at, (has, lane, dtype) in enumerate(
+                    zip(it.present, form.stick_dims, it.dtypes, strict=True)
+                )
                 for dim in has
             }
             longest = {dim: max(own[key] for key in own if key[1] == dim) for _, dim in own}
-            assert form.wholes == tuple(sorted(key for key in own if own[key] < longest[key[1]]))
+            assert form.padded_dims == tuple(sorted(key for key in own if own[key] < longest[key[1]]))
 
 
 # -- sticks and padding -------------------------------------------------------------------------------
@@ -229,9 +241,9 @@ PRODUCT = iteration((6, 192, 256), "02", "21", "01", reduced="2")  # rows, colum
 
 def test_sticks_of_one_dim() -> None:
     """A cast: 64 elements of fp16 beside 32 of fp32, so that the shorter side needs more room."""
-    (form, *_) = forms("dl16tofp32", iteration((3, 70), "01", "01", dtypes="f16 f32"))
+    (form, *_) = stick_assignments("dl16tofp32", iteration((3, 70), "01", "01", dtypes="f16 f32"))
     assert stick_digits(iteration((3, 70), "01", "01", dtypes="f16 f32"), form) == (((1, 64),), ((1, 32),))
-    assert form.wholes == ((1, 1),)
+    assert form.padded_dims == ((1, 1),)
 
 
 @pytest.mark.parametrize(
@@ -245,30 +257,41 @@ def test_sticks_of_one_dim() -> None:
 )
 def test_sticks_of_several_digits(opcode: str, bits: int, first: tuple, second: tuple) -> None:
     """Input 1 [K=128] or [K=16, M=2, K=8], input 2 [K=2, N=64] or [K=4, N=64], innermost first: 128 bytes each."""
-    form = forms(opcode, PRODUCT)[0]
+    form = stick_assignments(opcode, PRODUCT)[0]
     sticks = stick_digits(PRODUCT, form)
-    assert sticks == (first, second, ((1, 64),)) and form.lanes == (2, 1, 1)
+    assert sticks == (first, second, ((1, 64),)) and form.stick_dims == (2, 1, 1)
     for digits in sticks[:2]:
         assert math.prod(count for _, count in digits) * bits == 128 * 8
 
 
 def test_room_for_sticks_of_several_digits() -> None:
     """Input 2 has whole sticks along K; with int4 the result has whole pairs of rows."""
-    assert [form.wholes for form in forms("batchmatmulint8", PRODUCT)] == [((1, 2),), ((0, 2),)]
-    assert forms("batchmatmulint4", PRODUCT)[0].wholes == ((1, 2), (2, 0))
+    assert [form.padded_dims for form in stick_assignments("batchmatmulint8", PRODUCT)] == [
+        ((1, 2),),
+        ((0, 2),),
+    ]
+    assert stick_assignments("batchmatmulint4", PRODUCT)[0].padded_dims == ((1, 2), (2, 0))
 
 
 def test_a_stick_of_several_digits_keeps_its_places() -> None:
     """One row or no row dim at all: it is still a stick of 8 x 2 x 16."""
     one_row = iteration((1, 192, 256), "02", "21", "01", reduced="2")
-    assert stick_digits(one_row, forms("batchmatmulint4", one_row)[0])[0] == ((2, 8), (0, 2), (2, 16))
+    assert stick_digits(one_row, stick_assignments("batchmatmulint4", one_row)[0])[0] == (
+        (2, 8),
+        (0, 2),
+        (2, 16),
+    )
     no_row = iteration((192, 256), "1", "10", "0", reduced="1")
-    assert stick_digits(no_row, forms("batchmatmulint4", no_row)[0])[0] == ((1, 8), (None, 2), (1, 16))
+    assert stick_digits(no_row, stick_assignments("batchmatmulint4", no_row)[0])[0] == (
+        (1, 8),
+        (None, 2),
+        (1, 16),
+    )
 
 
 def test_sticks_are_those_of_a_layout() -> None:
     """``StickLayout.for_tensor`` takes them, by the operand's own dims."""
-    sticks = stick_digits(PRODUCT, forms("batchmatmulint8", PRODUCT)[0])
+    sticks = stick_digits(PRODUCT, stick_assignments("batchmatmulint8", PRODUCT)[0])
     layout = StickLayout.for_tensor((256, 192), "i8", sticks=[(0 if d == 2 else 1, n) for d, n in sticks[1]])
     assert layout.device_size == (128, 3, 64, 2)
 
@@ -290,14 +313,16 @@ def test_sticks_of_several_dims_are_checked() -> None:
 def test_neutral_padding() -> None:
     """Only of dims that are reduced and padded, on every operand that has them."""
     product = iteration((6, 65, 70), "02", "21", "01", reduced="2")
-    assert [neutral_padding(product, form) for form in forms("batchmatmul", product)] == [
+    assert [neutral_padding(product, form) for form in stick_assignments("batchmatmul", product)] == [
         ((0, 2), (1, 2))
     ] * 2
-    assert neutral_padding(PRODUCT, forms("batchmatmul", PRODUCT)[0]) == ()
+    assert neutral_padding(PRODUCT, stick_assignments("batchmatmul", PRODUCT)[0]) == ()
     reduction = iteration((65, 70), "01", "0", reduced="1")
-    found = {form.lanes: neutral_padding(reduction, form) for form in forms("max", reduction)}
+    found = {
+        form.stick_dims: neutral_padding(reduction, form) for form in stick_assignments("max", reduction)
+    }
     assert found == {(1, None): ((0, 1),), (0, 0): (), (None, None): ()}
-    assert neutral_padding(reduction, Form("exp", (1, 1), (0,), ())) == ()
+    assert neutral_padding(reduction, StickAssignment("exp", (1, 1), (0,), ())) == ()
 
 
 def test_every_kind_has_a_rule() -> None:
@@ -383,10 +408,12 @@ NO_FORM = [
 
 @pytest.mark.parametrize(("opcode", "it", "sentence"), NO_FORM)
 def test_why_no_form(opcode: str, it: Iteration, sentence: str) -> None:
-    assert forms(opcode, it) == () and why_no_form(opcode, it) == sentence
+    assert stick_assignments(opcode, it) == () and why_no_form(opcode, it) == sentence
 
 
-@pytest.mark.parametrize("ask", [forms, why_no_form, lambda name, it: violation(name, it, (0, 0, 0))])
+@pytest.mark.parametrize(
+    "ask", [stick_assignments, why_no_form, lambda name, it: violation(name, it, (0, 0, 0))]
+)
 def test_an_unknown_operation(ask: Callable) -> None:
     with pytest.raises(CompileError, match="'sin' is no device operation, so it has no stick rule"):
         ask("sin", SQUARE)

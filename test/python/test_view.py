@@ -116,9 +116,9 @@ def test_a_repeated_dim_needs_no_room():
 def test_only_a_sparse_tensor_is_repeated_in_the_stick():
     """Rows of one element each fill an operation's sticks of columns; rows in sticks of their own do not."""
     sparse, rows = view_of((5,), [0, -1]), view_of((5,))
-    assert sparse.broadcast((5, 128), (0,), stick=1).lane is None
+    assert sparse.broadcast((5, 128), (0,), stick=1).stick_dim is None
     assert view_of((5, 1)).broadcast((5, 128), (0, 1), stick=1) == sparse.broadcast((5, 128), (0,), stick=1)
-    assert rows.broadcast((128, 5), (1,), stick=1).lane == 1
+    assert rows.broadcast((128, 5), (1,), stick=1).stick_dim == 1
     with pytest.raises(ViewError, match="dim 1 is repeated in the stick, but the stick holds dim 0: only a"):
         rows.broadcast((5, 128), (0,), stick=1)
 
@@ -207,12 +207,12 @@ def test_a_stick_of_one_element_is_sparse():
 
 def test_why_not_plain():
     """A device operation walks one stride per dim."""
-    assert view_of((12, 128)).why_not_plain() is None
-    assert view_of((3, 4, 64), [1, 0, 2]).collapse([[0, 1], [2]]).why_not_plain() is None
+    assert view_of((12, 128)).why_not_addressable() is None
+    assert view_of((3, 4, 64), [1, 0, 2]).collapse([[0, 1], [2]]).why_not_addressable() is None
     pieces = view_of((3, 4, 64)).collapse([[0, 1], [2]])
-    assert pieces.why_not_plain() == "dim 0 lies in memory in 2 separate pieces"
+    assert pieces.why_not_addressable() == "dim 0 lies in memory in 2 separate pieces"
     with_gap = view_of((3, 128)).collapse([[0, 1]])
-    assert with_gap.why_not_plain() == "dim 0 lies in memory in 2 separate pieces"
+    assert with_gap.why_not_addressable() == "dim 0 lies in memory in 2 separate pieces"
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -222,7 +222,7 @@ def test_the_layout_of_a_view_is_its_map(seed):
     view = BufferView.of(random_layout(rng, 300))
     again = BufferView.of(view.layout)
     assert [(a.dim, a.divisor, a.size) for a in again.axes] == [(a.dim, a.divisor, a.size) for a in view.axes]
-    assert again.lane == view.lane
+    assert again.stick_dim == view.stick_dim
 
 
 # -- orders of the device dims ------------------------------------------------------------------------
@@ -261,10 +261,10 @@ def test_keep_order_follows_the_operand(seed):
     rng = random.Random(seed)
     shape = tuple(rng.choice(SIZES[2:]) for _ in range(rng.randrange(1, 4)))
     like = BufferView.of(StickLayout.for_tensor(shape, "f16", rng.sample(range(len(shape)), len(shape))))
-    stick = rng.choice([like.lane, rng.choice(range(len(shape))), None])
+    stick = rng.choice([like.stick_dim, rng.choice(range(len(shape))), None])
     layout = keep_order(shape, "f16", stick, like)
     assert _is_dense(layout) and layout.stick_dim == stick
-    if stick == like.lane:
+    if stick == like.stick_dim:
         assert _order(layout) == [axis.dim for axis in like.axes]
     else:
         others = [dim for dim in range(len(shape)) if dim != stick]
