@@ -23,6 +23,10 @@ class Cut:
     tiles: int
     part: Fraction
 
+    @classmethod
+    def equal(cls, tiles: int) -> Cut:
+        return cls(tiles, Fraction(1, tiles))
+
     def loop(self, name: str, dim: int, extent: int) -> TiledLoop:
         """The loop around an operation that has a dim of the class."""
         return TiledLoop(
@@ -56,9 +60,10 @@ class DimClass:
         divided among all cores, and a smaller last one, which then is so small that its division does not matter.
         """
         extent = math.gcd(*self.parts)
-        equal = [tiles for tiles in divisors(extent, most) if tiles >= least and self.allows(tiles)]
+        legal = (tiles for tiles in divisors(extent, most) if tiles == 1 or self.allows(tiles))
+        equal = [tiles for tiles in legal if tiles >= least]
         while least <= min(extent, most):
-            between = [Cut(tiles, Fraction(1, tiles)) for tiles in equal if least <= tiles < 2 * least]
+            between = [Cut.equal(tiles) for tiles in equal if least <= tiles < 2 * least]
             unequal = None if between else self._unequal(least, cores)
             yield from between if unequal is None or unequal.tiles > most else [unequal]
             least *= 2

@@ -23,7 +23,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._attention import Attention, NotOnline, around_softmax, attention_of
-from spyre_mlir.passes._dim_classes import DimClass, dim_classes
+from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
@@ -38,8 +38,8 @@ _SAME_TIME, _SAME_BYTES = 1.05, 1.01
 #: After so many numbers of heads that are no better, those with more heads at once are not tried.
 _PATIENCE = 2
 
-#: Numbers of tiles of the outer dims, of rows and of keys.
-Tiles = tuple[int, ...]
+#: Tiles of the outer dims, of rows and of keys.
+Tiles = tuple[Cut, ...]
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,8 @@ class _Tried:
         return math.inf if self.price is None else self.price.nanoseconds
 
     def __str__(self) -> str:
-        what = " x ".join(map(str, self.tiles)) or "untiled"
+        counts = (str(cut).replace(" tiles", "").replace(", the last", " with a") for cut in self.tiles)
+        what = " x ".join(counts) or "untiled"
         return f"{what}: {self.price or 'not possible'}"
 
 
@@ -273,15 +274,16 @@ class _Space:
         lie in the sticks), and a sixth.
         """
         found = [(groups, self._inner(groups)) for groups in self._groups()]
-        whole = [groups for groups, inner in found if (1, 1) in inner]
+        whole = [groups for groups, inner in found if (Cut.equal(1), Cut.equal(1)) in inner]
         for groups, inner in found:
             if groups in whole[:-1]:
                 continue  # all rows and keys of more heads fit, too
-            choices = [(*groups, *tiles) for tiles in inner if max(*groups, *tiles) > 1]
+            choices = [(*map(Cut.equal, groups), *tiles) for tiles in inner]
+            choices = [tiles for tiles in choices if any(cut.tiles > 1 for cut in tiles)]
             if choices:
                 yield choices
 
-    def _groups(self) -> Iterator[Tiles]:
+    def _groups(self) -> Iterator[tuple[int, ...]]:
         """Tiles of the outer dims: one head at a time, then more and more of the innermost dim, then of the next.
 
         The outermost dim is in one tile where there are others: in the default layout of tensors of several dims it
@@ -299,23 +301,23 @@ class _Space:
                 if tiles > 1 or dim == min(1, len(outer) - 1):
                     yield (*(first, *outer[1:])[:dim], tiles, *(1 for _ in outer[dim + 1 :]))
 
-    def _inner(self, groups: Tiles) -> list[Tiles]:
+    def _inner(self, groups: tuple[int, ...]) -> list[Tiles]:
         """Tiles of rows and keys for a number of groups."""
         *outer, rows, keys = self.sizes
         if not all(loop.allows(tiles) for loop, tiles in zip(self.loops, groups, strict=False)):
             return []
         together = math.prod(outer) * rows // math.prod(groups)
         dense = 3 * default_bytes((1, self.columns), "f16")
-        found: dict[int, Tiles] = {}
+        found: dict[Cut, Tiles] = {}
         for row_bytes, rows_room, scores_room in (
             (dense + 5 * device().stick_bytes, self.room // 2, self.room // 4),
             (dense, self.room * 3 // 4, self.room // 6),
         ):
-            parts = _fewest(self.loops[-2], rows, together * row_bytes // self.cores, rows_room)
+            parts = self._fewest(self.loops[-2], together * row_bytes // self.cores, rows_room)
             if parts is None or parts in found:
                 continue
-            scores = together // parts * default_bytes((1, keys), "f16") // self.cores
-            tiles = _fewest(self.loops[-1], keys, scores, scores_room)
+            scores = int(together * parts.part) * default_bytes((1, keys), "f16") // self.cores
+            tiles = self._fewest(self.loops[-1], scores, scores_room)
             if tiles is not None:
                 found[parts] = (parts, tiles)
         return list(found.values())
@@ -323,27 +325,23 @@ class _Space:
     def finer(self, tiles: Tiles) -> Iterator[Tiles]:
         """More and more tiles of keys than in some tiles, the others as they are."""
         *outer, keys = tiles
-        for more in divisors(self.sizes[-1], device().loop_iterations):
-            if more > keys and self.loops[-1].allows(more):
-                yield (*outer, more)
+        for more in self.loops[-1].cuts(keys.tiles + 1, device().loop_iterations, self.cores):
+            yield (*outer, more)
+
+    def _fewest(self, along: DimClass, needed: int, room: int) -> Cut | None:
+        """The coarsest legal tiles of a dim with which ``needed`` bytes become at most ``room``."""
+        return next(along.cuts(needed // (room + 1) + 1, device().loop_iterations, self.cores), None)
 
     def tiling(self, tiles: Tiles, name: str) -> Tiling:
         """The loops of each operation, those over keys inside."""
         return {
             each.result: [
-                TiledLoop(f"attention{name}.{label}", along.dims[each][0], count)
-                for along, count, label in zip(self.loops, tiles, self.labels, strict=True)
-                if count > 1 and each in along.dims
+                cut.loop(f"attention{name}.{label}", dims[0], each.generic.extents[dims[0]])
+                for along, cut, label in zip(self.loops, tiles, self.labels, strict=True)
+                if cut.tiles > 1 and (dims := along.dims.get(each))
             ]
             for each in self.group
         }
-
-
-def _fewest(along: DimClass, size: int, needed: int, room: int) -> int | None:
-    """The fewest legal tiles of a dim with which ``needed`` bytes become at most ``room``."""
-    return next(
-        (tiles for tiles in divisors(size, size) if needed // tiles <= room and along.allows(tiles)), None
-    )
 
 
 def _without_keys(found: Attention) -> list[TiledLoop]:

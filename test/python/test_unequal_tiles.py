@@ -207,3 +207,39 @@ def test_random_unequal_tiles(name, by_hints):
             pytest.skip("no dim can be cut into tiles of whole sticks")
     level = {} if by_hints else {"from_level": "device-ops"}
     check(name, module, **level, **{**options_of(seed), "verify_each": True})
+
+
+def weights(q, k):
+    scores = q @ k.swapaxes(-1, -2) / 8
+    e = np.exp(scores - scores.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def attention(q, k, v):
+    return torch.softmax(q @ k.transpose(-1, -2) * 0.125, -1) @ v
+
+
+@pytest.mark.parametrize("tiles", [{"S": 3}, {"M": 4}, {"M": 3, "S": 2}])
+def test_attention_goes_on_with_its_sums(tiles):
+    """A smaller last tile of keys rescales the sums so far as the others do; of rows it has sums of its own."""
+    inputs = [each / 4 for each in arrays((131, 64), (197, 64), (197, 64))]
+    names = [("M", "D"), ("S", "D"), ("S", "D")]
+    program = compiled(attention, [torch.from_numpy(each) for each in inputs], names, tiles)
+    assert "the last smaller" in reasons(program, "coarse-tiling")
+    q, k, v = (each.astype(np.float64) for each in inputs)
+    expected = weights(q, k) @ v
+    result = np.asarray(program(*map(torch.from_numpy, inputs)), dtype=np.float64)
+    assert np.abs(result - expected).max() <= 4e-3 * np.abs(expected).max()
+
+
+def test_attention_of_odd_sizes_is_tiled():
+    """131 rows of 4 heads and 197 keys, in scratchpads that do not have room for the scores."""
+    inputs = arrays((1, 4, 131, 64), (1, 4, 197, 64), (1, 4, 197, 64))
+    tensors = [torch.from_numpy(each) for each in inputs]
+    function = torch.nn.functional.scaled_dot_product_attention
+    program = spyre_mlir.compile(function, tensors, verify_each=True, lx_frac_avail=0.995)
+    assert "with a smaller" in reasons(program, "online-softmax")
+    q, k, v = (each.astype(np.float64) for each in inputs)
+    expected = weights(q, k) @ v
+    result = np.asarray(program(*tensors), dtype=np.float64)
+    assert np.abs(result - expected).max() <= 4e-3 * np.abs(expected).max()
