@@ -37,6 +37,12 @@ bring it back.
 them. ``sdsc.copies = 8 : i64`` on either: so many cores get each part (multicast, all-gather); the copies are the last
 dim of its iteration space, and its division gives each a core.
 
+``sdsc.ping_pong = [3 : i64, 1 : i64]`` on an operation in loops that loads the tile of the next iteration while this
+one computes: its result is in the second buffer of pair 3, which lies right behind the first one in any memory.
+
+``sdsc.over = 0 : i64`` on a ``linalg.generic``: its result is written over operand 0, in the same buffer, element for
+element, and nobody reads that operand later. What a loop carries is such a buffer without saying so.
+
 ``sdsc.spilled = ["core division mismatch: .."]`` on the maker of a buffer in device memory: why it is not in LX, in
 the order of ``scratchpad/eligibility.py``.
 
@@ -82,6 +88,7 @@ COPIES, POOL_BYTES = "sdsc.copies", "sdsc.pool_bytes"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 INDEX_BOUNDS, BUNDLE = "sdsc.index_bounds", "sdsc.bundle"
+PING_PONG, OVER = "sdsc.ping_pong", "sdsc.over"
 
 
 class Sdsc(ext.Dialect, name="sdsc"):
@@ -164,6 +171,36 @@ def shuffle(source: ir.Value, location: ir.Location) -> ir.Value:
 def copies_of(op: ir.Operation) -> int:
     """How many cores get each part that a clone or a shuffle makes."""
     return ir.IntegerAttr(op.attributes[COPIES]).value if COPIES in op.attributes else 1
+
+
+def over_of(op: ir.Operation) -> ir.Value | None:
+    """The operand that the result of an op is written over; None if it has a buffer of its own."""
+    if OVER not in op.attributes:
+        return None
+    number = op.attributes[OVER]
+    if not isinstance(number, ir.IntegerAttr) or not 0 <= number.value < len(op.operands):
+        raise CompileError(f"{OVER} is {number}, which is the number of no operand", location_of(op.location))
+    return op.operands[number.value]
+
+
+def ping_pong_attr(pair: int, second: bool) -> ir.ArrayAttr:
+    """``sdsc.ping_pong``: the number of a pair of buffers, and which of them a result is in."""
+    i64 = ir.IntegerType.get_signless(64)
+    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, number) for number in (pair, int(second))])
+
+
+def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
+    """The pair of buffers that a result is in one of, and whether in the second; None for a buffer of its own."""
+    if PING_PONG not in op.attributes:
+        return None
+    value = op.attributes[PING_PONG]
+    numbers = list(value) if isinstance(value, ir.ArrayAttr) else []
+    if len(numbers) != 2 or not all(isinstance(number, ir.IntegerAttr) for number in numbers):
+        raise CompileError(
+            f"{PING_PONG} is {value}, not the numbers of a pair and of its buffer", location_of(op.location)
+        )
+    pair, second = (ir.IntegerAttr(number).value for number in numbers)
+    return pair, bool(second)
 
 
 def clone(source: ir.Value, location: ir.Location) -> ir.Value:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spyre_mlir.dialects.structured import defining_op, structured
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import DESTINATION
-from spyre_mlir.passes._loops import LOOP, CarriedValue, ancestor_in, body_block, initial_of
+from spyre_mlir.passes._loops import LOOP, CarriedValue, ancestor_in, block_of, body_block, initial_of
 from spyre_mlir.passes._view_ops import VIEWS
 
 
@@ -34,6 +34,15 @@ def why_not_in_place(loop: ir.Operation, carried: CarriedValue) -> str | None:
     if is_read_from(carried.argument, maker, [maker]):
         return "the last value is read after the next one is there"
     return None
+
+
+def why_not_over(op: ir.Operation, operand: ir.Value) -> str | None:
+    """Why the result of an operation cannot be written over one of its operands; None if it can."""
+    if op.name != "linalg.generic" or block_of(operand) != op.block:
+        return "it is not computed from it in its block"
+    if not _reads_in_place(op, operand):
+        return "the result is written over what is still to be read for it"
+    return "the operand is read later" if is_read_from(operand, op, [op]) else None
 
 
 def _goes_on_with(value: ir.Value, argument: ir.Value) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.ownership import local_bytes
@@ -22,9 +22,11 @@ from spyre_mlir.passes._ownership import (
     takes_over,
     why_not_there,
 )
+from spyre_mlir.passes._pairs import pairs_of, second_at
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -42,18 +44,30 @@ class Candidate:
     """A buffer that an operation makes; ``reasons`` bar it from LX, none if it may be there.
 
     The planner counts with it the bytes that shuffles of it would load from device memory, ``relayed``: without
-    their source in LX they cannot be.
+    their source in LX they cannot be. Of a ping-pong pair, ``root`` is one that is in the first of its buffers and
+    ``paired`` are the others, each with whether it is in the second.
     """
 
     root: ir.Value
     buffer: LifetimeBoundBuffer
     reasons: tuple[Reason, ...]
     relayed: int = 0
+    paired: tuple[tuple[ir.Value, bool], ...] = ()
 
     @property
     def saved(self) -> int:
         """Bytes of device memory that the program moves less with the buffer in LX."""
         return self.buffer.saving - self.relayed
+
+    def addresses(self, address: int) -> dict[ir.Value, int]:
+        """Where all that it stands for is, if the planner puts it at an address."""
+        second = address + self.distance
+        return {self.root: address, **{root: second if apart else address for root, apart in self.paired}}
+
+    @property
+    def distance(self) -> int:
+        """Bytes from the first buffer of a pair to the second."""
+        return second_at(self.buffer.size, device().lx_alignment_bytes)
 
 
 @dataclass(frozen=True)
@@ -74,7 +88,52 @@ class Facts:
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
     """All buffers but those that the host fills, in the order in which they are first touched."""
     made = {root: touched for root, touched in usage.buffers.items() if not touched.given}
-    return candidates_of(usage, rules, {root: facts_of(made[root], usage, rules) for root in made})
+    return _with_pairs(
+        candidates_of(usage, rules, {root: facts_of(made[root], usage, rules) for root in made})
+    )
+
+
+def _with_pairs(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """One candidate in the place of all that are in the two buffers of a pair."""
+    by_root = {candidate.root: candidate for candidate in candidates}
+    pairs = {
+        members[0][0]: _pair([(by_root[root], second) for root, second in members])
+        for members in pairs_of(by_root)
+    }
+    if not pairs:
+        return list(candidates)
+    inside = {root for pair in pairs.values() for root in pair.addresses(0)}
+    names = {by_root[root].buffer.name for root in inside}
+    return [
+        pairs.get(root) or _without_parents(candidate, names)
+        for root, candidate in by_root.items()
+        if root in pairs or root not in inside
+    ]
+
+
+def _pair(members: Sequence[tuple[Candidate, bool]]) -> Candidate:
+    """The buffers of a pair as the planner sees them: two copies, for all the time that one of them is needed."""
+    first, candidates = members[0][0], [candidate for candidate, _ in members]
+    buffers = [candidate.buffer for candidate in candidates]
+    buffer = LifetimeBoundBuffer(
+        first.buffer.name,
+        max(buffer.size for buffer in buffers),
+        sorted({use for buffer in buffers for use in buffer.uses}),
+        first.buffer.first_use_is_read,
+        copies=2,
+        spilled_traffic=sum(buffer.traffic_if_spilled for buffer in buffers),
+        placed_traffic=sum(buffer.traffic_if_placed for buffer in buffers),
+    )
+    reasons = ordered(reason for candidate in candidates for reason in candidate.reasons)
+    relayed = sum(candidate.relayed for candidate in candidates)
+    paired = tuple((candidate.root, second) for candidate, second in members[1:])
+    return Candidate(first.root, buffer, reasons, relayed, paired)
+
+
+def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
+    """A candidate that takes the place of none of some buffers."""
+    parents = tuple(name for name in candidate.buffer.in_place_parents if name not in names)
+    return replace(candidate, buffer=replace(candidate.buffer, in_place_parents=parents))
 
 
 def facts_of(touched: Touched, usage: Usage, rules: Rules) -> Facts:

@@ -1,7 +1,8 @@
 """Which buffer each value lies in and how: aliases resolved, for all levels from *laid out* on.
 
 A view lies in the buffer of its source. A part that is inserted lies in its place of the whole buffer; the
-result of an insertion is that buffer. What a loop carries is one buffer, before, in and after it.
+result of an insertion is that buffer. What a loop carries is one buffer, before, in and after it, and so are an operand
+and the result that is written over it.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ class Memory:
             return Place(source.buffer, view_of(op, source.view), _together(source.moves, moves))
         if op is not None and op.name == "tensor.insert_slice":
             return self.place(op.operands[1])
+        over = None if op is None else sdsc.over_of(op)
+        if over is not None:
+            return self.place(over)
         insertion = _insertion_of(value)
         if insertion is not None:
             whole = self.place(insertion.operands[1])

@@ -44,16 +44,20 @@ class BeforePlanning(Pass):
         """Bytes per core that the buffers need at once, if all of them are in LX."""
         return Instance.of([each.buffer for each in able], self.space).load
 
+    @property
+    def planning(self) -> ScratchpadPlanning:
+        """The pass that plans the function in the end."""
+        return ScratchpadPlanning(
+            self.layout_solver, self.order_by_size, self.lx_frac_avail, self.in_place, self.lx_ops
+        )
+
     @scope("plan")
     def price(self, func: ir.Operation) -> Price:
         """What a function costs once it is planned; the function stays as it is."""
-        planning = ScratchpadPlanning(
-            self.layout_solver, self.order_by_size, self.lx_frac_avail, self.in_place, self.lx_ops
-        )
         with func.location, Remarks().collecting():
             module = ir.Module.create()
             ir.InsertionPoint(module.body).insert(func.clone())
-            planning.run(module.operation)
+            self.planning.run(module.operation)
             return price_of(Usage(functions(module.operation)[0]))
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import find
 from spyre_mlir.passes._prices import Price
+from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.timeline import timeline
@@ -19,16 +23,23 @@ _PLANNING = (
 @scope("prediction")
 def predicted(module: ir.Operation, lx_frac_avail: float, behind: str) -> Price:
     """The predicted time and traffic of a module with one function that a pass has left, which becomes a bundle."""
-    following = _PLANNING[_PLANNING.index(behind) + 1 :]
+    following = []
+    for name in _PLANNING[_PLANNING.index(behind) + 1 :]:
+        found = find(name)
+        assert found is not None
+        options: dict[str, Any] = {"lx_frac_avail": lx_frac_avail}
+        following.append(found(**options, **({"compare": False} if name == "hoist-loads" else {})))
+    return predicted_by(module, lx_frac_avail, following)
+
+
+def predicted_by(module: ir.Operation, lx_frac_avail: float, following: Sequence[Pass] = ()) -> Price:
+    """The predicted time and traffic of a module that passes plan, before it becomes a bundle."""
+    place_in_hbm = find("place-in-hbm")
+    assert place_in_hbm is not None
     with Remarks().collecting():
-        for name in (*following, "place-in-hbm"):
-            found = find(name)
-            assert found is not None
-            options = {"lx_frac_avail": lx_frac_avail} if name in following else {}
-            if name == "hoist-loads":
-                options["compare"] = False
-            with scope(name):
-                found(**options).run(module)
+        for each in (*following, place_in_hbm()):
+            with scope(each.name):
+                each.run(module)
         with scope("bundle"):
             bundle = bundle_of(module)
     found = timeline(bundle, lx_frac_avail)

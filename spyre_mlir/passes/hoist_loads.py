@@ -7,14 +7,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.cost.model import compute_ns, memory_ns
-from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.work import OperationWork
-from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._loops import LOOP, body_block
+from spyre_mlir.passes._loads import (
+    module_of,
+    move_behind,
+    needed_in_block,
+    nested_blocks,
+    only_loads,
+    work_of,
+)
+from spyre_mlir.passes._loops import LOOP
 from spyre_mlir.passes._memory import functions, is_compute
-from spyre_mlir.passes._ownership import SHUFFLE, Divided
+from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._predictions import predicted
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import Pass
@@ -53,29 +59,23 @@ class HoistLoads(Pass):
         """Whether the program takes less time in the new order; yes if nobody is to compare."""
         if not self.compare:
             return True
-        before, after = _program(func), _program(func)
+        before, after = module_of(func), module_of(func)
         with Remarks().collecting():
             _apply(list(_moves(Usage(functions(after.operation)[0]))))
         found = [predicted(each.operation, self.lx_frac_avail, self.name) for each in (before, after)]
         return found[1].nanoseconds < found[0].nanoseconds
 
 
-def _program(func: ir.Operation) -> ir.Module:
-    module = ir.Module.create(func.location)
-    ir.InsertionPoint(module.body).insert(func.clone())
-    return module
-
-
 def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
     """Each operation to move, and the one that it goes behind."""
     known = {each.op.results[0]: each for each in usage.ops}
-    for block in _blocks(usage.memory.block):
+    for block in nested_blocks(usage.memory.block):
         ops = [op.operation for op in block.operations]
         divided = [known.get(op.results[0]) if is_compute(op) else None for op in ops]
-        works = [None if each is None else _work(each) for each in divided]
+        works = [None if each is None else work_of(each) for each in divided]
         taken: set[int] = set()
         for at, (each, work) in enumerate(zip(divided, works, strict=True)):
-            if each is None or work is None or not _only_loads(usage, each, work):
+            if each is None or work is None or not only_loads(usage, each, work):
                 continue
             behind = _behind(ops, at, works, taken)
             found = None if behind is None else divided[behind]
@@ -84,29 +84,11 @@ def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
                 yield each, found
 
 
-def _blocks(block: ir.Block) -> Iterator[ir.Block]:
-    """A block and those of the loops in it."""
-    yield block
-    for op in (each.operation for each in block.operations):
-        if op.name == LOOP:
-            yield from _blocks(body_block(op))
-
-
-def _work(each: Divided) -> OperationWork | None:
-    return None if each.opcode == SHUFFLE else operation_work(each.opcode, each.space, each.division)
-
-
-def _only_loads(usage: Usage, each: Divided, work: OperationWork) -> bool:
-    """Whether an operation reads nothing but what the host gave, and loads longer than it computes."""
-    given = all(usage.buffers[usage.root(value)].given for value in each.values[:-1])
-    return given and usage.memory.is_whole(each.values[-1]) and memory_ns(work) > compute_ns(work)
-
-
 def _behind(
     ops: Sequence[ir.Operation], at: int, works: Sequence[OperationWork | None], taken: set[int]
 ) -> int | None:
     """The nearest earlier operation that computes longer than ``at`` loads, with another one between; or None."""
-    needed = {ops.index(op) for op in _chain(ops[at]) if op in ops}
+    needed = {ops.index(op) for op in needed_in_block(ops[at]) if op in ops}
     moved = works[at]
     assert moved is not None
     between = False
@@ -124,26 +106,6 @@ def _behind(
     return None
 
 
-def _chain(op: ir.Operation) -> list[ir.Operation]:
-    """What makes the operands of an op in its block, in any order, each once."""
-    found: list[ir.Operation] = []
-    pending = [op]
-    while pending:
-        for value in pending.pop().operands:
-            maker = defining_op(value)
-            if maker is not None and maker.block == op.block and maker not in found:
-                found.append(maker)
-                pending.append(maker)
-    return found
-
-
 def _apply(moves: Sequence[tuple[Divided, Divided]]) -> None:
-    """Moves each operation, and the views that it needs, right behind another one."""
     for each, behind in moves:
-        ops = [op.operation for op in each.op.block.operations]
-        first = ops.index(behind.op)
-        needed = [op for op in ops[first + 1 :] if op in _chain(each.op)]
-        last = behind.op
-        for op in (*needed, each.op):
-            op.move_after(last)
-            last = op
+        move_behind(each.op, behind.op)

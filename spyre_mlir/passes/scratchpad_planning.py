@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -86,7 +86,7 @@ class ScratchpadPlanning(Pass):
         pins = placement_pins(usage.memory, (each.op for each in usage.ops))
         if _hold(pins, found, plan):
             return found, plan
-        found = [_pinned(each, pins.get(each.root)) for each in found]
+        found = [_pinned(each, pins) for each in found]
         able = [candidate for candidate in found if not candidate.reasons]
         return found, self._around(usage.func, pins, able, rules.capacity)
 
@@ -95,7 +95,7 @@ class ScratchpadPlanning(Pass):
 
         What they copied goes through device memory then.
         """
-        placed = {each.root for each in found if each.buffer.name in plan.addresses}
+        placed = {root for each in found if each.buffer.name in plan.addresses for root in each.addresses(0)}
         dropped = [
             each
             for each in usage.ops
@@ -125,19 +125,24 @@ class ScratchpadPlanning(Pass):
         capacity: int,
     ) -> MemoryPlan:
         """The plan that keeps what a plan file pins, because that of the solver does not."""
-        buffers = {candidate.root: candidate.buffer for candidate in able}
-        pinned = {buffers[root].name: each for root, each in pins.items() if each.placement.memory == "lx"}
+        buffers = {root: candidate.buffer for candidate in able for root in candidate.addresses(0)}
+        pinned = {
+            buffers[root].name: each
+            for candidate in able
+            for root, each in _agreed(candidate, pins)
+            if each.placement.memory == "lx"
+        }
         text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
         self.remark(func, "pins", text)
         space = MemorySpace(capacity, device().lx_alignment_bytes)
-        return plan_around(pinned, _among_themselves(buffers.values()), space)
+        return plan_around(pinned, _among_themselves([each.buffer for each in able]), space)
 
     def _push(self, able: Sequence[Candidate], plan: MemoryPlan) -> None:
         """Addresses go to the makers of the buffers."""
         for candidate in able:
             address = plan.addresses.get(candidate.buffer.name)
-            if address is not None:
-                maker_of(candidate.root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(address)
+            for root, at in candidate.addresses(address).items() if address is not None else ():
+                maker_of(root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(at)
 
     def _tell(self, found: Sequence[Candidate], plan: MemoryPlan) -> None:
         """A remark for every buffer, and its reasons on the maker of one that is not in LX."""
@@ -145,15 +150,16 @@ class ScratchpadPlanning(Pass):
             owner, buffer = maker_of(candidate.root), candidate.buffer
             if buffer.name in plan.addresses:
                 text = f"{buffer.size} bytes per core at {plan.addresses[buffer.name]}"
+                text += f", {candidate.distance} behind it again" if buffer.copies > 1 else ""
                 self.remark(
                     owner, "in LX", text, before=buffer.traffic_if_spilled, after=buffer.traffic_if_placed
                 )
                 continue
             reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
             self.remark(owner, "spill", "; ".join(map(str, reasons)), after=buffer.traffic_if_spilled)
-            owner.attributes[sdsc.SPILLED] = ir.ArrayAttr.get(
-                [ir.StringAttr.get(str(each)) for each in reasons]
-            )
+            texts = ir.ArrayAttr.get([ir.StringAttr.get(str(each)) for each in reasons])
+            for root in candidate.addresses(0):
+                maker_of(root).attributes[sdsc.SPILLED] = texts
 
     def _drop_clones(self, usage: Usage) -> None:
         """Optional clones from device memory to device memory go away."""
@@ -179,20 +185,42 @@ def _among_themselves(buffers: Collection[LifetimeBoundBuffer]) -> list[Lifetime
 def _hold(pins: Mapping[ir.Value, PinnedBuffer], found: Sequence[Candidate], plan: MemoryPlan) -> bool:
     """Whether a plan keeps all pins."""
     for candidate in found:
-        pinned = pins.get(candidate.root)
-        if pinned is not None:
-            wanted = pinned.placement.at if pinned.placement.memory == "lx" else None
-            if plan.addresses.get(candidate.buffer.name) != wanted:
-                return False
+        address = plan.addresses.get(candidate.buffer.name)
+        for root, at in candidate.addresses(address or 0).items():
+            pinned = pins.get(root)
+            if pinned is not None:
+                wanted = pinned.placement.at if pinned.placement.memory == "lx" else None
+                if (None if address is None else at) != wanted:
+                    return False
     return True
 
 
-def _pinned(candidate: Candidate, pinned: PinnedBuffer | None) -> Candidate:
+def _agreed(
+    candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]
+) -> Iterator[tuple[ir.Value, PinnedBuffer]]:
+    """What the plan file says of a candidate, as the place of its first buffer; it is an error where pins disagree."""
+    known: PinnedBuffer | None = None
+    for root, offset in candidate.addresses(0).items():
+        pinned = pins.get(root)
+        if pinned is None:
+            continue
+        placement = pinned.placement
+        if placement.memory == "lx":
+            assert isinstance(placement.at, int)
+            placement = replace(placement, at=placement.at - offset)
+        if known is None:
+            known = replace(pinned, placement=placement)
+            yield candidate.root, known
+        elif known.placement != placement:
+            pinned.refuse(f"it is of a pair of buffers, one {candidate.distance} bytes behind the other")
+
+
+def _pinned(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]) -> Candidate:
     """The candidate as a plan file leaves it: barred from LX if it is pinned to device memory."""
-    if pinned is None:
-        return candidate
-    if pinned.placement.memory == "lx" and candidate.reasons:
-        pinned.refuse("; ".join(map(str, candidate.reasons)))
-    if pinned.placement.memory == "lx" or candidate.reasons:
-        return candidate
-    return replace(candidate, reasons=(Reason(Barrier.PINNED, f"the plan file says {pinned.placement}"),))
+    for _, pinned in _agreed(candidate, pins):
+        if pinned.placement.memory == "lx" and candidate.reasons:
+            pinned.refuse("; ".join(map(str, candidate.reasons)))
+        if pinned.placement.memory != "lx" and not candidate.reasons:
+            reason = Reason(Barrier.PINNED, f"the plan file says {pinned.placement}")
+            return replace(candidate, reasons=(reason,))
+    return candidate

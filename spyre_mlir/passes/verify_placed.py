@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._carrying import is_read_from, why_not_in_place
+from spyre_mlir.passes._carrying import is_read_from, why_not_in_place, why_not_over
 from spyre_mlir.passes._lives import Lives
 from spyre_mlir.passes._loops import LOOP, carried_values
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
@@ -24,7 +24,8 @@ class VerifyPlaced(Pass):
 
     Recomputed from the final IR, apart from planning: each operation writes a placed buffer, never an
     argument; pool buffers are aligned, inside the pool, and no two that are alive at one op overlap; each
-    result has one buffer; what a buffer holds is not overwritten by another insertion, nor by what a loop carries.
+    result has one buffer; what a buffer holds is not overwritten by another insertion, nor by what a loop carries or
+    what is written over an operand.
     """
 
     name: ClassVar[str] = "verify-placed"
@@ -45,6 +46,7 @@ class _Check:
         for op in self.ops:
             if is_compute(op):
                 self._check_homes(op)
+                self._check_over(op)
         results = self._results()
         self._insertions()
         self._carried()
@@ -60,6 +62,12 @@ class _Check:
             if owner is not None and owner.name != "arith.constant":
                 if sdsc.PLACEMENT not in owner.attributes:
                     raise fail(owner, "this buffer has no sdsc.placement")
+
+    def _check_over(self, op: ir.Operation) -> None:
+        over = sdsc.over_of(op)
+        problem = None if over is None else why_not_over(op, over)
+        if problem is not None:
+            raise fail(op, f"this operation cannot write over its operand: {problem}")
 
     def _results(self) -> set[ir.Value]:
         """The buffers of the results: each is one of its own, placed as that result."""

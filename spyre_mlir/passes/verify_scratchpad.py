@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from spyre_mlir.passes._memory import (
     usable_lx_bytes,
 )
 from spyre_mlir.passes._ownership import MOVING, NO_HOLDER, Divided, divided_ops, pieces_of
+from spyre_mlir.passes._pairs import pairs_of, second_at
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -33,9 +34,9 @@ class VerifyScratchpad(Pass):
     Recomputed from the final IR, apart from planning: it is no argument, constant or result; one operation touches
     all of it, which tells how many bytes per core it has, and none a part that moves with a loop; its address is
     aligned and its bytes per core end inside the usable LX; no restickify across cores reads it; a shuffle goes from
-    LX to LX, and copies of one part are in LX; and buffers that are alive at one operation are disjoint, except where
-    a pointwise operation writes its result over an operand: at the same address, no larger, element for element, and
-    nobody reads the operand later.
+    LX to LX, and copies of one part are in LX; ping-pong buffers lie one behind the other; and buffers that are alive
+    at one operation are disjoint, except where a pointwise operation writes its result over an operand: at the same
+    address, no larger, element for element, and nobody reads the operand later.
 
     That readers own what they read is checked by ``verify-ownership``, which also tells mismatches in device
     memory; after both passes each core finds in its LX what it reads.
@@ -93,6 +94,7 @@ class _Check:
             self._check_place(resident)
             self._check_readers(resident)
         self._check_overlaps(residents)
+        self._check_pairs({resident.root: resident for resident in residents})
 
     def _touching(self) -> dict[ir.Value, list[tuple[int, int]]]:
         """For each buffer, in program order, the positions of the operations on it and the numbers of the operands."""
@@ -158,6 +160,18 @@ class _Check:
             if across and not self._writes(position, operand):
                 raise fail(user.op, f"a restickify across {user.division.cores} cores cannot read from LX")
 
+    def _check_pairs(self, residents: Mapping[ir.Value, _Resident]) -> None:
+        """The second buffer of a ping-pong pair is right behind the first."""
+        for (first, _), *others in pairs_of(residents):
+            size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
+            for root, second in others:
+                start = residents[first].start + second * second_at(size, device().lx_alignment_bytes)
+                if residents[root].start != start:
+                    raise fail(
+                        residents[root].writer.op,
+                        f"its buffer of a ping-pong pair is at {residents[root].start} of LX, not at {start}",
+                    )
+
     def _check_overlaps(self, residents: list[_Resident]) -> None:
         """A sweep over time: those that live together are disjoint, or one takes the other's place."""
         lives = [(life, resident) for resident in residents for life in resident.lives]
@@ -205,7 +219,9 @@ def _check_relayout(memory: Memory, op: ir.Operation) -> None:
     """A shuffle knows no device memory, where a part has one place, too."""
     if op.name == "sdsc.shuffle" and not is_in_lx(memory.place(op.operands[0]).buffer):
         raise fail(op, "a shuffle takes what it copies from LX, but its source is in device memory")
-    if (op.name == "sdsc.shuffle" or sdsc.copies_of(op) > 1) and not is_in_lx(op.results[0]):
+    if (op.name == "sdsc.shuffle" or sdsc.copies_of(op) > 1) and not is_in_lx(
+        memory.place(op.results[0]).buffer
+    ):
         raise fail(op, "what is copied to other cores is in LX, but this copy is in device memory")
 
 

@@ -29,8 +29,9 @@ class SpyrePipeline(DeviceOptions):
     ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
     for that where it pays (``co_optimizer=strategy-b`` in the way of the specification, to compare with);
     ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of ``scratchpad-planning``;
-    ``clone_inputs`` and ``clone_outputs`` add those passes, ``reorder`` adds ``reorder-operations`` and ``moves``
-    ``evict-and-reload``. ``order_by_size`` plans all memories with the largest buffers first.
+    ``clone_inputs`` and ``clone_outputs`` add those passes, ``reorder`` adds ``reorder-operations``, ``moves``
+    ``evict-and-reload`` and ``double_buffer`` the pass of that name. ``order_by_size`` plans all memories with the
+    largest buffers first.
 
     ``bundle_operations`` cuts the program into bundles of at most so many operations (0: it is one), which keep LX
     from one to the next by the hint that they are ``non_terminal``; without the hint nothing stays in LX over a cut.
@@ -61,6 +62,7 @@ class SpyrePipeline(DeviceOptions):
     clone_outputs: bool = True
     reorder: bool = True
     moves: bool = True
+    double_buffer: bool = True
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
     order_by_size: bool = False
@@ -248,7 +250,11 @@ class SpyrePipeline(DeviceOptions):
         clones = {"clone-outputs": self.clone_outputs, "clone-inputs": self.clone_inputs}
         cloning = [_text(name, lx_frac_avail=self.lx_frac_avail) for name, wanted in clones.items() if wanted]
         is_numbered = self.bundle_operations > 0 and not self.non_terminal
-        changes = {"reorder-operations": self.reorder, "evict-and-reload": self.moves}
+        changes = {
+            "reorder-operations": self.reorder,
+            "evict-and-reload": self.moves,
+            "double-buffer": self.double_buffer,
+        }
         changing = [_text(name, **options) for name, wanted in changes.items() if wanted and not is_numbered]
         planning = _text("scratchpad-planning", **options)
         return (*cloning, *changing, *self._plan("divided"), planning)

@@ -87,6 +87,7 @@ class Device:
     sharing: SharingRates
     loop_iterations: int
     operand_layouts: int
+    loads_begin_early: bool
 
     def usable_lx_bytes(self, backend_fraction: float | None = None) -> int:
         """Bytes of LX per core that the compiler may use, a multiple of the alignment.
@@ -133,4 +134,5 @@ def device() -> Device:
         sharing=SharingRates(**data["sharing"]),
         loop_iterations=data["program"]["loop_iterations"],
         operand_layouts=data["program"]["operand_layouts"],
+        loads_begin_early=data["program"]["loads_begin_early"],
     )

@@ -86,8 +86,11 @@ class JobBuilder:
     ) -> list[bool]:
         """Whether there is room for each load beside what the job before uses, small ones first.
 
-        A copy into LX needs no room but its result's, which the job before must not touch.
+        A copy into LX needs no room but its result's, which the job before must not touch. None does if the device
+        loads nothing ahead.
         """
+        if not device().loads_begin_early:
+            return [False] * len(rooms)
         if output.in_lx and visit.step.design.opcode == _COPY:
             return [before is None or not self._overlaps(visit, before)] * len(rooms)
         room, early = self.room_bytes, [False] * len(rooms)

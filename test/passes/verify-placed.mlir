@@ -106,3 +106,44 @@ func.func @overlap(%x: tensor<128x256xf16, #stick.layout<#rows>>) -> tensor<128x
   } -> tensor<128x256xf16, #stick.layout<#rows>>
   return %2 : tensor<128x256xf16, #stick.layout<#rows>>
 }
+// -----
+// A result goes over an operand that somebody still reads.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+!m = tensor<128x256xf16, #stick.layout<#rows>>
+func.func @over_what_is_read_later(%x: !m) -> !m attributes {sdsc.pool_bytes = 65536 : i64} {
+  %e = tensor.empty() : !m
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  // expected-error@below {{this operation cannot write over its operand: the operand is read later}}
+  %1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%0, %x : !m, !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"add", {}>, sdsc.over = 0 : i64} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  %2 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%1, %0 : !m, !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"mul", {}>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %a1: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  return %2 : !m
+}
+// -----
+// A result goes over an operand of which its elements come from elsewhere.
+#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#turned = affine_map<(d0, d1) -> (d1, d0)>
+!m = tensor<128x128xf16, #stick.layout<#rows>>
+func.func @over_other_elements(%x: !m) -> !m attributes {sdsc.pool_bytes = 32768 : i64} {
+  %e = tensor.empty() : !m
+  %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  // expected-error@below {{this operation cannot write over its operand: the result is written over what is still to be read for it}}
+  %1 = linalg.generic {indexing_maps = [#turned, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.over = 0 : i64} {
+  ^bb0(%a0: f16, %o: f16):
+    linalg.yield %o : f16
+  } -> !m
+  return %1 : !m
+}

@@ -44,6 +44,7 @@
 // EACH: clone-inputs
 // EACH: reorder-operations
 // EACH: evict-and-reload
+// EACH: double-buffer
 // EACH: scratchpad-planning
 // EACH: verify-placed
 // EACH: verify-scratchpad

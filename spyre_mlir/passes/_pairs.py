@@ -1,0 +1,29 @@
+"""Ping-pong pairs of buffers (``sdsc.ping_pong``): which buffers make one, and where the second one lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.mlir import ir
+
+#: What is in the two buffers of a pair, each with whether it is in the second; the first of them is in the first.
+Pair = list[tuple[ir.Value, bool]]
+
+
+def pairs_of(roots: Iterable[ir.Value]) -> list[Pair]:
+    """The pairs among some buffers."""
+    pairs: dict[int, Pair] = {}
+    for root in roots:
+        owner = defining_op(root)
+        number = None if owner is None else sdsc.ping_pong_of(owner)
+        if number is not None:
+            pair, second = number
+            pairs.setdefault(pair, []).append((root, second))
+    return [sorted(pair, key=lambda member: member[1]) for pair in pairs.values()]
+
+
+def second_at(size: int, alignment: int) -> int:
+    """Bytes from the first of two buffers of ``size`` bytes to the second, which lies right behind it."""
+    return -(-size // alignment) * alignment

@@ -1,0 +1,150 @@
+"""Double buffers: loops load the tile of the next iteration while this one computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes._loads import module_of, move_behind, nested_blocks
+from spyre_mlir.passes._loops import LOOP, trip_count
+from spyre_mlir.passes._memory import Memory, all_ops, functions, is_in_lx
+from spyre_mlir.passes._pipelining import pipeline
+from spyre_mlir.passes._planned import BeforePlanning, replace_function
+from spyre_mlir.passes._predictions import predicted_by
+from spyre_mlir.passes._prices import Price
+from spyre_mlir.passes._slots import clone_streams, drop_clones, slots
+from spyre_mlir.passes._usage import Usage
+from spyre_mlir.remarks import Remarks
+from spyre_mlir.timing import scope
+
+#: Of the traffic of a program, what loads ahead may add to it: buffers that take turns leave less room for others.
+MOST_TRAFFIC = 1.01
+
+
+@dataclass(frozen=True)
+class DoubleBuffer(BeforePlanning):
+    """Issue loads of loops where others compute, for the next iteration if need be: ping-pong buffers.
+
+    A load is an operation on a tile of what the host gave that waits for device memory longer than it computes: a
+    clone, a restickify, a function of an input. The next operation's loads begin while one computes
+    (``loads_begin_early`` of ``target/spyre.toml``), so a load goes right behind the operation that computes longest
+    while the memory is idle. If that comes behind the load's readers, the load is that of the next tile: the loop then
+    does two iterations in one, with two buffers in turn, which are planned as a pair (``sdsc.ping_pong``). Operands
+    that an operation streams from device memory, longer than it computes, get a clone that can go ahead.
+
+    Only loops without loops in them are changed, and only if the timeline of the program, planned to its end, is
+    shorter, hardly more moves (``MOST_TRAFFIC``), and all that goes ahead is in LX. The program still does one
+    operation after the other. ``compare=false`` lets loads go ahead unasked, with new clones only where there are no
+    other loads. The other options are those of the planning.
+
+    Before, level *divided*:
+        for i: %t = tanh(%x[i]); %p = matmul(%t, %w); %s = add(%s, %p)
+    After:
+        %t = tanh(%x[0]) {sdsc.ping_pong = [0, 0]}
+        for i by 2: %p = matmul(%t, %w); %u = tanh(%x[i + 1]) {sdsc.ping_pong = [0, 1]}; %s = add(%s, %p)
+                    %p = matmul(%u, %w); %t = tanh(%x[i + 2]) {sdsc.ping_pong = [0, 0]}; %s = add(%s, %p)
+        ..
+    """
+
+    name: ClassVar[str] = "double-buffer"
+    compare: bool = True
+
+    def run(self, module: ir.Operation) -> None:
+        for func in functions(module):
+            has_pairs = any(sdsc.PING_PONG in op.attributes for op in all_ops(func))
+            if not has_pairs and any(True for _ in _innermost_loops(func)):
+                self._choose(func)
+
+    def _choose(self, func: ir.Operation) -> None:
+        """The best of the function as it is, with loads that go ahead, and with clones of what it streams, too."""
+        plans = [self._plan(func, streams=streams) for streams in (False, True)]
+        plans = [plan for plan in plans if plan.loads]
+        if not plans:
+            self.remark(func, "no double buffers", "no operation computes while a load of its loop waits")
+            return
+        if not self.compare:
+            replace_function(func, plans[0].func)
+            return
+        before = self._predicted(func)
+        assert before is not None
+        prices = {plan: price for plan in plans if (price := self._predicted(plan.func)) is not None}
+        if not prices:
+            self.remark(
+                func, "no double buffers", f"LX has no room for what is loaded ahead; {before} without that"
+            )
+            return
+        best = min(prices, key=lambda plan: prices[plan].nanoseconds)
+        after = prices[best]
+        text = f"{before} with loads where they are read, {after} with {best}"
+        if after.nanoseconds >= before.nanoseconds or after.bytes > MOST_TRAFFIC * before.bytes:
+            self.remark(func, "no double buffers", text)
+            return
+        self.remark(func, "double buffers", text, before.nanoseconds, after.nanoseconds)
+        replace_function(func, best.func)
+
+    def _plan(self, func: ir.Operation, *, streams: bool) -> _Plan:
+        """A copy of the function whose loads go ahead."""
+        changed, loads, pairs = func.clone().operation, 0, 0
+        for loop in list(_innermost_loops(changed)):
+            clones = []
+            if streams:
+                clones = clone_streams(Usage(changed), loop, self.space.capacity, self.name)
+            chosen = slots(Usage(changed), loop)
+            chosen = [slot for slot in chosen if trip_count(loop) > 1 or not slot.ahead]
+            drop_clones(clones, chosen)
+            for slot in chosen:
+                if not slot.ahead:
+                    move_behind(slot.load, slot.behind)
+                    if slot.load in clones:
+                        del slot.load.attributes[sdsc.OPTIONAL]
+            ahead = [slot for slot in chosen if slot.ahead]
+            if ahead:
+                pipeline(loop, ahead, pairs)
+            loads, pairs = loads + len(chosen), pairs + len(ahead)
+        return _Plan(changed, loads, pairs)
+
+    @scope("plan")
+    def _predicted(self, func: ir.Operation) -> Price | None:
+        """The price of a function by the timeline of its bundle; None if what it loads ahead is not in LX.
+
+        Nothing is where a plan file pins it, which may tell of the program with its loads ahead.
+        """
+        module = module_of(func).operation
+        for op in all_ops(functions(module)[0]):
+            if sdsc.PINS in op.attributes:
+                del op.attributes[sdsc.PINS]
+        with Remarks().collecting():
+            self.planning.run(module)
+        (planned,) = functions(module)
+        memory = Memory(planned)
+        loads = (op for op in all_ops(planned) if self._is_ours(op))
+        if any(not is_in_lx(memory.place(op.results[0]).buffer) for op in loads):
+            return None
+        return predicted_by(module, self.lx_frac_avail)
+
+    def _is_ours(self, op: ir.Operation) -> bool:
+        """Whether an operation is a load into a pair of buffers, or a clone of what was streamed."""
+        return sdsc.PING_PONG in op.attributes or any(step[1] == self.name for step in sdsc.history_of(op))
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A function with so many ``loads`` of loops elsewhere, into so many ``pairs`` of buffers."""
+
+    func: ir.Operation
+    loads: int
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.loads} elsewhere, {self.pairs} of them into ping-pong buffers"
+
+
+def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
+    """The loops without loops in them."""
+    for block in nested_blocks(func.regions[0].blocks[0]):
+        owner = block.owner.operation
+        if owner.name == LOOP and all(op.operation.name != LOOP for op in block.operations):
+            yield owner

@@ -1,0 +1,267 @@
+"""Loads of loops that go ahead: the same numbers in less predicted time, two buffers in turn, and only if that pays."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from bundle_edits import manifest
+from hinted import half, imported, named
+from looped import LOOPED, looped
+
+import spyre_mlir
+from spyre_mlir import clear_tensor_dims, declare_tensor_dim, spyre_hint
+from spyre_mlir.bundle.validate import sound_context, validate
+from spyre_mlir.dialects import context
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes import _slots
+from spyre_mlir.passes.double_buffer import DoubleBuffer
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.pipelines.text import Pipeline
+from spyre_mlir.program import Program
+from spyre_mlir.remarks import Remarks
+from spyre_mlir.target.device import device
+from spyre_mlir.timeline import of_bundle
+
+
+@pytest.fixture(autouse=True)
+def _no_names():
+    clear_tensor_dims()
+
+
+def scaled_weights(x, w, scale):
+    """A tile of the weights is scaled, which waits for memory, and then multiplied, which computes."""
+    return torch.relu(x @ (w * scale))
+
+
+def sum_over_tiles(x, w, scale):
+    return torch.tanh(x) @ (w * scale)
+
+
+def with_residual(x, w, scale, residual):
+    return torch.sigmoid(x @ w) * residual
+
+
+def rows(x, w, scale):
+    return torch.sigmoid(torch.tanh(x) @ w)
+
+
+def sum_of_rows(x, w):
+    return torch.tanh(x) @ w
+
+
+def stream(x):
+    return (x + 1) * torch.tanh(x)
+
+
+def _inputs(m: int, k: int, n: int) -> tuple[torch.Tensor, ...]:
+    clear_tensor_dims()
+    for name, size in {"M": m, "K": k, "N": n}.items():
+        declare_tensor_dim(name, size)
+    x, w = named(half(m, k) - 0.5, "M", "K"), named(half(k, n) / k, "K", "N")
+    return x, w, named(half(n), "N"), named(half(m, n), "M", "N")
+
+
+@functools.cache
+def _compiled(model: Callable, sizes: tuple[int, int, int], tiles: tuple[tuple[str, int], ...]) -> tuple:
+    """The program with double buffers and without, and its inputs: on one core, where products take long."""
+    inputs = _inputs(*sizes)[: model.__code__.co_argcount]
+
+    def hinted(*tensors):
+        with spyre_hint(tiles=dict(tiles)):
+            return model(*tensors)
+
+    programs = [
+        spyre_mlir.compile(hinted, inputs, sencores=1, verify_each=True, double_buffer=ahead)
+        for ahead in (True, False)
+    ]
+    return (*programs, inputs)
+
+
+def _remark(program: Program) -> str:
+    (remark,) = (each for each in program.remarks if each.pass_name == "double-buffer")
+    return remark.kind
+
+
+def _moved(program: Program) -> int:
+    traffic = program.traffic()
+    return traffic.read_bytes + traffic.written_bytes
+
+
+#: Loops of 2 to 6 iterations; of a sum the first tile stands before the loop.
+LOOPS = [
+    *((scaled_weights, "N", count) for count in (2, 3, 4)),
+    *((sum_over_tiles, "K", count) for count in (3, 6, 7)),
+    (with_residual, "N", 5),
+    (rows, "M", 5),
+]
+
+
+@pytest.mark.parametrize(("model", "dim", "tiles"), LOOPS)
+def test_results_are_the_same_in_less_time(model, dim, tiles):
+    """For any number of tiles, to the bit."""
+    sizes = {"M": 512, "K": 256, "N": 256} | {dim: 128 * tiles}
+    ahead, behind, inputs = _compiled(model, tuple(sizes.values()), ((dim, tiles),))
+    assert _remark(ahead) == "double buffers"
+    assert torch.equal(ahead(*inputs), behind(*inputs))
+    assert ahead.timeline().total_ns < behind.timeline().total_ns
+    assert _moved(ahead) <= 1.01 * _moved(behind)
+
+
+def test_loops_in_loops():
+    """The inner one begins anew in each iteration of the outer one."""
+    ahead, behind, inputs = _compiled(sum_of_rows, (1024, 640, 256), (("M", 2), ("K", 5)))
+    assert _remark(ahead) == "double buffers"
+    assert [len(step.loops) for step in sound_context(ahead.bundle).steps].count(2) > 4
+    assert torch.equal(ahead(*inputs), behind(*inputs))
+    assert ahead.timeline().total_ns < behind.timeline().total_ns
+
+
+def test_the_load_runs_over_the_product():
+    """In the loop, each load but the first streams while the product before it computes."""
+    ahead, *_ = _compiled(scaled_weights, (512, 256, 640), (("N", 5),))
+    opcodes = {each.position: each.opcode for each in ahead.timeline().executions}
+    events = ahead.timeline().run.events
+    pairs = [
+        (before, event)
+        for before, event in itertools.pairwise(events)
+        if (opcodes[before.job.position], opcodes[event.job.position]) == ("batchmatmul", "mul")
+    ]
+    assert len(pairs) > 2
+    assert all(event.load_end <= before.ring_end and event.job.load_bytes for before, event in pairs)
+
+
+def test_the_two_buffers_lie_one_behind_the_other():
+    module = _placed()
+    (first,), (second,) = ({int(at) for at in re.findall(_address(number), module)} for number in (0, 1))
+    assert second - first == 256 * 128 * 2
+    (remark,) = {each for each in re.findall(r"bytes per core at .* behind it again", _placed_remarks())}
+    assert remark == f"bytes per core at {first}, {second - first} behind it again"
+
+
+def test_buffers_of_a_pair_that_overlap_are_an_error():
+    """By the check of IR, and by the rules of bundles."""
+    module = _placed()
+    first = re.findall(_address(0), module)[0]
+    wrong = re.sub(_address(1), lambda found: found[0].replace(f"<{found[1]} ", f"<{first} "), module)
+    with pytest.raises(CompileError, match="of LX overlap the result of 'mul'"):
+        run_pipeline(ir.Module.parse(wrong, context()), Pipeline.parse("verify-scratchpad"))
+    apart = re.sub(_address(1), lambda found: found[0].replace(f"<{found[1]} ", "<1048576 "), module)
+    with pytest.raises(CompileError, match="its buffer of a ping-pong pair is at 1048576 of LX, not at"):
+        run_pipeline(ir.Module.parse(apart, context()), Pipeline.parse("verify-scratchpad"))
+    ahead, *_ = _compiled(scaled_weights, (512, 256, 640), (("N", 5),))
+    assert validate(ahead.bundle) == []
+    second = re.findall(_address(1), module)[0]
+    assert "lx-overlap" in {
+        each.rule for each in validate(_moved_in_lx(ahead.bundle, int(second), int(first)))
+    }
+
+
+def _moved_in_lx(bundle, old: int, new: int):
+    """A bundle in which what lies at one address of LX lies at another."""
+
+    def operand(each):
+        at_old = each.memory == "lx" and set(each.start) == {old}
+        return replace(each, start=(new,) * len(each.start)) if at_old else each
+
+    designs = {
+        name: replace(each, operands=tuple(map(operand, each.operands)))
+        for name, each in bundle.designs.items()
+    }
+    buffers = [
+        replace(each, offset=new) if (each.base, each.offset) == ("lx", old) else each
+        for each in bundle.manifest.buffers
+    ]
+    return manifest(replace(bundle, designs=designs), buffers=tuple(buffers))
+
+
+def _address(second: int) -> str:
+    """Finds the address of a first or second buffer in the text of a module."""
+    return rf"sdsc.ping_pong = \[0, {second}\], sdsc.placement = #sdsc.lx<(\d+) : i64>"
+
+
+@functools.cache
+def _placement() -> tuple[str, str]:
+    """The text of a placed program with a pair of buffers, and its remarks."""
+    inputs = _inputs(512, 256, 640)[:3]
+
+    def hinted(*tensors):
+        with spyre_hint(tiles={"N": 5}):
+            return scaled_weights(*tensors)
+
+    module, remarks = imported(hinted, *inputs).module, Remarks()
+    with remarks.collecting():
+        run_pipeline(module, SpyrePipeline(sencores=1).pipeline("placed"))
+    return str(module), "\n".join(each.reason for each in remarks)
+
+
+def _placed() -> str:
+    return _placement()[0]
+
+
+def _placed_remarks() -> str:
+    return _placement()[1]
+
+
+def test_a_device_that_loads_nothing_ahead_gets_no_double_buffers(monkeypatch):
+    """What the timeline takes the device for decides, and nothing else."""
+    slow = replace(device(), loads_begin_early=False)
+    monkeypatch.setattr(of_bundle, "device", lambda: slow)
+    ahead, behind, _ = _compiled.__wrapped__(scaled_weights, (512, 256, 640), (("N", 5),))
+    assert _remark(ahead) == "no double buffers"
+    assert ahead.timeline().total_ns == behind.timeline().total_ns
+
+
+def test_a_stream_that_waits_for_memory_alone_stays_as_it_is():
+    """Memory is busy all the time, so there is nothing to gain, and the program is the same."""
+    x = torch.rand(2048, 512).half()
+    ahead, behind = (
+        spyre_mlir.compile(stream, (x,), sencores=2, lx_frac_avail=0.8, double_buffer=each)
+        for each in (True, False)
+    )
+    assert any(each.pass_name == "coarse-tiling" for each in ahead.remarks)
+    assert _remark(ahead) == "no double buffers"
+    assert ahead.bundle == behind.bundle
+
+
+@pytest.mark.parametrize("name", LOOPED)
+def test_any_loop_is_right_with_its_loads_ahead(name, monkeypatch):
+    """Whether it pays or not: the prices say that what goes ahead is cheaper."""
+    each, predicted = looped(name), DoubleBuffer._predicted
+    expected = _results(each.program(*each.inputs))  # which others share: as the compiler makes it
+
+    def biased(self, func):
+        price = predicted(self, func)
+        ahead = str(func).count("double-buffer") + str(func).count("ping_pong")
+        return price and replace(price, nanoseconds=-float(ahead))
+
+    monkeypatch.setattr(DoubleBuffer, "_predicted", biased)
+    monkeypatch.setattr(_slots, "device", lambda: replace(device(), hbm_access_ns=0))
+    made = spyre_mlir.compile(each.copy(), **{**vars(each.options), "verify_each": True})
+    made.arrays.update(each.arrays)
+    for one, other in zip(_results(made(*each.inputs)), expected, strict=True):
+        assert np.array_equal(np.asarray(one), np.asarray(other))
+
+
+def _results(found):
+    return found if isinstance(found, tuple) else (found,)
+
+
+def test_a_plan_file_keeps_the_pair(tmp_path):
+    inputs, path = _inputs(512, 256, 640)[:3], str(tmp_path / "plan.json")
+
+    def hinted(*tensors):
+        with spyre_hint(tiles={"N": 5}):
+            return scaled_weights(*tensors)
+
+    saved = spyre_mlir.compile(hinted, inputs, sencores=1, save_plan=path)
+    used = spyre_mlir.compile(hinted, inputs, sencores=1, use_plan=path)
+    assert _remark(saved) == _remark(used) == "double buffers"
+    assert saved.bundle == used.bundle
