@@ -39,6 +39,7 @@ from spyre_mlir.layout.graph import (
     LoopResult,
     Node,
     View,
+    in_loop,
     whole,
 )
 from spyre_mlir.layout.reader_candidates import ReaderCandidates
@@ -140,7 +141,7 @@ class Problem:
 
     def _edge(self, node: Node, position: int) -> Edge:
         if isinstance(node, Compute):
-            return Operand(position)
+            return Operand(position, in_loop(self.nodes[node.operands[position]]))
         if isinstance(node, View):
             return ViewOf(node.step)
         if isinstance(node, InsertSliceBuffer):

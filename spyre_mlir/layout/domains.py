@@ -22,6 +22,7 @@ from spyre_mlir.layout.graph import (
     LoopResult,
     Node,
     View,
+    in_loop,
 )
 from spyre_mlir.layout.op_layouts import OpLayout
 from spyre_mlir.layout.producer_candidates import last_dim, results, sized, uncut
@@ -197,4 +198,6 @@ def _domain(
             for layout in produced
             for relayouts in relayout_sets((layout.candidate,), targets, readers)
         ]
-    return Domain(produced, states, [node.times * state_cost(state, node.from_host) for state in states])
+    return Domain(
+        produced, states, [node.times * state_cost(state, node.from_host, in_loop(node)) for state in states]
+    )

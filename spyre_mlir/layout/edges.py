@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.layout.candidates import Candidate, copying_cost, distinct, image
-from spyre_mlir.layout.op_layouts import transfer_cost
+from spyre_mlir.layout.op_layouts import transfer_cost, transfer_cost_in_loop
 from spyre_mlir.layout.states import Domain, ProducedLayout, State
 
 INFINITE = float("inf")
@@ -33,14 +33,16 @@ class Edge:
 
 @dataclass(frozen=True)
 class Operand(Edge):
-    """An operation reads an operand: all of it once, in the layout that its op layout says."""
+    """An operation reads an operand: all of it once, as its op layout says; one ``in_loop`` may be in LX."""
 
     position: int
+    in_loop: bool = False
 
     def cost(self, source: Candidate, result: ProducedLayout) -> float:
         """Return the time of the transfer."""
         assert result.op_layout is not None
-        cost = transfer_cost(result.op_layout, self.position, source)
+        transfer = transfer_cost_in_loop if self.in_loop else transfer_cost
+        cost = transfer(result.op_layout, self.position, source)
         return INFINITE if cost is None else cost
 
 

@@ -212,3 +212,8 @@ class Graph:
 def whole(shape: Sequence[int]) -> Slice:
     """Return the slice that is all of a buffer."""
     return Slice((0,) * len(shape), tuple(shape), (1,) * len(shape))
+
+
+def in_loop(node: Node) -> bool:
+    """Return whether a loop makes a tensor anew in each iteration, or carries it from one to the next."""
+    return node.times > 1 and isinstance(node, Compute | IterArg)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.layout.candidates import Candidate, cheapest, distinct, relayout_cost
-from spyre_mlir.layout.op_layouts import OpLayout, transfer_cost
+from spyre_mlir.layout.op_layouts import OpLayout, transfer_cost, transfer_cost_in_loop
 from spyre_mlir.target.device import device
 
 #: Relayouts of one tensor; readers never need more than three dims of one tensor in the stick at once.
@@ -83,10 +83,10 @@ class Domain:
         self.costs = np.array(costs, dtype=np.float64)
 
 
-def state_cost(state: State, from_host: bool = False) -> float:
-    """Return the picoseconds of writing the result and of its relayouts."""
-    produced = state.produced
-    result = 0 if produced.op_layout is None else transfer_cost(produced.op_layout, -1, produced.candidate)
+def state_cost(state: State, from_host: bool = False, in_loop: bool = False) -> float:
+    """Return the picoseconds of writing the result, which may stay in LX ``in_loop``, and of its relayouts."""
+    produced, transfer = state.produced, transfer_cost_in_loop if in_loop else transfer_cost
+    result = 0 if produced.op_layout is None else transfer(produced.op_layout, -1, produced.candidate)
     assert result is not None
     return result + sum(
         relayout_cost(state.converted_from(target), target, from_host) for target in state.converted

@@ -250,15 +250,22 @@ def _written(node: Node, own: ProducedLayout) -> float:
         return 0
     cost = transfer_cost(own.op_layout, -1, own.candidate)
     assert cost is not None, "a result lies in a way that its operation cannot write"
-    return node.times * cost
+    return node.times * (cost // 4 if _is_small_in_loop(node, own.candidate) else cost)
 
 
-def _read(node: Node, position: int, held: Candidate, own: ProducedLayout) -> float:
+def _is_small_in_loop(node: Node, held: Candidate) -> bool:
+    """Whether a loop makes a tensor that is a sixteenth of what programs may use of all scratchpads at most."""
+    return node.times > 1 and isinstance(node, Compute | IterArg) and held.bytes <= 32 * (1_625_344 // 16)
+
+
+def _read(node: Node, position: int, held: Candidate, own: ProducedLayout, source: Node) -> float:
     """Picoseconds to read input ``position`` as ``held``; infinite if the node cannot."""
     if isinstance(node, Compute):
         assert own.op_layout is not None
         cost = transfer_cost(own.op_layout, position, held)
-        return math.inf if cost is None else node.times * cost
+        if cost is None:
+            return math.inf
+        return node.times * (cost // 4 if _is_small_in_loop(source, held) else cost)
     if isinstance(node, IterArg | LoopResult):
         return 0 if held is own.candidate else math.inf
     if not isinstance(node, InsertSliceBuffer):
@@ -313,7 +320,7 @@ def price(graph: Graph, plan: Plan) -> float:
             if decision.in_place[position] or _is_same(node, position):
                 assert read is made
             else:
-                total += _read(node, position, read, state.produced)
+                total += _read(node, position, read, state.produced, graph.nodes[source])
     return total
 
 
@@ -392,7 +399,9 @@ class Exhaustive:
                 for maker in makers
             ):
                 continue
-            total += min(_read(node, position, held, own) for held in self.candidates[source])
+            total += min(
+                _read(node, position, held, own, self.nodes[source]) for held in self.candidates[source]
+            )
         return total
 
     def _made(self, index: int, there: _There, budget: float) -> Iterator[tuple[_There, float]]:
@@ -435,7 +444,7 @@ class Exhaustive:
                 yield there, 0.0
             return
         for held in self.candidates[source]:
-            cost = _read(node, position, held, own)
+            cost = _read(node, position, held, own, self.nodes[source])
             if cost <= budget:
                 for later, more in self._obtained(source, held, there, budget - cost):
                     yield later, cost + more
@@ -572,11 +581,11 @@ class EdgeByEdge:
         maker = self.produced[source]
         if maker is not None and _made_there(self.graph, self.readers, node, position, maker.candidate, own):
             return 0.0, 0.0
-        as_it_is = [(0.0, _read(node, position, held, own)) for held in self.held[source]]
+        as_it_is = [(0.0, _read(node, position, held, own, self.nodes[source])) for held in self.held[source]]
         if _is_same(node, position):
             return as_it_is[0]
         converted = [
-            (self._converted(source, held), _read(node, position, held, own))
+            (self._converted(source, held), _read(node, position, held, own, self.nodes[source]))
             for held in self.problem.reader_candidates[source]
         ]
         return min(as_it_is + converted, key=sum)

@@ -232,6 +232,23 @@ def test_two_readers_share_one_conversion():
     assert plan.decisions[first].reads[1] is plan.decisions[second].reads[1]
 
 
+@pytest.mark.parametrize(("times", "conversions"), [(1, 2), (100, 0)])
+def test_small_tensors_in_a_loop_are_not_packed(times, conversions):
+    """Maxima of rows, which are sparse, through four operations and back to the rows: in a loop they stay in LX."""
+    graph, (rows, columns) = Graph(), (4096, 256)
+    scores = graph.add(Argument((rows, columns), DTYPE, times))
+    made = signature("max", ((0, 1), (0,)), ((rows, columns), (rows,)), (DTYPE,) * 2, (1,))
+    last = graph.add(Compute((rows,), DTYPE, times, signature=made, operands=(scores,)))
+    for _ in range(4):
+        made = signature("add", ((0,),) * 3, ((rows,),) * 3, (DTYPE,) * 3, ())
+        last = graph.add(Compute((rows,), DTYPE, times, signature=made, operands=(last, last)))
+    made = signature(
+        "sub", ((0, 1), (0,), (0, 1)), ((rows, columns), (rows,), (rows, columns)), (DTYPE,) * 3, ()
+    )
+    graph.add(Compute((rows, columns), DTYPE, times, signature=made, operands=(scores, last)))
+    assert sum(len(decision.relayouts) for decision in choose(graph).decisions) == conversions
+
+
 @pytest.mark.parametrize("times", [1, 100])
 def test_a_conversion_stands_outside_the_loop_of_its_readers(times):
     """An input is converted as often as it is made, however often it is read."""
