@@ -117,7 +117,7 @@ class DynamicProgram:
                     f"The size {size} of dim '{dim.name}' is not a multiple of its granularity {dim.granularity}."
                 )
         if key not in self.programs:
-            with self._inputs.at(sizes) as example:
+            with self._inputs.at_sizes(sizes) as example:
                 self.programs[key] = self._compile(self._model, example)
         return self.programs[key]
 
@@ -161,18 +161,18 @@ class DynamicProgram:
     def _prove(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> None:
         """That the program of the sizes wanted is right for these, too."""
         from spyre_mlir.frontend import import_torch
-        from spyre_mlir.frontend.prefixes import NotABeginning, check_beginning
+        from spyre_mlir.frontend.padding_safety import UnsafePadding, check_padding_safety
 
         key = self._key(sizes)
         if key in self._beginnings:
             return
         context, imported = new_context(), []
         for each in (sizes, wanted):
-            with self._inputs.at(each) as example:
+            with self._inputs.at_sizes(each) as example:
                 imported.append(import_torch(self._model, example, context=context))
         try:
-            check_beginning(*imported)
-        except NotABeginning as error:
+            check_padding_safety(*imported)
+        except UnsafePadding as error:
             raise CompileError(self._unpadded(sizes, wanted, error.reason), error.location) from None
         self._beginnings[key] = imported[0]
 

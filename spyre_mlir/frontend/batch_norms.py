@@ -23,14 +23,17 @@ from torch.fx.node import map_arg
 from spyre_mlir.frontend.signature import Argument
 
 aten = torch.ops.aten
-_STEPS: dict[Any, Callable] = {
+_OPERATORS: dict[Any, Callable] = {
     aten.add.Tensor: operator.add, aten.sub.Tensor: operator.sub,
     aten.mul.Tensor: operator.mul, aten.div.Tensor: operator.truediv,
 }  # fmt: skip
 
 
 def fold_batch_norms(graph: Graph, arguments: dict[Node, Argument]) -> None:
-    """Fold in place; what is new are arguments ``<weight>.folded`` and ``<weight>.folded_bias``."""
+    """Fold every chain of per-channel sums and products after a convolution into its weight and bias, in place.
+
+    New arguments are ``<weight>.folded`` and ``<weight>.folded_bias``; the old ones stay, without a use.
+    """
     for node in list(graph.nodes):
         if node.op == "call_function" and node.target is aten.convolution.default and not node.args[6]:
             _Folding(graph, arguments, node).run()
@@ -47,6 +50,7 @@ class _Folding:
         self.values: dict[Node, Any] = {}
 
     def run(self) -> None:
+        """Replace convolution and chain by one convolution with folded parameters, where all of them are known."""
         _, weight, bias = self.convolution.args[:3]
         if not isinstance(weight, Node) or weight not in self.arguments or not self._is_known(weight):
             return
@@ -59,7 +63,7 @@ class _Folding:
                 if scale is None:
                     scale = torch.ones(self.channels)
                     shift = self._number(bias) if isinstance(bias, Node) else torch.zeros(self.channels)
-                step = _STEPS[node.target]
+                step = _OPERATORS[node.target]
                 shift = step(shift, operand)
                 scale = step(scale, operand) if step in (operator.mul, operator.truediv) else scale
                 last = node
@@ -68,33 +72,41 @@ class _Folding:
             self._replace(last, weight, scale, shift)
 
     def _chain(self) -> Iterator[tuple[Node, Tensor]]:
-        """The steps that nobody but the next one reads, each with its number per channel."""
+        """Operations after the convolution, each the only reader of the one before, with their factor per channel."""
         node = self.convolution
         while len(node.users) == 1:
             (user,) = node.users
-            if user.target not in _STEPS or user.kwargs or user.meta["val"].dtype != node.meta["val"].dtype:
+            # An alpha is a keyword; another type would be rounded between the operations.
+            if (
+                user.target not in _OPERATORS
+                or user.kwargs
+                or user.meta["val"].dtype != node.meta["val"].dtype
+            ):
                 return
-            left, right = user.args
-            if right is node and user.target in (aten.add.Tensor, aten.mul.Tensor):
-                left, right = right, left
-            if left is not node or not isinstance(right, Node) or not self._is_per_channel(right):
+            operand, factor = user.args
+            # Sums and products may have the convolution on either side, differences and quotients only on the left.
+            if factor is node and user.target in (aten.add.Tensor, aten.mul.Tensor):
+                operand, factor = factor, operand
+            if operand is not node or not isinstance(factor, Node) or not self._is_per_channel(factor):
                 return
-            yield user, self._number(right)
+            yield user, self._number(factor)
             node = user
 
     def _is_per_channel(self, node: Node) -> bool:
-        """Whether it is known, with one number for each channel of the result of the convolution."""
+        """Return whether a node is known and has one number for each channel of the convolution's result."""
         rank, shape = self.convolution.meta["val"].ndim, node.meta["val"].shape
+        # Broadcasting aligns shapes at their last dim.
         padded = (1,) * (rank - len(shape)) + tuple(shape)
         return padded == (1, self.channels, *(1,) * (rank - 2)) and self._is_known(node)
 
     def _is_known(self, node: Node) -> bool:
-        """Whether no call changes it; its value is then in ``values``."""
+        """Return whether a node has the same value in every call; its value is then in ``values``."""
         if node in self.values:
             return True
         if node.op == "placeholder":
             argument = self.arguments.get(node)
             data = argument.tensor if argument is not None and argument.kind != "input" else None
+            # A leaf is given by each call, and a model on the device "meta" has no numbers.
             if argument is None or argument.leaf is not None or data is None or data.device.type == "meta":
                 return False
             self.values[node] = data
@@ -123,7 +135,7 @@ class _Folding:
         last.replace_all_uses_with(self.convolution)
 
     def _argument(self, name: str, data: Tensor) -> Node:
-        """A new parameter of the program, after those that it has."""
+        """New parameter of the program, behind those that it has."""
         last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
         with self.graph.inserting_after(last):
             placeholder = self.graph.placeholder("folded_" + name.replace(".", "_"))

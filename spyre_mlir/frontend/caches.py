@@ -14,30 +14,35 @@ from torch.utils import _pytree as pytree
 
 
 def register_caches() -> None:
-    """Make all kinds of caches known to PyTorch, if transformers is there at all."""
-    home = sys.modules.get("transformers.cache_utils")
-    if home is None:
+    """Register every kind of cache that transformers has as a pytree node, if transformers is imported at all."""
+    cache_utils = sys.modules.get("transformers.cache_utils")
+    if cache_utils is None:
         return
-    for kind in vars(home).values():
-        if inspect.isclass(kind) and issubclass(kind, (home.Cache, home.CacheLayerMixin)):
+    for kind in vars(cache_utils).values():
+        if inspect.isclass(kind) and issubclass(kind, (cache_utils.Cache, cache_utils.CacheLayerMixin)):
             if kind not in pytree.SUPPORTED_NODES:
                 _register(kind)
 
 
 def _register(kind: type) -> None:
-    """The tensors, layers and caches that are attributes of an object are its parts; it is made without a call."""
+    """Register a class as a pytree node.
+
+    Its children are the attributes that are tensors, layers or caches; all others are its context.
+    """
 
     def unflatten(parts: Any, context: tuple[tuple[str, ...], dict[str, Any]]) -> Any:
+        """An object of the class with these attributes."""
         names, others = context
-        made = object.__new__(kind)
-        vars(made).update(others, **dict(zip(names, parts, strict=True)))
-        return made
+        # Without __init__, which takes a configuration and may allocate tensors.
+        cache = object.__new__(kind)
+        vars(cache).update(others, **dict(zip(names, parts, strict=True)))
+        return cache
 
     pytree.register_pytree_node(kind, _parts, unflatten, flatten_with_keys_fn=_named_parts)
 
 
 def _parts(value: Any) -> tuple[list[Any], tuple[tuple[str, ...], dict[str, Any]]]:
-    """Its parts; their names, and all that is no part, which has to be the same in each call."""
+    """Children of a cache; their names, and all other attributes, which have to be the same in each call."""
     parts = {name: part for name, part in vars(value).items() if _is_part(part)}
     others = {name: part for name, part in vars(value).items() if name not in parts}
     return list(parts.values()), (tuple(parts), others)

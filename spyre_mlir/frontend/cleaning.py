@@ -1,4 +1,4 @@
-"""What torch-mlir leaves behind in linalg: run-time assertions, scalars in f64, tensors of one number."""
+"""Run-time assertions, scalars in f64 and tensors of one number, which torch-mlir leaves in linalg, removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spyre_mlir.mlir import ir, location_of
 
 
 def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
-    """All operations inside, outermost first."""
+    """Operations nested in one, outermost first."""
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
@@ -25,6 +25,7 @@ def clean(module: ir.Module) -> None:
 
     ``aten.reciprocal`` asserts that no element is 0, where PyTorch gives an infinity.
     """
+    # A list, because operations are erased on the way.
     for operation in list(operations(module.operation)):
         _check_static(operation)
         for name in [name for name in operation.attributes if name.startswith("torch.")]:
@@ -33,18 +34,20 @@ def clean(module: ir.Module) -> None:
             operation.erase()
         elif operation.name in ("arith.truncf", "math.sqrt"):
             _fold_scalar(operation)
-    for operation in [found for found in operations(module.operation) if found.name == "linalg.generic"]:
-        _inline_uniform_operands(operation)
+    generics = [operation for operation in operations(module.operation) if operation.name == "linalg.generic"]
+    for generic in generics:
+        _inline_uniform_operands(generic)
 
 
 def _check_static(operation: ir.Operation) -> None:
+    """Raise ``CompileError`` for a result of dynamic shape."""
     for value in operation.results:
         if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
             raise CompileError(f"The shape of {value.type} is not static.", location_of(operation.location))
 
 
 def _constant(value: ir.Value) -> ir.Operation | None:
-    """The arith.constant that gives a value."""
+    """The arith.constant that defines a value, or None."""
     owner = value.owner
     return owner if not isinstance(owner, ir.Block) and owner.name == "arith.constant" else None
 
@@ -67,7 +70,7 @@ def _fold_scalar(operation: ir.Operation) -> None:
 
 
 def _splat(value: ir.Value) -> ir.Attribute | None:
-    """The one number of a constant tensor, or None."""
+    """The one element of a constant tensor of equal elements, or None."""
     source = _constant(value)
     if source is None or not isinstance(value.type, ir.RankedTensorType):
         return None
@@ -81,6 +84,7 @@ def _inline_uniform_operands(generic: ir.Operation) -> None:
 
     Upstream's linalg-inline-scalar-operands would also inline 0-d tensors that are computed.
     """
+    # An input may be all that says how far a reduction goes.
     if "reduction" in str(generic.attributes["iterator_types"]):
         return
     inputs = range(len(generic.operands) - len(generic.results))
@@ -96,23 +100,25 @@ def _inline_uniform_operands(generic: ir.Operation) -> None:
 
 
 def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
-    kept = [index for index in range(len(generic.operands)) if index not in dropped]
+    """Replace a linalg.generic by one without these inputs, whose block arguments have no use."""
+    remaining = [index for index in range(len(generic.operands)) if index not in dropped]
     results = len(generic.results)
     maps = ir.ArrayAttr(generic.attributes["indexing_maps"])
     with generic.location, ir.InsertionPoint(generic):
         new = ir.Operation.create(
             "linalg.generic",
             results=[result.type for result in generic.results],
-            operands=[generic.operands[index] for index in kept],
+            operands=[generic.operands[index] for index in remaining],
             attributes={
-                "indexing_maps": ir.ArrayAttr.get([maps[index] for index in kept]),
+                "indexing_maps": ir.ArrayAttr.get([maps[index] for index in remaining]),
                 "iterator_types": generic.attributes["iterator_types"],
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(kept) - results, results]),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(remaining) - results, results]),
             },
             regions=1,
         )
     block = generic.regions[0].blocks[0]
     block.append_to(new.regions[0])
+    # From the last one: an erased argument renumbers those behind it.
     for index in sorted(dropped, reverse=True):
         block.erase_argument(index)
     for old_result, new_result in zip(generic.results, new.results, strict=True):

@@ -26,14 +26,14 @@ _SUMS = {aten.add.Tensor, aten.sub.Tensor}
 
 
 class Parts(NamedTuple):
-    """A complex value."""
+    """A complex value as its real and its imaginary part, nodes or numbers."""
 
     real: Any
     imaginary: Any
 
 
 def split_complex_numbers(graph: Graph, arguments: dict[Node, Argument]) -> None:
-    """Rewrite in place; complex parameters and constants become two arguments, ``<name>.real`` and ``.imag``."""
+    """Rewrite complex nodes as real ones, in place; a complex argument becomes two, ``<name>.real`` and ``.imag``."""
     if any(_is_complex(node) for node in graph.nodes):
         _Splitting(graph, arguments).run()
 
@@ -48,35 +48,37 @@ class _Splitting:
         self.graph = graph
         self.arguments = arguments
         self.parts: dict[Node, Parts] = {}
-        self.at: Node | None = None
+        self.insertion_point: Node | None = None
 
     def run(self) -> None:
+        """Split node by node, in order, so that the parts of all operands are known."""
         replaced = []
         for node in list(self.graph.nodes):
-            self.at = node
+            self.insertion_point = node
             if node.op == "placeholder" and _is_complex(node):
-                made = self._argument(node)
+                replacement = self._argument(node)
             elif node.op == "call_function":
-                made = self._split(node)
+                replacement = self._split(node)
             else:
                 continue
-            if isinstance(made, Parts):
-                self.parts[node] = made
-            elif isinstance(made, Node):
-                node.replace_all_uses_with(made)
-            if made is not None:
+            if isinstance(replacement, Parts):
+                self.parts[node] = replacement
+            elif isinstance(replacement, Node):
+                node.replace_all_uses_with(replacement)
+            if replacement is not None:
                 replaced.append(node)
+        # From the last one, so that readers go before what they read.
         for node in reversed(replaced):
             if not node.users:
                 self.graph.erase_node(node)
                 self.arguments.pop(node, None)
 
     def _call(self, target: Any, *args: Any, **named: Any) -> Node:
-        assert self.at is not None
-        return call_before(self.at, target, *args, **named)
+        assert self.insertion_point is not None
+        return call_before(self.insertion_point, target, *args, **named)
 
     def _argument(self, node: Node) -> Parts | None:
-        """A parameter or constant as two; None for an input."""
+        """Two arguments in place of a complex parameter or constant; None for an input."""
         argument = self.arguments.get(node)
         if (
             argument is None
@@ -95,13 +97,14 @@ class _Splitting:
         return Parts(*parts)
 
     def _split(self, node: Node) -> Parts | Node | None:
-        """The parts of a node, or the real node in its place; None if it has nothing complex, or no form."""
+        """Parts of a complex result, or the real node in its place; None for a real operation or one without a rule."""
         args: list[Any] = [
-            self.parts.get(each, each) if isinstance(each, Node) else each for each in node.args
+            self.parts.get(operand, operand) if isinstance(operand, Node) else operand
+            for operand in node.args
         ]
         target = node.target
         if target is aten.view_as_complex.default:
-            return Parts(*(self._call(aten.select.int, args[0], -1, at) for at in (0, 1)))
+            return Parts(*(self._call(aten.select.int, args[0], -1, index) for index in (0, 1)))
         if target is aten.polar.default:
             return Parts(
                 self._call(aten.mul.Tensor, args[0], self._call(aten.cos.default, args[1])),
@@ -109,32 +112,33 @@ class _Splitting:
             )
         if target is aten.complex.default:
             return Parts(*args)
-        if not any(isinstance(each, Parts) for each in args):
+        if not any(isinstance(operand, Parts) for operand in args):
             return None
         if target is aten.view_as_real.default:
             return self._call(
                 aten.cat.default, [self._call(aten.unsqueeze.default, part, -1) for part in args[0]], -1
             )
+        # Parts is a pair: index 0 is the real part, 1 the imaginary one.
         if target in (aten.real.default, aten.imag.default):
             return args[0][target is aten.imag.default]
         if target is aten._conj.default:
             return Parts(args[0].real, self._call(aten.neg.default, args[0].imaginary))
         if target is aten.mul.Tensor:
             return self._product(*args)
-        if target in _SUMS and all(isinstance(each, Parts) for each in args) and not node.kwargs:
-            return Parts(*(self._call(target, *each) for each in zip(*args, strict=True)))
+        if target in _SUMS and all(isinstance(operand, Parts) for operand in args) and not node.kwargs:
+            return Parts(*(self._call(target, *parts) for parts in zip(*args, strict=True)))
         if target in _MOVES:
             return Parts(*(self._call(target, part, *args[1:], **node.kwargs) for part in args[0]))
         return None
 
-    def _product(self, left: Any, right: Any) -> Parts:
+    def _product(self, one: Any, other: Any) -> Parts:
         """(a + bi) (c + di) = (ac - bd) + (ad + bc) i; a real factor scales both parts."""
-        if not isinstance(left, Parts):
-            left, right = right, left
-        if not isinstance(right, Parts):
-            multiply = aten.mul.Tensor if isinstance(right, Node) else aten.mul.Scalar
-            return Parts(*(self._call(multiply, part, right) for part in left))
-        products = [[self._call(aten.mul.Tensor, one, other) for other in right] for one in left]
+        if not isinstance(one, Parts):
+            one, other = other, one
+        if not isinstance(other, Parts):
+            multiply = aten.mul.Tensor if isinstance(other, Node) else aten.mul.Scalar
+            return Parts(*(self._call(multiply, part, other) for part in one))
+        products = [[self._call(aten.mul.Tensor, a, b) for b in other] for a in one]
         return Parts(
             self._call(aten.sub.Tensor, products[0][0], products[1][1]),
             self._call(aten.add.Tensor, products[0][1], products[1][0]),

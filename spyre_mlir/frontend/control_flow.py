@@ -5,7 +5,6 @@ What runs has no side effects, so a branch that is not taken only costs its time
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ higher_order = torch.ops.higher_order
 
 
 def inline_control_flow(graph_module: GraphModule) -> None:
-    """Replace what ``is_inlined`` by the operations of its bodies."""
+    """Replace each node that ``is_inlined`` by the operations of its bodies, in place."""
     graph = graph_module.graph
     for node in list(graph.nodes):
         if not is_inlined(node):
@@ -27,6 +26,7 @@ def inline_control_flow(graph_module: GraphModule) -> None:
         with graph.inserting_before(node):
             results = _FORMS[node.target](graph_module, node, *node.args)
         for user in list(node.users):
+            # A node of control flow is a tuple, so all its users are operator.getitem.
             user.replace_all_uses_with(results[user.args[1]], propagate_meta=False)
             graph.erase_node(user)
         graph.erase_node(node)
@@ -35,6 +35,7 @@ def inline_control_flow(graph_module: GraphModule) -> None:
 
 
 def is_inlined(node: Node) -> bool:
+    """Return whether a node is control flow that becomes straight-line code."""
     return node.target in _FORMS
 
 
@@ -46,8 +47,9 @@ def _condition(
     otherwise: Node,
     operands: Sequence[Node],
 ) -> list[Node]:
-    """where(condition, result of one branch, result of the other)."""
+    """``where(condition, a, b)`` for each result a of one branch and b of the other, both of which are computed."""
     branches = [_inline(graph_module, body, operands) for body in (then, otherwise)]
+    # A condition that torch knows while it traces leaves one branch.
     if not isinstance(condition, Node):
         return branches[0 if condition else 1]
     return [_add(node, aten.where.self, condition, one, other) for one, other in zip(*branches, strict=True)]
@@ -61,13 +63,13 @@ def _scan(
     scanned: Sequence[Node],
     others: Sequence[Node],
 ) -> list[Node]:
-    """One body after the other, for each row of what is scanned; its rows of results behind each other."""
+    """Final carried values and stacked rows of results of a body that runs once for each row of ``scanned``."""
     rows: list[list[Node]] = []
-    for at in range(scanned[0].meta["val"].shape[0]):
-        step = [_add(node, aten.select.int, each, 0, at) for each in scanned]
+    for row_index in range(scanned[0].meta["val"].shape[0]):
+        step = [_add(node, aten.select.int, tensor, 0, row_index) for tensor in scanned]
         results = _inline(graph_module, body, [*carried, *step, *others])
         carried, row = results[: len(carried)], results[len(carried) :]
-        rows.append([_add(node, aten.unsqueeze.default, each, 0) for each in row])
+        rows.append([_add(node, aten.unsqueeze.default, tensor, 0) for tensor in row])
     return [*carried, *(_add(node, aten.cat.default, list(parts), 0) for parts in zip(*rows, strict=True))]
 
 
@@ -78,14 +80,15 @@ _FORMS: dict[Any, Callable[..., list[Node]]] = {
 
 
 def _inline(graph_module: GraphModule, body: Node, operands: Iterable[Node]) -> list[Node]:
-    """The results of a body whose operations are now before the insertion point."""
+    """Copy the operations of a body to the insertion point, and return its results."""
     inner = getattr(graph_module, str(body.target))
+    # Innermost first: the copies are then of plain operations.
     inline_control_flow(inner)
-    given = itertools.chain(operands)
+    remaining = iter(operands)
     copies: dict[Node, Any] = {}
     for node in inner.graph.nodes:
         if node.op == "placeholder":
-            copies[node] = next(given)
+            copies[node] = next(remaining)
         elif node.op == "output":
             return list(map_arg(node.args[0], copies.__getitem__))
         else:
@@ -94,7 +97,7 @@ def _inline(graph_module: GraphModule, body: Node, operands: Iterable[Node]) -> 
 
 
 def _add(like: Node, operation: torch._ops.OpOverload, *args: Any) -> Node:
-    """A new operation at the place in the source of another one."""
+    """New operation with the metadata of ``like``, its location in the source among them."""
     values: Sequence[Any] = pytree.tree_map_only(Node, lambda node: node.meta["val"], args)
     added = like.graph.call_function(operation, args)
     added.meta = {**like.meta, "val": operation(*values)}

@@ -1,4 +1,4 @@
-"""How composite PyTorch operations are taken apart before they reach MLIR.
+"""Decompositions of composite PyTorch operations, applied before MLIR sees them.
 
 The forms are chosen so that each step is one operation of the device and 16-bit tensors stay 16 bits:
 sums accumulate in f32 and are rounded once, nothing becomes f64, masks are data. Where a function gives
@@ -30,53 +30,58 @@ aten = torch.ops.aten
 
 #: Operations that torch-mlir lowers better itself: ``addmm`` in the table would cast the weights to f32,
 #: ``gelu`` and ``sigmoid`` have one scalar body each, ``full`` would become an ``empty`` that cannot fold.
-_KEPT = (
+_LOWERED_BY_TORCH_MLIR = (
     aten.addmm, aten.native_layer_norm, aten.rms_norm, aten._fused_rms_norm, aten.gelu, aten.sigmoid,
     aten.full,
 )  # fmt: skip
 
 
 def _accumulated_sum(x: Tensor, dims: Sequence[int] | None, keepdim: bool) -> Tensor:
-    """The sum of 16-bit numbers in f32; integers and f32 in their own format."""
+    """Sum, of 16-bit numbers in f32 and of others in their type."""
     every = list(range(x.ndim)) if dims is None else list(dims)
     return torch.sum(x, every, keepdim=keepdim, dtype=torch.float32 if x.dtype in NARROW else None)
 
 
 def _widened(x: Tensor) -> Tensor:
-    """16-bit numbers in f32, in which PyTorch computes norms and statistics; others as they are."""
+    """16-bit numbers in f32, in which PyTorch computes norms and statistics; other types unchanged."""
     return x.float() if x.dtype in NARROW else x
 
 
 def _mean(x: Tensor, dims: Sequence[int] | None, keepdim: bool = True) -> Tensor:
-    """The mean, rounded to the format of ``x`` once, after the division."""
+    """Mean, rounded to the type of ``x`` once, after the division."""
     count = math.prod(x.shape[dim] for dim in (range(x.ndim) if not dims else dims))
     return (_accumulated_sum(x, dims, keepdim) / count).to(x.dtype)
 
 
 def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, dtype=None) -> Tensor:
+    """``sum`` over dims, of 16-bit numbers: accumulated in f32, rounded once."""
     if x.dtype not in NARROW or dtype not in (None, x.dtype):
         return NotImplemented
     return _accumulated_sum(x, dim, keepdim).to(x.dtype)
 
 
 def sum_all(x: Tensor, dtype=None) -> Tensor:
+    """``sum`` over all dims, of 16-bit numbers: accumulated in f32, rounded once."""
     if x.dtype not in NARROW or dtype not in (None, x.dtype):
         return NotImplemented
     return _accumulated_sum(x, None, False).to(x.dtype)
 
 
 def mean_dims(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype=None) -> Tensor:
+    """``mean`` over dims, rounded once."""
     return _mean(x if dtype is None else x.to(dtype), dim, keepdim)
 
 
 def mean_all(x: Tensor, dtype=None) -> Tensor:
+    """``mean`` over all dims, rounded once."""
     return _mean(x if dtype is None else x.to(dtype), None, False)
 
 
 def accumulated(scan: Callable) -> Callable:
-    """``cumsum`` or ``cumprod`` of 16-bit numbers in f32; of one number it is that."""
+    """Form of ``cumsum`` or ``cumprod``: 16-bit numbers are scanned in f32, a tensor without dims is its own scan."""
 
     def form(x: Tensor, dim: int, dtype=None) -> Tensor:
+        """Scan along one dim."""
         if x.ndim == 0:
             natural = x.dtype if x.is_floating_point() or x.is_complex() else torch.int64
             return x.to(natural if dtype is None else dtype, copy=True)
@@ -88,13 +93,13 @@ def accumulated(scan: Callable) -> Callable:
 
 
 def _centred(x: Tensor, dims: Sequence[int] | None) -> Tensor:
-    """The distances from the mean, in f32 if ``x`` has 16 bits."""
+    """Differences from the mean, in f32 if ``x`` has 16 bits."""
     x = _widened(x)
     return x - _mean(x, dims)
 
 
 def _variance(x: Tensor, dim: Sequence[int] | None, correction, keepdim: bool) -> Tensor:
-    """The sum of squared distances from the mean over n - correction, no less than 0; in f32 if ``x`` has 16 bits."""
+    """Sum of squared differences from the mean over max(n - correction, 0), in f32 if ``x`` has 16 bits."""
     dims = list(dim) if dim else list(range(x.ndim))
     count = max(math.prod(x.shape[d] for d in dims) - (1 if correction is None else correction), 0)
     centred = _centred(x, dims)
@@ -104,25 +109,29 @@ def _variance(x: Tensor, dim: Sequence[int] | None, correction, keepdim: bool) -
 def variance(
     x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
 ) -> Tensor:
+    """``var``, rounded to the type of ``x`` once."""
     return _variance(x, dim, correction, keepdim).to(x.dtype)
 
 
 def deviation(
     x: Tensor, dim: Sequence[int] | None = None, *, correction=None, keepdim: bool = False
 ) -> Tensor:
+    """``std``: the root of the variance, rounded to the type of ``x`` once."""
     return torch.sqrt(_variance(x, dim, correction, keepdim)).to(x.dtype)
 
 
 def variance_and_mean(
     x: Tensor, dim=None, *, correction=None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
+    """``var_mean``, both in the type of ``x``."""
     return variance(x, dim, correction=correction, keepdim=keepdim), _mean(x, dim, keepdim)
 
 
 def in_f32(operation: torch._ops.OpOverload) -> Callable:
-    """The form of an operation that PyTorch computes in f32 if its tensor has 16 bits."""
+    """Form of an operation that PyTorch computes in f32 if its tensor has 16 bits."""
 
     def form(x: Tensor, *arguments, dtype=None, **options) -> Tensor:
+        """The operation on the tensor in f32, rounded to its type."""
         if x.dtype not in NARROW or dtype not in (None, x.dtype):
             return NotImplemented
         return operation(x.float(), *arguments, **options).to(x.dtype)
@@ -133,7 +142,7 @@ def in_f32(operation: torch._ops.OpOverload) -> Callable:
 def vector_norm(
     x: Tensor, order: float = 2, dims: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None
 ) -> Tensor:
-    """The root of the sum of squares, in f32 if ``x`` has 16 bits; other orders likewise."""
+    """``linalg_vector_norm``: root of the sum of squares, in f32 if ``x`` has 16 bits; other orders in f32 likewise."""
     if order != 2:
         return in_f32(aten.linalg_vector_norm.default)(x, order, dims, keepdim, dtype=dtype)
     wide = _widened(x if dtype is None else x.to(dtype))
@@ -144,12 +153,12 @@ def vector_norm(
 def norm(
     x: Tensor, order=2, dims: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None
 ) -> Tensor:
-    """``vector_norm`` by its older name."""
+    """``norm``, the older name of ``linalg_vector_norm``."""
     return aten.linalg_vector_norm.default(x, 2 if order is None else order, dims, keepdim, dtype=dtype)
 
 
 def distance(x: Tensor, y: Tensor, order: float = 2) -> Tensor:
-    """The norm of all differences."""
+    """``dist``: norm of the difference of two tensors."""
     return aten.linalg_vector_norm.default(x - y, order)
 
 
@@ -163,6 +172,7 @@ def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 
 
 def softmax_to(x: Tensor, dim: int, dtype=None) -> Tensor:
+    """``softmax`` with an element type for the result."""
     return softmax(x if dtype is None else x.to(dtype), dim)
 
 
@@ -215,6 +225,7 @@ def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: flo
     the caller's, so the host may not fold them: where overhead counts, that is more.
     """
     shape = [-1, *(1,) * (x.ndim - 2)]
+    # In f32: an eps such as 1e-8 is 0 in fp16.
     scale = torch.rsqrt(var.float() + eps).to(x.dtype)
     result = (x - mean.reshape(shape)) * scale.reshape(shape)
     result = result if weight is None else result * weight.reshape(shape)
@@ -226,6 +237,7 @@ def group_norm(
     x: Tensor, weight, bias, images: int, channels: int, pixels: int, groups: int, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """A layer norm without parameters of each group, then weight and bias over dim 1; mean and 1 / deviation."""
+    # Weight and bias belong to channels, not to groups.
     shape = [1, -1, *(1,) * (x.ndim - 2)]
     grouped = x.reshape(images, groups, -1)
     centred = _centred(grouped, [2])
@@ -249,7 +261,7 @@ def scaled_matmul(
 
 
 def _repeat_heads(x: Tensor, heads: int) -> Tensor:
-    """Each key or value head as often as query heads share it: [b, h, s, d] -> [b, heads, s, d]."""
+    """Key or value heads repeated for the query heads that share them: [b, h, s, d] -> [b, heads, s, d]."""
     shape = x.shape
     groups = heads // shape[-3]
     if groups == 1:
@@ -259,15 +271,16 @@ def _repeat_heads(x: Tensor, heads: int) -> Tensor:
 
 
 def _lowest(dtype: torch.dtype) -> float:
-    """A number below those of a type; bfloat16 has the range of DL16 on the device, whose last is an infinity."""
+    """Number below all those of a type; bfloat16 has the range of DL16 on the device, whose last is an infinity."""
     return -(2.0**32) if dtype == torch.bfloat16 else torch.finfo(dtype).min
 
 
 def _causal_mask(rows: int, columns: int, like: Tensor) -> Tensor:
-    """0 where a query sees a key, a large negative number elsewhere; constant folding makes it data."""
+    """Additive mask: 0 where a query sees a key, a large negative number elsewhere; constant folding makes it data."""
     seen = (
         torch.arange(columns, device=like.device)[None, :] <= torch.arange(rows, device=like.device)[:, None]
     )
+    # Half, so that a score added to it stays finite.
     unseen = _lowest(like.dtype) / 2
     return torch.where(seen, 0.0, unseen).to(like.dtype)
 
@@ -339,7 +352,7 @@ def strict_attention(
 
 
 def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores that count: those under a mask are far below all others."""
+    """Scores with those that a mask hides far below all others."""
     if mask is None:
         return scores
     lowest = _lowest(scores.dtype)
@@ -347,42 +360,52 @@ def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.where(seen, scores, lowest / 2)
 
 
+FORMS: dict[torch._ops.OperatorBase, Callable] = {
+    aten._softmax.default: softmax,
+    aten.softmax.int: softmax_to,
+    aten._safe_softmax.default: safe_softmax,
+    aten._log_softmax.default: log_softmax,
+    **pointwise.FORMS,
+    **selection.FORMS,
+    **moving.FORMS,
+    **resampling.FORMS,
+    **products.FORMS,
+    **embedding_bags.FORMS,
+    aten._scaled_mm.default: scaled_matmul,
+    aten.layer_norm.default: layer_norm,
+    aten.rms_norm.default: rms_norm,
+    aten._native_batch_norm_legit_no_training.default: batch_norm,
+    aten.native_group_norm.default: group_norm,
+    aten.sum.dim_IntList: sum_dims,
+    aten.sum.default: sum_all,
+    aten.mean.dim: mean_dims,
+    aten.mean.default: mean_all,
+    aten.cumsum.default: accumulated(torch.cumsum),
+    aten.cumprod.default: accumulated(torch.cumprod),
+    aten.linalg_vector_norm.default: vector_norm,
+    aten.norm.Scalar: norm,
+    aten.norm.ScalarOpt_dim: norm,
+    aten.norm.ScalarOpt_dtype: lambda x, order, *, dtype: norm(x, order, dtype=dtype),
+    aten.norm.ScalarOpt_dim_dtype: norm,
+    aten.dist.default: distance,
+    **poolings.FORMS,
+    **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},
+    aten.var.correction: variance,
+    aten.std.correction: deviation,
+    aten.var_mean.correction: variance_and_mean,
+}
+
+
 def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBase, Callable]:
-    """torch-mlir's table without the operations it lowers better itself, and with the forms above."""
-    table = {op: form for op, form in fx.get_decomposition_table().items() if op._overloadpacket not in _KEPT}
-    return table | {
-        aten._softmax.default: softmax,
-        aten.softmax.int: softmax_to,
-        aten._safe_softmax.default: safe_softmax,
-        aten._log_softmax.default: log_softmax,
-        **pointwise.FORMS,
-        **selection.FORMS,
-        **moving.FORMS,
-        **resampling.FORMS,
-        **products.FORMS,
-        **embedding_bags.FORMS,
-        **quantizing.forms(),
-        aten._scaled_mm.default: scaled_matmul,
-        aten.layer_norm.default: layer_norm,
-        aten.rms_norm.default: rms_norm,
-        aten._native_batch_norm_legit_no_training.default: batch_norm,
-        aten.native_group_norm.default: group_norm,
-        aten.scaled_dot_product_attention.default: strict_attention if precision == "strict" else attention,
-        aten.sum.dim_IntList: sum_dims,
-        aten.sum.default: sum_all,
-        aten.mean.dim: mean_dims,
-        aten.mean.default: mean_all,
-        aten.cumsum.default: accumulated(torch.cumsum),
-        aten.cumprod.default: accumulated(torch.cumprod),
-        aten.linalg_vector_norm.default: vector_norm,
-        aten.norm.Scalar: norm,
-        aten.norm.ScalarOpt_dim: norm,
-        aten.norm.ScalarOpt_dtype: lambda x, order, *, dtype: norm(x, order, dtype=dtype),
-        aten.norm.ScalarOpt_dim_dtype: norm,
-        aten.dist.default: distance,
-        **poolings.FORMS,
-        **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},
-        aten.var.correction: variance,
-        aten.std.correction: deviation,
-        aten.var_mean.correction: variance_and_mean,
+    """Decomposition of each operation: torch-mlir's, replaced or extended by those of this package.
+
+    ``precision`` "strict" takes the attention whose scores are shifted before they are rounded.
+    """
+    table = {
+        op: form
+        for op, form in fx.get_decomposition_table().items()
+        if op._overloadpacket not in _LOWERED_BY_TORCH_MLIR
     }
+    form = strict_attention if precision == "strict" else attention
+    # Those of quantizing depend on what is registered by now.
+    return table | FORMS | quantizing.forms() | {aten.scaled_dot_product_attention.default: form}

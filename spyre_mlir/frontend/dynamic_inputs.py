@@ -1,4 +1,4 @@
-"""Inputs with dims of many sizes: where these dims are, how large they are in a call, the same inputs at another size.
+"""Inputs with dims of many sizes: position of these dims, their sizes in a call, the same inputs at another size.
 
 The names of the example inputs (``name_tensor_dims``) say where a dynamic dim is. A dim of a tensor may be made of a
 dynamic dim and others inside of it, as the rows of a flattened matrix.
@@ -20,7 +20,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import Inputs, as_call
 from spyre_mlir.frontend.hints import dim_sizes, dims_of_size, name_tensor_dims, names_of
 from spyre_mlir.frontend.importer import Imported
-from spyre_mlir.frontend.prefixes import beginning
+from spyre_mlir.frontend.padding_safety import leading_slices
 from spyre_mlir.frontend.signature import INPUT, leaves_of
 from spyre_mlir.tiling import NamedDim
 from spyre_mlir.tiling.names import split, whole
@@ -35,9 +35,12 @@ class _Place(NamedTuple):
     inner: int
 
     def positions(self, shape: Sequence[int], sizes: Mapping[str, int]) -> list[int]:
-        """Where each element comes from, along the dim, to be of another size: copies of the last position pad it."""
+        """Index along the dim that each element comes from, for these ``sizes``; copies of the last position pad it."""
         have, want = shape[self.dim], sizes[self.name] * self.inner
-        return [at if at < have else have - self.inner + (at - have) % self.inner for at in range(want)]
+        return [
+            index if index < have else have - self.inner + (index - have) % self.inner
+            for index in range(want)
+        ]
 
 
 class DynamicInputs:
@@ -50,17 +53,18 @@ class DynamicInputs:
             )
         self._leaves, self._tree = pytree.tree_flatten(as_call(example_inputs))
         self._places = [place for leaf in range(len(self._leaves)) for place in self._places_of(leaf, names)]
-        found = {place.name for place in self._places}
+        dims = {place.name for place in self._places}
         for name in names:
-            if name not in found:
+            if name not in dims:
                 raise CompileError(
                     f"No example input has the dynamic dim '{name}' with more than one element; "
                     "declare_tensor_dim and name_tensor_dims say which dims the inputs have."
                 )
 
     def _places_of(self, leaf: int, dynamic: Sequence[str]) -> Iterator[_Place]:
-        tensor, given = self._leaves[leaf], names_of(self._leaves[leaf])
-        if not set(given) & set(dynamic):
+        """Dims of one input that have a dynamic dim; ``CompileError`` for one that is no outermost part of its dim."""
+        tensor, dim_names = self._leaves[leaf], names_of(self._leaves[leaf])
+        if not set(dim_names) & set(dynamic):
             return
         if isinstance(tensor, DeviceTensor):
             raise CompileError(
@@ -68,7 +72,7 @@ class DynamicInputs:
             )
         sizes = dim_sizes()
         for dim, parts in enumerate(
-            split(whole(NamedDim(name, sizes[name]) for name in given), tensor.shape)
+            split(whole(NamedDim(name, sizes[name]) for name in dim_names), tensor.shape)
         ):
             mentioned = {name for part in parts for name in part.mentioned} & set(dynamic)
             if not mentioned:
@@ -82,15 +86,16 @@ class DynamicInputs:
             yield _Place(leaf, dim, name, tensor.shape[dim] // sizes[name])
 
     def sizes(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, int]:
-        """How large the dynamic dims are in a call."""
+        """Sizes of the dynamic dims in a call, by name."""
         return self._sizes(leaves_of(self._tree, inputs, named))
 
     @property
     def example_sizes(self) -> dict[str, int]:
-        """How large the dynamic dims are in the example."""
+        """Sizes of the dynamic dims in the example inputs, by name."""
         return self._sizes(self._leaves)
 
     def _sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
+        """Sizes of the dynamic dims in these leaves; ``CompileError`` where inputs disagree."""
         sizes: dict[str, int] = {}
         for leaf, dim, name, inner in self._places:
             shape = tuple(getattr(leaves[leaf], "shape", ()))
@@ -107,11 +112,12 @@ class DynamicInputs:
         return sizes
 
     @contextlib.contextmanager
-    def at(self, sizes: Mapping[str, int]) -> Iterator[Inputs]:
-        """The example inputs at other sizes; inside, the declared dims have these sizes."""
+    def at_sizes(self, sizes: Mapping[str, int]) -> Iterator[Inputs]:
+        """Example inputs at other sizes; inside of the context, the declared dims have these sizes."""
         with dims_of_size(sizes):
             leaves = list(self._leaves)
             for place in self._places:
+                # Rows of the example are repeated: indices among its values stay in range.
                 along = torch.tensor(place.positions(leaves[place.leaf].shape, sizes))
                 leaves[place.leaf] = leaves[place.leaf].detach().index_select(place.dim, along)
             for leaf in {place.leaf for place in self._places}:
@@ -122,9 +128,9 @@ class DynamicInputs:
     def padded(
         self, smaller: Imported, inputs: Sequence[Any], named: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> tuple[dict[str, Any], Callable[[list[np.ndarray]], Any]]:
-        """A call of the program for larger ``sizes`` in place of the ``smaller`` one: its operands, by name.
+        """Operands, by name, of the program for larger ``sizes`` that runs in place of the ``smaller`` one.
 
-        Also what makes of its results what the model returns.
+        Also the function that turns the results of that program into what the model returns.
         """
         call = smaller.bind(*inputs, **named)
         operands = {}
@@ -133,11 +139,14 @@ class DynamicInputs:
                 if place.leaf == argument.leaf:
                     array = array.take(place.positions(array.shape, sizes), place.dim)
             operands[argument.name] = array
-        given = {each.name: operands[each.name] for each in smaller.arguments if each.kind == INPUT}
+        input_operands = {
+            argument.name: operands[argument.name] for argument in smaller.arguments if argument.kind == INPUT
+        }
         shapes = [result.shape for result in smaller.signature.results]
 
         def finish(arrays: list[np.ndarray]) -> Any:
-            cut = [array[beginning(shape)] for array, shape in zip(arrays, shapes, strict=True)]
+            """Results cut to the shapes of the smaller program, as the model returns them."""
+            cut = [array[leading_slices(shape)] for array, shape in zip(arrays, shapes, strict=True)]
             return call.finish(cut)
 
-        return given, finish
+        return input_operands, finish

@@ -34,13 +34,14 @@ from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
 
 
 def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable]) -> Callable:
-    """A graph of Dynamo as a function; ``compile(function, inputs)`` makes the programs that it calls."""
+    """Callable for a graph of Dynamo; ``compile(function, inputs)`` builds the programs that it runs."""
     if is_on_the_device(graph):
         return DeviceGraph(graph, compile)
     if not torch.is_grad_enabled() or not any(_wants_gradient(value) for value in example_inputs):
         return CompiledGraph(graph, compile)
 
     def compiler(part: GraphModule, _: Sequence[Any]) -> Callable:
+        """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
         return make_boxed_func(CompiledGraph(part, compile))
 
     # The attention of the CPU is one operation with a gradient of its own; taken apart it is matmuls and a softmax.
@@ -50,13 +51,13 @@ def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callabl
 
 
 def _gradients() -> dict[Any, Callable]:
-    """PyTorch's own forms of the gradients that it has operations for."""
+    """PyTorch's decompositions of its backward operations."""
     table = cast(dict[Any, Callable], core_aten_decompositions())
     return {op: form for op, form in table.items() if "backward" in op.name()}
 
 
 class CompiledGraph:
-    """A graph as a function that calls the program for the shapes of its inputs."""
+    """Graph as a function that compiles one program for each combination of input shapes and dim names."""
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Callable]) -> None:
         self.model = _as_function(graph)
@@ -64,7 +65,7 @@ class CompiledGraph:
         self.programs: dict[tuple, Callable] = {}
 
     def __call__(self, *inputs: Any) -> Any:
-        key = (*map(_kind, inputs), *dim_sizes().items())
+        key = (*map(_cache_key, inputs), *dim_sizes().items())
         if key not in self.programs:
             with _disable_current_modes():  # AOTAutograd watches the operations of a first call, not ours
                 self.programs[key] = self.compile(self.model, inputs)
@@ -73,22 +74,23 @@ class CompiledGraph:
 
 
 def is_on_the_device(graph: GraphModule) -> bool:
-    """Whether a graph has a tensor on the device ``spyre``."""
+    """Return whether a graph has a tensor on the device ``spyre``."""
     return any(_device_of(node) == NAME for node in graph.graph.nodes)
 
 
 def _device_of(node: Any) -> str | None:
-    """The device of the tensor that a node stands for, while Dynamo traces."""
+    """Type of the device of a node's tensor, as Dynamo traced it; None for another value."""
     value = node.meta.get("example_value") if isinstance(node, Node) else None
     return value.device.type if isinstance(value, torch.Tensor) else None
 
 
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable:
-    """What ``torch.compile`` takes where no backend is named: ours for tensors on the device, else PyTorch's."""
+    """Backend of ``torch.compile`` where none is named: ours for graphs on the device, else inductor."""
     if is_on_the_device(graph):
         return importlib.import_module("spyre_mlir.program").torch_backend(
             graph, example_inputs, options=named.get("options")
         )
+    # Called as torch.compile itself would call it, so that its modes and options hold.
     inductor = torch._TorchCompileInductorWrapper(named.get("mode"), named.get("options"), None)
     return cast(Callable, inductor(graph, list(example_inputs)))
 
@@ -102,8 +104,9 @@ class DeviceGraph:
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = graph
         self.devices = pytree.tree_map(_device_of, _returned(graph))
-        self.model = _as_function(_for_the_host(graph))
+        self.model = _as_function(_with_host_devices(graph))
         self.compile = compile
+        # The least recently used program goes first, see eager.py.
         self.programs: OrderedDict = OrderedDict()
 
     def __call__(self, *inputs: Any) -> Any:
@@ -117,11 +120,11 @@ class DeviceGraph:
                 tensor.stride() for tensor in pytree.tree_leaves(results) if isinstance(tensor, torch.Tensor)
             ]
             moved = on_device(results, layouts, strides)
-        return pytree.tree_map(_placed, moved, self.devices)
+        return pytree.tree_map(_on_device_of_graph, moved, self.devices)
 
 
-def _placed(value: Any, device: str | None) -> Any:
-    """A result where the graph has it: on the device or on the host."""
+def _on_device_of_graph(value: Any, device: str | None) -> Any:
+    """A result on the device that the graph has it on, which may be the host."""
     if not isinstance(value, DeviceTensor):
         return value
     return SpyreTensor.of(value) if device == NAME else value.cpu()
@@ -131,10 +134,11 @@ def _returned(graph: GraphModule) -> Any:
     return next(node for node in graph.graph.nodes if node.op == "output").args[0]
 
 
-def _for_the_host(graph: GraphModule) -> GraphModule:
-    """A graph that the compiler imports: the tensors that it makes and moves are on the host, as it knows no other."""
+def _with_host_devices(graph: GraphModule) -> GraphModule:
+    """Copy of a graph whose device arguments name the CPU, the only device that the importer knows."""
 
     def device(value: Any) -> Any:
+        """The CPU in place of the device ``spyre``; any other argument unchanged."""
         if isinstance(value, torch.device) and value.type == NAME:
             return torch.device("cpu")
         return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
@@ -149,9 +153,10 @@ def _for_the_host(graph: GraphModule) -> GraphModule:
 
 
 def _as_function(graph: GraphModule) -> Callable:
-    """The graph as a function of its inputs; run node by node, so that what it calls keeps their metadata."""
+    """Graph as a function of its inputs, with their names as its signature."""
 
     def replay(*inputs: Any) -> Any:
+        """Run the graph node by node, so that what it calls keeps their metadata."""
         return Interpreter(graph).run(*inputs)
 
     names = [_readable(str(node.target)) for node in graph.graph.nodes if node.op == "placeholder"]
@@ -161,7 +166,7 @@ def _as_function(graph: GraphModule) -> Callable:
 
 
 def _readable(target: str) -> str:
-    """Dynamo's name of an input without its frame: ``x`` of ``L_x_``."""
+    """Dynamo's name of an input without its prefix and suffix: ``x`` of ``L_x_``."""
     return target.removeprefix("L_").removesuffix("_")
 
 
@@ -169,6 +174,6 @@ def _wants_gradient(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.requires_grad
 
 
-def _kind(value: Any) -> Any:
-    """What a program depends on: the shape and the names of a tensor; a number itself."""
+def _cache_key(value: Any) -> Any:
+    """Key of what a program depends on: shape and dim names of a tensor, a number itself."""
     return (tuple(value.shape), names_of(value)) if isinstance(value, torch.Tensor) else value

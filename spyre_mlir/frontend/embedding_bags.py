@@ -1,4 +1,4 @@
-"""Bags of rows of a table: sums, means and maxima; ``FORMS`` is their part of the decomposition table."""
+"""``embedding_bag``: sums, means and maxima of rows of a table; ``FORMS`` is its part of the decomposition table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ aten = torch.ops.aten
 
 _SUM, _MEAN, _MAX = range(3)
 #: A maximum looks at each row of each bag; beyond this many elements it has no form.
-_MOST_COMPARED_ELEMENTS = 1 << 24
+_MAX_COMPARED_ELEMENTS = 1 << 24
 
 
 def embedding_bag(
@@ -17,7 +17,7 @@ def embedding_bag(
     sparse: bool = False, per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """The reduced rows of each bag [bags, columns], and what PyTorch keeps for the gradient.
+    """``embedding_bag``: the reduced rows of each bag [bags, columns], and three tensors that PyTorch's gradient reads.
 
     The rows of a bag begin at its offset and end before the next one; sums are in f32.
     """
@@ -25,32 +25,34 @@ def embedding_bag(
         return NotImplemented
     starts = offsets[:-1] if include_last_offset else offsets
     bags, rows, columns = starts.shape[0], indices.shape[0], weight.shape[1]
-    if mode == _MAX and bags * rows * columns > _MOST_COMPARED_ELEMENTS:
+    if mode == _MAX and bags * rows * columns > _MAX_COMPARED_ELEMENTS:
         return NotImplemented
     is_padded = padding_idx is not None and padding_idx >= 0
+    # Offsets ascend, so a row is in the last of the bags that have begun.
     begun = (torch.arange(rows)[:, None] >= starts[None, :]).to(torch.int64)
     bag = torch.sum(begun, [1]) - 1
     counts = torch.ones_like(indices) if not is_padded else (indices != padding_idx).to(indices.dtype)
     sizes = torch.zeros(bags, dtype=counts.dtype).index_add(0, bag, counts)
-    taken = aten.embedding(weight, indices)
+    selected = aten.embedding(weight, indices)
     if mode == _MAX:
         member = (bag[None, :] == torch.arange(bags)[:, None]) & (counts != 0)[None, :]
-        result, largest = _maxima(taken, member, sizes, indices)
+        result, largest = _maxima(selected, member, sizes, indices)
         return result, bag.to(offsets.dtype), sizes.to(offsets.dtype), largest.to(offsets.dtype)
-    result = _sums(taken, per_sample_weights, counts if is_padded else None, bag, bags)
+    result = _sums(selected, per_sample_weights, counts if is_padded else None, bag, bags)
     if mode == _MEAN:
         result = result / torch.clamp(sizes, min=1).to(result.dtype)[:, None]
-        kept = (bag, sizes, sizes)
+        for_gradient = (bag, sizes, sizes)
     else:
-        kept = (
+        for_gradient = (
+            # PyTorch gives no bags for a sum without padding, unless it is in f64.
             bag if is_padded or weight.dtype == torch.float64 else bag[:0],
             *[torch.zeros_like(offsets)] * 2,
         )
-    return result.to(weight.dtype), *(each.to(offsets.dtype) for each in kept)
+    return result.to(weight.dtype), *(tensor.to(offsets.dtype) for tensor in for_gradient)
 
 
 def _sums(rows: Tensor, weights: Tensor | None, counts: Tensor | None, bag: Tensor, bags: int) -> Tensor:
-    """The sum of the weighted rows of each bag, in f32 or f64; padding has a count of 0."""
+    """Sum of the weighted rows of each bag, in f32 or f64; padding has a count of 0."""
     rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
     rows = rows if weights is None else rows * weights.to(rows.dtype)[:, None]
     rows = rows if counts is None else torch.where((counts != 0)[:, None], rows, 0.0)
@@ -58,10 +60,11 @@ def _sums(rows: Tensor, weights: Tensor | None, counts: Tensor | None, bag: Tens
 
 
 def _maxima(rows: Tensor, member: Tensor, sizes: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The maximum of each column over the rows of each bag, and the index of its row; 0 for a bag without rows."""
+    """Maximum of each column over the rows of each bag, and the index of its row; 0 for a bag without rows."""
     lowest = -torch.inf
     extreme = torch.amax(torch.where(member[:, :, None], rows[None], lowest), [1])
     is_extreme = member[:, :, None] & (rows[None] == extreme[:, None, :])
+    # Of equal maxima the first row counts, as in PyTorch.
     places = torch.arange(rows.shape[0])[None, :, None]
     place = torch.amin(torch.where(is_extreme, places, rows.shape[0] - 1), [1])
     is_empty = (sizes == 0)[:, None]

@@ -1,4 +1,4 @@
-"""The model of the demo, and how well PyTorch itself computes it."""
+"""Model of the demo, with PyTorch's result and the exact one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 
 @dataclass(frozen=True)
 class Example:
-    """A model with inputs, PyTorch's result in the inputs' own type, and the result in float64."""
+    """A model with inputs, PyTorch's ``result`` in the inputs' type, and the ``exact`` one in float64."""
 
     model: Callable
     inputs: tuple[torch.Tensor, ...]
-    own: np.ndarray
+    result: np.ndarray
     exact: np.ndarray
 
 

@@ -21,15 +21,15 @@ import torch
 from torch import Tensor
 
 #: Where transformers keeps its registry of implementations; a model that has one has loaded it.
-_HOME = "transformers.integrations.moe"
+_REGISTRY_MODULE = "transformers.integrations.moe"
 
 
 def dense_experts() -> contextlib.AbstractContextManager:
-    """While it is entered, models of transformers compute their experts by ``_dense``, whatever they chose."""
-    home = sys.modules.get(_HOME)
-    if home is None:
+    """Context in which models of transformers compute their experts by ``_dense``, whatever they chose."""
+    registry_module = sys.modules.get(_REGISTRY_MODULE)
+    if registry_module is None:
         return contextlib.nullcontext()
-    return mock.patch.object(home.ExpertsInterface, "get_interface", _always_dense)
+    return mock.patch.object(registry_module.ExpertsInterface, "get_interface", _always_dense)
 
 
 def _always_dense(registry: Any, name: str, default: Callable) -> Callable:
@@ -51,7 +51,7 @@ def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Ten
 
 
 def _gates(chosen: Tensor, weights: Tensor, experts: int) -> Tensor:
-    """What each token takes of each expert, [tokens, experts, 1]; 0 of those that it did not choose."""
+    """Weight of each expert for each token, [tokens, experts, 1]; 0 for those that it did not choose."""
     every = torch.arange(experts, device=chosen.device).to(torch.float32)  # the device compares no integers
     return torch.where(chosen[:, :, None].to(torch.float32) == every, weights[:, :, None], 0.0).sum(1)[
         :, :, None
@@ -59,7 +59,7 @@ def _gates(chosen: Tensor, weights: Tensor, experts: int) -> Tensor:
 
 
 def _up(experts: Any, tokens: Tensor) -> Tensor:
-    """The first product of all experts in one matmul: [tokens, experts, width]."""
+    """First product of all experts in one matmul: [tokens, experts, width]."""
     name = "gate_up_proj" if experts.has_gate else "up_proj"
     matrix = getattr(experts, name)
     matrix = matrix if experts.is_transposed else matrix.transpose(1, 2)
@@ -69,37 +69,39 @@ def _up(experts: Any, tokens: Tensor) -> Tensor:
 
 
 def _down_matrix(experts: Any) -> Tensor:
+    """Matrices of the second products: [experts, width, hidden]."""
     return experts.down_proj if experts.is_transposed else experts.down_proj.transpose(1, 2)
 
 
 def _down(experts: Any, inner: Tensor) -> Tensor:
-    """The second product of each expert: [tokens, experts, hidden]."""
+    """Second product of each expert: [tokens, experts, hidden]."""
     product = torch.bmm(inner.transpose(0, 1), _down_matrix(experts)).transpose(0, 1)
     return product + experts.down_proj_bias if experts.has_bias else product
 
 
 def _gated_down(experts: Any, inner: Tensor, gates: Tensor) -> Tensor:
-    """The second products, weighted and summed over the experts, as one matmul: [tokens, hidden]."""
+    """Second products, weighted and summed over the experts, as one matmul: [tokens, hidden]."""
     product = (inner * gates).flatten(1) @ _down_matrix(experts).flatten(0, 1)
     return product + gates.squeeze(2) @ experts.down_proj_bias if experts.has_bias else product
 
 
 def grouped_products() -> dict[torch._ops.OpOverload, Callable]:
-    """The forms of operations on sorted tokens, that of transformers among them if it is there."""
+    """Decompositions of operations on sorted tokens, that of transformers among them if it is imported."""
     table: dict[torch._ops.OpOverload, Callable] = {
         torch.ops.aten.histc.default: _histogram,
         torch.ops.aten._grouped_mm.default: _grouped_mm,
     }
-    if _HOME in sys.modules:
+    if _REGISTRY_MODULE in sys.modules:
         table[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_product
     return table
 
 
 def _histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-    """How many numbers are in each of the bins from ``min`` to ``max``; the last one has its upper end."""
+    """``histc``: count of numbers in each of the bins from ``min`` to ``max``; the last one includes its upper end."""
     if min == max:  # PyTorch takes the smallest and the largest number then
         return NotImplemented
     x = x.flatten()
+    # Clamped, as a number equal to ``max`` belongs to the last bin.
     places = torch.clamp(torch.floor((x - min) / (max - min) * bins), max=bins - 1).long()
     counted = (places[:, None] == torch.arange(bins)) & ((x >= min) & (x <= max))[:, None]
     return counted.sum(0).to(x.dtype)
@@ -108,19 +110,19 @@ def _histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Te
 def _grouped_mm(
     rows: Tensor, matrices: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype=None
 ) -> Tensor:
-    """PyTorch's own, of groups of rows; its other kinds are kept as they are."""
+    """``_grouped_mm`` of groups of rows; its other kinds have no form here."""
     if rows.ndim != 2 or matrices.ndim != 3 or offs is None or bias is not None or out_dtype is not None:
         return NotImplemented
     return _grouped_product(rows, matrices, offs)
 
 
 def _grouped_product(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """Each row times the matrix of its group: rows of group e are those from ends[e - 1] to ends[e].
+    """Product of each row and the matrix of its group: rows of group e are those from ends[e - 1] to ends[e].
 
     One matmul of rows that have their numbers in the columns of their group, and zeros elsewhere.
     """
-    at = torch.arange(rows.shape[0])[:, None]
+    row = torch.arange(rows.shape[0])[:, None]
     starts = torch.cat((torch.zeros_like(ends[:1]), ends[:-1]))
-    is_here = (at >= starts) & (at < ends)
-    spread = torch.where(is_here[:, :, None], rows[:, None, :], 0.0)
+    is_member = (row >= starts) & (row < ends)
+    spread = torch.where(is_member[:, :, None], rows[:, None, :], 0.0)
     return spread.flatten(1) @ matrices.flatten(0, 1)

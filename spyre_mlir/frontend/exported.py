@@ -1,4 +1,4 @@
-"""From a PyTorch model to a checked FX graph: export, decompose, fold, name every argument and result."""
+"""Export of a PyTorch model as a checked FX graph: captured, decomposed, folded, its arguments and results named."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ _DTYPES = (
 )  # fmt: skip
 
 
-_STATE = {
+_STATE_KINDS = {
     InputKind.PARAMETER: PARAMETER, InputKind.BUFFER: CONSTANT, InputKind.CONSTANT_TENSOR: CONSTANT,
 }  # fmt: skip
 
@@ -84,17 +84,18 @@ class _Function(torch.nn.Module):
     def __init__(self, function: Callable) -> None:
         super().__init__()
         self.function = function
-        with contextlib.suppress(ValueError):  # a builtin such as torch.exp has no signature
+        with contextlib.suppress(ValueError):  # A builtin such as torch.exp has no signature.
             inspect.signature(function)
             self.forward = function
 
     def forward(self, *inputs: Any) -> Any:
+        """Call the function; a signature that it states replaces this one."""
         return self.function(*inputs)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without what torch writes to stdout and stderr on the way; what is wrong is raised."""
+    """Context without what torch writes to stdout, stderr and its logs; errors are raised as exceptions."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -108,6 +109,7 @@ def quiet() -> Iterator[None]:
 
 
 def _program(model: Any, inputs: Inputs) -> ExportedProgram:
+    """Captured program of a model; an exported program is its own."""
     if isinstance(model, ExportedProgram):
         return model
     if not callable(model):
@@ -120,10 +122,11 @@ def _program(model: Any, inputs: Inputs) -> ExportedProgram:
 
 
 def _separate(call: Any) -> Any:
-    """The operands of a call, a tensor that is given twice as two: torch.export would take one input for the other."""
+    """Operands of a call, with a tensor that occurs twice as two: torch.export would take one input for the other."""
     seen: set[int] = set()
 
     def separate(tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor, or an alias of it where it is not the first operand that it is; parameters stay shared."""
         if id(tensor) not in seen or isinstance(tensor, torch.nn.Parameter):
             seen.add(id(tensor))
             return tensor
@@ -136,7 +139,7 @@ def _separate(call: Any) -> Any:
 
 
 def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The positional and the keyword inputs that example inputs stand for."""
+    """Positional and keyword inputs of a call, from example inputs."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     if isinstance(inputs, (tuple, list)):
@@ -148,20 +151,23 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedProgram:
-    """The model as a functional graph of core operations; what torch rejects is a CompileError."""
+    """Export a model as a functional graph of core operations; what torch rejects is a ``CompileError``."""
     try:
         with torch.no_grad(), preserve_node_meta(), recording_all_frames(), dense_experts(), quiet():
             program = _program(model, inputs)
             _check_nodes(program)
             _forget_notes_on_inputs(program)
+            # Before decomposition, while an index still belongs to the operation that the model calls.
             bounds = index_bounds(program.graph)
             check_computed_indices(program.graph)
+            # Both look at writes in place, which a functional graph has no more.
             address_storages(program)
             check_functional_form(program)
             table = decomposition_table(precision) | grouped_products() | random_forms()
             program = program.run_decompositions(table)
             for node in program.graph.find_nodes(op="placeholder"):
                 node.meta[INDEX_BOUNDS] = bounds.get(node.name)
+            # Before the checks, so that they see the operations of the branches too.
             inline_control_flow(program.graph_module)
             _check_nodes(program)
             _check_convolutions(program)
@@ -171,6 +177,7 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
             count_indices_from_the_front(program.graph)
             return program
     except CompileError as error:
+        # A check may know the operation but no line; the trace then has the last line of the model.
         raise CompileError(error.message, error.location or source_of_error(error)) from error.__cause__
     except GuardOnDataDependentSymNode as error:
         where = source_of_error(error)
@@ -183,13 +190,13 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
 
 
 def _forget_notes_on_inputs(program: ExportedProgram) -> None:
-    """Dynamo notes in which of its functions a trace with subgraphs ran, and refuses another note for that inside."""
+    """Drop Dynamo's note on the inputs of the function that it traced: it refuses another one in a subgraph."""
     for node in program.graph.find_nodes(op="placeholder"):
         node.meta.pop("custom", None)
 
 
 def _check_nodes(program: ExportedProgram) -> None:
-    """Static shapes, no subgraphs but those that are inlined."""
+    """Raise ``CompileError`` for a dynamic shape, or for control flow that cannot be inlined."""
     for node in program.graph.nodes:
         for tensor in _tensors_of(node):
             _check_static(node, tensor)
@@ -198,12 +205,14 @@ def _check_nodes(program: ExportedProgram) -> None:
 
 
 def _check_convolutions(program: ExportedProgram) -> None:
+    """Raise ``CompileError`` for a transposed convolution."""
     for node in program.graph.nodes:
         if node.target is torch.ops.aten.convolution.default and node.args[6]:
             raise CompileError("A transposed convolution is not supported.", source_of(node))
 
 
 def _check_random(program: ExportedProgram) -> None:
+    """Raise ``CompileError`` for random numbers that a call cannot draw beforehand."""
     for node in program.graph.nodes:
         if is_random(node) and draw_of(node) is None:
             raise CompileError(f"The random numbers of {node.target} are not supported.", source_of(node))
@@ -213,7 +222,7 @@ def _tensors_of(node: Node) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
 
 
-def _what(node: Node) -> str:
+def _description(node: Node) -> str:
     return f"input '{node.name}'" if node.op == "placeholder" else f"the result of {node.target}"
 
 
@@ -221,44 +230,48 @@ def _check_static(node: Node, tensor: torch.Tensor) -> None:
     for dim, size in enumerate(tensor.shape):
         if isinstance(size, torch.SymInt):
             raise CompileError(
-                f"Dimension {dim} of {_what(node)} is dynamic ({size}); shapes must be known when compiling.",
+                f"Dimension {dim} of {_description(node)} is dynamic ({size}); shapes must be known when compiling.",
                 source_of(node),
             )
 
 
 def _check_dtypes(graph_module: GraphModule) -> None:
+    """Raise ``CompileError`` for a tensor of an element type that no later stage has."""
     for node in graph_module.graph.nodes:
         for tensor in _tensors_of(node):
             if tensor.dtype not in _DTYPES:
                 name = str(tensor.dtype).removeprefix("torch.")
-                message = f"The element type {name} of {_what(node)} is not supported."
+                message = f"The element type {name} of {_description(node)} is not supported."
                 raise CompileError(message, source_of(node))
 
 
-def _state(program: ExportedProgram, spec: InputSpec, kind: str) -> Argument:
-    """A parameter, a buffer (also a non-persistent one) or a lifted constant."""
+def _state_argument(program: ExportedProgram, spec: InputSpec, kind: str) -> Argument:
+    """Argument for a parameter, a buffer (also a non-persistent one) or a lifted constant."""
     target = cast(str, spec.target)
     data = program.state_dict[target] if target in program.state_dict else program.constants[target]
     return Argument(target, kind, cast(torch.Tensor, data), dims=names_of(data))
 
 
-def _given(name: str, leaf: int, example: Any, is_changed: bool) -> Argument:
-    """What each call gives. A parameter is one here, too: Dynamo makes the parameters of a model inputs."""
+def _input_argument(name: str, leaf: int, example: Any, is_changed: bool) -> Argument:
+    """Argument that each call gives.
+
+    A parameter among them stays one, as Dynamo makes the parameters of a model inputs.
+    """
     if isinstance(example, torch.nn.Parameter) and not is_changed:
         return Argument(name, PARAMETER, example.detach(), leaf, names_of(example))
     return Argument(name, INPUT, None, leaf, names_of(example))
 
 
-def _changed(program: ExportedProgram) -> set[str]:
-    """The inputs, by their names in the graph, and the buffers and parameters, by theirs, that change in place."""
+def _mutated_names(program: ExportedProgram) -> set[str]:
+    """Names of what changes in place: inputs by their names in the graph, buffers and parameters by their targets."""
     return {cast(str, spec.target) for spec in program.graph_signature.output_specs if spec.kind in UPDATES}
 
 
 def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int, Any]]:
-    """The argument of every placeholder, and the leaves that are no tensors; these are burnt into the graph."""
+    """Argument of every placeholder, and the leaves that are no tensors; these are burnt into the graph."""
     placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
     examples = pytree.tree_leaves(program.example_inputs)
-    changed = _changed(program)
+    changed = _mutated_names(program)
     leaves = itertools.count()
     arguments: dict[Node, Argument] = {}
     numbers: dict[int, Any] = {}
@@ -267,10 +280,10 @@ def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int
         if leaf is not None and isinstance(spec.arg, ConstantArgument):
             numbers[leaf] = spec.arg.value
         elif leaf is not None and isinstance(spec.arg, TensorArgument):
-            arguments[node] = _given(node.name, leaf, examples[leaf], node.name in changed)
-        elif spec.kind in _STATE and isinstance(spec.arg, TensorArgument):
-            kind = INPUT if spec.target in changed else _STATE[spec.kind]
-            arguments[node] = _state(program, spec, kind)
+            arguments[node] = _input_argument(node.name, leaf, examples[leaf], node.name in changed)
+        elif spec.kind in _STATE_KINDS and isinstance(spec.arg, TensorArgument):
+            kind = INPUT if spec.target in changed else _STATE_KINDS[spec.kind]
+            arguments[node] = _state_argument(program, spec, kind)
         else:
             raise CompileError(f"The input '{spec.arg.name}' is not a tensor.", source_of(node))
         if node in arguments and node.meta[INDEX_BOUNDS] is not None:
@@ -278,21 +291,22 @@ def _arguments(program: ExportedProgram) -> tuple[dict[Node, Argument], dict[int
             check_known_indices(node, arguments[node])
     for node, draw in draw_outside(program.graph).items():
         arguments[node] = Argument(node.name, INPUT, draw=draw)
-    return _with_names_apart(arguments), numbers
+    return _with_unique_names(arguments), numbers
 
 
-def _with_names_apart(arguments: dict[Node, Argument]) -> dict[Node, Argument]:
-    """An input that has the name of a parameter or a buffer gets another one."""
-    taken = {argument.name for argument in arguments.values() if argument.leaf is None}
+def _with_unique_names(arguments: dict[Node, Argument]) -> dict[Node, Argument]:
+    """Arguments in which an input that has the name of a parameter or a buffer gets another one."""
+    state_names = {argument.name for argument in arguments.values() if argument.leaf is None}
     for node, argument in arguments.items():
         name = argument.name
-        while argument.leaf is not None and name in taken:
+        while argument.leaf is not None and name in state_names:
             name += "_input"
         arguments[node] = argument._replace(name=name)
     return arguments
 
 
 def _fold(program: ExportedProgram, arguments: dict[Node, Argument]) -> ConstantFolder:
+    """Fold constants, and add those that remain to the arguments."""
     known = {
         node: argument.tensor
         for node, argument in arguments.items()
@@ -305,7 +319,7 @@ def _fold(program: ExportedProgram, arguments: dict[Node, Argument]) -> Constant
 
 
 def _drop_empty_parts(graph: Graph) -> None:
-    """Take what has no elements out of concatenations, as the first keys of a cache that is empty."""
+    """Remove operands without elements from concatenations, such as the first keys of an empty cache."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
         parts = [part for part in cast(Sequence[Node], node.args[0]) if part.meta["val"].numel()]
         if len(parts) == 1:
@@ -315,7 +329,7 @@ def _drop_empty_parts(graph: Graph) -> None:
 
 
 def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
-    """The arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
+    """Put the arguments in the order of the placeholders: changed buffers last, so inputs keep their positions.
 
     Placeholders of burnt-in values, of data that folding left without a use and of empty tensors are dropped.
     """
@@ -336,14 +350,16 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
 
 
 def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> ExportedGraph:
-    """Export, decompose, fold and check a model."""
+    """Export, decompose, fold and check a model, called with example ``inputs``."""
     program = export(model, inputs, precision)
     _drop_empty_parts(program.graph)
     arguments, numbers = _arguments(program)
+    # Before folding: the parts of a complex constant fold like other tensors.
     split_complex_numbers(program.graph, arguments)
     fold_batch_norms(program.graph, arguments)
     folder = _fold(program, arguments)
     drop_empty_operands(program.graph, folder.values)
+    # After folding, which makes a uniform index an ``aten.full``.
     fold_uniform_lookups(program.graph)
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
     program.graph.eliminate_dead_code()

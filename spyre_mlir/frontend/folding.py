@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from spyre_mlir.frontend.graph_edits import dtype_of, metadata_for
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 
@@ -28,12 +29,14 @@ LARGEST_VIEW_ELEMENTS = 1 << 20
 
 
 def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
+    """Return whether all operands of a node are known and PyTorch may compute its result now."""
     if node.op != "call_function" or not all(source in values for source in node.all_input_nodes):
         return False
     if node.target is operator.getitem:
         return True
     if not isinstance(node.target, torch._ops.OpOverload) or "empty" in node.target.name():
         return False
+    # Random numbers differ from call to call; a layout operator is a request, though it computes nothing.
     if torch.Tag.nondeterministic_seeded in node.target.tags or is_layout_operator(node):
         return False
     result = node.meta.get("val")
@@ -43,26 +46,21 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
 
 
 def _widens_fp8(node: Node) -> bool:
-    """Whether a node makes another type of an fp8 tensor."""
-    types = [_dtype(each) for each in (*node.all_input_nodes, node)]
+    """Return whether a node converts an fp8 tensor to another type."""
+    types = [dtype_of(operand) for operand in (*node.all_input_nodes, node)]
     return types[0] == torch.float8_e4m3fn and types[-1] != types[0]
 
 
 def _multiplies_fp8(node: Node) -> bool:
-    """Whether a node is a matmul of what were fp8 tensors."""
+    """Return whether a node is a matmul of tensors that were fp8."""
     return node.target is torch.ops.aten.mm.default and all(map(_widens_fp8, node.all_input_nodes))
 
 
-def _dtype(node: Node) -> torch.dtype | None:
-    value = node.meta.get("val")
-    return value.dtype if isinstance(value, torch.Tensor) else None
-
-
 def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
-    """Add the value of every node that depends on nothing but the given ones, or has no elements.
+    """Add the value of every node that depends on known nodes alone, or has no elements.
 
-    None if nobody needs it any more. What PyTorch refuses to compute, a division by 0 or an index out of bounds, is
-    left to the run, which says so.
+    A value becomes None once nobody needs it. An error of PyTorch, a division by 0 or an index out of bounds, leaves
+    the operation to the run, which reports it.
     """
     with unset_fake_temporarily(), torch.no_grad():
         for node in graph.nodes:
@@ -80,16 +78,17 @@ def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Where the storage of a tensor is."""
+    """Address of the storage of a tensor."""
     return tensor.untyped_storage().data_ptr()
 
 
 def _is_uniform(tensor: torch.Tensor) -> bool:
+    """Return whether all elements of a tensor are equal."""
     return tensor.numel() > 0 and bool((tensor == tensor.flatten()[0]).all())
 
 
 def _without_broadcast(tensor: torch.Tensor) -> torch.Tensor:
-    """One copy of each element: expanded dims (stride 0) shrunk to 1."""
+    """Dense copy of a tensor with expanded dims (stride 0) shrunk to 1."""
     for dim, stride in enumerate(tensor.stride()):
         if stride == 0 and tensor.shape[dim] > 1:
             tensor = tensor.narrow(dim, 0, 1)
@@ -97,7 +96,7 @@ def _without_broadcast(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _is_computed(node: Node, values: dict[Node, Any]) -> bool:
-    """Whether a node needs the values of its operands when the program runs."""
+    """Return whether a node needs the values of its operands when the program runs."""
     return node not in values and node.op != "output"
 
 
@@ -117,29 +116,32 @@ class ConstantFolder:
         self._by_content: dict[tuple, Node] = {}
 
     def run(self) -> None:
-        held = {_memory(value) for value in self.values.values()}
+        """Fold the graph, in place."""
+        storages = {_memory(value) for value in self.values.values()}
         _evaluate(self.graph, self.values)
         for node in list(self.graph.nodes):
             if node.op == "call_function" and isinstance(self.values.get(node), torch.Tensor):
-                if self._is_large_view(self.values[node], held):
+                if self._is_large_view(self.values[node], storages):
                     del self.values[node]
                 elif any(_is_computed(user, self.values) for user in node.users):
                     self._replace(node, self.values[node])
         self._erase_unused()
 
-    def _is_large_view(self, value: torch.Tensor, held: set[int]) -> bool:
+    def _is_large_view(self, value: torch.Tensor, storages: set[int]) -> bool:
+        """Return whether a value is a view of known data and too large to be copied."""
         strides = zip(value.shape, value.stride(), strict=True)
         elements = math.prod(size for size, stride in strides if stride)
-        return elements > LARGEST_VIEW_ELEMENTS and _memory(value) in held
+        return elements > LARGEST_VIEW_ELEMENTS and _memory(value) in storages
 
     def _erase_unused(self) -> None:
-        """Also assertions about what is known, which held: to Graph.eliminate_dead_code they are alive."""
+        """Erase known nodes without users, assertions too, which Graph.eliminate_dead_code takes for alive."""
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node in self.values and not node.users:
                 self.graph.erase_node(node)
         self.graph.eliminate_dead_code()
 
     def _replace(self, node: Node, value: torch.Tensor) -> None:
+        """Replace a known node by ``aten.full`` or by a new placeholder with its data."""
         with self.graph.inserting_before(node), unset_fake_temporarily():
             if _is_uniform(value):
                 replacement = self._full(node, value)
@@ -161,8 +163,10 @@ class ConstantFolder:
         return full
 
     def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
+        """Node with this value: the placeholder of its elements, expanded to its shape."""
         data = _without_broadcast(value)
         bits = data.reshape(-1).view(torch.uint8).numpy()
+        # Layers compute the same masks and tables: data of equal content is one argument.
         key = (data.dtype, data.shape, hashlib.sha256(bits.data).digest())
         if key not in self._by_content:
             self._by_content[key] = self._new_placeholder(node, data)
@@ -174,11 +178,11 @@ class ConstantFolder:
         return expanded
 
     def _new_placeholder(self, node: Node, data: torch.Tensor) -> Node:
+        """New placeholder for data, before the first operation."""
         first_operation = next(other for other in self.graph.nodes if other.op != "placeholder")
         with self.graph.inserting_before(first_operation):
             placeholder = self.graph.placeholder(f"constant_{node.name}")
-        mode = node.meta["val"].fake_mode
-        placeholder.meta = {key: entry for key, entry in node.meta.items() if key != "tensor_meta"}
-        placeholder.meta["val"] = mode.from_tensor(data, static_shapes=True)
+        value = node.meta["val"].fake_mode.from_tensor(data, static_shapes=True)
+        placeholder.meta = metadata_for(node, value)
         self.arguments[placeholder] = data
         return placeholder

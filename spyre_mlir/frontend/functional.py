@@ -1,4 +1,4 @@
-"""Whether PyTorch's functional form of in-place operations gives the numbers of the model.
+"""Check that PyTorch's functional form of in-place operations gives the numbers of the model.
 
 PyTorch has an inverse for views that are written through, and not all are right. Those of ``_PROVEN`` are tested; where
 a written tensor is seen through another one, model and functional form are run on the example inputs and compared.
@@ -19,6 +19,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.graph_edits import schema_name
 from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.frontend.outputs import UPDATES
 from spyre_mlir.frontend.storage import storages_of, written_by, written_storages
@@ -33,7 +34,7 @@ _PROVEN = {
 
 
 def check_functional_form(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` where writing through a view gives other numbers once it is functional.
+    """Raise ``CompileError`` where writing through a view gives other numbers in the functional form.
 
     Costs two runs of the model by PyTorch, only for models that write through a view that is not proven, and only where
     parameters have numbers.
@@ -58,7 +59,7 @@ def check_functional_form(program: ExportedProgram) -> None:
 
 
 def _unproven(program: ExportedProgram) -> Node | None:
-    """The first operation that is not proven and shares a storage that is written."""
+    """First operation that is not proven and shares a storage that is written; None if there is none."""
     written = written_storages(program.graph)
     known: set[int] = set()
     for node in program.graph.nodes:
@@ -67,21 +68,13 @@ def _unproven(program: ExportedProgram) -> Node | None:
         known |= shared
         if node.op != "call_function" or is_first or not shared or any(written_by(node)):
             continue
-        if node.target is not operator.getitem and _name(node) not in _PROVEN:
+        if node.target is not operator.getitem and schema_name(node) not in _PROVEN:
             return node
     return None
 
 
-def _name(node: Node) -> str:
-    return (
-        node.target._schema.name.removeprefix("aten::")
-        if isinstance(node.target, torch._ops.OpOverload)
-        else ""
-    )
-
-
 def _operands(program: ExportedProgram) -> list[Any]:
-    """What the placeholders of an exported program stand for, on the example inputs."""
+    """Values of the placeholders of an exported program, on the example inputs."""
     leaves = iter(pytree.tree_leaves(program.example_inputs))
     state: Mapping[str, Any] = {**program.constants, **program.state_dict}
     return [
@@ -91,25 +84,27 @@ def _operands(program: ExportedProgram) -> list[Any]:
 
 
 def _run(program: ExportedProgram, operands: list[Any]) -> list[Any]:
-    """What a program returns, and then what its arguments are afterwards; ``operands`` stay as they are."""
+    """Results of a program, followed by its arguments after the run; ``operands`` stay unchanged."""
+    # Both runs draw the same random numbers.
     torch.manual_seed(0)
-    given = pytree.tree_map_only(Tensor, lambda leaf: leaf.detach().clone(), operands)
+    copies = pytree.tree_map_only(Tensor, lambda leaf: leaf.detach().clone(), operands)
     specs = program.graph_signature.output_specs
-    named = dict(zip((node.name for node in program.graph.find_nodes(op="placeholder")), given, strict=True))
+    named = dict(zip((node.name for node in program.graph.find_nodes(op="placeholder")), copies, strict=True))
     named |= {
         cast(str, spec.target): value
-        for spec, value in zip(program.graph_signature.input_specs, given, strict=True)
+        for spec, value in zip(program.graph_signature.input_specs, copies, strict=True)
         if spec.target is not None
     }
     with torch.no_grad():
-        results = Interpreter(program.graph_module).run(*given)
+        results = Interpreter(program.graph_module).run(*copies)
     for spec, value in zip(specs, results, strict=True):
+        # A functional graph returns the new value of what the model changes in place.
         if spec.kind in UPDATES:
             named[cast(str, spec.target)].copy_(value)
     returned = [
         value for spec, value in zip(specs, results, strict=True) if spec.kind is OutputKind.USER_OUTPUT
     ]
-    return [*returned, *given]
+    return [*returned, *copies]
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Reading and building nodes of a graph of PyTorch operations."""
+"""Reading and building nodes of an FX graph of PyTorch operations."""
 
 from __future__ import annotations
 
@@ -11,26 +11,49 @@ from torch.utils import _pytree as pytree
 
 
 def operation_name(node: Node) -> str:
-    """The operation of a call without namespace, overload and the mark of those in place; "" for others."""
+    """Name of the called ATen operation without namespace, overload and in-place underscore; "" for others."""
     if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace != "aten":
         return ""
     return node.target._opname.rstrip("_") if not node.target._opname.startswith("__") else ""
 
 
+def schema_name(node: Node) -> str:
+    """Name of the called operation in its schema, without the namespace ``aten``; "" for a node of another kind."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return ""
+    return node.target._schema.name.removeprefix("aten::")
+
+
+def overload_of(name: str) -> Any:
+    """ATen overload of a name such as ``add.Tensor``; without an overload, the default one."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def dtype_of(node: Node) -> torch.dtype | None:
+    """Element type of the tensor that a node computes; None for another value."""
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None
+
+
+def metadata_for(node: Node, value: Any) -> dict[str, Any]:
+    """Metadata of a node for another one that has the fake ``value``; ``tensor_meta`` would be that of the old one."""
+    return {key: entry for key, entry in node.meta.items() if key != "tensor_meta"} | {"val": value}
+
+
 def operands_of(node: Node) -> dict[str, Any]:
-    """The operands of a call by their names in the operation's schema."""
+    """Operands of a call by their names in the operation's schema."""
     names = (argument.name for argument in cast(torch._ops.OpOverload, node.target)._schema.arguments)
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
-def call_before(at: Node, target: torch._ops.OpOverload, *args: Any, **named: Any) -> Node:
-    """A new operation before ``at``, from its line of the model, with the type of its result."""
-    with at.graph.inserting_before(at):
-        node = at.graph.call_function(target, args, named)
-    node.meta = {key: entry for key, entry in at.meta.items() if key != "tensor_meta"}
+def call_before(position: Node, target: torch._ops.OpOverload, *args: Any, **named: Any) -> Node:
+    """New operation before the node ``position``, from the same line of the model, with the type of its result."""
+    with position.graph.inserting_before(position):
+        node = position.graph.call_function(target, args, named)
     values = map_arg((args, named), lambda source: source.meta["val"])
-    leaves = pytree.tree_leaves((values, at.meta["val"]))
+    leaves = pytree.tree_leaves((values, position.meta["val"]))
     tensor = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
     with tensor.fake_mode:
-        node.meta["val"] = target(*values[0], **values[1])
+        node.meta = metadata_for(position, target(*values[0], **values[1]))
     return node

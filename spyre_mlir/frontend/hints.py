@@ -58,7 +58,7 @@ def declare_tensor_dim(name: str, size: int) -> None:
 
 @contextlib.contextmanager
 def dims_of_size(sizes: Mapping[str, int]) -> Iterator[None]:
-    """Inside, declared dims have other sizes: a model of dynamic dims is compiled at one size of each."""
+    """Context in which declared dims have other sizes: a model of dynamic dims is compiled at one size of each."""
     before = dict(_sizes)
     _sizes.update(sizes)
     try:
@@ -75,9 +75,9 @@ def clear_tensor_dims() -> None:
 
 
 def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
-    """Say which declared dims an input or a parameter is made of, outermost first, as it lies in memory.
+    """Set the declared dims that an input or a parameter is made of, outermost first, in the order of its memory.
 
-    They may be more or fewer than the dims of its shape: only the number of elements must be the same.
+    There may be more or fewer of them than dims of its shape: only the number of elements must be the same.
     """
     if torch.compiler.is_compiling():
         _refuse_inside_of_a_model()
@@ -90,12 +90,13 @@ def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) 
 
 
 def _check_names(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
-    for at, name in enumerate(names):
+    """Raise ``CompileError`` for names that are not declared, occur twice or do not make up the tensor."""
+    for position, name in enumerate(names):
         if not isinstance(name, str) or name not in _sizes:
             raise CompileError(
                 f"Dim {name!r} is not declared; call declare_tensor_dim({name!r}, size) first."
             )
-        if name in names[:at]:
+        if name in names[:position]:
             raise CompileError(f"A tensor cannot have the dim '{name}' twice.")
     shape = tuple(tensor.shape)
     if math.prod(shape) != math.prod(_sizes[name] for name in names):
@@ -112,19 +113,19 @@ def _refuse_inside_of_a_model() -> None:
 
 
 def names_of(tensor: Any) -> tuple[str, ...]:
-    """The names that a tensor was given; () if it has none."""
+    """Names of the dims of a tensor; () if it has none."""
     names = _names.get(tensor) if isinstance(tensor, (torch.Tensor, DeviceTensor)) else None
     return names or ()
 
 
 def dim_sizes() -> dict[str, int]:
-    """The size of every declared dim, in elements."""
+    """Size of every declared dim, in elements."""
     return dict(_sizes)
 
 
 def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager:
     """Tile what is computed inside: each named dim in so many tiles of equal size, the first outermost."""
-    annotation = annotate({_next_key(): dict(tiles)})
+    annotation = annotate({_new_annotation_key(): dict(tiles)})
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
 
 
@@ -134,19 +135,19 @@ skip_code(spyre_hint.__code__)
 
 # What a trace sees is a constant: counting is not the model's business.
 @torch.compiler.assume_constant_result
-def _next_key() -> str:
+def _new_annotation_key() -> str:
     return f"{_PREFIX}{next(_numbers)}"
 
 
 @contextlib.contextmanager
 def _recorded(annotation: contextlib.AbstractContextManager) -> Iterator[None]:
-    """An annotation that torch.export keeps also where its caller does not ask for it, as Dynamo does."""
+    """Annotation that torch.export keeps also where its caller does not ask for it, as Dynamo does."""
     with annotation, preserve_node_meta():
         yield
 
 
 def resolve_hints(graph: Graph) -> bool:
-    """Whether a graph has hints: ``node.meta["sdsc.hints"]`` are those around an operation, outermost first.
+    """Set ``node.meta["sdsc.hints"]``, the hints around an operation, outermost first; return whether there are any.
 
     Their ids are those of one graph, from 1, so they do not depend on what was compiled before.
     """
@@ -156,7 +157,7 @@ def resolve_hints(graph: Graph) -> bool:
         if node.op != "placeholder" and (annotated := _annotated(node))
     }
     numbers = sorted({number for annotated in hinted.values() for number in annotated})
-    ids = {number: at for at, number in enumerate(numbers, start=1)}
+    ids = {number: hint_id for hint_id, number in enumerate(numbers, start=1)}
     for node, annotated in hinted.items():
         node.meta[HINTS] = tuple(
             Hint(ids[number], _tiles(annotated[number], node)) for number in sorted(annotated)
@@ -165,12 +166,13 @@ def resolve_hints(graph: Graph) -> bool:
 
 
 def _annotated(node: Node) -> dict[int, Any]:
-    """The tiles of every hint around a node, by the number of the hint."""
+    """Tiles of every hint around a node, by the number of the hint."""
     custom = node.meta.get("custom") or {}
     return {int(key.removeprefix(_PREFIX)): tiles for key, tiles in custom.items() if key.startswith(_PREFIX)}
 
 
 def _tiles(tiles: Mapping[str, int], node: Node) -> tuple[tuple[str, int], ...]:
+    """Checked tile counts of a hint, in its order."""
     for name, count in tiles.items():
         if not isinstance(name, str) or not _is_positive(count):
             raise CompileError(
@@ -181,4 +183,5 @@ def _tiles(tiles: Mapping[str, int], node: Node) -> tuple[tuple[str, int], ...]:
 
 
 def _is_positive(number: Any) -> bool:
+    """Return whether a number is a positive integer; True, an integer of Python, is none."""
     return isinstance(number, int) and not isinstance(number, bool) and number > 0

@@ -1,4 +1,4 @@
-"""From a PyTorch model to a ``linalg`` module whose parameters are function arguments.
+"""Import of a PyTorch model as a ``linalg`` module whose parameters are function arguments.
 
 The module has one public function ``@main`` over tensors of static shape. Its arguments are the inputs, the
 parameters and the constants of the model in the order of ``Imported.arguments``; each says so with the
@@ -62,11 +62,11 @@ class Imported:
         return self.signature.arguments
 
     def bind(self, *args: Any, **kwargs: Any) -> Call:
-        """A call of the model: the operands of @main, and what the model does with its results."""
+        """Bind the inputs of one call of the model: operands for @main, and the model's use of its results."""
         return self.signature.bind(args, kwargs)
 
     def operands(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """What @main is called with when the model is called with ``args``: inputs, parameters, constants."""
+        """Operands of @main for a call of the model with ``args``: inputs, parameters, constants."""
         return self.bind(*args, **kwargs).operands()
 
 
@@ -83,12 +83,13 @@ def import_torch(
     """
     register_caches()
     if isinstance(model, torch.nn.Module) and any(
-        isinstance(each, SpyreTensor) for each in (*model.parameters(), *model.buffers())
+        isinstance(tensor, SpyreTensor) for tensor in (*model.parameters(), *model.buffers())
     ):
         raise CompileError(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
     exported = export_graph(model, pytree.tree_map(_off_the_device, inputs), precision)
+    # Nothing is computed, so there is no program.
     if not exported.signature.results:
         return Imported(None, exported.signature, {})
     module = lower_to_linalg(_import_graph(exported, context))
@@ -96,7 +97,7 @@ def import_torch(
 
 
 def _off_the_device(leaf: Any) -> Any:
-    """An example input that is on the device, as PyTorch has it."""
+    """Example input as a tensor of PyTorch on the host, with the names of its dims."""
     leaf = as_device_tensor(leaf)
     if not isinstance(leaf, DeviceTensor):
         return leaf
@@ -107,18 +108,24 @@ def _off_the_device(leaf: Any) -> Any:
 
 
 def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
-    """By their position among the inputs, the layouts of those that are on the device."""
+    """Layouts of the inputs that are on the device, by their position among the inputs."""
     inputs = pytree.tree_map(as_device_tensor, inputs)
     if not any(isinstance(leaf, DeviceTensor) for leaf in pytree.tree_leaves(inputs)):
         return {}  # there need not be inputs: an exported program has its own
-    given = [argument for argument in signature.arguments if argument.kind == INPUT]
+    input_arguments = [argument for argument in signature.arguments if argument.kind == INPUT]
     leaves = signature.leaves_of(*as_call(inputs))
-    tensors = {at: leaves[argument.leaf] for at, argument in enumerate(given) if argument.leaf is not None}
-    return {at: tensor.layout for at, tensor in tensors.items() if isinstance(tensor, DeviceTensor)}
+    tensors = {
+        position: leaves[argument.leaf]
+        for position, argument in enumerate(input_arguments)
+        if argument.leaf is not None
+    }
+    return {
+        position: tensor.layout for position, tensor in tensors.items() if isinstance(tensor, DeviceTensor)
+    }
 
 
 class _NodeImporter(GraphNodeImporter):
-    """torch-mlir's, which also knows the operators of ``operators.py``.
+    """torch-mlir's node importer, extended by the operators of ``operators.py``.
 
     They become ops of the ``stick`` dialect between casts to tensors and back, which torch-mlir's passes keep
     where they are; a ``torch.operator`` they would refuse.
@@ -137,18 +144,19 @@ class _NodeImporter(GraphNodeImporter):
             tensor = ir.Operation.create(
                 "torch_c.to_builtin_tensor", results=[type_], operands=[value]
             ).result
-            made = build(tensor, layout, loc)
-            back = ir.Operation.create("torch_c.from_builtin_tensor", results=[value.type], operands=[made])
+            result = build(tensor, layout, loc)
+            back = ir.Operation.create("torch_c.from_builtin_tensor", results=[value.type], operands=[result])
         self.bind_node_value(node, back.result)
 
 
 class _Hooks(FxImporterHooks):
-    """Writes tensors that torch-mlir makes itself, the indices of ``as_strided``, where passes can read them.
+    """torch-mlir's hooks, with tensors that it creates itself, the indices of ``as_strided``, written as elements.
 
-    Its own resources have no values in the bindings.
+    It would write resources, whose values the bindings cannot read.
     """
 
     def resolve_literal(self, gni: GraphNodeImporter, literal: Any, info: Any) -> ir.Value | None:
+        """Literal of an integer tensor; None leaves any other to torch-mlir."""
         if not isinstance(literal, torch.Tensor) or literal.dtype not in (torch.int32, torch.int64):
             return None
         array = np.array(literal.tolist(), dtype=str(literal.dtype).removeprefix("torch."))
@@ -159,7 +167,7 @@ class _Hooks(FxImporterHooks):
 
 
 def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
-    """The graph in the torch dialect, with named arguments."""
+    """Module of the graph in the torch dialect, with named arguments."""
     torch_dialect.register_dialect(context)
     load_into(context)
     load_conversion_dialect(context)
@@ -181,6 +189,7 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
 
 
 def _attributes(argument: Argument) -> dict[str, Any]:
+    """Attributes of an argument of @main."""
     attributes = {"spyre.name": argument.name, "spyre.kind": argument.kind}
     bounds = {INDEX_BOUNDS: asdict(argument.index_bounds)} if argument.index_bounds else {}
     return attributes | bounds | ({DIMS: argument.dims} if argument.dims else {})

@@ -1,4 +1,4 @@
-"""The range of the indices that a model takes from its arguments.
+"""Range checks of the indices that a model takes from its arguments.
 
 The device compares an index with positions, where one that is out of range is at none of them and nothing tells. So the
 host knows the range of an argument that is used as an index, and checks the numbers that a call gives.
@@ -26,7 +26,7 @@ IndexUse = tuple[Node, tuple[int, int]]
 
 
 def _along_dim(node: Node, negative: bool = False) -> Iterator[IndexUse]:
-    """The index of ``op(x, dim, index)``."""
+    """Index of ``op(x, dim, index)``, with its range."""
     operands = operands_of(node)
     shape = operands["self"].meta["val"].shape
     size = shape[operands["dim"]] if shape else 1
@@ -34,7 +34,7 @@ def _along_dim(node: Node, negative: bool = False) -> Iterator[IndexUse]:
 
 
 def _per_dim(node: Node) -> Iterator[IndexUse]:
-    """The indices of ``op(x, indices)``, one for each of the first dims; masks are none."""
+    """Indices of ``op(x, indices)``, one for each of the first dims, with their ranges; masks are none."""
     operands = operands_of(node)
     for size, index in zip(operands["self"].meta["val"].shape, operands["indices"], strict=False):
         if index is not None and index.meta["val"].dtype not in (torch.bool, torch.uint8):
@@ -42,11 +42,13 @@ def _per_dim(node: Node) -> Iterator[IndexUse]:
 
 
 def _of_table(node: Node) -> Iterator[IndexUse]:
+    """Index of ``embedding(weight, indices)``, with its range."""
     operands = operands_of(node)
     yield operands["indices"], (0, operands["weight"].meta["val"].shape[0])
 
 
 def _of_classes(node: Node) -> Iterator[IndexUse]:
+    """Index of ``one_hot(self, num_classes)``, with its range, where the number of classes is known."""
     operands = operands_of(node)
     if operands.get("num_classes", -1) >= 0:
         yield operands["self"], (0, operands["num_classes"])
@@ -62,22 +64,23 @@ _USES: dict[str, Callable[[Node], Iterator[IndexUse]]] = {
 }
 
 
-#: Operations that the device makes comparisons of, where a wrong index is at no position.
+#: Operations that become comparisons on the device, where a wrong index is at no position.
 _COMPARISONS = frozenset(_USES) - {"index", "_unsafe_index", "gather", "index_select", "embedding"}
 
 
 def _origin(node: Node) -> Node:
-    """What has the same elements as ``node``, as far up as only their order and integer type change."""
+    """Node with the same elements as ``node``, as far up as only their order and integer type change."""
     while operation_name(node) in REARRANGEMENTS and not node.meta["val"].dtype.is_floating_point:
         node = cast(Node, node.args[0])
     return node
 
 
 def index_bounds(graph: Graph) -> dict[str, IndexBounds]:
-    """By the name of a placeholder, the range that all uses of its elements as indices leave."""
+    """Range that all uses of a placeholder's elements as indices allow, by the name of the placeholder."""
     bounds: dict[str, IndexBounds] = {}
     for node, index, lower, upper in _uses(graph):
         origin = _origin(index)
+        # The range is narrowed by each use, but the error names the first operation.
         if origin.op == "placeholder":
             known = bounds.get(origin.name, IndexBounds(lower, upper, f"aten.{operation_name(node)}"))
             narrower = max(lower, known.lower), min(upper, known.upper)
@@ -86,11 +89,12 @@ def index_bounds(graph: Graph) -> dict[str, IndexBounds]:
 
 
 def check_computed_indices(graph: Graph) -> None:
-    """Let the host look up each index that the model computes and that may be out of range, which checks it.
+    """Make the host look up each index that the model computes and that may be out of range, which checks it.
 
     The table is that of all positions, so that an index is looked up as itself; integers are for the host.
     """
     ranges = integer_ranges(graph)
+    # A list, as look-ups are inserted on the way.
     for node, index, lower, upper in list(_uses(graph)):
         if operation_name(node) not in _COMPARISONS or _origin(index).op == "placeholder":
             continue
@@ -101,7 +105,7 @@ def check_computed_indices(graph: Graph) -> None:
 
 
 def _looked_up(node: Node, index: Node, lower: int, upper: int) -> Node:
-    """An index of ``node`` that has been looked up among the positions below ``upper``, from the front."""
+    """Index of ``node`` that has been looked up among the positions below ``upper``, from the front."""
     position = index
     if lower:
         is_from_end = call_before(node, aten.lt.Scalar, index, 0)
@@ -124,7 +128,7 @@ def _uses(graph: Graph) -> Iterator[tuple[Node, Node, int, int]]:
 
 
 def check_known_indices(node: Node, argument: Argument) -> None:
-    """``CompileError`` for a constant or a buffer that is an index out of its range."""
+    """Raise ``CompileError`` for a constant or a buffer that is an index out of its range."""
     bounds, tensor = argument.index_bounds, argument.tensor
     if bounds is None or tensor is None:
         return

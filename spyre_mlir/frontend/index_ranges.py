@@ -1,4 +1,4 @@
-"""The range of integers that a model computes, as far as it follows from its operations."""
+"""Interval analysis of the integers that a model computes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WITH_POSITIONS = frozenset("topk sort max min kthvalue mode median cummax cummi
 
 
 class Range(NamedTuple):
-    """Integers from ``lower`` to ``upper``, both included."""
+    """Closed interval of integers, from ``lower`` to ``upper``."""
 
     lower: int
     upper: int
@@ -34,7 +34,7 @@ Ranges = Mapping[Node, Range]
 
 
 def integer_ranges(graph: Graph) -> dict[Node, Range]:
-    """The ranges of the elements of nodes, as far as they are known."""
+    """Ranges of the elements of nodes, where the analysis knows them."""
     ranges: dict[Node, Range] = {}
     for node in graph.nodes:
         computed = _range(node, ranges) if node.op == "call_function" else None
@@ -44,6 +44,7 @@ def integer_ranges(graph: Graph) -> dict[Node, Range]:
 
 
 def _range(node: Node, ranges: Ranges) -> Range | None:
+    """Range of a node's elements from those of its operands; None if it is not known."""
     if node.target is operator.getitem:
         source, number = cast(Node, node.args[0]), node.args[1]
         is_position = number == 1 and operation_name(source) in _WITH_POSITIONS
@@ -60,65 +61,77 @@ def _range(node: Node, ranges: Ranges) -> Range | None:
 
 
 def _of(value: object, ranges: Ranges) -> Range | None:
-    """The range of an operand, which is a node or a number."""
+    """Range of an operand, which is a node or a number; None if it is not known."""
     if isinstance(value, bool | int):
         return Range(int(value), int(value))
     return ranges.get(value) if isinstance(value, Node) else None
 
 
 def _is_integer(value: object) -> bool:
+    """Return whether a value is a node of an integer or boolean tensor."""
     tensor = value.meta.get("val") if isinstance(value, Node) else None
     return isinstance(tensor, torch.Tensor) and not (tensor.is_floating_point() or tensor.is_complex())
 
 
 def _sum(node: Node, ranges: Ranges, sign: int = 1) -> Range | None:
-    left, right = (_of(operand, ranges) for operand in node.args[:2])
-    if left is None or right is None or node.kwargs.get("alpha", 1) != 1:
+    """Range of ``add``, or with a ``sign`` of -1 of ``sub``."""
+    first, second = (_of(operand, ranges) for operand in node.args[:2])
+    if first is None or second is None or node.kwargs.get("alpha", 1) != 1:
         return None
-    least, most = sorted((sign * right.lower, sign * right.upper))
-    return Range(left.lower + least, left.upper + most)
+    least, greatest = sorted((sign * second.lower, sign * second.upper))
+    return Range(first.lower + least, first.upper + greatest)
 
 
 def _product(node: Node, ranges: Ranges) -> Range | None:
-    left, right = (_of(operand, ranges) for operand in node.args[:2])
-    if left is None or right is None:
+    """Range of ``mul``: its ends are products of ends."""
+    first, second = (_of(operand, ranges) for operand in node.args[:2])
+    if first is None or second is None:
         return None
-    ends = [one * other for one in left for other in right]
+    ends = [one * other for one in first for other in second]
     return Range(min(ends), max(ends))
 
 
 def _remainder(node: Node, ranges: Ranges) -> Range | None:
+    """Range of ``remainder`` by a positive divisor, whose sign the result has."""
     divisor = _of(node.args[1], ranges)
     return Range(0, divisor.upper - 1) if divisor is not None and divisor.lower > 0 else None
 
 
 def _clamped(node: Node, ranges: Ranges) -> Range | None:
+    """Range of ``clamp``, from its limits or those of its operand."""
     operands = operands_of(node)
     lower, upper = _of(operands.get("min"), ranges), _of(operands.get("max"), ranges)
     source = _of(node.args[0], ranges)
     least = lower or source
-    most = upper or source
-    return None if least is None or most is None or least.lower > most.upper else Range(least[0], most[1])
+    greatest = upper or source
+    return (
+        None
+        if least is None or greatest is None or least.lower > greatest.upper
+        else Range(least[0], greatest[1])
+    )
 
 
 def _selected(node: Node, ranges: Ranges) -> Range | None:
+    """Range of ``where``: of both operands."""
     one, other = (_of(operand, ranges) for operand in node.args[1:3])
     return None if one is None or other is None else Range(min(one[0], other[0]), max(one[1], other[1]))
 
 
 def _positions(node: Node, ranges: Ranges) -> Range | None:
-    """Of ``arange``."""
+    """Range of ``arange``."""
     operands = operands_of(node)
     start, end, step = operands.get("start", 0), operands["end"], operands.get("step", 1)
     if not all(isinstance(number, int) for number in (start, end, step)):
         return None
+    # The end is excluded, and a step may jump over the last positions before it.
     last = start + step * (math.ceil((end - start) / step) - 1)
     return Range(min(start, last), max(start, last))
 
 
 def _of_dim(node: Node, ranges: Ranges) -> Range | None:
-    """Of the position of an element along a dim, or in all of the tensor."""
+    """Range of the position of an element along a dim, or in all of the tensor."""
     operands = operands_of(node)
+    # Without a dim these take the last one, the others the flattened tensor.
     default = -1 if operation_name(node) in ("topk", "sort", "argsort", "kthvalue", "mode") else None
     shape, dim = operands["self"].meta["val"].shape, operands.get("dim", default)
     return Range(0, (math.prod(shape) if dim is None else shape[dim] if shape else 1) - 1)

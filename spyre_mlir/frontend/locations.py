@@ -1,4 +1,4 @@
-"""Where a torch operation comes from: the user's file and line, the module path and the aten operation.
+"""Source locations of torch operations: the user's file and line, the module path and the aten operation.
 
 torch-mlir keeps the file and line of an FX node and drops the rest, but it carries locations one to one
 down to linalg. So the rest travels as the metadata of a fused location::
@@ -31,40 +31,41 @@ from spyre_mlir.mlir import ir
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: An operation of PyTorch; the origin of a node of Dynamo is a Python function instead, with its address.
 _OVERLOAD = re.compile(r"\w+\.\w+\.\w+")
-#: How Dynamo names the module that is compiled.
+#: Dynamo's name for the module that is compiled.
 _DYNAMO_ROOT = re.compile(r"^L\['\w+'\]\.?")
 _FRONTEND = os.path.dirname(__file__) + os.sep
-_NOT_THE_USERS = (
-    *(os.path.dirname(str(each.__file__)) + os.sep for each in (torch, fx_importer)), _FRONTEND, "<",
+_INTERNAL_PREFIXES = (
+    *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)), _FRONTEND, "<",
 )  # fmt: skip
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 
-def _is_users(filename: str) -> bool:
-    """Also a model in an installed package is the user's."""
+def _is_user_file(filename: str) -> bool:
+    """Return whether a file is the user's, as is a model in an installed package."""
     standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
-    return not standard and not filename.startswith(_NOT_THE_USERS)
+    return not standard and not filename.startswith(_INTERNAL_PREFIXES)
 
 
 def _called_by_export(tracer: TracerBase, stack: traceback.StackSummary) -> traceback.StackSummary:
-    """The frames of the model's code: the user's ones below the call of torch.export."""
+    """Frames of the model's code: the user's ones below the call of torch.export."""
+    # Frames above belong to the caller of the compiler.
     start = max(
         (index for index, frame in enumerate(stack) if frame.filename.startswith(_FRONTEND)), default=-1
     )
     return traceback.StackSummary.from_list(
-        frame for frame in stack[start + 1 :] if _is_users(frame.filename)
+        frame for frame in stack[start + 1 :] if _is_user_file(frame.filename)
     )
 
 
 def recording_all_frames() -> contextlib.AbstractContextManager:
-    """While it is entered, torch.export records every function of the model, not only those named forward."""
+    """Context in which torch.export records every function of the model, not only those named forward."""
     return mock.patch.object(TracerBase, "_filter_traceback_frames", _called_by_export, create=True)
 
 
 def user_frames(node: Node) -> list[tuple[str, int]]:
-    """The (file, line) pairs of the user's code that called the operation, outermost first."""
+    """(file, line) pairs of the user's code that called the operation, outermost first."""
     frames = [(name, int(line)) for name, line in _FRAME.findall(node.stack_trace or "")]
-    return [frame for frame in frames if _is_users(frame[0])] or frames
+    return [frame for frame in frames if _is_user_file(frame[0])] or frames
 
 
 def source_of(node: Node) -> str:
@@ -75,49 +76,54 @@ def source_of(node: Node) -> str:
 
 def source_of_error(error: BaseException) -> str:
     """``file:line`` of the innermost frame of the user's code that an exception went through."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_users(frame.filename)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_user_file(frame.filename)]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def module_of(node: Node) -> str:
-    """The path of the ``nn.Module`` that an FX node belongs to, such as ``layers.0.q``."""
+    """Path of the ``nn.Module`` that an FX node belongs to, such as ``layers.0.q``."""
     stack = node.meta.get("nn_module_stack")
     return _DYNAMO_ROOT.sub("", list(stack.values())[-1][0]) if stack else ""
 
 
 def _operation_of(node: Node) -> str:
-    """The operation that the model called, before decomposition: ``aten.layer_norm.default``."""
-    found = str(node.meta.get("original_aten") or "")
+    """Operation that the model called, before decomposition: ``aten.layer_norm.default``."""
+    name = str(node.meta.get("original_aten") or "")
+    # Decompositions form a chain of origins; the first one is what the model called.
     sources = node.meta.get("from_node") or []
     while sources:
         if _OVERLOAD.fullmatch(sources[-1].target):
-            found = sources[-1].target
+            name = sources[-1].target
         sources = sources[-1].from_node
-    return found
+    return name
 
 
-def _plain(value: Any) -> Any:
-    """A value of an annotation in the types that attributes have; anything else by its text."""
+def _attribute_value(value: Any) -> Any:
+    """Value of an annotation in the types that attributes have; anything else as its text."""
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_attribute_value(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _attribute_value(item) for key, item in value.items()}
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
 class SourceLocations(ContextCache):
-    """torch-mlir's per-context cache with locations that say more than file and line."""
+    """torch-mlir's per-context cache of locations, extended by module, operation and hints."""
 
     def get_node_location(self, node: Node) -> ir.Location | None:
+        """Fused location of a node, which torch-mlir's importer gives the ops of that node."""
         if node.op == "output":
             return super().get_node_location(node)
         with self._c:
-            location = ir.Location.fused([self._source(node)], metadata=to_attribute(_plain(_metadata(node))))
+            location = ir.Location.fused(
+                [self._source(node)], metadata=to_attribute(_attribute_value(_metadata(node)))
+            )
             if HINTS not in node.meta:
                 return location
             return with_hints(location, hints_attr(node.meta[HINTS]))
 
     def _source(self, node: Node) -> ir.Location:
+        """Call stack of a node in the user's code, innermost frame first."""
         frames = [ir.Location.file(name, line, 0) for name, line in user_frames(node)]
         if not frames:
             return ir.Location.unknown()
@@ -125,6 +131,7 @@ class SourceLocations(ContextCache):
 
 
 def _metadata(node: Node) -> dict[str, Any]:
+    """Metadata of the fused location of a node."""
     metadata: dict[str, Any] = {"node": node.name}
     if node.op == "placeholder":
         return metadata

@@ -1,4 +1,4 @@
-"""Lookups whose index is one number that is known: BERT looks up the kind of each token, all of them 0."""
+"""Folding of embedding lookups whose index is one known number: in BERT, the kind of each token is 0."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ aten = torch.ops.aten
 
 
 def fold_uniform_lookups(graph: Graph) -> None:
-    """embedding(table, full(shape, row))  ->  expand(slice(table, row), shape): a view instead of a gather.
+    """Rewrite embedding(table, full(shape, row)) as expand(slice(table, row), shape): a view instead of a gather.
 
-    After constant folding, which leaves what is the same everywhere as ``aten.full``.
+    Runs after constant folding, which writes a tensor of equal elements as ``aten.full``.
     """
     for node in graph.find_nodes(op="call_function", target=aten.embedding.default):
         table, index = node.args[:2]

@@ -1,4 +1,4 @@
-"""From the torch dialect to linalg on tensors: torch-mlir's pipeline as pass lists of our own.
+"""Lowering of the torch dialect to linalg on tensors: torch-mlir's pipeline as pass lists of our own.
 
 torch-mlir's driver prints the module with all its data before each stage and sends diagnostics to stderr.
 """
@@ -29,8 +29,9 @@ _ATEN_OP = re.compile(r'"?torch\.((?:aten|prims|prim)\.[\w.]+)"?')
 
 
 def lower_to_linalg(module: ir.Module) -> ir.Module:
-    """Lower in place; an operation without a lowering is a CompileError at the line of the model."""
+    """Lower a module in place; an operation without a lowering is a ``CompileError`` at the line of the model."""
     _run(module, _TO_LINALG)
+    # Before the last passes: an operation without a lowering still has its PyTorch name here.
     for operation in operations(module.operation):
         if (named := _ATEN_OP.match(operation.name)) is not None:
             raise CompileError(
@@ -38,6 +39,7 @@ def lower_to_linalg(module: ir.Module) -> ir.Module:
             )
     _run(module, _FINISH)
     clean(module)
+    # Cleaning leaves constants that were folded into others without a use.
     _run(module, ("func.func(canonicalize,cse)",))
     return module
 
@@ -65,10 +67,10 @@ def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
 
 
 def _named_operation(error: ir.MLIRError) -> CompileError:
-    """The first diagnostic, as a sentence about the operation of PyTorch that it names."""
-    told = compile_error(error, f"Lowering to linalg failed: {error}")
-    if named := _ATEN_OP.search(told.message):
+    """First diagnostic as a sentence about the PyTorch operation that it names."""
+    diagnostic = compile_error(error, f"Lowering to linalg failed: {error}")
+    if named := _ATEN_OP.search(diagnostic.message):
         message = f"The PyTorch operation {named[1]} has no form in linalg."
     else:
-        message = f"The model cannot be lowered to linalg: {told.message}"
-    return CompileError(message, told.location)
+        message = f"The model cannot be lowered to linalg: {diagnostic.message}"
+    return CompileError(message, diagnostic.location)

@@ -5,34 +5,35 @@ A slice is a view on the device and a concatenation one copy per part, so what n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 aten = torch.ops.aten
 
-#: The most parts that one tensor is put together from.
-_MOST_PARTS = 16
+#: Limit of the parts that one tensor is concatenated from.
+_MAX_PARTS = 16
 
 
 def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
-    """The last ``shift`` positions of each dim first."""
+    """``roll``: the last ``shift`` positions of each dim become the first."""
     if not dims:
         return roll(x.flatten(), shifts, [0]).reshape(x.shape)
     for shift, dim in zip(shifts, dims, strict=True):
-        kept = x.shape[dim] - shift % max(x.shape[dim], 1)
-        x = torch.cat((x.narrow(dim, kept, x.shape[dim] - kept), x.narrow(dim, 0, kept)), dim)
+        remaining = x.shape[dim] - shift % max(x.shape[dim], 1)
+        x = torch.cat((x.narrow(dim, remaining, x.shape[dim] - remaining), x.narrow(dim, 0, remaining)), dim)
     return x
 
 
 def _reversed(x: Tensor, dim: int) -> Tensor:
-    return torch.cat([x.narrow(dim, at, 1) for at in reversed(range(x.shape[dim]))], dim)
+    """Tensor with one dim in reverse order, a part per position."""
+    return torch.cat([x.narrow(dim, index, 1) for index in reversed(range(x.shape[dim]))], dim)
 
 
 def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """Each dim from its end."""
-    if any(x.shape[dim] > _MOST_PARTS for dim in dims):
+    """``flip``: dims in reverse order, as far as their parts are few."""
+    if any(x.shape[dim] > _MAX_PARTS for dim in dims):
         return NotImplemented
     for dim in dims:
         x = x if x.shape[dim] == 1 else _reversed(x, dim)
@@ -40,34 +41,37 @@ def flip(x: Tensor, dims: Sequence[int]) -> Tensor:
 
 
 def pad_with_constant(x: Tensor, amounts: Sequence[int], value: float = 0) -> Tensor:
-    """A negative amount cuts off; what is left has amounts that are not."""
+    """``constant_pad_nd`` with a negative amount, which cuts off; the other amounts are left to PyTorch's operation."""
     if min(amounts) >= 0:
         return NotImplemented
-    for at, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
-        dim = x.ndim - 1 - at
+    for dim, low, high in _borders(x, amounts):
         x = x.narrow(dim, max(-low, 0), x.shape[dim] + min(low, 0) + min(high, 0))
     return aten.constant_pad_nd(x, [max(amount, 0) for amount in amounts], value)
 
 
+def _borders(x: Tensor, amounts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Each dim to pad, the last one first, with the amounts before and after it."""
+    for index, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        yield x.ndim - 1 - index, low, high
+
+
 def reflection_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
-    """Around each border what is beside it, mirrored, without the border itself."""
-    if max(amounts) > _MOST_PARTS // 2 or min(amounts) < 0:
+    """``reflection_pad``: around each border its neighbourhood mirrored, without the border itself."""
+    if max(amounts) > _MAX_PARTS // 2 or min(amounts) < 0:
         return NotImplemented
-    for at, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
-        dim = x.ndim - 1 - at
+    for dim, low, high in _borders(x, amounts):
         before, after = x.narrow(dim, 1, low), x.narrow(dim, x.shape[dim] - 1 - high, high)
         x = _between(before, x, after, dim, reverse=True)
     return x
 
 
 def replication_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
-    """Around each border, the border."""
+    """``replication_pad``: around each border the border itself."""
     if min(amounts) < 0:
         return NotImplemented
-    for at, (low, high) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
-        dim = x.ndim - 1 - at
+    for dim, low, high in _borders(x, amounts):
         before, after = (
-            x.narrow(dim, start, 1).expand([size if each == dim else -1 for each in range(x.ndim)])
+            x.narrow(dim, start, 1).expand([size if other == dim else -1 for other in range(x.ndim)])
             for start, size in ((0, low), (x.shape[dim] - 1, high))
         )
         x = _between(before, x, after, dim)
@@ -75,24 +79,26 @@ def replication_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
 
 
 def _between(before: Tensor, x: Tensor, after: Tensor, dim: int, reverse: bool = False) -> Tensor:
+    """Tensor between two edges along a dim, of which those without elements are left out."""
     edges = [_reversed(edge, dim) if reverse and edge.shape[dim] else edge for edge in (before, after)]
     return torch.cat([part for part in (edges[0], x, edges[1]) if part.shape[dim]], dim)
 
 
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
-    """Windows along a dim; the places in a window are the last dim."""
-    if x.ndim == 0 or size == 0 or min(size, (x.shape[dim] - size) // step + 1) > _MOST_PARTS:
+    """``unfold``: windows along a dim, with the positions in a window as the last dim."""
+    if x.ndim == 0 or size == 0 or min(size, (x.shape[dim] - size) // step + 1) > _MAX_PARTS:
         return NotImplemented
     dim, count = dim % x.ndim, (x.shape[dim] - size) // step + 1
+    # As few parts as there are windows, or positions in a window.
     if count <= size:
-        windows = [x.narrow(dim, at * step, size).movedim(dim, -1) for at in range(count)]
+        windows = [x.narrow(dim, index * step, size).movedim(dim, -1) for index in range(count)]
         return torch.stack(windows, dim)
     last = (count - 1) * step + 1
-    return torch.stack([aten.slice(x, dim, at, at + last, step) for at in range(size)], -1)
+    return torch.stack([aten.slice(x, dim, index, index + last, step) for index in range(size)], -1)
 
 
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The sum over a dim of what is 0 off the diagonal."""
+    """``diagonal``: sum over a dim of the tensor with 0 off the diagonal."""
     if not x.is_floating_point():
         return NotImplemented
     x = x.movedim((dim1, dim2), (-2, -1))
@@ -107,7 +113,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
 
 def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """A diagonal replaced: on it the source, which is the same in all columns of a row, elsewhere ``x``."""
+    """``diagonal_scatter``: on the diagonal the source, which a row has in all columns, elsewhere ``x``."""
     order = [dim for dim in range(x.ndim) if dim not in (dim1 % x.ndim, dim2 % x.ndim)]
     order += [dim1 % x.ndim, dim2 % x.ndim]
     rows, columns = x.shape[dim1], x.shape[dim2]
@@ -121,7 +127,7 @@ def diagonal_scatter(x: Tensor, source: Tensor, offset: int = 0, dim1: int = 0, 
 def as_strided_scatter(
     x: Tensor, source: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Tensor:
-    """The elements at some places in the memory of a dense tensor replaced."""
+    """``as_strided_scatter``: elements at strided positions in the memory of a dense tensor replaced."""
     places = torch.arange(x.numel()).as_strided(size, stride, offset or 0)
     flat = x.reshape(-1).index_put([places.reshape(-1)], source.reshape(-1))
     return flat.reshape(x.shape)

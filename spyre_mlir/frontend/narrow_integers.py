@@ -9,30 +9,31 @@ import torch
 from torch.fx import Graph, Node
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.graph_edits import dtype_of, metadata_for
 from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.frontend.pointwise import within
 
 _NARROW = (torch.int8, torch.uint8)
 _INTEGERS = (*_NARROW, torch.int16, torch.int32)
-#: What moves unsigned bytes without looking at them.
+#: Operations that move unsigned bytes without interpreting them.
 _MOVES = {
     "aten::cat", "aten::slice", "aten::view", "aten::reshape", "aten::expand", "aten::permute", "aten::select",
     "aten::unsqueeze", "aten::squeeze", "aten::clone", "aten::alias", "aten::flip", "aten::transpose", "aten::t",
     "prims::convert_element_type", "aten::_to_copy", "aten::_assert_tensor_metadata",
 }  # fmt: skip
-#: What the last 8 bits of a sum of products in 32 bits are right for.
+#: Operations whose result is the last 8 bits of a sum of products in 32 bits.
 _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)
 _CAST = torch.ops.prims.convert_element_type.default
 
 
 def widen_narrow_integers(graph: Graph) -> None:
-    """Take numbers into the integer types of the tensors beside them, and 8 bits into 32.
+    """Convert numbers to the integer types of the tensors beside them, and 8 bits to 32.
 
     Compute matmuls and pointwise operations on 8-bit integers in int32, and cut a result of 8 bits down to them.
 
     The last 8 bits of sums, differences and products are the same; quotients and comparisons of 8-bit numbers do not
-    overflow. It is also what tells unsigned ones, which torch-mlir takes for signed ones; an operation of another kind
-    on those is a ``CompileError``.
+    overflow. A wide type also distinguishes unsigned bytes, which torch-mlir takes for signed ones; an operation of
+    another kind on those is a ``CompileError``.
     """
     for node in list(graph.nodes):
         if _is_pointwise(node):
@@ -44,14 +45,16 @@ def widen_narrow_integers(graph: Graph) -> None:
 
 
 def _check_unsigned(node: Node) -> None:
+    """Raise ``CompileError`` for an operation that would read unsigned bytes as signed ones."""
     assert isinstance(node.target, torch._ops.OpOverload)
-    unsigned = [source for source in node.all_input_nodes if _dtype(source) == torch.uint8]
+    unsigned = [source for source in node.all_input_nodes if dtype_of(source) == torch.uint8]
     if unsigned and node.target._schema.name not in _MOVES:
         message = f"{node.target} on unsigned bytes is not supported; convert them to int32 before."
         raise CompileError(message, source_of(node))
 
 
 def _is_pointwise(node: Node) -> bool:
+    """Return whether a node computes element by element, in the type of its operands."""
     if (
         node.op != "call_function"
         or node.target is _CAST
@@ -64,17 +67,19 @@ def _is_pointwise(node: Node) -> bool:
 
 
 def _narrow_operands(graph: Graph, node: Node) -> None:
-    """Takes the numbers of an operation, tensors without dims too, into the integer type that PyTorch computes in."""
-    values = {source: source.meta["val"] for source in node.all_input_nodes if _dtype(source) is not None}
+    """Convert the operands of an operation, numbers too, to the integer type that PyTorch computes in."""
+    values = {source: source.meta["val"] for source in node.all_input_nodes if dtype_of(source) is not None}
     tensors = {source: x for source, x in values.items() if x.dtype != torch.bool}
+    # PyTorch's rule: a tensor without dims counts for the type only if there is no other.
     dtypes = [x.dtype for x in tensors.values() if x.ndim] or [x.dtype for x in tensors.values()]
     common = functools.reduce(torch.promote_types, dtypes, torch.bool)
-    if common not in _INTEGERS or _dtype(node) not in (common, torch.bool):
+    if common not in _INTEGERS or dtype_of(node) not in (common, torch.bool):
         return
     with graph.inserting_before(node):
         cast = {source: _cast(graph, source, common) for source, x in tensors.items() if x.dtype != common}
 
     def narrow(argument: Any) -> Any:
+        """Operand in the common type."""
         if isinstance(argument, Node):
             return cast.get(argument, argument)
         is_number = isinstance(argument, int) and not isinstance(argument, bool)
@@ -85,6 +90,7 @@ def _narrow_operands(graph: Graph, node: Node) -> None:
 
 
 def _widen(graph: Graph, node: Node) -> None:
+    """Compute a node on 8-bit integers in int32."""
     with graph.inserting_before(node):
         wide = {
             source: _cast(graph, source, torch.int32) for source in node.all_input_nodes if _is_8_bit(source)
@@ -93,14 +99,15 @@ def _widen(graph: Graph, node: Node) -> None:
     if not _is_8_bit(node):
         return
     narrow = node.meta["val"].dtype
-    node.meta = _meta(node, torch.int32)
+    node.meta = metadata_for(node, node.meta["val"].to(torch.int32))
     with graph.inserting_after(node):
         back = _cast(graph, node, narrow)
+    # The cast itself reads the wide result.
     node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
 
 
 def _is_8_bit(node: Node) -> bool:
-    return _dtype(node) in _NARROW
+    return dtype_of(node) in _NARROW
 
 
 def _dtype(node: Node) -> torch.dtype | None:
@@ -109,12 +116,6 @@ def _dtype(node: Node) -> torch.dtype | None:
 
 
 def _cast(graph: Graph, node: Node, dtype: torch.dtype) -> Node:
-    made = graph.call_function(_CAST, (node, dtype))
-    made.meta = _meta(node, dtype)
-    return made
-
-
-def _meta(node: Node, dtype: torch.dtype) -> dict[str, Any]:
-    """What is known of a node, for a result of another type."""
-    kept = {key: value for key, value in node.meta.items() if key != "tensor_meta"}
-    return {**kept, "val": node.meta["val"].to(dtype)}
+    cast = graph.call_function(_CAST, (node, dtype))
+    cast.meta = metadata_for(node, node.meta["val"].to(dtype))
+    return cast

@@ -1,6 +1,6 @@
-"""Operands as torch-mlir's passes expect them: dims and indices that count from the front, tensors with elements.
+"""Normal form of operands for torch-mlir's passes: dims and indices that count from the front, tensors with elements.
 
-Others end the process there.
+Other operands end the process there.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.graph_edits import metadata_for, schema_name
 from spyre_mlir.frontend.locations import source_of
 
 aten = torch.ops.aten
 
 _DIMS = {"dim", "dims", "dim0", "dim1", "dim2"}
-#: Their dim is one of the result.
+#: Operations whose dim is one of the result, which has another rank.
 _NEW_DIM = (aten.unsqueeze.default, aten.stack.default)
-#: What is an ``index_put`` by its decomposition, but takes no negative index.
+#: Operations that decompose into ``index_put`` but take no negative index.
 _WITHOUT_NEGATIVE_INDICES = ("aten.index_add.default", "aten.index_copy.default")
-#: What writes nothing where its source or its index has no elements, by the names of the operations.
+#: Names of operations that write nothing where their source or their index has no elements.
 _WRITES = {
     "index_put", "index_add", "index_copy", "index_fill", "scatter", "scatter_add", "scatter_reduce", "index_reduce",
     "masked_scatter", "slice_scatter", "select_scatter", "put", "_unsafe_index_put",
@@ -31,7 +32,7 @@ _WRITES = {
 
 
 def count_dims_from_the_front(graph: Graph) -> None:
-    """Replace each negative dim of an operation by the position that it means."""
+    """Replace each negative dim of an operation by the position that it stands for."""
     for node in graph.nodes:
         if not isinstance(node.target, torch._ops.OpOverload) or node.target in _NEW_DIM:
             continue
@@ -46,7 +47,7 @@ def count_dims_from_the_front(graph: Graph) -> None:
 
 
 def count_indices_from_the_front(graph: Graph) -> None:
-    """Replace each negative index of ``index_put`` by the position that it means; others take none, or count so."""
+    """Replace each negative index of ``index_put`` by the position that it stands for; other operations take none."""
     for node in graph.find_nodes(op="call_function", target=aten.index_put.default):
         if str(node.meta.get("original_aten")) in _WITHOUT_NEGATIVE_INDICES:
             continue
@@ -60,43 +61,46 @@ def count_indices_from_the_front(graph: Graph) -> None:
 
 
 def _position(graph: Graph, index: Node, size: int) -> Node:
-    """The index, and where it is from -size to -1 the index plus the size."""
+    """Index plus size where the index is from -size to -1, else the index itself."""
+    # A mask, not an index.
     if index.meta["val"].dtype in (torch.bool, torch.uint8):
         return index
 
     def call(operation: torch._ops.OpOverload, *operands: Any) -> Node:
-        made = graph.call_function(operation, operands)
+        """New operation with the metadata of the index."""
+        node = graph.call_function(operation, operands)
         values = pytree.tree_map_only(Node, lambda operand: operand.meta["val"], operands)
-        kept = {key: value for key, value in index.meta.items() if key != "tensor_meta"}
-        made.meta = {**kept, "val": operation(*values)}
-        return made
+        node.meta = metadata_for(index, operation(*values))
+        return node
 
     is_negative = call(aten.lt.Scalar, index, 0)
+    # An index below -size stays negative, so that the check of the run finds it.
     is_position = call(aten.ge.Scalar, index, -size)
     counts = call(aten.logical_and.default, is_negative, is_position)
     return call(aten.where.self, counts, call(aten.add.Tensor, index, size), index)
 
 
 def _rank(node: Node) -> int:
-    """The rank of the first tensor that an operation takes."""
+    """Rank of the first tensor that an operation takes; 0 without one."""
     sources = (source.meta.get("val") for source in node.all_input_nodes)
     return next((value.ndim for value in sources if isinstance(value, Tensor)), 0)
 
 
 def _from_the_front(dims: Any, rank: int) -> Any:
+    """Dim, or list of dims, counted from the front."""
     if isinstance(dims, int):
         return dims + rank if dims < 0 else dims
     return [_from_the_front(dim, rank) for dim in dims] if isinstance(dims, (list, tuple)) else dims
 
 
 def is_empty(node: Node) -> bool:
-    """Whether a node is a tensor without elements."""
+    """Return whether a node is a tensor without elements."""
     value = node.meta.get("val")
     return isinstance(value, Tensor) and value.numel() == 0
 
 
 def drop_empty_operands(graph: Graph, known: Mapping[Node, Any]) -> None:
-    """Take out what writes no element; folding knows all that depends on empty tensors alone.
+    """Remove operations that write no element; folding knows all that depends on empty tensors alone.
 
     Raises ``CompileError`` for another operation that has elements and an operand without.
     """
@@ -105,10 +109,7 @@ def drop_empty_operands(graph: Graph, known: Mapping[Node, Any]) -> None:
         if node.op != "call_function" or not empty or node in known:
             continue
         written = pytree.tree_leaves(node.args)[0]
-        name = (
-            node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else str(node.target)
-        )
-        if name.removeprefix("aten::") not in _WRITES or is_empty(written):
+        if schema_name(node) not in _WRITES or is_empty(written):
             message = f"{node.target} of a tensor without elements is not supported."
             raise CompileError(message, source_of(node))
         node.replace_all_uses_with(written)

@@ -1,15 +1,15 @@
-"""The operators ``torch.ops.spyre.*`` by which a model says how its tensors lie on the device.
+"""Operators ``torch.ops.spyre.*`` by which a model states the layout of a tensor on the device.
 
-``restickify(x, stick_dims, dim_order=None)`` converts ``x`` to another stick, there and then. ``pin(x, stick_dims,
-dim_order=None)`` moves nothing: ``x`` is made in this layout. Both give the numbers of ``x``, so a model that
-uses them runs eagerly too; whoever wants the layout must use what they return. Importing
+``restickify(x, stick_dims, dim_order=None)`` converts ``x`` to another stick at this point of the program.
+``pin(x, stick_dims, dim_order=None)`` moves nothing: ``x`` is produced in this layout. Both return the numbers of
+``x``, so a model that uses them runs eagerly too; only what they return has the layout. Importing
 ``spyre_mlir.frontend`` registers them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch.fx import Node
 
 from spyre_mlir.dialects import stick
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.graph_edits import operands_of
 from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
@@ -28,7 +29,7 @@ _ELEMENT_TYPES = {
     torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.float8_e4m3fn: "f8E4M3FN",
 }  # fmt: skip
 
-#: Builds an operation on a tensor that has no layout yet.
+#: Function that builds an op on a tensor that has no layout yet.
 Builder = Callable[[ir.Value, StickLayout, ir.Location], ir.Value]
 
 
@@ -43,6 +44,7 @@ def restickify(
     dim_order: Sequence[int] | None = None,
     stick_outermost: bool = False,
 ) -> Tensor:
+    """Copy of ``x``; compiled, the copy has these stick dims."""
     return x.clone()
 
 
@@ -52,6 +54,7 @@ def restickify(
     schema="(Tensor x, int[] stick_dims, int[]? dim_order=None) -> Tensor",
 )
 def pin(x: Tensor, stick_dims: Sequence[int], dim_order: Sequence[int] | None = None) -> Tensor:
+    """Copy of ``x``, as an operator may not return its input; compiled, ``x`` has these stick dims."""
     return x.clone()
 
 
@@ -77,22 +80,20 @@ _BUILDERS: dict[Any, Builder] = {
 
 
 def is_layout_operator(node: Node) -> bool:
-    """Whether a node says how a tensor lies on the device."""
+    """Return whether a node is one of these operators."""
     return node.target in _BUILDERS
 
 
 def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
-    """What builds the ``stick`` operation of a node; the tensor it takes, the layout it asks for, the element type."""
-    target = cast(torch._ops.OpOverload, node.target)
-    names = [argument.name for argument in target._schema.arguments]
-    given: dict[str, Any] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    source = given.pop("x")
-    tensor, what = source.meta["val"], f"'{source.name}'"
+    """Builder of the ``stick`` op of a node, the tensor that it takes, its layout and its element type."""
+    operands = operands_of(node)
+    source = operands.pop("x")
+    tensor, description = source.meta["val"], f"'{source.name}'"
     element = _ELEMENT_TYPES[tensor.dtype]
     try:
-        layout = LayoutRequest.of(given, what).layout(tensor.shape, element, what)
+        layout = LayoutRequest.of(operands, description).layout(tensor.shape, element, description)
     except CompileError as error:
         raise CompileError(error.message, source_of(node)) from None
     if reason := why_not_made(layout):
-        raise CompileError(f"The layout of {what} {reason}.", source_of(node))
-    return _BUILDERS[target], source, layout, element
+        raise CompileError(f"The layout of {description} {reason}.", source_of(node))
+    return _BUILDERS[node.target], source, layout, element

@@ -1,4 +1,4 @@
-"""Where the outputs of an exported graph come from: what it computes, what is known, what is a view of something."""
+"""Origins of the outputs of an exported graph: computed, known, or a view of something."""
 
 from __future__ import annotations
 
@@ -14,19 +14,29 @@ from torch.fx import Node
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Number, Step, Update, View, is_view, replayed
+from spyre_mlir.frontend.signature import (
+    Argument,
+    Fixed,
+    Leaf,
+    Number,
+    Update,
+    View,
+    ViewTransform,
+    is_view,
+    replayable,
+)
 
 aten = torch.ops.aten
 
-#: What an output is that an input, a buffer or a parameter takes in place.
+#: Kinds of outputs that are new values of an input, a buffer or a parameter.
 UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 
 
 class _Outputs:
-    """Where each output of a graph comes from: known, a view of an argument or of a result, or a result.
+    """Origin of each output of a graph: known, a view of an argument or of a result, or a result.
 
-    What several outputs are views of is one result, so that they lie in one memory as in PyTorch; a view that is
-    returned alone is computed like everything else.
+    Several outputs that are views of one tensor share one result, so that they have one memory as in PyTorch; a view
+    that is returned alone is computed like everything else.
     """
 
     def __init__(
@@ -40,13 +50,13 @@ class _Outputs:
         self._views = Counter(_origin(node)[0] for node in nodes)
 
     def update(self, argument: Argument, value: Node) -> Update:
-        """An argument that takes a new value in place; what is a view of that is from now on one of the argument."""
+        """Update of an argument in place; later outputs that are views of the new value are views of the argument."""
         if value not in self._arguments:
             self._changed[value] = argument
         return Update(argument, self._leaf(value))
 
     def returned(self, value: Any) -> Leaf:
-        """A leaf of what the model returns."""
+        """Origin of a leaf of the model's return value."""
         if not isinstance(value, Node):
             return Fixed(value)
         if not isinstance(value.meta.get("val"), Tensor):
@@ -57,7 +67,7 @@ class _Outputs:
         return View(self._changed[origin], steps) if origin in self._changed else self._leaf(value)
 
     def _number(self, value: Node) -> Leaf:
-        """What is no tensor: the element of one; of no other number a program has operations."""
+        """Origin of a number: the element of a tensor; ``CompileError`` for any other that is not known."""
         if value in self._known:
             return Fixed(self._known[value])
         if value.target is not aten._local_scalar_dense.default:
@@ -68,6 +78,7 @@ class _Outputs:
         return Number(self._leaf(cast(Node, value.args[0])))
 
     def _leaf(self, value: Node) -> Fixed | View:
+        """Origin of a tensor."""
         origin, steps = _origin(value)
         if origin in self._arguments:
             return View(self._arguments[origin], steps)
@@ -78,19 +89,20 @@ class _Outputs:
         return View(self._result(value))
 
     def _result(self, node: Node) -> int:
+        """Index of a result, which is added if it is new."""
         if node not in self.results:
             self.results.append(node)
         return self.results.index(node)
 
 
-def _origin(node: Node) -> tuple[Node, tuple[Step, ...]]:
-    """The tensor that a node is a view of, itself if of none, and the steps from there."""
-    steps: list[Step] = []
+def _origin(node: Node) -> tuple[Node, tuple[ViewTransform, ...]]:
+    """Tensor that a node is a view of, itself if of none, and the view transforms from there."""
+    steps: list[ViewTransform] = []
     while is_view(node):
         source, *args = node.args
         if not isinstance(source, Node):
             break
-        steps.append(Step(replayed(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
+        steps.append(ViewTransform(replayable(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
         node = source
     return node, tuple(reversed(steps))
 
@@ -98,7 +110,7 @@ def _origin(node: Node) -> tuple[Node, tuple[Step, ...]]:
 def split_outputs(
     program: ExportedProgram, arguments: dict[Node, Argument], known: Mapping[Node, Any]
 ) -> tuple[list[Node], list[Leaf], list[Update]]:
-    """Leave only computed tensors in the output of the graph: these, the model's leaves, and what it changes."""
+    """Leave only computed tensors in the output of the graph; return them, the model's leaves and its updates."""
     output = program.graph.output_node()
     values = cast(Sequence, output.args[0])
     outputs = _Outputs(values, arguments, known)
@@ -114,5 +126,6 @@ def split_outputs(
             leaves.append(outputs.returned(value))
         else:
             raise CompileError(f"Outputs of kind {spec.kind.name.lower()} are not supported.")
+    # The graph computes results alone; a call replays views and updates on them.
     output.args = (tuple(outputs.results),)
     return outputs.results, leaves, updates

@@ -1,6 +1,6 @@
-"""Pointwise PyTorch operations by those of the device; ``FORMS`` is their part of the decomposition table.
+"""Decompositions of pointwise PyTorch operations; ``FORMS`` is their part of the table.
 
-Where a function gives ``NotImplemented``, the operation is kept as it is.
+Where a function returns ``NotImplemented``, the operation stays unchanged.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
 
 
 def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x)."""
+    """``silu``: x * sigmoid(x)."""
     return x * torch.sigmoid(x)
 
 
 def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    """log(1 + exp(x * beta)) / beta, one operation of the device; above the threshold x, to save exp an overflow.
+    """``softplus``: log(1 + exp(x * beta)) / beta, one operation of the device; x above the threshold.
 
-    From 10 on both are the same 16-bit number, and exp is one up to 11.
+    From 10 on both are the same 16-bit number, and exp is one up to 11, so a lower threshold saves exp an overflow.
     """
     if x.dtype not in NARROW:
         return NotImplemented
@@ -36,42 +36,44 @@ def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 
 def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    """-softplus(-x); the second result is for the backward of PyTorch's own form."""
+    """``log_sigmoid``: -softplus(-x); the second result is for the backward of PyTorch's own form."""
     return (-softplus(-x), x.new_empty((0,))) if x.dtype in NARROW else NotImplemented
 
 
 def mish(x: Tensor) -> Tensor:
-    """x * tanh(softplus(x))."""
+    """``mish``: x * tanh(softplus(x))."""
     return x * torch.tanh(torch.nn.functional.softplus(x))
 
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """max(x, x * slope) up to a slope of 1."""
+    """``leaky_relu``: max(x, x * slope) up to a slope of 1."""
     if not 0 <= negative_slope <= 1:
         return NotImplemented
     return torch.maximum(x, x * negative_slope)
 
 
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """``celu`` by ``elu``."""
     return aten.elu(x, alpha, 1.0, 1.0 / alpha)
 
 
 def hardtanh(x: Tensor, low: float = -1, high: float = 1) -> Tensor:
-    """A clamp in the format of ``x``; integers have limits that are integers."""
+    """``hardtanh``: a clamp in the type of ``x``; integers have limits that are integers."""
     if not x.is_floating_point():
         low, high = int(low), int(high)
     return torch.clamp(x, low, high)
 
 
 def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    """x above 0, and exp(x) - 1 below as 2 t / (1 - t) with t = tanh(x / 2): the difference would lose a small x.
+    """``elu``: x above 0, and below exp(x) - 1 as 2 t / (1 - t) with t = tanh(x / 2).
 
-    Half of a number without all its bits has fewer still, so near 0 it is x itself.
+    The difference would lose a small x. Half of a subnormal number has fewer bits, so near 0 the result is x itself.
     """
     if x.dtype not in NARROW:
         return NotImplemented
     t = torch.tanh(torch.clamp(x, max=0) * (input_scale / 2))
     below = t / (1 - t) * (2 * alpha * scale)
+    # Below, x^2 / 2 is less than half of the last bit of a 16-bit x.
     nearest = -(2.0**-10) / abs(input_scale or 1)
     if alpha * input_scale != 1:
         below = torch.where(x > nearest, x * (alpha * scale * input_scale), below)
@@ -80,20 +82,23 @@ def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
 
 
 def ceil(x: Tensor) -> Tensor:
+    """``ceil``: -floor(-x)."""
     return -torch.floor(-x) if x.is_floating_point() else NotImplemented
 
 
 def round_to_even(x: Tensor) -> Tensor:
-    """The nearest integer, of two the even one; every step is exact."""
+    """``round``: nearest integer, of two the even one; every step is exact."""
     if not x.is_floating_point():
         return NotImplemented
     lower = torch.floor(x)
     distance = x - lower
+    # 1 where the lower integer is odd, and a tie then rounds up, else 0.
     odd = lower - 2 * torch.floor(lower * 0.5)
     return lower + torch.where(distance == 0.5, odd, (distance > 0.5).to(x.dtype))
 
 
 def _truncated(x: Tensor) -> Tensor:
+    """Number rounded towards 0."""
     return torch.where(x < 0, -torch.floor(-x), torch.floor(x))
 
 
@@ -101,7 +106,7 @@ _ROUNDED = {"floor": torch.floor, "trunc": _truncated}
 
 
 def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
-    """x / y rounded to an integer, in f32: a 16-bit quotient just below an integer would become that integer.
+    """``div`` with a rounding mode, in f32: a 16-bit quotient just below an integer would become that integer.
 
     Integers are divided as such, for f64 has not all of them and no error for a division by 0.
     """
@@ -122,7 +127,7 @@ def _is_integer(x) -> bool:
 
 
 def within(number, dtype: torch.dtype):
-    """An integer as PyTorch takes it into a type that may be too small for it: the last bits; a tensor is cast."""
+    """Integer as PyTorch converts it to a type that may be too small for it: the last bits; a tensor is cast."""
     if isinstance(number, Tensor):
         return number.to(dtype)
     limits = torch.iinfo(dtype)
@@ -130,16 +135,17 @@ def within(number, dtype: torch.dtype):
 
 
 def _floored_quotient(x: Tensor, y) -> Tensor:
-    """The truncated quotient, one less where the remainder has another sign than the divisor."""
+    """Truncated quotient, one less where the remainder has another sign than the divisor."""
     truncated = torch.div(x, y, rounding_mode="trunc")
     rest = x - truncated * y
     return truncated - ((rest != 0) & ((rest < 0) != (y < 0))).to(truncated.dtype)
 
 
 def remainder_by(rounding_mode: str) -> Callable:
-    """x - y * (x / y rounded to an integer); of 16 bits in f32, where the product is exact up to quotients of 2^13."""
+    """Form of x - y * round(x / y); of 16 bits in f32, where the product is exact up to quotients of 2^13."""
 
     def form(x: Tensor, y) -> Tensor:
+        """Remainder of ``x`` by a tensor or a number."""
         if rounding_mode == "trunc" and _is_integer(x) and _is_integer(y):
             common = torch.result_type(x, y)
             x, y = x.to(common), within(y, common)
@@ -153,28 +159,31 @@ def remainder_by(rounding_mode: str) -> Callable:
 
 
 def remainder_of_number(number, y: Tensor) -> Tensor:
+    """``remainder`` of a number by a tensor, which has the shape of the result."""
     dtype = torch.result_type(number, y)
     return torch.remainder(torch.full(y.shape, number, dtype=dtype, device=y.device), y)
 
 
 def _of_type(y, x: Tensor) -> Tensor:
-    """A number rounded to the type of the tensor that it meets, as PyTorch does."""
+    """Number rounded to the type of the tensor that it meets, as PyTorch does."""
     return y if isinstance(y, Tensor) else torch.full((), y, dtype=x.dtype, device=x.device)
 
 
 def logarithm(base: float) -> Callable[[Tensor], Tensor]:
-    """log(x) / log(base)."""
+    """Form of a logarithm to a base: log(x) / log(base)."""
 
     def form(x: Tensor) -> Tensor:
+        """Logarithm of floating-point numbers."""
         return torch.log(x) * (1 / math.log(base)) if x.is_floating_point() else NotImplemented
 
     return form
 
 
 def scaled_by(operation: Callable[..., Tensor]) -> Callable:
-    """An fp16 tensor times or by a number that fp16 has not: in f32, as PyTorch computes it."""
+    """Form of an fp16 tensor times or by a number that fp16 has not: in f32, as PyTorch computes it."""
 
     def form(x: Tensor, y) -> Tensor:
+        """The operation in f32, rounded to the type of ``x``."""
         if isinstance(y, Tensor) or x.dtype != torch.float16 or fits_fp16(y):
             return NotImplemented
         return operation(x.float(), y).to(x.dtype)
@@ -191,7 +200,7 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 
 
 def copysign(x: Tensor, sign: Tensor) -> Tensor:
-    """|x| or -|x|; a zero has the sign of its reciprocal."""
+    """``copysign``: |x| or -|x|; a zero has the sign of its reciprocal."""
     if not (x.is_floating_point() and x.dtype == sign.dtype):
         return NotImplemented
     size = torch.abs(x)
@@ -199,15 +208,16 @@ def copysign(x: Tensor, sign: Tensor) -> Tensor:
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """larger * sqrt(1 + (smaller / larger)^2), which overflows only if the result does."""
+    """``hypot``: larger * sqrt(1 + (smaller / larger)^2), which overflows only if the result does."""
     x, y = torch.abs(x), torch.abs(y)
     larger = torch.maximum(x, y)
+    # No division of 0 by 0.
     ratio = torch.minimum(x, y) / torch.where(larger == 0, 1.0, larger)
     return larger * torch.sqrt(1 + ratio * ratio)
 
 
 def power(x: Tensor, exponent) -> Tensor:
-    """Powers that the device has an operation for."""
+    """``pow`` with an exponent that the device has an operation for."""
     forms: dict[float, Callable[[Tensor], Tensor]] = {
         0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,
         2: lambda base: base * base, 3: lambda base: base * base * base, 1.5: lambda base: base * torch.sqrt(base),
@@ -219,9 +229,10 @@ def power(x: Tensor, exponent) -> Tensor:
 
 
 def comparison_with(operation) -> Callable:
-    """A comparison with a number in the format of the tensor; torch-mlir would compare in f64."""
+    """Form of a comparison with a number, in the type of the tensor; torch-mlir would compare in f64."""
 
     def compare(x: Tensor, number) -> Tensor:
+        """Comparison of a tensor with a number."""
         if not x.is_floating_point():
             return NotImplemented
         return operation.Tensor(x, torch.full((), number, dtype=x.dtype, device=x.device))

@@ -1,6 +1,6 @@
-"""Poolings as torch-mlir's passes expect them: of a batch, and in three dims of floating-point numbers.
+"""Decompositions of poolings: torch-mlir's passes expect a batch, and in three dims floating-point numbers.
 
-Of others some end the process. ``FORMS`` is their part of the decomposition table.
+Some other poolings end the process. ``FORMS`` is their part of the decomposition table.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ aten = torch.ops.aten
 
 
 def of_a_batch(pool: torch._ops.OpOverload, dims: int, batched: Callable | None = None) -> Callable:
-    """The form of a pooling over ``dims`` dims: one image is a batch of one; ``batched`` is the form of a batch."""
+    """Form of a pooling over ``dims`` dims: one image is a batch of one; ``batched`` is the form of a batch."""
 
     def form(x: Tensor, *arguments, **options):
+        """Pooling of an image or a batch."""
         if x.ndim == dims + 1:
             results = pool(x.unsqueeze(0), *arguments, **options)
             return pytree.tree_map(lambda result: result.squeeze(0), results)
@@ -29,7 +30,7 @@ def of_a_batch(pool: torch._ops.OpOverload, dims: int, batched: Callable | None 
 
 
 def largest_of_a_volume(x: Tensor, *arguments, **options) -> tuple[Tensor, Tensor]:
-    """``max_pool3d_with_indices``; ``CompileError`` for integers."""
+    """Refuse ``max_pool3d_with_indices`` of integers by a ``CompileError``."""
     if not x.is_floating_point():
         raise CompileError("A max_pool3d of integers is not supported; give it as a float.")
     return NotImplemented

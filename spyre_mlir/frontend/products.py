@@ -1,4 +1,4 @@
-"""Matrix products with something added; ``FORMS`` is their part of the decomposition table."""
+"""Decompositions of matrix products with a sum; ``FORMS`` is their part of the table."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ aten = torch.ops.aten
 
 
 def matrix_vector(matrix: Tensor, vector: Tensor) -> Tensor:
+    """``mv``: a matmul with one column."""
     return torch.mm(matrix, vector.unsqueeze(1)).squeeze(1)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
+    """``dot``: a matmul with one row and one column."""
     return torch.mm(x.unsqueeze(0), y.unsqueeze(1)).reshape(())
 
 
 def _sum(added: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
-    """beta * added + alpha * product in the format of the product; with a beta of 0 not even NaN is added."""
+    """beta * added + alpha * product in the type of the product; with a beta of 0 not even NaN is added."""
     if not product.is_floating_point():
         beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
@@ -27,7 +29,7 @@ def _sum(added: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
 
 
 def scaled_products(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """beta * added + alpha * (x @ y), in the format of the factors."""
+    """``baddbmm``: beta * added + alpha * (x @ y), in the type of the factors."""
     return _sum(added, torch.bmm(x, y), beta, alpha)
 
 
@@ -41,13 +43,14 @@ def scaled_product(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alph
 def scaled_matrix_vector(
     added: Tensor, matrix: Tensor, vector: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
+    """``addmv``: beta * added + alpha * (matrix @ vector)."""
     return _sum(added, matrix_vector(matrix, vector), beta, alpha)
 
 
 def scaled_sum_of_products(
     added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """beta * added + alpha * the sum of the products of a batch, one product of longer rows."""
+    """``addbmm``: beta * added + alpha * the sum of the products of a batch, as one product of longer rows."""
     rows, columns = x.shape[1], y.shape[2]
     product = torch.mm(x.transpose(0, 1).reshape(rows, -1), y.reshape(-1, columns))
     return _sum(added, product, beta, alpha)

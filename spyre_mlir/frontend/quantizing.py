@@ -1,4 +1,4 @@
-"""Quantising as PyTorch does it, in f32: torch-mlir's own form scales fp16 in fp16, and is off by one.
+"""Quantising as PyTorch does it, in f32: torch-mlir's form scales fp16 in fp16, and is off by one.
 
 The operations are there once ``torch.ao.quantization`` has registered them, so ``forms`` asks for each.
 """
@@ -13,6 +13,7 @@ from torch import Tensor
 
 def _quantized(x: Tensor, scale, zero_point, low: int, high: int, dtype: torch.dtype) -> Tensor:
     """round(x / scale) + zero_point between two limits; by way of int32, for a cast to 8 bits has a sign."""
+    # Times the reciprocal, as PyTorch: the quotient may round otherwise.
     rounded = torch.round(x.float() * (1.0 / scale)) + zero_point
     return torch.clamp(rounded, low, high).to(torch.int32).to(dtype)
 
@@ -20,19 +21,20 @@ def _quantized(x: Tensor, scale, zero_point, low: int, high: int, dtype: torch.d
 def per_tensor(
     x: Tensor, scale: float, zero_point: int, quant_min: int, quant_max: int, dtype: torch.dtype
 ) -> Tensor:
+    """``quantize_per_tensor``: one scale and zero point."""
     return _quantized(x, scale, zero_point, quant_min, quant_max, dtype)
 
 
 def per_channel(
     x: Tensor, scales: Tensor, zero_points: Tensor, axis: int, quant_min: int, quant_max: int, dtype: torch.dtype
 ) -> Tensor:  # fmt: skip
-    """A scale and a zero point for each position along ``axis``."""
+    """``quantize_per_channel``: a scale and a zero point for each position along ``axis``."""
     shape = [-1 if dim == axis % x.ndim else 1 for dim in range(x.ndim)]
     return _quantized(x, scales.reshape(shape), zero_points.reshape(shape), quant_min, quant_max, dtype)
 
 
 def forms() -> dict[torch._ops.OperatorBase, Callable]:
-    """The part of the decomposition table for what is registered."""
+    """Decompositions of the quantising operations that are registered."""
     library = torch.ops.quantized_decomposed
     named = {"quantize_per_tensor": ("default", "tensor"), "quantize_per_channel": ("default",)}
     table: dict[torch._ops.OperatorBase, Callable] = {}

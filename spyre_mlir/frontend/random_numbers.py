@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
+from spyre_mlir.frontend.graph_edits import metadata_for
+
 aten = torch.ops.aten
 
 #: Random numbers of the shape and type of their first operand, whose own numbers do not matter.
@@ -20,25 +22,26 @@ _LIKE = (
 
 
 def dropout(x: Tensor, p: float, train: bool | None = None) -> tuple[Tensor, Tensor]:
-    """x * kept / (1 - p), and what was kept, each with the probability 1 - p."""
+    """``native_dropout``: x * mask / (1 - p), and the mask, which is 1 with the probability 1 - p."""
     if not train or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
-    kept = torch.bernoulli(x, 1 - p)
+    mask = torch.bernoulli(x, 1 - p)
     scale = 0.0 if p == 1 else 1 / (1 - p)
-    return x * kept * scale, kept != 0
+    return x * mask * scale, mask != 0
 
 
 def random_forms() -> dict[torch._ops.OpOverload, Callable]:
-    """Dropout by random numbers that are drawn as eager PyTorch draws them."""
+    """Decomposition of dropout by random numbers that are drawn as eager PyTorch draws them."""
     return {aten.native_dropout.default: dropout, aten.bernoulli.p: lambda *_, **__: NotImplemented}
 
 
 def is_random(node: Node) -> bool:
+    """Return whether a node draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def draw_of(node: Node) -> Callable[[], Tensor] | None:
-    """What draws the numbers of a random operation; None if they depend on others that the program computes."""
+    """Function that draws the numbers of a random operation; None if they depend on others that are computed."""
     operation = cast(Callable[..., Tensor], node.target)
     if not node.all_input_nodes:
         return partial(operation, *node.args, **node.kwargs)
@@ -50,22 +53,23 @@ def draw_of(node: Node) -> Callable[[], Tensor] | None:
 
 
 def _drawn_like(operation: Callable, shape: torch.Size, dtype: torch.dtype, args: Any, kwargs: Any) -> Tensor:
+    """Random numbers of an operation that reads only shape and type of its first operand."""
     return operation(torch.empty(shape, dtype=dtype), *args, **kwargs)
 
 
 def draw_outside(graph: Graph) -> dict[Node, Callable[[], Tensor]]:
-    """Puts placeholders in the place of random operations; what draws the numbers of each, in their order."""
-    found = [node for node in graph.nodes if is_random(node)]
+    """Replace random operations by placeholders; return the function that draws each of them, in their order."""
+    random_nodes = [node for node in graph.nodes if is_random(node)]
     first = next(node for node in graph.nodes if node.op != "placeholder")
     drawn: dict[Node, Callable[[], Tensor]] = {}
-    for node in found:
+    for node in random_nodes:
         draw = draw_of(node)
         assert draw is not None, "Others are refused before."
         with graph.inserting_before(first):
             placeholder = graph.placeholder(f"random_{node.name}")
-        placeholder.meta = {key: value for key, value in node.meta.items() if key != "tensor_meta"}
+        placeholder.meta = metadata_for(node, node.meta["val"])
         node.replace_all_uses_with(placeholder, propagate_meta=False)
         drawn[placeholder] = draw
-    for node in reversed(found):
+    for node in reversed(random_nodes):
         graph.erase_node(node)
     return drawn

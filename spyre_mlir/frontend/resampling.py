@@ -1,4 +1,4 @@
-"""Interpolation and adaptive pooling: a matmul per dim with a constant matrix, or copies where they do.
+"""Decompositions of interpolation and adaptive pooling: a matmul per dim with a constant matrix, or copies.
 
 ``FORMS`` is their part of the decomposition table.
 """
@@ -14,25 +14,26 @@ aten = torch.ops.aten
 
 
 def _along(x: Tensor, weights: Tensor, dim: int) -> Tensor:
-    """Each result along a dim (the last or the one before) a sum weighted by a row of ``weights`` [results, size]."""
+    """Sums along a dim (the last or the one before), weighted by the rows of ``weights`` [results, size]."""
     weights = weights.to(x.dtype)
     return torch.matmul(x, weights.T) if dim == -1 else torch.matmul(weights, x)
 
 
 def _scale(size: int, results: int, factor: float | None) -> float:
-    """By how much of the source results are apart."""
+    """Distance of neighbouring results in elements of the source."""
     return 1 / factor if factor else size / results
 
 
 def _linear_weights(
     like: Tensor, dim: int, results: int, align_corners: bool, factor: float | None
 ) -> Tensor:
-    """1 - the distance of a source from where a result falls, as far as that is positive."""
+    """Weights [results, size]: 1 - the distance of a source from the place of a result, where that is positive."""
     size = like.shape[dim]
     place = torch.arange(results, dtype=torch.float32, device=like.device)
     if align_corners:
         place = place * ((size - 1) / max(results - 1, 1))
     else:
+        # Centres of elements, half a step from the border, correspond.
         place = (place + 0.5) * _scale(size, results, factor) - 0.5
     sources = torch.arange(size, dtype=torch.float32, device=like.device)
     distance = torch.abs(torch.clamp(place, 0, size - 1)[:, None] - sources[None, :])
@@ -40,30 +41,31 @@ def _linear_weights(
 
 
 def _sizes(x: Tensor, size: Sequence[int] | None, factors: Sequence[float] | None) -> list[int]:
+    """Sizes of the spatial dims of the result."""
     spatial = x.shape[2:]
     if size is not None:
         return list(size)
     assert factors is not None
-    return [int(each * factor) for each, factor in zip(spatial, factors, strict=True)]
+    return [int(extent * factor) for extent, factor in zip(spatial, factors, strict=True)]
 
 
 def linear(x: Tensor, size, align_corners: bool, factors=None) -> Tensor:
-    """Linear in one dim, bilinear in two."""
+    """``upsample_linear1d`` and ``upsample_bilinear2d``."""
     sizes = _sizes(x, size, factors)
     if not x.is_floating_point() or len(sizes) > 2:
         return NotImplemented
-    given = factors if factors else [None] * len(sizes)
-    for dim, results, factor in zip(range(-1, -1 - len(sizes), -1), sizes[::-1], given[::-1], strict=True):
+    scales = factors if factors else [None] * len(sizes)
+    for dim, results, factor in zip(range(-1, -1 - len(sizes), -1), sizes[::-1], scales[::-1], strict=True):
         if results != x.shape[dim]:
             x = _along(x, _linear_weights(x, dim, results, align_corners, factor), dim)
     return x
 
 
 def nearest(x: Tensor, size, factors=None) -> Tensor:
-    """Each element repeated, or each k-th taken."""
-    for at, results in enumerate(_sizes(x, size, factors)):
-        dim, source = at + 2, x.shape[at + 2]
-        if factors and _scale(source, results, factors[at]) != source / results:
+    """``upsample_nearest``: each element repeated, or each k-th taken."""
+    for index, results in enumerate(_sizes(x, size, factors)):
+        dim, source = index + 2, x.shape[index + 2]
+        if factors and _scale(source, results, factors[index]) != source / results:
             return NotImplemented
         if results % source == 0:
             x = x.repeat_interleave(results // source, dim)
@@ -75,9 +77,9 @@ def nearest(x: Tensor, size, factors=None) -> Tensor:
 
 
 def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
-    """Means of ranges that need not be of one length; where they are, PyTorch's own form is better."""
+    """``adaptive_avg_pool2d`` over ranges that differ in length; for equal ones, PyTorch's own form is better."""
     if not x.is_floating_point() or all(
-        each % results == 0 for each, results in zip(x.shape[-2:], size, strict=True)
+        source % results == 0 for source, results in zip(x.shape[-2:], size, strict=True)
     ):
         return NotImplemented
     for dim, results in ((-1, size[1]), (-2, size[0])):
@@ -86,7 +88,7 @@ def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def _mean_weights(like: Tensor, dim: int, results: int) -> Tensor:
-    """1 / length from floor(i * size / results) up to ceil((i + 1) * size / results)."""
+    """Weights [results, size]: 1 / length from floor(i * size / results) up to ceil((i + 1) * size / results)."""
     size = like.shape[dim]
     result = torch.arange(results, device=like.device)[:, None]
     first, last = result * size // results, -((-(result + 1) * size) // results)

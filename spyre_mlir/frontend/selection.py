@@ -1,4 +1,4 @@
-"""PyTorch operations that look for a position, or write at one, by comparisons on the device.
+"""Decompositions of operations that search for a position, or write at one, into comparisons on the device.
 
 A position is the smallest of a table of positions where a condition holds. Tables are constants, so the host
 makes them once. ``FORMS`` is their part of the decomposition table.
@@ -13,34 +13,39 @@ from torch import Tensor
 
 aten = torch.ops.aten
 
-#: Up to it, every integer is a number of the device's 16-bit format, which has 10 bits with the hidden one.
+#: Largest number up to which every integer is one of the device's 16-bit format, which has 10 bits with the hidden one.
 _LARGEST_NARROW = 1 << 10
-#: Each of the largest elements is a maximum of its own; the device itself gives as many.
-_MOST_OF_TOP = 4
+#: Number from which on f32 has not every integer, so that a count would be wrong.
+_LARGEST_COUNT = 1 << 24
+#: Limit of k: each of the largest elements is a maximum of its own; the device itself returns as many.
+_MAX_TOP_K = 4
 
 
 def _positions(x: Tensor, dim: int) -> Tensor:
-    """The positions along a dim, to be broadcast over the others, in a format that has them and their number."""
+    """Positions along a dim, broadcastable over the others, in a type that has all of them and their number."""
     size = x.shape[dim]
     dtype = x.dtype if size <= _LARGEST_NARROW else torch.float32
-    shape = [size if each == dim % x.ndim else 1 for each in range(x.ndim)]
+    shape = [size if axis == dim % x.ndim else 1 for axis in range(x.ndim)]
     return torch.arange(size, device=x.device).to(dtype).reshape(shape)
 
 
 def _first(condition: Tensor, positions: Tensor, dim: int) -> Tensor:
-    """The smallest of the positions where a condition holds; that dim has size 1."""
+    """Smallest of the positions where a condition holds; that dim has size 1."""
+    # A position behind all others, for a row where the condition holds nowhere.
     none = float(condition.shape[dim])
     return torch.amin(torch.where(condition, positions, none), [dim], keepdim=True)
 
 
 def _is_supported(x: Tensor) -> bool:
+    """Return whether the device can compare the elements of ``x`` along a dim."""
     return x.is_floating_point() and x.ndim > 0 and x.numel() > 0
 
 
 def extreme_and_position(reduce: Callable) -> Callable:
-    """``max(x, dim)`` or ``min(x, dim)``: the extreme and where it is first."""
+    """Form of ``max(x, dim)`` or ``min(x, dim)``: the extreme and its first position."""
 
     def form(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
+        """Extreme along a dim, and its position."""
         if not _is_supported(x):
             return NotImplemented
         extreme = reduce(x, [dim], keepdim=True)
@@ -51,9 +56,10 @@ def extreme_and_position(reduce: Callable) -> Callable:
 
 
 def position_of_extreme(reduce: Callable) -> Callable:
-    """``argmax`` or ``argmin``; without a dim, of the flattened tensor."""
+    """Form of ``argmax`` or ``argmin``; without a dim, of the flattened tensor."""
 
     def form(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        """Position of the extreme."""
         if not _is_supported(x):
             return NotImplemented
         if dim is not None:
@@ -67,46 +73,48 @@ def position_of_extreme(reduce: Callable) -> Callable:
 def largest_elements(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """``topk``: k times the extreme of what is left.
+    """``topk``: k times the extreme of the remaining elements.
 
-    What is taken becomes the other extreme, which is no more than anything left, and its position the size of the dim.
+    A selected element becomes the other extreme, which none of the remaining exceeds, and its position the size of
+    the dim.
     """
-    if not _is_supported(x) or not 1 <= k <= min(_MOST_OF_TOP, x.shape[dim]):
+    if not _is_supported(x) or not 1 <= k <= min(_MAX_TOP_K, x.shape[dim]):
         return NotImplemented
     reduce, opposite = (torch.amax, torch.amin) if largest else (torch.amin, torch.amax)
-    left, values, found = _positions(x, dim), [], []
+    remaining, values, positions = _positions(x, dim), [], []
     last = opposite(x, [dim], keepdim=True)
     for _ in range(k):
         values.append(reduce(x, [dim], keepdim=True))
-        found.append(_first(x == values[-1], left, dim))
-        taken = left == found[-1]
-        x, left = torch.where(taken, last, x), torch.where(taken, float(x.shape[dim]), left)
-    return torch.cat(values, dim), torch.cat(found, dim).to(torch.int64)
+        positions.append(_first(x == values[-1], remaining, dim))
+        selected = remaining == positions[-1]
+        x, remaining = torch.where(selected, last, x), torch.where(selected, float(x.shape[dim]), remaining)
+    return torch.cat(values, dim), torch.cat(positions, dim).to(torch.int64)
 
 
-def _is_at(x: Tensor, dim: int, index: Tensor) -> Tensor:
-    """Where the position along a dim is an index of the rank of ``x``; f32 has all positions, if not all integers."""
+def _matches(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    """Condition that the position along a dim is an index of the rank of ``x``; f32 has all positions."""
     return _positions(x.to(torch.float32), dim) == index.to(torch.float32)
 
 
 def index_copy(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Slices of a tensor replaced; one, as a decoding step writes to its cache, by a comparison."""
+    """``index_copy``: slices replaced; one, as a decoding step writes to its cache, by a comparison."""
     if x.ndim == 0:
         return NotImplemented
     if index.numel() != 1:
         return x.movedim(dim, 0).index_put([index], source.movedim(dim, 0)).movedim(0, dim)
+    # The device compares no integers.
     wide = index.to(torch.float32).reshape([1] * x.ndim)
-    return torch.where(_is_at(x, dim, torch.where(wide < 0, wide + x.shape[dim], wide)), source, x)
+    return torch.where(_matches(x, dim, torch.where(wide < 0, wide + x.shape[dim], wide)), source, x)
 
 
 def index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
-    """``index_copy`` where one dim has an index of one element and those before it have none."""
-    given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if len(given) != 1 or given[0][1].numel() != 1 or given[0][1].dtype == torch.bool or accumulate:
+    """``index_put`` as ``index_copy``, where one dim has an index of one element and those before it none."""
+    indexed = [(dim, index) for dim, index in enumerate(indices) if index is not None]
+    if len(indexed) != 1 or indexed[0][1].numel() != 1 or indexed[0][1].dtype == torch.bool or accumulate:
         return NotImplemented
-    dim, index = given[0]
+    dim, index = indexed[0]
     # What is replaced has the shape of x with the dims of the index in the place of this dim.
     replaced = [*x.shape[:dim], *index.shape, *x.shape[dim + 1 :]]
     one = [*x.shape[:dim], 1, *x.shape[dim + 1 :]]
@@ -114,43 +122,46 @@ def index_put(
 
 
 def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable:
-    """A few elements per row written or added where their index says.
+    """Form of a scatter of a few elements per row.
 
-    ``combine(is_at, source, x)`` is done for each column of the index.
+    ``combine(matches, source, x)`` writes or adds one column of the index.
     """
 
     def form(x: Tensor, dim: int, index: Tensor, source) -> Tensor:
-        others = [size for at, size in enumerate(x.shape) if at != dim % max(x.ndim, 1)]
-        if x.ndim == 0 or index.shape[dim] > _MOST_OF_TOP or not x.is_floating_point():
+        """Scatter along a dim."""
+        others = [size for axis, size in enumerate(x.shape) if axis != dim % max(x.ndim, 1)]
+        if x.ndim == 0 or index.shape[dim] > _MAX_TOP_K or not x.is_floating_point():
             return NotImplemented
-        if others != [size for at, size in enumerate(index.shape) if at != dim % x.ndim]:
+        if others != [size for axis, size in enumerate(index.shape) if axis != dim % x.ndim]:
             return NotImplemented
-        for at in range(index.shape[dim]):
-            value = source.narrow(dim, at, 1) if isinstance(source, Tensor) else source
-            x = combine(_is_at(x, dim, index.narrow(dim, at, 1)), value, x)
+        for column in range(index.shape[dim]):
+            value = source.narrow(dim, column, 1) if isinstance(source, Tensor) else source
+            x = combine(_matches(x, dim, index.narrow(dim, column, 1)), value, x)
         return x
 
     return form
 
 
-def _added(is_at: Tensor, source: Tensor, x: Tensor) -> Tensor:
-    return x + torch.where(is_at, source, 0.0)
+def _added(matches: Tensor, source: Tensor, x: Tensor) -> Tensor:
+    """``x`` with ``source`` added where the index matches."""
+    return x + torch.where(matches, source, 0.0)
 
 
 def one_hot(index: Tensor, classes: int = -1) -> Tensor:
-    """1 at the position that an index says."""
+    """``one_hot``: 1 at the position that the index states."""
     if classes < 0:
         return NotImplemented
     return (index.unsqueeze(-1).to(torch.float32) == torch.arange(classes).to(torch.float32)).to(torch.int64)
 
 
 def running(combine: Callable) -> Callable:
-    """``cummax`` or ``cummin``: after step k, each element knows the 2^k before it.
+    """Form of ``cummax`` or ``cummin``: after step k, each element knows the 2^k before it.
 
     The position is that of the last element that is as large as all before.
     """
 
     def form(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+        """Running extremes along a dim, and their positions."""
         if x.ndim == 0 or x.is_complex():
             return NotImplemented
         extreme = _combined_with_those_before(x, dim, combine)
@@ -162,6 +173,7 @@ def running(combine: Callable) -> Callable:
 
 
 def _combined_with_those_before(x: Tensor, dim: int, combine: Callable) -> Tensor:
+    """Scan along a dim by doubling distances, log2(size) steps in all."""
     size, distance = x.shape[dim], 1
     while distance < size:
         first = x.narrow(dim, 0, distance)
@@ -188,24 +200,24 @@ def _logarithm_of_sum(x: Tensor, y: Tensor) -> Tensor:
 
 
 def kth_smallest(x: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """That of a sorted tensor."""
+    """``kthvalue``: element and position k - 1 of the sorted tensor."""
     if x.ndim == 0:
         return NotImplemented
-    found = [each.narrow(dim, k - 1, 1) for each in torch.sort(x, dim)]
-    values, positions = found if keepdim else (each.squeeze(dim) for each in found)
+    slices = [result.narrow(dim, k - 1, 1) for result in torch.sort(x, dim)]
+    values, positions = slices if keepdim else (result.squeeze(dim) for result in slices)
     return values, positions
 
 
 def median(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    """The lower one of two in the middle."""
+    """``median``: the lower one of two in the middle."""
     return NotImplemented if x.ndim == 0 else kth_smallest(x, (x.shape[dim] + 1) // 2, dim, keepdim)
 
 
 def insertion_points(
     ordered: Tensor, x: Tensor, *, out_int32: bool = False, right: bool = False, side=None, sorter=None
 ) -> Tensor:
-    """``searchsorted``: how many of the ordered numbers are smaller, counted in f32."""
-    if sorter is not None or not ordered.is_floating_point() or ordered.shape[-1] >= 1 << 24:
+    """``searchsorted``: count of the ordered numbers that are smaller, in f32."""
+    if sorter is not None or not ordered.is_floating_point() or ordered.shape[-1] >= _LARGEST_COUNT:
         return NotImplemented
     right = right or side == "right"
     ordered, x = ordered.unsqueeze(-2), x.unsqueeze(-1)
@@ -214,13 +226,14 @@ def insertion_points(
 
 
 def count_nonzero(x: Tensor, dims: Sequence[int]) -> Tensor:
-    """A sum of ones in f32."""
-    if x.numel() >= 1 << 24:
+    """``count_nonzero`` over dims: a sum of ones in f32."""
+    if x.numel() >= _LARGEST_COUNT:
         return NotImplemented
     return torch.sum((x != 0).to(torch.float32), list(dims)).to(torch.int64)
 
 
 def count_all_nonzero(x: Tensor, dim: int | None = None) -> Tensor:
+    """``count_nonzero`` over one dim or all of them."""
     return count_nonzero(x, list(range(x.ndim)) if dim is None else [dim])
 
 

@@ -1,10 +1,10 @@
-"""How a program is called as its model is: what it takes, what it returns, what it changes in place.
+"""Calling convention of a program as a function like its model: inputs, return value and changes in place.
 
-A program takes and gives tensors in a row. A model takes and gives tuples, dicts, dataclasses, None and numbers;
+A program takes and returns a list of tensors. A model takes and returns tuples, dicts, dataclasses, None and numbers;
 it returns its inputs or views of them, and it changes inputs and buffers in place. ``Signature.bind`` checks the
-inputs of one call; the ``Call`` that it gives has the operands of the program and, from its results, does what
-the model does: it writes what changes into the caller's tensors and returns what the model returns, where views
-are views of the same tensors.
+inputs of one call. The resulting ``Call`` has the operands of the program and, from its results, does as the model
+does: it writes new values into the caller's tensors and returns the model's return value, in which views are views
+of the same tensors.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
 class Argument(NamedTuple):
     """One argument of @main.
 
-    ``tensor`` is the parameter, the buffer or the constant; what each call gives has none. ``leaf`` is its
+    ``tensor`` is the parameter, the buffer or the constant; an argument of the call has none. ``leaf`` is its
     position among the leaves of what the model is called with. ``dims`` are the named dims that it is made of.
     A buffer that the model changes is an input with a tensor: each call takes it as the last one left it. Random
-    numbers are an input with a ``draw``. What is used as an index has ``index_bounds``.
+    numbers are an input with a ``draw``. An argument that is used as an index has ``index_bounds``.
     """
 
     name: str
@@ -62,8 +62,8 @@ class Fixed:
         return self.value.clone() if isinstance(self.value, torch.Tensor) else self.value
 
 
-class Step(NamedTuple):
-    """One operation that makes a view of its first operand; ``args`` are the others."""
+class ViewTransform(NamedTuple):
+    """Operation that returns a view of its first operand; ``args`` are the others."""
 
     operation: Callable
     args: tuple[Any, ...]
@@ -71,24 +71,25 @@ class Step(NamedTuple):
 
 
 class View(NamedTuple):
-    """A leaf that is a view of an argument or of a result, by its number; without steps it is that itself."""
+    """A leaf that is a view of an argument, or of the result of an index; without steps it is that itself."""
 
     base: Argument | int
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ViewTransform, ...] = ()
 
-    def of(self, base: Any) -> Any:
+    def replay(self, base: Any) -> Any:
+        """View of a tensor in the place of the base."""
         for step in self.steps:
             base = step.operation(base, *step.args, **step.kwargs)
         return base
 
 
 class Number(NamedTuple):
-    """A leaf that is the one element of a tensor, as a number of Python."""
+    """A leaf that is the only element of a tensor, as a number of Python."""
 
     tensor: Fixed | View
 
 
-#: Where a leaf of what the model returns comes from.
+#: Origin of a leaf of the model's return value.
 Leaf = Fixed | View | Number
 
 
@@ -100,7 +101,7 @@ class Update(NamedTuple):
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
+    """Return whether a node only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
     if node.target is operator.getitem:
         return is_view(node.all_input_nodes[0])
     return (
@@ -110,8 +111,8 @@ def is_view(node: Node) -> bool:
     )
 
 
-def replayed(target: Callable) -> Callable:
-    """What makes the view in a call: a view of a tensor that lies in another way than the example is a copy."""
+def replayable(target: Callable) -> Callable:
+    """Function that returns the view in a call: a view of a tensor with other strides than the example is a copy."""
     return torch.reshape if target is torch.ops.aten.view.default else target
 
 
@@ -124,7 +125,7 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Signature:
-    """What a program takes and gives, and what of it the model takes, returns and changes.
+    """Arguments and results of a program, and the model's inputs, return value and updates by them.
 
     ``numbers`` are the leaves of the inputs that are no tensors, by position: the program is made for them.
     ``random`` are the arguments that each call draws, in this order; the program need not take all of them.
@@ -140,36 +141,38 @@ class Signature:
     output_tree: pytree.TreeSpec = field(repr=False)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-        """A call of the model with these inputs; inputs that do not fit are a CompileError."""
+        """Bind the inputs of one call of the model; inputs that do not fit are a ``CompileError``."""
         leaves = self.leaves_of(args, kwargs)
-        for at, number in self.numbers.items():
-            if type(leaves[at]) is not type(number) or leaves[at] != number:
+        for position, number in self.numbers.items():
+            # True equals 1 in Python, and is another program.
+            if type(leaves[position]) is not type(number) or leaves[position] != number:
                 raise CompileError(
-                    f"The program was compiled for {number!r} as input {at}, not for {_shown(leaves[at])}."
+                    f"The program was compiled for {number!r} as input {position}, not for {_text(leaves[position])}."
                 )
-        drawn = {each.name: each.draw() for each in self.random if each.draw is not None}
+        drawn = {argument.name: argument.draw() for argument in self.random if argument.draw is not None}
         call = Call(self, leaves, drawn)
         for update in self.updates:
             call.check_change(update.argument)
         return call
 
     def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves of inputs of the same structure as the example's."""
+        """Leaves of inputs of the same structure as the example's."""
         return leaves_of(self.input_tree, args, kwargs)
 
 
-def leaves_of(wanted: pytree.TreeSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The leaves of inputs; another structure than the one wanted is a CompileError."""
-    leaves, tree = pytree.tree_flatten((tuple(args), _ordered(wanted, kwargs)))
+def leaves_of(expected: pytree.TreeSpec, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Leaves of inputs; another structure than the expected one is a ``CompileError``."""
+    leaves, tree = pytree.tree_flatten((tuple(args), _ordered(expected, kwargs)))
+    # A SpyreTensor stands for its DeviceTensor, which this module knows without its subclass.
     leaves = [getattr(leaf, "device_tensor", leaf) for leaf in leaves]
-    if tree != wanted:
-        raise CompileError(_other_inputs(wanted, tree))
+    if tree != expected:
+        raise CompileError(_structure_error(expected, tree))
     return leaves
 
 
-def _ordered(wanted: pytree.TreeSpec, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword inputs in the order of the example; others as they are, which is another structure."""
-    names = wanted.child(1).context
+def _ordered(expected: pytree.TreeSpec, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Keyword inputs in the order of the example; other names unchanged, which is another structure."""
+    names = expected.child(1).context
     return {name: kwargs[name] for name in names} if set(names) == set(kwargs) else dict(kwargs)
 
 
@@ -182,31 +185,34 @@ class Call:
     drawn: dict[str, torch.Tensor]
 
     def check_change(self, argument: Argument) -> None:
-        """What is changed in place is a tensor on the host that shares no memory with another argument."""
-        changed = self._given(argument)
+        """Raise ``CompileError`` for a changed argument on the device, or in the memory of another argument."""
+        changed = self._operand(argument)
         if isinstance(changed, DeviceTensor):
             raise CompileError(
                 f"The model changes '{argument.name}' in place, so it cannot be given on the device."
             )
         for other in self.signature.arguments:
-            if other.name != argument.name and _share_memory(changed, self._given(other)):
+            if other.name != argument.name and _share_memory(changed, self._operand(other)):
                 raise CompileError(
                     f"The model changes '{argument.name}' in place, but '{other.name}' lies in the same memory."
                 )
 
     def operands(self) -> list[Any]:
-        """What @main is called with: arrays, but an input that is on the device already stays as it is."""
-        given = ((self._given(argument), argument.name) for argument in self.signature.arguments)
-        return [value if isinstance(value, DeviceTensor) else to_numpy(value, name) for value, name in given]
+        """Operands of @main: arrays, except that an input on the device stays as it is."""
+        operands = ((self._operand(argument), argument.name) for argument in self.signature.arguments)
+        return [
+            value if isinstance(value, DeviceTensor) else to_numpy(value, name) for value, name in operands
+        ]
 
     def finish(self, arrays: Sequence[np.ndarray]) -> Any:
-        """What the model returns, from the results of @main; what it changes in place is changed."""
+        """Return value of the model, from the results of @main; the model's updates are written to the arguments."""
         results = [
             to_tensor(array, result.dtype).reshape(result.shape)
             for array, result in zip(arrays, self.signature.results, strict=True)
         ]
         changes = [
-            (self._given(update.argument), self._value(update.value, results).clone())
+            # Cloned before the first copy: a new value may be a view of another argument that changes.
+            (self._operand(update.argument), self._value(update.value, results).clone())
             for update in self.signature.updates
         ]
         with torch.no_grad():
@@ -215,51 +221,54 @@ class Call:
         values = [self._value(leaf, results) for leaf in self.signature.leaves]
         return pytree.tree_unflatten(values, self.signature.output_tree)
 
-    def _given(self, argument: Argument) -> Any:
+    def _operand(self, argument: Argument) -> Any:
+        """Tensor of an argument in this call."""
         if argument.draw is not None:
             return self.drawn[argument.name]
         return argument.tensor if argument.leaf is None else self.leaves[argument.leaf]
 
     def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
+        """Tensor or number of a leaf in this call."""
         if isinstance(leaf, Number):
             return self._value(leaf.tensor, results).item()
         if isinstance(leaf, Fixed):
             return leaf.fresh()
-        return leaf.of(results[leaf.base] if isinstance(leaf.base, int) else self._seen(leaf.base))
+        return leaf.replay(results[leaf.base] if isinstance(leaf.base, int) else self._view_base(leaf.base))
 
-    def _seen(self, argument: Argument) -> Any:
-        """What an output is a view of: PyTorch has no views of a tensor that is on the device."""
-        given = self._given(argument)
-        if not isinstance(given, DeviceTensor):
-            return given
-        return to_tensor(given.numpy(), getattr(torch, given.dtype))
+    def _view_base(self, argument: Argument) -> Any:
+        """Tensor that an output is a view of: a copy of one on the device, of which PyTorch has no views."""
+        operand = self._operand(argument)
+        if not isinstance(operand, DeviceTensor):
+            return operand
+        return to_tensor(operand.numpy(), getattr(torch, operand.dtype))
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     return "a tensor" if isinstance(value, torch.Tensor) else repr(value)
 
 
 def _share_memory(one: Any, other: Any) -> bool:
-    """Whether two tensors are in one memory; without elements they share nothing."""
+    """Return whether two tensors have one storage; without elements they share nothing."""
     tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
     if not tensors or not one.numel() or not other.numel():
         return False
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
 
 
-def _other_inputs(wanted: pytree.TreeSpec, given: pytree.TreeSpec) -> str:
-    if wanted.num_leaves != given.num_leaves:
-        return f"The program takes {wanted.num_leaves} inputs, not {given.num_leaves}."
-    structures = (" ".join(str(tree).split()) for tree in (wanted, given))
+def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
+    """Sentence about inputs of another structure."""
+    if expected.num_leaves != actual.num_leaves:
+        return f"The program takes {expected.num_leaves} inputs, not {actual.num_leaves}."
+    structures = (" ".join(str(tree).split()) for tree in (expected, actual))
     return "The program takes inputs of the structure {}, not {}.".format(*structures)
 
 
-#: The types that numpy lacks, and those of their bits.
+#: Types that numpy lacks, with the types of their bits.
 _BITS = {torch.bfloat16: torch.uint16, torch.float8_e4m3fn: torch.uint8}
 
 
 def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
-    """A tensor as an array in the same memory; what numpy lacks as bits: bfloat16 in uint16, fp8 in uint8.
+    """Tensor as an array in the same memory; of a type that numpy lacks, its bits: bfloat16 as uint16, fp8 as uint8.
 
     The bytes of uint8 are those of int8, for integers of MLIR have no sign of their own.
     """
@@ -271,7 +280,7 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
 
 
 def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    """The inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
+    """Tensor of an array, the inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
     tensor = torch.from_numpy(np.array(array, order="C"))
     if (tensor.dtype, dtype) == (torch.int8, torch.uint8):
         return tensor.view(dtype)

@@ -1,4 +1,4 @@
-"""Operations that address the storage of a tensor, before PyTorch makes them functional.
+"""Rewriting of operations that address the storage of a tensor, before PyTorch makes them functional.
 
 A program has tensors and no storages, so ``as_strided`` becomes one of the tensor that the storage was made for. So
 does ``unfold`` where the storage is written: PyTorch takes its gradient for its inverse, and loses what no window has.
@@ -17,7 +17,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.graph_edits import call_before
+from spyre_mlir.frontend.graph_edits import call_before, operands_of
 from spyre_mlir.frontend.locations import source_of
 
 aten = torch.ops.aten
@@ -30,7 +30,7 @@ _DROPOUTS = (
 
 
 def storages_of(node: Node) -> set[int]:
-    """The storages of the tensors that a node gives."""
+    """Storages of the tensors that a node returns."""
     leaves = pytree.tree_leaves(node.meta.get("val"))
     return {
         StorageWeakRef(leaf.untyped_storage()).cdata
@@ -40,30 +40,30 @@ def storages_of(node: Node) -> set[int]:
 
 
 def written_by(node: Node) -> Iterator[Node]:
-    """The operands that an operation changes in place."""
+    """Operands that an operation changes in place."""
     if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
         return
     if node.target is torch.ops.aten.detach_.default:
         return  # it is in place by its name only: what a model makes from numbers passes through it
-    named = zip(node.target._schema.arguments, node.args, strict=False)
-    values = [*named, *((each, node.kwargs.get(each.name)) for each in node.target._schema.arguments)]
-    for argument, value in values:
+    operands = operands_of(node)
+    for argument in node.target._schema.arguments:
         if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from (leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, Node))
+            leaves = pytree.tree_leaves(operands.get(argument.name))
+            yield from (leaf for leaf in leaves if isinstance(leaf, Node))
 
 
 def written_storages(graph: Graph) -> set[int]:
-    """The storages that an operation of a graph writes."""
+    """Storages that an operation of a graph writes."""
     operands = (operand for node in graph.nodes for operand in written_by(node))
     return {storage for operand in operands for storage in storages_of(operand)}
 
 
 def address_storages(program: ExportedProgram) -> None:
-    """Let ``as_strided``, and ``unfold`` of what is written, address the tensor that their storage was made for.
+    """Make ``as_strided``, and ``unfold`` of what is written, address the tensor that their storage was allocated for.
 
-    Dropout outside training goes.
+    Dropout outside training is replaced by its operand.
 
-    A storage with a gap, or one whose tensor a broadcast made, is a ``CompileError``: nothing has its elements.
+    A storage with a gap, or one whose tensor a broadcast returned, is a ``CompileError``: nothing has its elements.
     """
     graph = program.graph
     written = written_storages(graph)
@@ -82,8 +82,9 @@ def address_storages(program: ExportedProgram) -> None:
 
 
 def _address(node: Node, origin: Node) -> None:
-    """A view by its sizes, strides and offset of the tensor that has the storage."""
+    """Replace a node by a view, with its sizes, strides and offset, of the tensor that has the storage."""
     value, whole = node.meta["val"], origin.meta["val"]
+    # Memory order: of dims with one stride, those of size 1 go last.
     order = sorted(range(whole.ndim), key=lambda dim: (-whole.stride(dim), -whole.shape[dim], dim))
     elements = whole.untyped_storage().nbytes() // whole.element_size()
     if not whole.permute(order).is_contiguous() or whole.numel() < _end(value):
@@ -101,7 +102,7 @@ def _address(node: Node, origin: Node) -> None:
 
 
 def _end(value: Tensor) -> int:
-    """One more than the last element in memory that a tensor has."""
+    """Index behind the last element in memory that a tensor has."""
     if not value.numel():
         return 0
     steps = ((size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True))

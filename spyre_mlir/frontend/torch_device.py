@@ -1,4 +1,4 @@
-"""The device "spyre" of PyTorch: its tensors are ``DeviceTensor``, its operations compiled programs of one each.
+"""PyTorch's device "spyre": its tensors are ``DeviceTensor``, its operations compiled programs of one each.
 
 ::
 
@@ -7,8 +7,8 @@
     print(torch.compile(kernel)(x, y))
 
 PyTorch's key for devices that it does not know, PrivateUse1, is ``spyre`` once ``spyre_mlir.frontend`` is imported.
-A tensor is a wrapper without memory of PyTorch's; views share the storage of its ``device_tensor``. What an operation
-changes in place is computed as a new tensor and written into that storage. Random numbers are drawn on the host.
+A tensor is a wrapper without PyTorch memory; views share the storage of its ``device_tensor``. An operation in
+place is computed as a new tensor, which is written into that storage. Random numbers are drawn on the host.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from spyre_mlir.device_tensor import DeviceTensor, eager, to_device
 from spyre_mlir.device_views import ViewStep
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.signature import to_numpy
 from spyre_mlir.layout.strided import StridedView
@@ -41,7 +42,7 @@ _FACTORIES = (
     "triu_indices",
 )  # fmt: skip
 
-#: Operations that take of a tensor its sizes and strides alone, and that the host runs.
+#: Operations that read only the sizes and strides of a tensor, and that the host runs.
 _LIKE = {
     _aten.empty_like, _aten.zeros_like, _aten.ones_like, _aten.full_like, _aten.rand_like, _aten.randn_like,
     _aten.randint_like, _aten.new_empty, _aten.new_zeros, _aten.new_ones, _aten.new_full, _aten.new_empty_strided,
@@ -59,7 +60,7 @@ _COPIES = (_aten.copy_.default, _aten._to_copy.default)
 
 
 class SpyreTensor(torch.Tensor):
-    """A tensor on the device; ``device_tensor`` is its storage, layout and view, None while a compiler traces."""
+    """A tensor on the device; ``device_tensor`` has its storage, layout and view, None while a compiler traces."""
 
     device_tensor: DeviceTensor | None
     _meta: torch.Tensor
@@ -68,16 +69,16 @@ class SpyreTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, meta: torch.Tensor, device_tensor: DeviceTensor | None = None) -> SpyreTensor:
-        made = torch.Tensor._make_wrapper_subclass(
+        wrapper = torch.Tensor._make_wrapper_subclass(
             cls, meta.size(), strides=meta.stride(), storage_offset=meta.storage_offset(), dtype=meta.dtype,
             device=torch.device(NAME, 0),
         )  # fmt: skip
-        made._meta, made.device_tensor = meta, device_tensor
-        return made
+        wrapper._meta, wrapper.device_tensor = meta, device_tensor
+        return wrapper
 
     @classmethod
     def of(cls, tensor: DeviceTensor) -> SpyreTensor:
-        """PyTorch's tensor of one that is on the device."""
+        """PyTorch's tensor for a ``DeviceTensor``."""
         storage = torch.empty(tensor.storage.layout.shape, dtype=getattr(torch, tensor.dtype), device="meta")
         return cls(storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()), tensor)
 
@@ -99,10 +100,11 @@ class SpyreTensor(torch.Tensor):
         return f"{text}, device='{self.device}', device_size={list(layout.device_size)}{gradient})"
 
     def tolist(self) -> Any:
+        """Numbers as nested lists, read on the host."""
         return self.cpu().tolist()
 
     def restickify(self, stick_dims: Sequence[int]) -> SpyreTensor:
-        """A copy with other stick dims, made on the device."""
+        """Copy with other stick dims, computed on the device."""
         return SpyreTensor.of(_device_tensor(self).restickify(stick_dims))
 
     @classmethod
@@ -118,6 +120,7 @@ class SpyreTensor(torch.Tensor):
         if func in _COPIES:
             return _to_copy(*args, **named) if func is _COPIES[1] else _copy(*args, **named)
         if func is _aten.lift_fresh.default:
+            # A tensor of the device is no constant of a trace.
             return args[0]
         if func is _aten._local_scalar_dense.default:
             return _host(args[0]).item()
@@ -125,6 +128,7 @@ class SpyreTensor(torch.Tensor):
             return torch.equal(*map(_host, args))
         if func is _ATTENTION:
             return _attention(*args, **named)
+        # Composite operations come here whole where autograd is off.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
             return composed
         if packet in _FILLS:
@@ -137,10 +141,12 @@ class SpyreTensor(torch.Tensor):
 
 
 def _is_abstract(leaf: Any) -> bool:
+    """Return whether a value is a tensor without numbers, as a compiler traces it."""
     return isinstance(leaf, SpyreTensor) and leaf.device_tensor is None
 
 
 def _device_tensor(tensor: SpyreTensor) -> DeviceTensor:
+    """The ``DeviceTensor`` behind a tensor; ``CompileError`` for a tensor without numbers."""
     if tensor.device_tensor is None:
         raise CompileError("A tensor that a compiler traces has no numbers.")
     return tensor.device_tensor
@@ -152,21 +158,22 @@ def _host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _attention(*args: Any, **named: Any) -> Any:
-    """Attention as one program; where a gradient is wanted, as matmuls and a softmax, which have gradients."""
+    """Attention as one program; for a gradient, as matmuls and a softmax, which have gradients."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, named)) if isinstance(leaf, torch.Tensor)]
     if any(map(_is_abstract, tensors)):
         return _abstract(_ATTENTION, args, named)
-    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        given = dict(zip(names, args, strict=False)) | named
-        return _aten._scaled_dot_product_attention_math.default(**given)[0]
+        operands = dict(zip(names, args, strict=False)) | named
+        return _aten._scaled_dot_product_attention_math.default(**operands)[0]
     return _on_device(eager().run(_ATTENTION, *_operands(_ATTENTION, args, named)))
 
 
 def _abstract(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """An operation on tensors without numbers: what comes out is on the device, unless it is sent to another."""
+    """Operation on tensors without numbers; its results are on the device, unless it sends them to another."""
 
     def meta(leaf: Any) -> Any:
+        """Argument with the device "meta" in place of the device ``spyre``."""
         if isinstance(leaf, SpyreTensor):
             return leaf._meta
         if isinstance(leaf, torch.Tensor) and leaf.device.type == NAME:
@@ -174,8 +181,8 @@ def _abstract(func: Any, args: Any, named: dict[str, Any]) -> Any:
         return torch.device("meta") if isinstance(leaf, torch.device) else leaf
 
     target = named.get("device")
-    given, given_named = pytree.tree_map(meta, (args, named))
-    results = func(*given, **given_named)
+    meta_args, meta_named = pytree.tree_map(meta, (args, named))
+    results = func(*meta_args, **meta_named)
     if target is not None and target.type != NAME:
         return torch.empty_strided(results.size(), results.stride(), dtype=results.dtype, device=target)
     results = pytree.tree_map_only(torch.Tensor, SpyreTensor, results)
@@ -185,14 +192,15 @@ def _abstract(func: Any, args: Any, named: dict[str, Any]) -> Any:
 
 
 def _on_the_host(leaf: Any) -> Any:
-    """An argument of an operation that runs on the host."""
+    """Argument of an operation that runs on the host: the device ``spyre`` becomes the CPU."""
     if isinstance(leaf, torch.device) and leaf.type == NAME:
         return torch.device("cpu")
     return leaf
 
 
 def _move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
-    """A tensor of the host on the device, with its strides as PyTorch keeps them in a copy."""
+    """Tensor of the host on the device, with its strides as PyTorch gives them to a copy."""
+    # A storage is dense in the order of its dims, so a permuted tensor is a view of a permuted storage.
     order = sorted(range(tensor.dim()), key=lambda dim: (-tensor.stride(dim), tensor.shape[dim] == 1))
     if layout or order == list(range(tensor.dim())):
         return SpyreTensor.of(to_device(tensor, **layout))
@@ -201,15 +209,16 @@ def _move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
 
 
 def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
+    """Operation that reads only the shape of a tensor, run on the host."""
     source = args[0]
     example = torch.empty_like(source._meta, device="cpu")
     target = named.get("device")
-    made = func(example, *args[1:], **{name: _on_the_host(value) for name, value in named.items()})
-    return made if target is not None and target.type != NAME else _move(made)
+    result = func(example, *args[1:], **{name: _on_the_host(value) for name, value in named.items()})
+    return result if target is not None and target.type != NAME else _move(result)
 
 
 def _to_copy(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **named: Any) -> Any:
-    """A copy in another dtype, or on another device."""
+    """Copy of another dtype, or on another device."""
     if not isinstance(tensor, SpyreTensor):
         return _move(tensor.to(dtype) if dtype is not None else tensor)
     source = _device_tensor(tensor)
@@ -222,6 +231,7 @@ def _to_copy(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **n
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+    """``copy_`` from or to the device."""
     host = _host(source)
     if not isinstance(target, SpyreTensor):
         return target.copy_(host)
@@ -238,15 +248,17 @@ def _write(target: SpyreTensor, host: torch.Tensor) -> None:
 
 
 def _filled(func: Any, args: Any, named: dict[str, Any]) -> Any:
+    """Operation that fills a tensor, run on the host and written into the storage."""
     target, *rest = args
+    # Drawn on the host, so that a seed gives the same numbers as on the CPU.
     example = torch.empty(target.shape, dtype=target.dtype)
-    rest = [_host(each) if isinstance(each, torch.Tensor) else each for each in rest]
+    rest = [_host(value) if isinstance(value, torch.Tensor) else value for value in rest]
     _write(target, func(example, *rest, **named))
     return target
 
 
 def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """What a view operation gives: the sizes and strides that PyTorch computes, on the same storage."""
+    """Result of a view operation: the sizes and strides that PyTorch computes, on the same storage."""
     source, *rest = args
     tensor = _device_tensor(source)
     results = func(source._meta, *rest, **named)
@@ -254,7 +266,8 @@ def _viewed(func: Any, args: Any, named: dict[str, Any]) -> Any:
     if isinstance(results, torch.Tensor):
         return SpyreTensor(results, _view(tensor, results, step))
     return [
-        SpyreTensor(part, _view(tensor, part, step._replace(number=at))) for at, part in enumerate(results)
+        SpyreTensor(part, _view(tensor, part, step._replace(number=index)))
+        for index, part in enumerate(results)
     ]
 
 
@@ -264,7 +277,7 @@ def _view(tensor: DeviceTensor, meta: torch.Tensor, step: ViewStep) -> DeviceTen
 
 
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
-    """An operation that changes a tensor: what its functional form computes is written into the storage."""
+    """Operation that changes a tensor: the result of its functional form is written into the storage."""
     functional, targets, args, named = _functional(func, args, named)
     results = eager().run(functional, *_operands(func, args, named))
     results = list(results) if isinstance(results, tuple | list) else [results]
@@ -280,45 +293,48 @@ def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
 
 
 def _functional(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, list[Any], Any, dict[str, Any]]:
-    """The form of an operation that changes nothing, what the operation changes, and the arguments of the form."""
+    """Functional form of an operation in place, the tensors that the operation changes, and the form's arguments."""
     arguments = func._schema.arguments
-    changed = [each for each in arguments if each.alias_info is not None and each.alias_info.is_write]
-    outputs = [each.name for each in changed if each.is_out]
-    given = {each.name: value for each, value in zip(arguments, args, strict=False)} | named
-    targets = [given[each.name] for each in changed]
+    changed = [
+        operand for operand in arguments if operand.alias_info is not None and operand.alias_info.is_write
+    ]
+    outputs = [operand.name for operand in changed if operand.is_out]
+    values = {operand.name: value for operand, value in zip(arguments, args, strict=False)} | named
+    targets = [values[operand.name] for operand in changed]
     name = func._schema.name.removeprefix("aten::")
+    # ``add_`` has the form ``add``; ``add.out`` has another overload of ``add``.
     packet = getattr(_aten, name.removesuffix("_") if not outputs else name, None)
-    wanted = [each.name for each in arguments if each.name not in outputs]
+    inputs = [operand for operand in arguments if operand.name not in outputs]
+    signature = [(operand.name, str(operand.type)) for operand in inputs]
     for overload in packet.overloads() if packet else ():
         form = getattr(packet, overload)
-        names = [each.name for each in form._schema.arguments]
-        types = [str(each.type) for each in form._schema.arguments]
-        own = [str(each.type) for each in arguments if each.name in wanted]
-        if not form._schema.is_mutable and names == wanted and types == own:
+        candidate = [(operand.name, str(operand.type)) for operand in form._schema.arguments]
+        if not form._schema.is_mutable and candidate == signature:
             rest = {key: value for key, value in named.items() if key not in outputs}
             return form, targets, args, rest
     raise CompileError(f"{func} changes a tensor on {NAME} in a way that has no functional form.")
 
 
 def as_device_tensor(leaf: Any) -> Any:
-    """The tensor of the device, with the names of its dims, that one of PyTorch is; else what is given."""
+    """``DeviceTensor`` of a tensor on the device, with the names of its dims; any other value unchanged."""
     if not isinstance(leaf, SpyreTensor):
         return leaf
-    made = _device_tensor(leaf)
+    device_tensor = _device_tensor(leaf)
     if names := names_of(leaf):
-        name_tensor_dims(made, names)
-    return made
+        name_tensor_dims(device_tensor, names)
+    return device_tensor
 
 
 def operand(tensor: torch.Tensor) -> DeviceTensor:
-    """An input of a compiled graph as the device has it."""
+    """Input of a compiled graph as a ``DeviceTensor``; one of the host is moved."""
     return as_device_tensor(tensor) if isinstance(tensor, SpyreTensor) else to_device(tensor)
 
 
 def _operands(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, Any]:
-    """The arguments of a program: tensors of the device, and numbers of the host as such tensors."""
+    """Arguments of a program: tensors of the device, and numbers of the host as such tensors."""
 
     def operand(leaf: Any) -> Any:
+        """Argument as a tensor of the device; a tensor of the host with dims is an error."""
         if isinstance(leaf, SpyreTensor):
             return _device_tensor(leaf)
         if isinstance(leaf, torch.Tensor):
@@ -340,32 +356,38 @@ def _on_device(results: Any) -> Any:
 
 
 class _Module:
-    """``torch.spyre``: one device, always there."""
+    """``torch.spyre``, the module that PyTorch asks about the device: there is one, always available."""
 
     def is_initialized(self) -> bool:
+        """Return True: there is nothing to initialize."""
         return True
 
     def is_available(self) -> bool:
+        """Return True: programs run on the simulator."""
         return True
 
     def current_device(self) -> int:
+        """Index of the only device."""
         return 0
 
     def device_count(self) -> int:
+        """Number of devices."""
         return 1
 
     def synchronize(self, device: Any = None) -> None:
-        """Nothing: a program has run when its call returns."""
+        """Do nothing: a program has run when its call returns."""
 
     def manual_seed(self, seed: int) -> None:
-        """Nothing: the host draws random numbers."""
+        """Do nothing: the host draws random numbers."""
 
     manual_seed_all = manual_seed
 
     def get_rng_state(self, device: Any = None) -> torch.Tensor:
+        """State of the host's generator, which draws for the device."""
         return torch.get_rng_state()
 
     def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+        """Set the state of the host's generator."""
         torch.set_rng_state(state)
 
     def _is_in_bad_fork(self) -> bool:
@@ -373,24 +395,23 @@ class _Module:
 
 
 def _factory(operation: Any) -> Callable[..., Any]:
+    """Kernel of a factory function: the host runs it, and the tensor is moved."""
+
     def make(*args: Any, device: Any = None, pin_memory: Any = None, **named: Any) -> SpyreTensor:
+        """New tensor on the device."""
         return _move(operation(*args, device="cpu", **named))
 
     return make
 
 
-def _overload(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    return getattr(getattr(_aten, packet), overload or "default")
-
-
 def _extended_to(move: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.Tensor.to`` with the layouts of ``to_device`` for what goes to the device, as the RFC extends it."""
+    """``torch.Tensor.to`` with the layouts of ``to_device``, for tensors that go to the device, as in the RFC."""
 
     @functools.wraps(move)
     def to(
         self: torch.Tensor, *args: Any, stick_dims: Any = None, dim_order: Any = None, **named: Any
     ) -> torch.Tensor:
+        """Tensor in another type or on another device."""
         if stick_dims is None and dim_order is None:
             return move(self, *args, **named)
         moved = move(self, *args, **named)
@@ -414,7 +435,7 @@ def register() -> None:
     _setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
     library = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
-        library.impl(name, _factory(_overload(name)), "PrivateUse1")
+        library.impl(name, _factory(overload_of(name)), "PrivateUse1")
     library.impl("_to_copy", _to_copy, "PrivateUse1")
     library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
     _libraries.append(library)

@@ -91,7 +91,7 @@ def _files(folder: Path) -> str:
 
 def _agree(output: np.ndarray, example) -> bool:
     """Print the errors and the bound."""
-    ours, theirs = (float(np.abs(each - example.exact).max()) for each in (output, example.own))
+    ours, theirs = (float(np.abs(each - example.exact).max()) for each in (output, example.result))
     bound = max(4 * theirs, FLOOR * float(np.abs(example.exact).max()))
     agrees = ours <= bound
     print(f"PyTorch in fp16  {theirs:.3e}")

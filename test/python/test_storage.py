@@ -69,7 +69,7 @@ def eager(model, x: torch.Tensor):
     """What the exported graph of a model gives, operation by operation in PyTorch."""
     exported = export_graph(model, (x.clone(),))
     call = exported.signature.bind((x,), {})
-    operands = [call._given(argument) for argument in exported.signature.arguments]
+    operands = [call._operand(argument) for argument in exported.signature.arguments]
     with torch.no_grad():
         return call.finish([to_numpy(each) for each in Interpreter(exported.graph_module).run(*operands)])
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.frontend import import_torch
-from spyre_mlir.frontend.prefixes import NotABeginning, check_beginning
+from spyre_mlir.frontend.padding_safety import UnsafePadding, check_padding_safety
 
 SMALL, LARGE, COLUMNS = 5, 8, 6
 TABLE = torch.arange(40.0).reshape(10, 4)
@@ -24,8 +24,8 @@ def refusal(model: Callable, *inputs: torch.Tensor, size: int = SMALL) -> str:
         import_torch(model, tuple(each[:rows] for each in inputs), context=context) for rows in (size, LARGE)
     )
     try:
-        check_beginning(smaller, larger)
-    except NotABeginning as error:
+        check_padding_safety(smaller, larger)
+    except UnsafePadding as error:
         return error.reason
     return ""
 
@@ -128,8 +128,8 @@ def test_the_reason_has_a_place() -> None:
     """The error of a user's program names the line that needs all rows."""
     context = new_context()
     smaller, larger = (import_torch(lambda x: x.sum(0), (rows()[:n],), context=context) for n in (5, 8))
-    with pytest.raises(NotABeginning) as caught:
-        check_beginning(smaller, larger)
+    with pytest.raises(UnsafePadding) as caught:
+        check_padding_safety(smaller, larger)
     assert caught.value.location.split(":")[0] == __file__
 
 
@@ -185,8 +185,8 @@ def test_accepted_programs_are_right() -> None:
         context = new_context()
         imported = [import_torch(program, (each,), context=context) for each in (small, large)]
         try:
-            check_beginning(*imported)
-        except NotABeginning:
+            check_padding_safety(*imported)
+        except UnsafePadding:
             continue
         accepted += 1
         torch.testing.assert_close(given[tuple(slice(size) for size in wanted.shape)], wanted)
