@@ -1,4 +1,4 @@
-"""What a program does on the host: functions of linalg, evaluated on numpy arrays."""
+"""Evaluation of a program's host functions: linalg on numpy arrays."""
 
 from spyre_mlir.host.evaluator import Evaluator
 from spyre_mlir.host.function import HostFunction

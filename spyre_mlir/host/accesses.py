@@ -1,4 +1,4 @@
-"""How a structured op reads and writes its operands: affine maps as views of numpy arrays with an axis per loop."""
+"""Accesses of a structured op to its operands: affine maps as views of numpy arrays with an axis per loop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Linear = tuple[tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class Access:
-    """One operand's map over loops of known extents. ``dims`` are the loops that it depends on."""
+    """Map of one operand over loops of known extents. ``dims`` are the loops that it depends on."""
 
     op: ir.Operation
     map: ir.AffineMap
@@ -30,7 +30,7 @@ class Access:
 
     @property
     def selects(self) -> bool:
-        """Whether each dim of the operand is a loop of its own or the constant 0."""
+        """Return whether each dim of the operand is a loop of its own or the constant 0."""
         if self.linear is None:
             return False
         terms = [coefficients for coefficients, constant in self.linear if any(coefficients) or constant]
@@ -43,11 +43,11 @@ class Access:
 
     @property
     def covers(self) -> bool:
-        """Whether the loops reach every element once."""
+        """Return whether the loops access every element once."""
         return self.selects and math.prod(self.extents[dim] for dim in self.dims) == math.prod(self.shape)
 
     def view(self, array: NDArray) -> NDArray:
-        """The array with an axis per loop, of size 1 where the operand does not depend on it."""
+        """View of an array with an axis per loop, of size 1 where the operand does not depend on it."""
         shape = tuple(size if dim in self.dims else 1 for dim, size in enumerate(self.extents))
         if self.linear is None:
             return self._gathered(array, shape)
@@ -61,6 +61,7 @@ class Access:
         return as_strided(array[first], shape, strides)
 
     def _gathered(self, array: NDArray, shape: tuple[int, ...]) -> NDArray:
+        """Copy of the elements that a map with divisions accesses, as no view has them."""
         indices = _index_arrays(self.map, self.extents, self.op)
         for dim, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
             check_indices(self.op, index, size, dim, "reads at")
@@ -68,15 +69,18 @@ class Access:
 
 
 def access(op: ir.Operation, map_: ir.AffineMap, shape: tuple[int, ...], extents: tuple[int, ...]) -> Access:
-    """The access of an operand of this shape; ``CompileError`` for a map that leaves it."""
+    """Access to an operand of this shape; ``CompileError`` for a map that leaves it."""
     terms = [_linear(expression, len(extents)) for expression in map_.results]
     if any(term is None for term in terms):
-        used = frozenset(dim for dim in range(len(extents)) if any(_uses(each, dim) for each in map_.results))
+        used = frozenset(
+            dim for dim in range(len(extents)) if any(_uses(result, dim) for result in map_.results)
+        )
         return Access(op, map_, shape, extents, None, used)
     linear = tuple(term for term in terms if term is not None)
     for dim, ((coefficients, constant), size) in enumerate(zip(linear, shape, strict=True)):
         reach = [factor * (extent - 1) for factor, extent in zip(coefficients, extents, strict=True)]
-        low, high = (constant + sum(choose(0, each) for each in reach) for choose in (min, max))
+        low, high = (constant + sum(choose(0, distance) for distance in reach) for choose in (min, max))
+        # Linear expressions are extreme at corners, so two numbers bound all accesses.
         if math.prod(extents) and not 0 <= low <= high < size:
             raise failure(
                 op, f"reaches from {low} to {high} in dim {dim} of an operand, which has {size} indices"
@@ -90,7 +94,7 @@ def access(op: ir.Operation, map_: ir.AffineMap, shape: tuple[int, ...], extents
 def loop_extents(
     op: ir.Operation, maps: Sequence[ir.AffineMap], shapes: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """The size of each loop, from the operands that have it as a dim."""
+    """Size of each loop, from the operands that have it as a dim."""
     loops = maps[0].n_dims
     extents: dict[int, int] = {}
     for map_, shape in zip(maps, shapes, strict=True):
@@ -110,23 +114,24 @@ def loop_extents(
 
 
 def _linear(expression: ir.AffineExpr, loops: int) -> Linear | None:
-    """The coefficients of an expression; None for one with a division."""
+    """Coefficients and constant of an expression; None for one with a division."""
     if isinstance(expression, ir.AffineConstantExpr):
         return (0,) * loops, expression.value
     if isinstance(expression, ir.AffineDimExpr):
         return tuple(int(dim == expression.position) for dim in range(loops)), 0
     if not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
         return None
-    left, right = _linear(expression.lhs, loops), _linear(expression.rhs, loops)
-    if left is None or right is None:
+    lhs, rhs = _linear(expression.lhs, loops), _linear(expression.rhs, loops)
+    if lhs is None or rhs is None:
         return None
     if isinstance(expression, ir.AffineAddExpr):
-        return tuple(a + b for a, b in zip(left[0], right[0], strict=True)), left[1] + right[1]
-    scaled, factor = (left, right[1]) if not any(right[0]) else (right, left[1])
-    return tuple(each * factor for each in scaled[0]), scaled[1] * factor
+        return tuple(a + b for a, b in zip(lhs[0], rhs[0], strict=True)), lhs[1] + rhs[1]
+    scaled, factor = (lhs, rhs[1]) if not any(rhs[0]) else (rhs, lhs[1])
+    return tuple(coefficient * factor for coefficient in scaled[0]), scaled[1] * factor
 
 
 def _uses(expression: ir.AffineExpr, dim: int) -> bool:
+    """Return whether an expression depends on a loop."""
     if isinstance(expression, ir.AffineDimExpr):
         return expression.position == dim
     if isinstance(expression, ir.AffineConstantExpr | ir.AffineSymbolExpr):
@@ -135,7 +140,7 @@ def _uses(expression: ir.AffineExpr, dim: int) -> bool:
 
 
 def _index_arrays(map_: ir.AffineMap, extents: tuple[int, ...], op: ir.Operation) -> list[NDArray]:
-    """The index in each dim of the operand, as arrays with an axis per loop that broadcast."""
+    """Index in each dim of the operand, as arrays with an axis per loop that broadcast."""
     loops = [
         np.arange(extent).reshape([-1 if axis == dim else 1 for axis in range(len(extents))])
         for dim, extent in enumerate(extents)
@@ -144,19 +149,20 @@ def _index_arrays(map_: ir.AffineMap, extents: tuple[int, ...], op: ir.Operation
 
 
 def _evaluated(expression: ir.AffineExpr, loops: Sequence[NDArray], op: ir.Operation) -> NDArray:
+    """Value of an expression at all points of the loops."""
     if isinstance(expression, ir.AffineConstantExpr):
         return np.full((1,) * len(loops), expression.value)
     if isinstance(expression, ir.AffineDimExpr):
         return loops[expression.position]
     if isinstance(expression, ir.AffineSymbolExpr):
         raise failure(op, "has a map with symbols, which the host does not know")
-    left, right = (_evaluated(side, loops, op) for side in (expression.lhs, expression.rhs))  # type: ignore[attr-defined]
+    lhs, rhs = (_evaluated(side, loops, op) for side in (expression.lhs, expression.rhs))  # type: ignore[attr-defined]
     if isinstance(expression, ir.AffineAddExpr):
-        return left + right
+        return lhs + rhs
     if isinstance(expression, ir.AffineMulExpr):
-        return left * right
-    if np.any(right == 0):
+        return lhs * rhs
+    if np.any(rhs == 0):
         raise failure(op, "has a map that divides by 0")
     if isinstance(expression, ir.AffineModExpr):
-        return left % right
-    return left // right if isinstance(expression, ir.AffineFloorDivExpr) else -(-left // right)
+        return lhs % rhs
+    return lhs // rhs if isinstance(expression, ir.AffineFloorDivExpr) else -(-lhs // rhs)

@@ -1,4 +1,4 @@
-"""Blocks of a host function as lists of numpy kernels, and the frame that a call runs them in."""
+"""Blocks of a host function as lists of numpy kernels, and the frame in which a call runs them."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.host.number_types import is_tensor, number_type, tensor_shape
 from spyre_mlir.mlir import ir, location_of, source_operation
 
-#: The bytes of one tensor, and of all that a function holds at the same time besides its arguments.
+#: Limits of the bytes of one tensor, and of all tensors that are live at one time besides the arguments.
 TENSOR_BYTES, LIVE_BYTES = 1 << 33, 1 << 34
-#: The scalar operations of one op; a product of matrices counts a ``MATMUL_DISCOUNT``-th.
+#: Limit of the scalar operations of one op; those of a product of matrices count a ``MATMUL_DISCOUNT``-th.
 OP_WORK, MATMUL_DISCOUNT = 1 << 34, 64
-#: The ops that the loops of one call execute, and their scalar operations.
-LOOP_STEPS, LOOP_WORK = 1 << 23, 1 << 34
-#: Regions inside regions.
+#: Limits of the ops that the loops of one call execute, and of their scalar operations.
+LOOP_OPS, LOOP_WORK = 1 << 23, 1 << 34
+#: Limit of regions inside regions.
 DEPTH = 64
 
 
 @dataclass
 class Frame:
-    """The values of one call by slot, the loop indices of the structured op that runs, and what loops may still do."""
+    """Values of one call by slot, loop indices of the structured op that runs, and the remaining budget of loops."""
 
     values: list[NDArray | None]
     indices: Sequence[NDArray] = ()
-    steps_left: int = LOOP_STEPS
-    work_left: int = LOOP_WORK
+    remaining_ops: int = LOOP_OPS
+    remaining_work: int = LOOP_WORK
 
     def charge(self, op: ir.Operation, block: Block) -> None:
         """Count one iteration of a loop; ``CompileError`` once all of them are too many."""
-        self.steps_left -= 1 + len(block.steps)
-        self.work_left -= block.work
-        if self.steps_left < 0 or self.work_left < 0:
+        self.remaining_ops -= 1 + len(block.calls)
+        self.remaining_work -= block.work
+        if self.remaining_ops < 0 or self.remaining_work < 0:
             raise failure(
-                op, f"runs on: the host stops loops after {LOOP_STEPS} ops or {LOOP_WORK} scalar operations"
+                op, f"runs on: the host stops loops after {LOOP_OPS} ops or {LOOP_WORK} scalar operations"
             )
 
 
-#: What computes the results of an op from the arrays of its operands.
+#: Function that computes the results of an op from the arrays of its operands.
 Kernel = Callable[..., Sequence[NDArray]]
 
 
 @dataclass(frozen=True)
-class Step:
-    """One op: its kernel, the slots that it reads and writes, and the slots that nothing reads later."""
+class KernelCall:
+    """Call of an op's kernel: the slots that it reads and writes, and the slots that no later call reads."""
 
     kernel: Kernel
     operands: tuple[int, ...]
@@ -56,6 +56,7 @@ class Step:
     dead: tuple[int, ...] = ()
 
     def run(self, frame: Frame) -> None:
+        """Run the kernel, and free the values that no later call reads."""
         values = frame.values
         outputs = self.kernel(frame, *(values[slot] for slot in self.operands))
         for slot, output in zip(self.results, outputs, strict=True):
@@ -66,25 +67,25 @@ class Step:
 
 @dataclass
 class Block:
-    """The ops of a block in order. ``yielded`` are the operands of its terminator, ``work`` its scalar operations."""
+    """Ops of a block in order. ``yielded`` are the operands of its terminator, ``work`` its scalar operations."""
 
     arguments: tuple[int, ...]
-    steps: list[Step]
+    calls: list[KernelCall]
     yielded: tuple[int, ...]
     work: int
 
     def run(self, frame: Frame, arguments: Sequence[NDArray] = ()) -> list[NDArray]:
-        """The yielded values for these arguments."""
+        """Values that the block yields for these arguments."""
         for slot, argument in zip(self.arguments, arguments, strict=True):
             frame.values[slot] = argument
-        for step in self.steps:
-            step.run(frame)
+        for call in self.calls:
+            call.run(frame)
         return [frame.values[slot] for slot in self.yielded]  # type: ignore[misc]
 
 
 @dataclass
 class Scope:
-    """Builds the blocks of one function with the rules by op name, and refuses what has no rule or no bound."""
+    """Builder of the blocks of one function; an op without a rule or a type without a bound is a ``CompileError``."""
 
     rules: Mapping[str, Callable[[ir.Operation, Scope], Kernel]]
     slots: dict[ir.Value, int] = field(default_factory=dict)
@@ -93,10 +94,11 @@ class Scope:
     peak_bytes: int = 0
 
     def slot(self, value: ir.Value) -> int:
+        """Slot of a value."""
         return self.slots[value]
 
     def define(self, value: ir.Value, op: ir.Operation) -> int:
-        """A slot for a new value, whose type must have a bound."""
+        """Slot for a new value, whose type must have a bound."""
         try:
             size = _bytes(value.type)
         except CompileError as error:
@@ -112,7 +114,7 @@ class Scope:
         self.work += work
 
     def kernel(self, op: ir.Operation) -> Kernel:
-        """What computes an op, by the rule of its name; ``CompileError`` if it has none."""
+        """Kernel of an op, by the rule of its name; ``CompileError`` if it has none."""
         if op.name not in self.rules:
             raise CompileError(
                 f"A host function cannot run '{op.name}'; docs/host.md lists what it can.",
@@ -121,7 +123,7 @@ class Scope:
         return self.rules[op.name](op, self)
 
     def block(self, block: ir.Block, terminator: str, op: ir.Operation) -> Block:
-        """The steps of a block of ``op`` that ends with ``terminator``."""
+        """Kernel calls of a block of ``op`` that ends with ``terminator``."""
         if self.depth >= DEPTH:
             raise failure(op, f"is nested deeper than {DEPTH} regions, the host's limit")
         outer_work, self.work, self.depth = self.work, 0, self.depth + 1
@@ -129,17 +131,18 @@ class Scope:
         *body, end = [entry.operation for entry in block.operations] or [None]
         if end is None or end.name != terminator:
             raise failure(op, f"has a block that does not end with '{terminator}'")
-        steps = self._steps(body, end)
-        built = Block(arguments, steps, tuple(self.slot(value) for value in end.operands), self.work)
+        calls = self._calls(body, end)
+        built = Block(arguments, calls, tuple(self.slot(value) for value in end.operands), self.work)
         self.work, self.depth = outer_work + self.work, self.depth - 1
         return built
 
-    def _steps(self, body: Sequence[ir.Operation], end: ir.Operation) -> list[Step]:
-        """A step per op, with the slots that it is the last to read; the bytes of what lives are bounded."""
+    def _calls(self, body: Sequence[ir.Operation], end: ir.Operation) -> list[KernelCall]:
+        """Kernel call per op, with the slots that it is the last to read; live bytes are bounded."""
         last_use = _last_uses([*body, end])
         live, peak, outer_peak = 0, 0, self.peak_bytes
-        steps = []
+        calls = []
         for index, op in enumerate(body):
+            # The kernel's blocks set it, so that their peak counts on top of what is live here.
             self.peak_bytes = 0
             self.charge(op, 1)
             kernel = self.kernel(op)
@@ -149,15 +152,16 @@ class Scope:
             if peak > LIVE_BYTES:
                 raise failure(op, f"needs more than {LIVE_BYTES} bytes at a time, the host's limit")
             dead = last_use.get(index, [])
+            # After the check: operands and results of an op are live together.
             live -= sum(_bytes(value.type) for value in dead)
             reads = tuple(self.slot(value) for value in op.operands)
-            steps.append(Step(kernel, reads, results, tuple(self.slot(value) for value in dead)))
+            calls.append(KernelCall(kernel, reads, results, tuple(self.slot(value) for value in dead)))
         self.peak_bytes = max(outer_peak, peak)
-        return steps
+        return calls
 
 
 def _last_uses(ops: Sequence[ir.Operation]) -> dict[int, list[ir.Value]]:
-    """By the index of an op, the values made in this block that nothing later in the block reads, regions included."""
+    """Values of a block that no later op reads, regions included, by the index of the op that reads them last."""
     last: dict[ir.Value, int] = {}
     for index, op in enumerate(ops):
         last.update({value: index for value in op.results})
@@ -171,7 +175,7 @@ def _last_uses(ops: Sequence[ir.Operation]) -> dict[int, list[ir.Value]]:
 
 
 def _reads(op: ir.Operation) -> list[ir.Value]:
-    """All operands of an op and of what is inside its regions; without recursion, for these may be nested deeply."""
+    """All operands of an op and of the ops in its regions; without recursion, for these may be nested deeply."""
     reads, waiting = [], [op]
     while waiting:
         inner = waiting.pop()
@@ -186,7 +190,7 @@ def _reads(op: ir.Operation) -> list[ir.Value]:
 
 
 def _bytes(type_: ir.Type) -> int:
-    """Those of a tensor; a scalar has none."""
+    """Bytes of a tensor; 0 for a scalar."""
     storage = number_type(type_).storage.itemsize
     return math.prod(tensor_shape(type_)) * storage if is_tensor(type_) else 0
 
@@ -200,19 +204,19 @@ def only_block(op: ir.Operation, region: int = 0) -> ir.Block:
 
 
 def failure(op: ir.Operation, message: str) -> CompileError:
-    """An error about an op, named as in PyTorch where that is known, with its place."""
+    """Error about an op, named as in PyTorch where that is known, with its location."""
     source = source_operation(op.location)
     name = f"{source} ('{op.name}')" if source else f"'{op.name}'"
     return CompileError(f"{name} {message}.", location_of(op.location))
 
 
 def integer(scalar: NDArray) -> int:
-    """A scalar value as a Python number."""
+    """Scalar array as a Python number."""
     return int(np.asarray(scalar).reshape(()))
 
 
 def check_indices(op: ir.Operation, indices: NDArray, size: int, dim: int, what: str) -> None:
-    """``CompileError`` that names the first index outside ``range(size)``, and the dim."""
+    """Raise ``CompileError`` that names the first index outside ``range(size)``, and the dim."""
     outside = (indices < 0) | (indices >= size)
     if np.any(outside):
         index = int(np.asarray(indices)[outside].flat[0])

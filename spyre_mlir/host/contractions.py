@@ -1,4 +1,4 @@
-"""Products that are summed over loops: as products of matrices, exact for integers, in float64 for floats."""
+"""Contractions: sums of products as matrix products, exact for integers, in float64 for floats."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _EXACT = 1 << 53
 def contraction(a: NDArray, b: NDArray, extents: tuple[int, ...], summed: Collection[int]) -> NDArray:
     """``sum(a * b)`` over the loops ``summed``; each array has an axis per loop, of its extent or of 1.
 
-    The result has an axis per loop, too, of size 1 where it is summed or where neither depends on it.
+    The result has an axis per loop, too, of size 1 where it is summed or where neither array depends on it.
     """
     wide = np.dtype(np.float64) if a.dtype.kind == "f" else a.dtype
     factor = 1
     for loop in summed:
         in_a, in_b = a.shape[loop] > 1, b.shape[loop] > 1
+        # A loop of one factor alone is summed before, which saves a dim of the product.
         if in_a and not in_b:
             a = a.sum(loop, keepdims=True, dtype=wide)
         elif in_b and not in_a:
@@ -32,7 +33,7 @@ def contraction(a: NDArray, b: NDArray, extents: tuple[int, ...], summed: Collec
 
 
 def _product(a: NDArray, b: NDArray, inner: list[int]) -> NDArray:
-    """By a product of matrices: batches are the loops of both that are not summed."""
+    """Contraction by one batched matrix product: batches are the loops of both arrays that are not summed."""
     loops = range(a.ndim)
     free = [loop for loop in loops if loop not in inner]
     batch = [loop for loop in free if a.shape[loop] > 1 and b.shape[loop] > 1]
@@ -40,22 +41,25 @@ def _product(a: NDArray, b: NDArray, inner: list[int]) -> NDArray:
     columns = [loop for loop in free if loop not in batch and b.shape[loop] > 1]
     order = [*batch, *rows, *columns]
     sizes = [max(a.shape[loop], b.shape[loop]) for loop in order]
-    counts = [math.prod(a.shape[loop] for loop in some) for some in (batch, rows, inner)]
-    left = a.transpose(*batch, *rows, *inner, *columns)
-    right = b.transpose(*batch, *inner, *columns, *rows)
+    counts = [math.prod(a.shape[loop] for loop in loops_of_role) for loops_of_role in (batch, rows, inner)]
+    a_matrices = a.transpose(*batch, *rows, *inner, *columns)
+    b_matrices = b.transpose(*batch, *inner, *columns, *rows)
     width = math.prod(b.shape[loop] for loop in columns)
     product = _matmul(
-        left, right, (counts[0], counts[1], counts[2]), (counts[0], counts[2], width), counts[2]
+        a_matrices, b_matrices, (counts[0], counts[1], counts[2]), (counts[0], counts[2], width), counts[2]
     ).reshape(sizes + [1] * len(inner))
     return product.transpose(np.argsort([*order, *inner]))
 
 
-def _matmul(a: NDArray, b: NDArray, left: tuple[int, ...], right: tuple[int, ...], inner: int) -> NDArray:
-    """The product of two arrays as stacks of matrices of these shapes."""
+def _matmul(
+    a: NDArray, b: NDArray, a_shape: tuple[int, ...], b_shape: tuple[int, ...], inner: int
+) -> NDArray:
+    """Product of two arrays as stacks of matrices of these shapes."""
     if a.dtype.kind == "f" or _is_exact(a, b, inner):
-        product = _as_float64(a, left) @ _as_float64(b, right)
+        product = _as_float64(a, a_shape) @ _as_float64(b, b_shape)
         return product if a.dtype.kind == "f" else product.astype(a.dtype)
-    return np.matmul(a.reshape(left), b.reshape(right), dtype=a.dtype)
+    # numpy has no BLAS for integers: this is slow and exact, and wraps at the width.
+    return np.matmul(a.reshape(a_shape), b.reshape(b_shape), dtype=a.dtype)
 
 
 def _as_float64(array: NDArray, shape: tuple[int, ...]) -> NDArray[np.float64]:
@@ -63,7 +67,7 @@ def _as_float64(array: NDArray, shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 def _is_exact(a: NDArray, b: NDArray, inner: int) -> bool:
-    """Whether float64 holds every sum of products, and the type of the integers, too."""
+    """Return whether float64 represents every partial sum, and the integers' type the result."""
     if not a.size or not b.size or a.dtype == np.bool_:
         return False
     largest = [max(abs(int(array.min())), abs(int(array.max()))) for array in (a, b)]

@@ -1,4 +1,4 @@
-"""Control flow of ``scf``, and assertions."""
+"""Rules for control flow of ``scf``, and for assertions."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from spyre_mlir.mlir import ir
 
 
 def for_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """The body runs for each index from the lower to the upper bound; it carries values."""
+    """Rule for ``scf.for``: the body runs for each index from the lower to the upper bound, on its iter_args."""
     body = scope.block(only_block(op), "scf.yield", op)
 
     def kernel(
-        frame: Frame, lower: NDArray, upper: NDArray, step: NDArray, *carried: NDArray
+        frame: Frame, lower: NDArray, upper: NDArray, step: NDArray, *iter_args: NDArray
     ) -> list[NDArray]:
-        bounds = [integer(each) for each in (lower, upper, step)]
+        """Run the loop; returns what its last iteration yields."""
+        bounds = [integer(bound) for bound in (lower, upper, step)]
         if bounds[2] < 1:
             raise failure(op, f"has the step {bounds[2]}")
-        values = list(carried)
+        values = list(iter_args)
         for index in range(*bounds):
+            # Bounds are data, so a loop can only be stopped while it runs.
             frame.charge(op, body)
             values = body.run(frame, [np.array(index, dtype=np.asarray(lower).dtype), *values])
         return values
@@ -29,6 +31,7 @@ def for_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def if_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``scf.if``, whose else may be absent where it has no results."""
     chosen = scope.block(only_block(op, 0), "scf.yield", op)
     has_other = len(list(op.regions[1].blocks)) > 0
     if not has_other and len(op.results):
@@ -36,6 +39,7 @@ def if_rule(op: ir.Operation, scope: Scope) -> Kernel:
     other = scope.block(only_block(op, 1), "scf.yield", op) if has_other else None
 
     def kernel(frame: Frame, condition: NDArray) -> list[NDArray]:
+        """Run the branch of the condition."""
         branch = chosen if integer(condition) else other
         return [] if branch is None else branch.run(frame)
 
@@ -43,12 +47,13 @@ def if_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def while_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """The first region gives a condition and values; while it holds, the second makes new ones of those."""
+    """Rule for ``scf.while``: while the first region's condition holds, the second computes new iter_args."""
     before = scope.block(only_block(op, 0), "scf.condition", op)
     after = scope.block(only_block(op, 1), "scf.yield", op)
 
-    def kernel(frame: Frame, *carried: NDArray) -> list[NDArray]:
-        values = list(carried)
+    def kernel(frame: Frame, *iter_args: NDArray) -> list[NDArray]:
+        """Run the loop; returns what the first region passes on when its condition fails."""
+        values = list(iter_args)
         while True:
             frame.charge(op, before)
             condition, *passed = before.run(frame, values)
@@ -61,9 +66,11 @@ def while_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def assert_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``cf.assert``: ``CompileError`` with its message where the condition fails."""
     message = ir.StringAttr(op.attributes["msg"]).value
 
     def kernel(frame: Frame, condition: NDArray) -> tuple[()]:
+        """Check the condition."""
         if not np.all(condition):
             raise failure(op, f"does not hold: {message}")
         return ()

@@ -1,8 +1,8 @@
-"""Functions of linalg on numpy arrays: host functions, constants, and the reference of ``--check``.
+"""Evaluation of linalg functions on numpy arrays: host functions, constants, and the reference of ``--check``.
 
-A function is a list of numpy kernels, made by a rule per op. The tables of rules are all that can run: an op without a
-rule, another symbol, a type without a bound is a ``CompileError`` when the evaluator is made, so a file of
-somebody else's cannot do more than compute. Indices, divisors and loops are checked when it runs.
+A function is a list of numpy kernels, built by a rule per op. Only the tables of rules can run: an op without a rule,
+another symbol, a type without a bound is a ``CompileError`` when the evaluator is built, so a file from elsewhere
+cannot do more than compute. Indices, divisors and loops are checked during the run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Evaluator:
     """
 
     def __init__(self, module: ir.Module) -> None:
-        self._module = module  # the ops live as long as it does
+        self._module = module  # The ops live as long as it does.
         self._func = _only_function(module)
         signature = ir.FunctionType(ir.TypeAttr(self._func.attributes["function_type"]).value)
         self._inputs = [_tensor(type_, self._func) for type_ in signature.inputs]
@@ -47,29 +47,32 @@ class Evaluator:
 
     @property
     def dtypes(self) -> list[np.dtype]:
-        """Those of the arguments, in order."""
+        """Types of the arguments, in order."""
         return [number_type(type_).host for type_ in self._inputs]
 
     @property
     def result_count(self) -> int:
-        """How many arrays a call gives."""
+        """Number of arrays that a call returns."""
         return len(self._results)
 
     @property
     def work(self) -> int:
-        """The scalar operations of a call, loops counted once."""
+        """Scalar operations of a call, loops counted once."""
         return self._body.work
 
     def __call__(self, *arrays: NDArray) -> list[NDArray]:
         self._check(arrays)
         numbers = [number_type(type_) for type_ in self._inputs]
         operands = [number.from_host(array) for number, array in zip(numbers, arrays, strict=True)]
+        # Infinities and NaN are results here as in PyTorch, not warnings.
         with np.errstate(all="ignore"):
             try:
                 results = self._body.run(Frame([None] * self._slots), operands)
             except MemoryError as error:
                 raise failure(self._func, "needs more memory than there is") from error
-        return [number_type(type_).to_host(each) for type_, each in zip(self._results, results, strict=True)]
+        return [
+            number_type(type_).to_host(result) for type_, result in zip(self._results, results, strict=True)
+        ]
 
     def _check(self, arrays: Sequence[NDArray]) -> None:
         name = ir.StringAttr(self._func.attributes["sym_name"]).value
@@ -78,14 +81,14 @@ class Evaluator:
         for index, (array, type_) in enumerate(zip(arrays, self._inputs, strict=True)):
             shape, dtype = tensor_shape(type_), number_type(type_).host
             if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
-                given = (
+                actual = (
                     f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
                 )
-                raise CompileError(f"Argument {index} of @{name} is {dtype} {shape}, not {given}.")
+                raise CompileError(f"Argument {index} of @{name} is {dtype} {shape}, not {actual}.")
 
 
 def evaluate(module: ir.Module) -> list[NDArray]:
-    """The results of a function without arguments."""
+    """Results of a function without arguments."""
     return Evaluator(module)()
 
 
@@ -102,7 +105,7 @@ def _only_function(module: ir.Module) -> ir.Operation:
 
 
 def _tensor(type_: ir.Type, func: ir.Operation) -> ir.Type:
-    """A type of the signature, which must be a tensor of static shape and of numbers that the host has."""
+    """Type of the signature, which must be a tensor of static shape and of a number type that the host has."""
     if not is_tensor(type_):
         raise failure(func, f"takes and gives tensors, not {type_}")
     try:

@@ -28,22 +28,22 @@ class HostFunction:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """How many arguments and results it has."""
+        """Numbers of arguments and of results."""
         return len(self._evaluator.dtypes), self._evaluator.result_count
 
     @property
     def operations(self) -> int:
-        """How many ops it has that compute or move tensors, without constants and empty ones."""
+        """Number of ops that compute or move tensors, without constants and empty ones."""
         body = self.module.body.operations[0].regions[0].blocks[0].operations
         return sum(op.operation.name not in _UNCOUNTED for op in body)
 
     def text(self) -> str:
-        """The module, with its locations."""
+        """Text of the module, with its locations."""
         return str(self.module.operation.get_asm(enable_debug_info=True)) + "\n"
 
 
 def as_bits(array: NDArray, dtype: np.dtype) -> NDArray:
-    """Numbers in float32 as the bits of bfloat16, where those are wanted; the simulator gives only exact ones."""
+    """Array in float32 as the bits of bfloat16, where ``dtype`` is theirs; the simulator returns only exact numbers."""
     if dtype == np.uint16 and array.dtype == np.float32:
         return (np.asarray(array).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return np.asarray(array)

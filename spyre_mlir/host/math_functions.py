@@ -1,4 +1,4 @@
-"""The functions of ``math`` on numpy arrays, and the conversions of floats to integers."""
+"""Functions of ``math`` on numpy arrays, and conversions of floats to integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GRID, _LARGEST = 256, 6
 
 @functools.cache
 def _erf_table() -> NDArray[np.float64]:
-    """Per point of a grid of 1/256 up to 6 the Taylor coefficients of erf, of the orders 0 to 3."""
+    """Taylor coefficients of erf, of the orders 0 to 3, per point of a grid of 1/256 up to 6."""
     grid = np.arange(_LARGEST * _GRID + 1) / _GRID
     slope = 2 / math.sqrt(math.pi) * np.exp(-grid * grid)
     value = np.array([math.erf(x) for x in grid])
@@ -22,9 +22,10 @@ def _erf_table() -> NDArray[np.float64]:
 
 
 def erf(x: NDArray) -> NDArray:
-    """In float64 that of libm, in float32 by the table: its error is 3e-12."""
+    """``erf``: in float64 that of libm, in float32 by the table, whose error is 3e-12."""
     if x.dtype == np.float64:
         return _of_libm(math.erf)(x)
+    # From 6 on erf is 1 in float32.
     magnitude = np.minimum(np.abs(x), _LARGEST).astype(np.float64)
     point = np.where(np.isnan(magnitude), 0, np.rint(magnitude * _GRID)).astype(np.intp)
     c0, c1, c2, c3 = _erf_table()[:, point]
@@ -33,7 +34,7 @@ def erf(x: NDArray) -> NDArray:
 
 
 def _of_libm(function: Callable[[float], float]) -> Callable[[NDArray], NDArray]:
-    """A function of one Python number on arrays."""
+    """Function on arrays from one of a Python number."""
     return lambda x: np.asarray(np.frompyfunc(function, 1, 1)(x)).astype(x.dtype)
 
 
@@ -43,7 +44,10 @@ def _round_half_away(x: NDArray) -> NDArray:
 
 
 def _power_of_integers(base: NDArray, exponent: NDArray) -> NDArray:
-    """Modulo the width by repeated squares; 1 / base, which is 0 beyond 1 and -1, where the exponent is negative."""
+    """``ipowi`` modulo the width, by repeated squares.
+
+    For a negative exponent 1 / base, which is 0 but for 1 and -1.
+    """
     result, square = np.ones(np.broadcast_shapes(base.shape, exponent.shape), base.dtype), base
     rest = np.maximum(exponent, 0)
     while np.any(rest):
@@ -64,8 +68,9 @@ def _trailing_zeros(x: NDArray) -> NDArray:
 
 
 def _bit_length(x: NDArray) -> NDArray[np.int64]:
-    """The bits that an integer read without a sign takes."""
+    """Number of bits that an integer without sign takes."""
     unsigned = np.asarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64)
+    # By halves: a logarithm in float64 is wrong near powers of two above 2^53.
     length = np.zeros(unsigned.shape, np.int64)
     for step in (32, 16, 8, 4, 2, 1):
         high = (unsigned >> np.uint64(step)) != 0
@@ -83,7 +88,7 @@ def _integer_power_of_float(base: NDArray, exponent: NDArray) -> NDArray:
 
 
 def to_signed(x: NDArray, target: np.dtype) -> NDArray:
-    """Floats cut to integers; those beyond 32 bits (64, of i64) become the smallest integer and wrap, NaN too."""
+    """Floats truncated to integers; those beyond 32 bits (64, of i64) and NaN become the smallest integer and wrap."""
     width = np.dtype(np.int64 if target.itemsize == 8 else np.int32)
     limit = 2.0 ** (8 * width.itemsize - 1)
     whole = np.trunc(np.asarray(x, dtype=np.float64))
@@ -93,8 +98,9 @@ def to_signed(x: NDArray, target: np.dtype) -> NDArray:
 
 
 def to_unsigned(x: NDArray) -> NDArray[np.uint64]:
-    """Floats cut to integers without a sign; negative ones wrap, those beyond 64 bits and NaN become 2^63."""
+    """Floats truncated to unsigned integers; negative ones wrap, those beyond 64 bits and NaN become 2^63."""
     whole = np.trunc(np.asarray(x, dtype=np.float64))
+    # numpy's own cast of floats beyond 2^63 depends on the machine.
     small = to_signed(whole, np.dtype(np.int64)).view(np.uint64)
     large = (whole >= 2.0**63) & (whole < 2.0**64)
     return np.where(large, np.where(large, whole, 0).astype(np.uint64), small)

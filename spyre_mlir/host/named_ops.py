@@ -1,8 +1,8 @@
-"""The structured ops of ``linalg`` that a host function may have."""
+"""Names of the structured ops of ``linalg`` that a host function may have."""
 
 from __future__ import annotations
 
-#: The named structured ops; each has its maps and its body.
+#: Each of them states its maps and has a body.
 NAMED_OPS = (
     "generic", "map", "reduce", "transpose", "broadcast", "elementwise", "fill", "copy", "add", "sub", "mul", "div",
     "div_unsigned", "max", "min", "powf", "select", "abs", "ceil", "exp", "floor", "log", "negf", "reciprocal",

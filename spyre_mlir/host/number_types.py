@@ -1,4 +1,4 @@
-"""The number types of host functions: what holds a tensor's elements, what a scalar is computed in.
+"""Number types of host functions: storage of a tensor's elements, and the type that a scalar is computed in.
 
 A scalar of f16, bf16 or f8E4M3FN is a float32 number until it becomes an element of a tensor: so one structured op
 rounds once, at its result. bfloat16 and f8E4M3FN, which numpy lacks, are float32 arrays of their numbers inside a
@@ -19,7 +19,7 @@ from spyre_mlir.mlir import ir
 
 @dataclass(frozen=True)
 class NumberType:
-    """One element type by its name in MLIR.
+    """An element type by its name in MLIR.
 
     ``host`` is the dtype of arrays outside, ``storage`` that of tensors inside, ``computed`` that of scalars.
     """
@@ -31,15 +31,16 @@ class NumberType:
 
     @property
     def is_float(self) -> bool:
+        """Return whether scalars are floating-point numbers."""
         return self.computed.kind == "f"
 
     @property
     def accumulated(self) -> np.dtype:
-        """The dtype of sums and products over many elements."""
+        """Type of sums and products over many elements."""
         return np.dtype(np.float64) if self.is_float else self.computed
 
     def widened(self, elements: NDArray) -> NDArray:
-        """The elements of a tensor as scalars to compute with."""
+        """Elements of a tensor as scalars to compute with."""
         return elements.astype(self.computed, copy=False)
 
     def rounded(self, scalars: NDArray) -> NDArray:
@@ -53,13 +54,13 @@ class NumberType:
         return np.asarray(self.rounded(scalars)).astype(self.storage, copy=False)
 
     def from_host(self, array: NDArray) -> NDArray:
-        """The elements of an array of the dtype ``host``."""
+        """Elements of an array of the type ``host``."""
         if self.name == "bf16":
             return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
         return _float8_numbers()[array] if self.name == "f8E4M3FN" else array
 
     def to_host(self, elements: NDArray) -> NDArray:
-        """A dense array of its own with the dtype ``host``."""
+        """New dense array of the type ``host``."""
         if self.name == "bf16":
             return (np.ascontiguousarray(elements).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         if self.name == "f8E4M3FN":
@@ -85,7 +86,7 @@ NUMBER_TYPES = {
 
 
 def number_type(type_: ir.Type) -> NumberType:
-    """The number type of a scalar or of a tensor's elements; ``CompileError`` for one that the host has not."""
+    """Number type of a scalar or of a tensor's elements; ``CompileError`` for one that the host has not."""
     element = str(ir.RankedTensorType(type_).element_type if is_tensor(type_) else type_)
     if element not in NUMBER_TYPES:
         raise CompileError(
@@ -95,11 +96,12 @@ def number_type(type_: ir.Type) -> NumberType:
 
 
 def is_tensor(type_: ir.Type) -> bool:
+    """Return whether a type is a ranked tensor."""
     return isinstance(type_, ir.RankedTensorType)
 
 
 def tensor_shape(type_: ir.Type) -> tuple[int, ...]:
-    """The static shape of a tensor type; () for a scalar."""
+    """Static shape of a tensor type; () for a scalar."""
     if not is_tensor(type_):
         return ()
     tensor = ir.RankedTensorType(type_)
@@ -109,7 +111,7 @@ def tensor_shape(type_: ir.Type) -> tuple[int, ...]:
 
 
 def _rounded_to_bfloat16(numbers: NDArray) -> NDArray[np.float32]:
-    """To nearest, ties to even; NaN stays NaN."""
+    """Numbers rounded to bfloat16: to nearest, ties to even; NaN stays NaN."""
     single = np.asarray(numbers, dtype=np.float32)
     bits = single.view(np.uint32)
     last = bits >> np.uint32(16) & np.uint32(1)
@@ -119,7 +121,7 @@ def _rounded_to_bfloat16(numbers: NDArray) -> NDArray[np.float32]:
 
 @functools.cache
 def _float8_numbers() -> NDArray[np.float32]:
-    """The number of each code of f8E4M3FN: 4 bits of exponent with bias 7, 3 of mantissa, one NaN and no infinity."""
+    """Number of each code of f8E4M3FN: 4 bits of exponent with bias 7, 3 of mantissa, one NaN and no infinity."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     magnitude = np.where(exponent == 0, mantissa, 8 + mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
@@ -128,9 +130,10 @@ def _float8_numbers() -> NDArray[np.float32]:
 
 
 def _float8_codes(numbers: NDArray) -> NDArray[np.uint8]:
-    """To nearest, ties to even; what is beyond the largest number is NaN."""
+    """Codes of f8E4M3FN: to nearest, ties to even; beyond the largest number NaN."""
     magnitude = np.abs(np.asarray(numbers, dtype=np.float64))
     known = _float8_numbers()[:127].astype(np.float64)
+    # 464 is half a step beyond 448, the largest number: up to there a number is rounded to it.
     middles = np.append((known[1:] + known[:-1]) / 2, 464.0)
     code = np.searchsorted(middles, magnitude)
     tie = magnitude == middles[np.minimum(code, 126)]

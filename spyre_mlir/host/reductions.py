@@ -1,4 +1,4 @@
-"""What the outputs of a structured op are over its reduction loops: folds, the last that a condition selects, others.
+"""Classification of a structured op's outputs over its reduction loops: folds, and last selected values.
 
 fold      yield f(out, x)                        x reads no output; f is associative: one numpy reduction
 selected  yield select(c(x, out), v(x), here)    the last x whose condition holds: the index of a maximum
@@ -17,13 +17,14 @@ from spyre_mlir.mlir import ir
 
 @dataclass(frozen=True)
 class Combiner:
-    """An associative function: of numbers, of i1, and what it makes of ``count`` equal values."""
+    """An associative function: on numbers, on i1, and on ``count`` equal values."""
 
     function: np.ufunc
     of_booleans: np.ufunc
     repeated: Callable[[NDArray, int], NDArray] = lambda value, count: value
 
     def ufunc(self, dtype: np.dtype) -> np.ufunc:
+        """Function on values of this type."""
         return self.of_booleans if dtype == np.bool_ else self.function
 
 
@@ -59,7 +60,7 @@ COMBINERS = {
 
 @dataclass(frozen=True)
 class Fold:
-    """``combiner(out, value)``, made by ``op``; ``factors`` are those of a value that is a product of its own."""
+    """``combiner(out, value)``, the result of ``op``; ``factors`` are those of a value that is a product."""
 
     combiner: Combiner
     op: ir.Operation
@@ -69,7 +70,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Selected:
-    """``select(condition, value, out)``, made by ``op``; with ``holds`` False the other way round."""
+    """``select(condition, value, out)``, the result of ``op``; with ``holds`` False of operands in the other order."""
 
     op: ir.Operation
     condition: ir.Value
@@ -78,7 +79,7 @@ class Selected:
 
 
 def classify(block: ir.Block, outputs: Sequence[ir.Value]) -> list[Fold | Selected] | None:
-    """What each output is; None if one is neither, or depends on another one that is not folded."""
+    """Kind of each output; None if one has no kind, or depends on another one that is not folded."""
     dependent = dependents(block, outputs)
     *_, end = block.operations
     kinds = [
@@ -97,7 +98,7 @@ def classify(block: ir.Block, outputs: Sequence[ir.Value]) -> list[Fold | Select
 
 
 def dependents(block: ir.Block, sources: Sequence[ir.Value]) -> set[ir.Value]:
-    """The values of a block that depend on these, which are among them."""
+    """Values of a block that depend on ``sources``, these included."""
     dependent = set(sources)
     for entry in block.operations:
         if any(value in dependent for value in entry.operation.operands):
@@ -106,38 +107,42 @@ def dependents(block: ir.Block, sources: Sequence[ir.Value]) -> set[ir.Value]:
 
 
 def _uses(value: ir.Value) -> int:
+    """Number of uses of a value."""
     return sum(1 for _ in value.uses)
 
 
-def _maker(value: ir.Value) -> ir.Operation | None:
+def _defining_op(value: ir.Value) -> ir.Operation | None:
+    """Defining op of a value; None for a block argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def _fold(value: ir.Value, out: ir.Value, dependent: set[ir.Value]) -> Fold | None:
-    op = _maker(value)
+    """Fold by an op of the output and a value that does not depend on an output; None for another op."""
+    op = _defining_op(value)
     if op is None or op.name not in COMBINERS:
         return None
-    left, right = op.operands
-    other = right if left == out else left
-    if out not in (left, right) or other in dependent:
+    lhs, rhs = op.operands
+    other = rhs if lhs == out else lhs
+    if out not in (lhs, rhs) or other in dependent:
         return None
     return Fold(COMBINERS[op.name], op, other, _factors(op, other))
 
 
 def _factors(op: ir.Operation, value: ir.Value) -> tuple[ir.Value, ...]:
-    """The factors of a product that is only summed."""
-    maker = _maker(value)
-    if maker is None or (op.name, maker.name) not in (
+    """Factors of a product that is only summed."""
+    product = _defining_op(value)
+    if product is None or (op.name, product.name) not in (
         ("arith.addf", "arith.mulf"),
         ("arith.addi", "arith.muli"),
     ):
         return ()
-    return tuple(maker.operands) if _uses(value) == 1 and str(value.type) != "i1" else ()
+    return tuple(product.operands) if _uses(value) == 1 and str(value.type) != "i1" else ()
 
 
 def _selected(value: ir.Value, out: ir.Value, block: ir.Block) -> Selected | None:
-    op = _maker(value)
+    """Selection by a ``select`` between the output and another value; None for another op."""
+    op = _defining_op(value)
     if op is None or op.name != "arith.select":
         return None
     condition, first, second = op.operands
@@ -149,23 +154,24 @@ def _selected(value: ir.Value, out: ir.Value, block: ir.Block) -> Selected | Non
 def fold(
     combiner: Combiner, values: NDArray, extents: Sequence[int], loops: Sequence[int], wide: np.dtype
 ) -> NDArray:
-    """The values folded over loops, of which they need not have the extents; those stay as axes of size 1."""
+    """Values folded over loops, whose extents they need not have; the loops stay as axes of size 1."""
     values = values.astype(wide, copy=False)
     present = tuple(loop for loop in loops if values.shape[loop] > 1)
     if present:
         values = combiner.ufunc(wide).reduce(values, axis=present, keepdims=True, dtype=wide)
+    # Loops that the values do not depend on repeat them.
     count = int(np.prod([extents[loop] for loop in loops if loop not in present]))
     return values if count == 1 else combiner.repeated(values, count)
 
 
-def before_each(combiner: Combiner, init: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
-    """The fold before each element of the last axis, and the whole one; ``init`` has size 1 there."""
+def exclusive_folds(combiner: Combiner, init: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
+    """Fold before each element of the last axis, and the whole one; ``init`` has size 1 there."""
     running = combiner.ufunc(values.dtype).accumulate(np.concatenate([init, values], axis=-1), axis=-1)
     return running[..., :-1], running[..., -1:]
 
 
 def last_selected(condition: NDArray, values: NDArray, init: NDArray) -> NDArray:
-    """The value at the last place of the last axis where the condition holds, else ``init`` of size 1 there."""
+    """Value at the last index of the last axis where the condition holds, else ``init`` of size 1 there."""
     count = condition.shape[-1]
     last = count - 1 - np.argmax(condition[..., ::-1], axis=-1, keepdims=True)
     chosen = np.take_along_axis(values, last, axis=-1)

@@ -1,7 +1,7 @@
-"""Scalar arithmetic: the ops of ``arith``, ``math`` and ``index`` as numpy functions.
+"""Rules for scalar arithmetic: the ops of ``arith``, ``math`` and ``index`` as numpy functions.
 
-A function takes and gives arrays of scalars (see number_types.py). Integers wrap around at their width. What LLVM
-leaves undefined is defined or an error: a division by zero is an error, ``INT_MIN / -1`` is ``INT_MIN``, a shift
+A function takes and returns arrays of scalars (see number_types.py). Integers wrap around at their width. Undefined
+behaviour of LLVM is defined or an error: a division by zero is an error, ``INT_MIN / -1`` is ``INT_MIN``, a shift
 beyond the width gives 0 or the sign, a float that its integer cannot hold becomes the smallest integer, as on x86.
 """
 
@@ -34,9 +34,10 @@ def _signed(values: NDArray) -> NDArray:
 
 
 def _on_unsigned(function: Function) -> Function:
-    """A function of numbers without a sign on the same bits with one."""
+    """Function on signed integers from one on the same bits without a sign."""
 
     def compute(*values: NDArray) -> NDArray:
+        """Result of the function, as signed integers or booleans."""
         result = function(*map(_unsigned, values))
         return result if result.dtype == np.bool_ else result.astype(values[0].dtype)
 
@@ -44,7 +45,7 @@ def _on_unsigned(function: Function) -> Function:
 
 
 def _on_bits(integers: Function, booleans: Function) -> Function:
-    """A function of integers, with another one for i1, on which numpy's arithmetic is no arithmetic modulo 2."""
+    """Function of integers, with another one for i1, on which numpy's arithmetic is not modulo 2."""
     return lambda *values: (booleans if values[0].dtype == np.bool_ else integers)(*values)
 
 
@@ -57,11 +58,13 @@ def _maximum_of_signed(a: NDArray, b: NDArray) -> NDArray:
 
 
 def _shift(function: Function, beyond: Function) -> Function:
-    """A shift; ``beyond`` gives the result of one by the width or more."""
+    """Shift whose result is ``beyond(values)`` for an amount of the width or more."""
 
     def compute(values: NDArray, amounts: NDArray) -> NDArray:
+        """Shifted values."""
         width = 8 * values.dtype.itemsize
         inside = (amounts >= 0) & (amounts < width)
+        # numpy leaves a shift by the width or more to the machine.
         return np.where(inside, function(values, np.where(inside, amounts, 0)), beyond(values))
 
     return compute
@@ -153,7 +156,7 @@ _FLOAT_COMPARISONS: tuple[Function, ...] = (
 
 
 def _types(op: ir.Operation) -> tuple[NumberType, NumberType]:
-    """Those of the first operand and of the result."""
+    """Number types of the first operand and of the result."""
     return number_type(op.operands[0].type), number_type(op.results[0].type)
 
 
@@ -163,6 +166,7 @@ def _division(op: ir.Operation) -> Function:
         raise failure(op, "divides numbers of one bit; extend them first")
 
     def compute(a: NDArray, b: NDArray) -> NDArray:
+        """Quotient or remainder; ``CompileError`` for a divisor of 0."""
         if np.any(b == 0):
             raise failure(op, "divides an integer by 0")
         return divide(a, b)
@@ -178,9 +182,10 @@ def _to_integer(op: ir.Operation) -> Function:
 
 
 def _cast(read: Callable[[NDArray], NDArray] = lambda values: values) -> Callable[[ir.Operation], Function]:
-    """A cast of integers to the result's type; ``read`` says how the bits are meant."""
+    """Cast of integers to the result's type; ``read`` interprets the bits."""
 
     def build(op: ir.Operation) -> Function:
+        """Function of one cast."""
         target = _types(op)[1].computed
         if target == np.bool_:
             return lambda a: (a & 1).astype(np.bool_)
@@ -194,7 +199,7 @@ def _without_sign(values: NDArray) -> NDArray:
 
 
 def _float_cast(op: ir.Operation) -> Function:
-    """Between formats of floats, rounded to the result's."""
+    """Cast between floating-point types, rounded to the result's."""
     target = _types(op)[1]
     return lambda a: target.widened(target.stored(a))
 
@@ -229,12 +234,12 @@ _BUILDERS: dict[str, Callable[[ir.Operation], Function]] = {
     "arith.select": lambda op: np.where,
 }
 
-#: What a structured op computes for many elements at once.
+#: Ops that a structured op computes for many elements at once.
 NAMES = frozenset({*FUNCTIONS, *_BUILDERS, "arith.constant", "index.constant", "index.bool.constant"})
 
 
 def scalar_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """An op on scalars, or on tensors of one shape element by element, rounded to the result's format then."""
+    """Rule for an op on scalars, or element by element on tensors, whose results are then rounded."""
     function = _BUILDERS[op.name](op) if op.name in _BUILDERS else FUNCTIONS[op.name]
     if not any(is_tensor(value.type) for value in op.results):
         return lambda frame, *operands: (function(*operands),)
@@ -242,6 +247,7 @@ def scalar_rule(op: ir.Operation, scope: Scope) -> Kernel:
     types, result = [number_type(value.type) for value in op.operands], number_type(op.results[0].type)
 
     def compute(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+        """Result for all elements."""
         scalars = (type_.widened(operand) for type_, operand in zip(types, operands, strict=True))
         return (result.stored(function(*scalars)),)
 
@@ -249,9 +255,10 @@ def scalar_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def constant_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """A constant scalar or tensor, read once."""
+    """Rule for ``arith.constant``, scalar or tensor, read once."""
     attr, type_ = op.attributes["value"], op.results[0].type
     value = _tensor_constant(op, attr) if is_tensor(type_) else _scalar_constant(op, attr)
+    # All calls share the array.
     value.flags.writeable = False
     return lambda frame: (value,)
 
@@ -264,7 +271,7 @@ def _scalar_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray:
 
 
 def _tensor_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray:
-    """The elements of a dense constant; the bindings give those of bf16 and of 8-bit floats one by one only."""
+    """Elements of a dense constant; the bindings read those of bf16 and of 8-bit floats one by one only."""
     if not isinstance(attr, ir.DenseElementsAttr):
         raise failure(op, "must be given by its elements: dense<...>")
     number, shape = number_type(op.results[0].type), tensor_shape(op.results[0].type)
@@ -277,6 +284,7 @@ def _tensor_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray:
 
 
 def index_constant_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``index.constant`` and ``index.bool.constant``."""
     value = np.array(op.attributes["value"].value, NUMBER_TYPES["index"].computed)
     value = value.astype(np.bool_) if op.name == "index.bool.constant" else value
     return lambda frame: (value,)

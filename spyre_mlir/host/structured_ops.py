@@ -1,8 +1,8 @@
-"""Structured ops of ``linalg``: the body is evaluated on whole arrays, in blocks of bounded memory.
+"""Rules for structured ops of ``linalg``: the body is evaluated on whole arrays, in blocks of bounded memory.
 
 An operand is a view with an axis per loop, of size 1 where it does not depend on the loop, so the body's ops broadcast.
-Reduction loops are those that no output has as a dim. They are one numpy reduction where reductions.py knows the body,
-else they run one point at a time. A body with control flow runs one point of all loops at a time.
+Reduction loops are no dim of an output. They are one numpy reduction where reductions.py knows the body, else they run
+one point at a time. A body with control flow runs one point of all loops at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from numpy.typing import NDArray
 
 from spyre_mlir.host import reductions, scalar_ops
 from spyre_mlir.host.accesses import Access, access, loop_extents
-from spyre_mlir.host.block import MATMUL_DISCOUNT, Block, Frame, Kernel, Scope, Step, failure, only_block
+from spyre_mlir.host.block import (
+    MATMUL_DISCOUNT,
+    Block,
+    Frame,
+    Kernel,
+    KernelCall,
+    Scope,
+    failure,
+    only_block,
+)
 from spyre_mlir.host.contractions import contraction
 from spyre_mlir.host.named_ops import NAMED_OPS
 from spyre_mlir.host.number_types import NumberType, is_tensor, number_type, tensor_shape
@@ -49,6 +58,7 @@ class Structured:
 
     @property
     def outputs(self) -> range:
+        """Indices of the output operands."""
         return range(self.inputs, len(self.accesses))
 
     def results(self, operands: Sequence[NDArray]) -> list[NDArray]:
@@ -61,7 +71,7 @@ class Structured:
         ]
 
     def views(self, operands: Sequence[NDArray]) -> list[NDArray | None]:
-        """Those of the operands that the body reads; what is read several times over is widened first."""
+        """Views of the operands that the body reads; one whose elements are read several times is widened first."""
         views: list[NDArray | None] = []
         for index, operand in enumerate(operands):
             if not self.read[index]:
@@ -73,29 +83,37 @@ class Structured:
         return views
 
     def load(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray | None]:
-        """The operands as scalars, over a part of the loops."""
+        """Operands as scalars, over a part of the loops."""
         return [
             None if view is None else self.numbers[index].widened(view[_within(view, part)])
             for index, view in enumerate(views)
         ]
 
     def store(self, target: NDArray, index: int, part: Part, value: NDArray) -> None:
+        """Write the value of an operand over a part of the loops."""
         target[_within(target, part)] = self.numbers[index].rounded(value)
 
 
+def _sizes(part: Part) -> list[int]:
+    """Number of points of each loop."""
+    return [slice_.stop - slice_.start for slice_ in part]
+
+
 def _within(view: NDArray, part: Part) -> Part:
-    """The part of a view that belongs to a part of the loops: all of an axis that it does not have."""
+    """Part of a view that belongs to a part of the loops: all of an axis that it does not have."""
     return tuple(slice(None) if size == 1 else slice_ for size, slice_ in zip(view.shape, part, strict=True))
 
 
 def structured_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """Any op with indexing maps and a body that ends with linalg.yield."""
+    """Rule for any op with indexing maps and a body that ends with linalg.yield."""
     structured = _structured(op, scope)
     run = _evaluation(structured, scope)
 
     def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
+        """Results of the op; without points, its outputs unchanged."""
         results = structured.results(operands)
         if math.prod(structured.extents):
+            # The op may be in the body of another one, whose indices it must not change.
             outer = frame.indices
             run(
                 frame,
@@ -111,6 +129,7 @@ def structured_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def _structured(op: ir.Operation, scope: Scope) -> Structured:
+    """Analysis of a structured op; ``CompileError`` for one that has no rule."""
     block = only_block(op)
     values = list(op.operands)
     maps = indexing_maps(op)
@@ -122,7 +141,7 @@ def _structured(op: ir.Operation, scope: Scope) -> Structured:
     extents = loop_extents(op, maps, shapes)
     accesses = [access(op, map_, shape, extents) for map_, shape in zip(maps, shapes, strict=True)]
     inputs = len(values) - len(op.results)
-    if any(each.linear is None for each in accesses[inputs:]):
+    if any(access_.linear is None for access_ in accesses[inputs:]):
         raise failure(op, "writes by a map with divisions, which has no rule")
     shown = [_dims_of(map_) for map_ in maps[inputs:]]
     parallel = tuple(dim for dim in range(len(extents)) if all(dim in dims for dims in shown))
@@ -135,14 +154,16 @@ def _structured(op: ir.Operation, scope: Scope) -> Structured:
 
 
 def _dims_of(map_: ir.AffineMap) -> set[int]:
-    """The loops that are a dim of an output by themselves, once."""
-    dims = [each.position for each in map_.results if isinstance(each, ir.AffineDimExpr)]
-    plain = all(isinstance(each, ir.AffineDimExpr | ir.AffineConstantExpr) for each in map_.results)
-    return set(dims) if plain and len(dims) == len(set(dims)) else set()
+    """Loops that are a dim of an output by themselves, once."""
+    dims = [expression.position for expression in map_.results if isinstance(expression, ir.AffineDimExpr)]
+    selects = all(
+        isinstance(expression, ir.AffineDimExpr | ir.AffineConstantExpr) for expression in map_.results
+    )
+    return set(dims) if selects and len(dims) == len(set(dims)) else set()
 
 
 def _weight(op: ir.Operation, block: ir.Block, inputs: int) -> float:
-    """The scalar operations of one point of the loops; a product that is summed is cheap."""
+    """Scalar operations of one point of the loops; a product that is summed is cheap."""
     kinds = reductions.classify(block, list(block.arguments)[inputs:])
     if kinds and all(isinstance(kind, Fold) and kind.factors for kind in kinds):
         return 1 / MATMUL_DISCOUNT
@@ -153,7 +174,7 @@ Evaluation = Callable[[Frame, Sequence[NDArray], list[NDArray]], None]
 
 
 def _evaluation(structured: Structured, scope: Scope) -> Evaluation:
-    """How the op is evaluated; an evaluation writes into the views of its results."""
+    """Evaluation of the op, which writes into the views of its results."""
     block = only_block(structured.op)
     if any(entry.operation.name not in _VECTORISED for entry in list(block.operations)[:-1]):
         return _Serial(structured, ()).run
@@ -170,7 +191,7 @@ def _evaluation(structured: Structured, scope: Scope) -> Evaluation:
 def _parts(
     extents: Sequence[int], order: Sequence[int], cost: Callable[[Sequence[int]], int], limit: int
 ) -> Iterator[Part]:
-    """The loops cut so that each part costs at most ``limit``, those first in ``order`` first."""
+    """Partition of the loops in which a part costs at most ``limit``; loops first in ``order`` are cut first."""
     sizes = list(extents)
     while cost(sizes) > limit and any(sizes[loop] > 1 for loop in order):
         loop = next(loop for loop in order if sizes[loop] > 1)
@@ -185,7 +206,7 @@ def _parts(
 
 
 def _indices(part: Part) -> list[NDArray]:
-    """What linalg.index gives in a part: an array per loop that varies along its own axis."""
+    """Values of linalg.index in a part: an array per loop that varies along its own axis."""
     return [
         np.arange(slice_.start, slice_.stop).reshape([-1 if axis == dim else 1 for axis in range(len(part))])
         for dim, slice_ in enumerate(part)
@@ -194,11 +215,12 @@ def _indices(part: Part) -> list[NDArray]:
 
 @dataclass
 class _Pointwise:
-    """No reduction loops: the body once per part."""
+    """Evaluation without reduction loops: the body once per part."""
 
     structured: Structured
 
     def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
+        """Evaluate the op part by part."""
         structured = self.structured
         views = structured.views(operands)
         for part in _parts(structured.extents, structured.parallel, math.prod, _BLOCK):
@@ -210,12 +232,13 @@ class _Pointwise:
 
 @dataclass
 class _Serial:
-    """The body at one point after the other of all loops but ``vectorised``."""
+    """Evaluation at one point after the other of all loops but ``vectorised``."""
 
     structured: Structured
     vectorised: tuple[int, ...]
 
     def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
+        """Evaluate the op point by point."""
         structured = self.structured
         views = structured.views(operands)
         serial = [loop for loop in range(len(structured.extents)) if loop not in self.vectorised]
@@ -234,7 +257,7 @@ class _Serial:
         return math.prod(sizes[loop] for loop in self.vectorised)
 
     def _initial(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray]:
-        """The outputs over the vectorised loops, in the dtype of sums."""
+        """Outputs over the vectorised loops, in the type of sums."""
         structured = self.structured
         state = []
         for index in structured.outputs:
@@ -250,10 +273,12 @@ class _Serial:
         return state
 
     def _shape(self, index: int) -> list[int]:
-        one = self.structured.accesses[index]
-        return [size if dim in one.dims else 1 for dim, size in enumerate(one.extents)]
+        """Sizes of the axes of an operand's view."""
+        access_ = self.structured.accesses[index]
+        return [size if dim in access_.dims else 1 for dim, size in enumerate(access_.extents)]
 
     def _step(self, frame: Frame, views: Sequence[NDArray | None], part: Part, state: list[NDArray]) -> None:
+        """Evaluate the body at one point of the serial loops, and update the state."""
         structured = self.structured
         frame.indices = _indices(part)
         loaded = structured.load(views[: structured.inputs], part)
@@ -265,12 +290,12 @@ class _Serial:
             )
 
     def _inner(self, part: Part) -> Part:
-        """A part relative to the block that the state is of."""
+        """Part relative to the block of the state."""
         return tuple(slice(None) if dim in self.vectorised else slice_ for dim, slice_ in enumerate(part))
 
 
 class _Reduction:
-    """A body in two: what reads no output, and what does."""
+    """Evaluation of a body in two: ops that depend on no output, and ops that do."""
 
     def __init__(self, structured: Structured, scope: Scope) -> None:
         self.structured, self.scope = structured, scope
@@ -278,44 +303,45 @@ class _Reduction:
         dependent = reductions.dependents(block, list(block.arguments)[structured.inputs :])
         slots = {scope.slot(value) for value in dependent}
         # Slots are cleared at the end of a part by being written again in the next one.
-        steps = [Step(step.kernel, step.operands, step.results) for step in structured.body.steps]
-        self.independent = [step for step in steps if not slots.intersection(step.results)]
-        self.dependent = [step for step in steps if slots.intersection(step.results)]
+        calls = [KernelCall(call.kernel, call.operands, call.results) for call in structured.body.calls]
+        self.independent = [call for call in calls if not slots.intersection(call.results)]
+        self.dependent = [call for call in calls if slots.intersection(call.results)]
 
     def set_arguments(self, frame: Frame, values: Sequence[NDArray | None]) -> None:
+        """Set the block arguments of the body."""
         for slot, value in zip(self.structured.body.arguments, values, strict=True):
             frame.values[slot] = value
 
     def value(self, frame: Frame, value: ir.Value) -> NDArray:
+        """Array of a value of the body, with an axis per loop."""
         array = frame.values[self.scope.slot(value)]
         assert array is not None
         return np.reshape(array, (1,) * len(self.structured.extents)) if np.ndim(array) == 0 else array
 
     def initial(self, loaded: Sequence[NDArray | None], k: int) -> NDArray:
-        """The output ``k`` before the reduction, in the dtype of sums."""
+        """Output ``k`` before the reduction, in the type of sums."""
         value = loaded[self.structured.inputs + k]
         assert value is not None
         return value.astype(self.structured.numbers[self.structured.inputs + k].accumulated)
 
 
 class _Folds(_Reduction):
-    """All outputs are folds: a numpy reduction, or a product of matrices, per part."""
+    """Evaluation of outputs that are all folds: a numpy reduction, or a product of matrices, per part."""
 
     def __init__(self, structured: Structured, scope: Scope, folds: list[Fold]) -> None:
         super().__init__(structured, scope)
         self.folds = folds
         products = {scope.slot(fold.value) for fold in folds if self._multiplies(fold)}
-        self.independent = [step for step in self.independent if not products.intersection(step.results)]
+        self.independent = [call for call in self.independent if not products.intersection(call.results)]
 
     def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
+        """Evaluate the op, a part of the parallel loops at a time."""
         structured = self.structured
         views = structured.views(operands)
         multiplies = any(self._multiplies(fold) for fold in self.folds)
         cost, limit = (self._read_elements, _MATMUL_BLOCK) if multiplies else (math.prod, _BLOCK)
-        outer = [*_parts(structured.extents, structured.parallel, cost, limit)]
-        for whole in outer:
-            loaded = structured.load(views, whole) if len(outer) == 1 and multiplies else None
-            self._reduce(frame, views, whole, targets, cost, limit, loaded)
+        for whole in _parts(structured.extents, structured.parallel, cost, limit):
+            self._reduce(frame, views, whole, targets, cost, limit)
 
     def _reduce(
         self,
@@ -325,22 +351,20 @@ class _Folds(_Reduction):
         targets: list[NDArray],
         cost: Callable[[Sequence[int]], int],
         limit: int,
-        loaded: list[NDArray | None] | None,
     ) -> None:
-        """All of the reduction loops for a part of the parallel ones."""
+        """Run all of the reduction loops for a part of the parallel ones."""
         structured = self.structured
         state: list[NDArray] | None = None
-        sizes = [slice_.stop - slice_.start for slice_ in whole]
-        for inner in _parts(sizes, structured.reduced, cost, limit):
+        for inner in _parts(_sizes(whole), structured.reduced, cost, limit):
             part = tuple(
                 slice(start.start + offset.start, start.start + offset.stop)
                 for start, offset in zip(whole, inner, strict=True)
             )
-            loaded = structured.load(views, part) if loaded is None or state is not None else loaded
+            loaded = structured.load(views, part)
             self.set_arguments(frame, loaded)
             frame.indices = _indices(part)
-            for step in self.independent:
-                step.run(frame)
+            for call in self.independent:
+                call.run(frame)
             state = state or [self.initial(loaded, k) for k in range(len(self.folds))]
             state = [
                 self._folded(frame, fold, before, part)
@@ -350,7 +374,7 @@ class _Folds(_Reduction):
             structured.store(target, index, whole, value)
 
     def _folded(self, frame: Frame, fold: Fold, before: NDArray, part: Part) -> NDArray:
-        extents = tuple(slice_.stop - slice_.start for slice_ in part)
+        extents = tuple(_sizes(part))
         reduced = self.structured.reduced
         if self._multiplies(fold):
             a, b = (self.value(frame, factor) for factor in fold.factors)
@@ -362,15 +386,15 @@ class _Folds(_Reduction):
         return fold.combiner.ufunc(before.dtype)(before, value)
 
     def _multiplies(self, fold: Fold) -> bool:
-        """Whether a sum of products has more points than its factors have elements."""
+        """Return whether a sum of products has more points than its factors have elements."""
         if not fold.factors or fold.factors[0] == fold.factors[1]:
             return False
         loops = [self._loops(factor) for factor in fold.factors]
         both = loops[0] | loops[1]
-        return any(both - each for each in loops)
+        return any(both - dims for dims in loops)
 
     def _loops(self, value: ir.Value) -> frozenset[int]:
-        """The loops that a value of the body depends on."""
+        """Loops that a value of the body depends on."""
         block, structured = only_block(self.structured.op), self.structured
         for argument, access_ in zip(block.arguments, structured.accesses, strict=True):
             if value == argument:
@@ -383,18 +407,19 @@ class _Folds(_Reduction):
         return frozenset().union(*(self._loops(operand) for operand in op.operands))
 
     def _read_elements(self, sizes: Sequence[int]) -> int:
-        """The elements of all operands over parts of these sizes."""
+        """Elements of all operands over parts of these sizes."""
         return sum(math.prod(sizes[dim] for dim in access_.dims) for access_ in self.structured.accesses)
 
 
 class _Selections(_Reduction):
-    """Some outputs are folds, the others the last value whose condition on the folds before it holds."""
+    """Evaluation of outputs that are folds, or the last value whose condition on the folds before it holds."""
 
     def __init__(self, structured: Structured, scope: Scope, kinds: Sequence[Fold | Selected]) -> None:
         super().__init__(structured, scope)
         self.kinds = kinds
 
     def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
+        """Evaluate the op, a part of the parallel loops at a time with all reduction loops."""
         structured = self.structured
         views = structured.views(operands)
         for part in _parts(structured.extents, structured.parallel, math.prod, _BLOCK):
@@ -406,18 +431,19 @@ class _Selections(_Reduction):
     def _results(self, frame: Frame, loaded: list[NDArray | None], part: Part) -> list[NDArray]:
         inputs = self.structured.inputs
         self.set_arguments(frame, loaded)
-        for step in self.independent:
-            step.run(frame)
+        for call in self.independent:
+            call.run(frame)
         results: dict[int, NDArray] = {}
         for k, kind in enumerate(self.kinds):
             if isinstance(kind, Fold):
                 init = self.initial(loaded, k)
                 values = self._flat(self.value(frame, kind.value), part).astype(init.dtype, copy=False)
                 init = self._flat(init, part, whole=False)
-                before, results[k] = reductions.before_each(kind.combiner, init, values)
+                before, results[k] = reductions.exclusive_folds(kind.combiner, init, values)
                 frame.values[self.structured.body.arguments[inputs + k]] = self._with_loops(before, part)
-        for step in self.dependent:
-            step.run(frame)
+        # Folds are arrays along the reduction loops now, so conditions on them are evaluated at once.
+        for call in self.dependent:
+            call.run(frame)
         for k, kind in enumerate(self.kinds):
             if isinstance(kind, Selected):
                 results[k] = self._selected(frame, kind, self.initial(loaded, k), part)
@@ -429,12 +455,9 @@ class _Selections(_Reduction):
         condition = condition if kind.holds else ~condition
         return reductions.last_selected(condition, values, self._flat(init, part, whole=False))
 
-    def _sizes(self, part: Part) -> list[int]:
-        return [slice_.stop - slice_.start for slice_ in part]
-
     def _flat(self, value: NDArray, part: Part, whole: bool = True) -> NDArray:
-        """The parallel loops as axes, and all reduction loops as the last one; without ``whole`` of size 1."""
-        structured, sizes = self.structured, self._sizes(part)
+        """Value with the parallel loops as axes and all reduction loops as the last; without ``whole`` of size 1."""
+        structured, sizes = self.structured, _sizes(part)
         if not whole:
             sizes = [1 if loop in structured.reduced else size for loop, size in enumerate(sizes)]
         order = (*structured.parallel, *structured.reduced)
@@ -443,7 +466,7 @@ class _Selections(_Reduction):
 
     def _with_loops(self, value: NDArray, part: Part) -> NDArray:
         """The inverse of ``_flat``."""
-        structured, sizes = self.structured, self._sizes(part)
+        structured, sizes = self.structured, _sizes(part)
         order = (*structured.parallel, *structured.reduced)
         if value.shape[-1] == 1:
             sizes = [1 if loop in structured.reduced else size for loop, size in enumerate(sizes)]
@@ -451,19 +474,20 @@ class _Selections(_Reduction):
 
 
 def index_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """linalg.index: the loop's index at each point of the part that is evaluated."""
+    """Rule for linalg.index: the loop's index at each point of the part that is evaluated."""
     dim = ir.IntegerAttr(op.attributes["dim"]).value
     return lambda frame: (frame.indices[dim],)
 
 
 def softmax_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """linalg.softmax: rounded once, at its result."""
+    """Rule for linalg.softmax: rounded once, at its result."""
     dim, number = ir.IntegerAttr(op.attributes["dimension"]).value, number_type(op.operands[0].type)
     if not is_tensor(op.operands[0].type) or not 0 <= dim < len(tensor_shape(op.operands[0].type)):
         raise failure(op, f"has no dim {dim} in its operand")
     scope.charge(op, 4 * math.prod(tensor_shape(op.operands[0].type)))
 
     def kernel(frame: Frame, source: NDArray, out: NDArray) -> tuple[NDArray]:
+        """Softmax in float64."""
         wide = source.astype(np.float64)
         if wide.size:
             wide = np.exp(wide - wide.max(dim, keepdims=True))

@@ -1,4 +1,4 @@
-"""The ops of ``tensor``: every index, offset and size that is computed is checked against its bound."""
+"""Rules for the ops of ``tensor``: every computed index, offset and size is checked against its bound."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _segments(op: ir.Operation) -> list[int]:
 
 
 def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray]) -> list[int]:
-    """The numbers of an attribute, with operands in the places of those that are not known in the IR."""
+    """Numbers of an attribute, with operands in place of the dynamic ones."""
     numbers = list(ir.DenseI64ArrayAttr(op.attributes[name]))
     if numbers.count(_DYNAMIC) != len(dynamic):
         raise failure(op, f"has {len(dynamic)} operands for the unknown numbers of {name}")
@@ -33,7 +33,7 @@ def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray]) -> list[int]
 
 
 def _split(op: ir.Operation, operands: Sequence[NDArray]) -> list[list[NDArray]]:
-    """The operands by their segments."""
+    """Operands by their segments."""
     parts, start = [], 0
     for count in _segments(op):
         parts.append(list(operands[start : start + count]))
@@ -42,16 +42,17 @@ def _split(op: ir.Operation, operands: Sequence[NDArray]) -> list[list[NDArray]]
 
 
 def empty_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """Zeros: what nobody wrote is the same every time."""
+    """Rule for ``tensor.empty``: zeros, so that unwritten elements are the same in every run."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     return lambda frame: (np.zeros(shape, number.storage),)
 
 
 def extract_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """One element, or in a body one at each point of the loops."""
+    """Rule for ``tensor.extract``: one element, or in a body one at each point of the loops."""
     shape, number = _shape(op.operands[0]), number_type(op.operands[0].type)
 
     def kernel(frame: Frame, source: NDArray, *indices: NDArray) -> tuple[NDArray]:
+        """Elements at the indices."""
         for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
             check_indices(op, index, size, dim, "reads at")
         return (number.widened(np.asarray(source[tuple(indices)])),)
@@ -60,10 +61,12 @@ def extract_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def insert_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``tensor.insert``."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     scope.charge(op, math.prod(shape))
 
     def kernel(frame: Frame, scalar: NDArray, target: NDArray, *indices: NDArray) -> tuple[NDArray]:
+        """Copy of the target with one element replaced."""
         for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
             check_indices(op, index, size, dim, "writes at")
         result = np.array(target)
@@ -74,7 +77,7 @@ def insert_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def _slices(op: ir.Operation, shape: Sequence[int], numbers: Sequence[Sequence[int]]) -> tuple[slice, ...]:
-    """Those of offsets, sizes and strides; ``CompileError`` if they leave the shape."""
+    """Slices of offsets, sizes and strides; ``CompileError`` if they leave the shape."""
     slices = []
     for dim, (offset, size, stride, extent) in enumerate(zip(*numbers, shape, strict=True)):
         if stride < 1 or size < 0:
@@ -87,14 +90,17 @@ def _slices(op: ir.Operation, shape: Sequence[int], numbers: Sequence[Sequence[i
 
 
 def _slice_numbers(op: ir.Operation, segments: Sequence[Sequence[NDArray]]) -> list[list[int]]:
+    """Offsets, sizes and strides of an op."""
     names = ("static_offsets", "static_sizes", "static_strides")
     return [_mixed(op, name, values) for name, values in zip(names, segments, strict=True)]
 
 
 def extract_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``tensor.extract_slice``."""
     shape, result = _shape(op.operands[0]), _shape(op.results[0])
 
     def kernel(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+        """View of the slice."""
         (source,), *dynamic = _split(op, operands)
         part = source[_slices(op, shape, _slice_numbers(op, dynamic))]
         return (_with_shape(op, part, result),)
@@ -103,10 +109,12 @@ def extract_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def insert_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``tensor.insert_slice``."""
     shape = _shape(op.results[0])
     scope.charge(op, math.prod(shape))
 
     def kernel(frame: Frame, *operands: NDArray) -> tuple[NDArray]:
+        """Copy of the target with the slice replaced."""
         (source,), (target,), *dynamic = _split(op, operands)
         numbers = _slice_numbers(op, dynamic)
         result = np.array(target)
@@ -117,14 +125,14 @@ def insert_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def _with_shape(op: ir.Operation, array: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """The same elements in another shape; ``CompileError`` if there are more or fewer."""
+    """Array in another shape; ``CompileError`` if that has more or fewer elements."""
     if array.size != math.prod(shape):
         raise failure(op, f"makes a tensor of {shape} from one of {array.shape}")
     return array.reshape(shape)
 
 
 def pad_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """A pad by one value: the body must not depend on the place."""
+    """Rule for ``tensor.pad`` by one value: the body must not depend on the index."""
     block = only_block(op)
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     if any(True for argument in block.arguments for _ in argument.uses):
@@ -133,6 +141,7 @@ def pad_rule(op: ir.Operation, scope: Scope) -> Kernel:
     zeros = [np.zeros((), np.int64)] * len(shape)
 
     def kernel(frame: Frame, source: NDArray, *dynamic: NDArray) -> tuple[NDArray]:
+        """Padded copy of the source."""
         _, low, high = _split(op, (source, *dynamic))
         low, high = _mixed(op, "static_low", low), _mixed(op, "static_high", high)
         if min((*low, *high), default=0) < 0:
@@ -149,19 +158,20 @@ def pad_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def concat_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``tensor.concat``."""
     dim = ir.IntegerAttr(op.attributes["dim"]).value
     result = _shape(op.results[0])
     return lambda frame, *parts: (_with_shape(op, np.concatenate(parts, axis=dim), result),)
 
 
 def reshape_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """expand_shape, collapse_shape and reshape: the elements in row-major order, in the shape of the result."""
+    """Rule for expand_shape, collapse_shape and reshape: row-major elements in the shape of the result."""
     result = _shape(op.results[0])
     return lambda frame, source, *sizes: (_with_shape(op, source, result),)
 
 
 def identity_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """tensor.cast, and what only says how a tensor lies on the device."""
+    """Rule for tensor.cast, and for ops that only set a layout on the device."""
     source, result = op.operands[0].type, op.results[0].type
     if tensor_shape(source) != tensor_shape(result) or number_type(source) != number_type(result):
         raise failure(op, f"makes {result} from {source}")
@@ -169,15 +179,18 @@ def identity_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def splat_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``tensor.splat``."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     scope.charge(op, math.prod(shape))
     return lambda frame, scalar: (np.full(shape, number.stored(np.reshape(scalar, ())), number.storage),)
 
 
 def from_elements_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``tensor.from_elements``."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
 
     def kernel(frame: Frame, *scalars: NDArray) -> tuple[NDArray]:
+        """Tensor of these scalars."""
         elements = np.array([np.reshape(scalar, ()) for scalar in scalars])
         return (number.stored(elements.astype(number.computed)).reshape(shape),)
 
@@ -185,11 +198,12 @@ def from_elements_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def generate_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """One run of the body per element."""
+    """Rule for ``tensor.generate``: one run of the body per element."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     body = scope.block(only_block(op), "tensor.yield", op)
 
     def kernel(frame: Frame) -> tuple[NDArray]:
+        """Tensor of the yielded scalars."""
         result = np.zeros(shape, number.storage)
         for place in np.ndindex(shape):
             frame.charge(op, body)
@@ -201,9 +215,11 @@ def generate_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def dim_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``tensor.dim``."""
     shape = _shape(op.operands[0])
 
     def kernel(frame: Frame, source: NDArray, dim: NDArray) -> tuple[NDArray]:
+        """Size of the dim."""
         if not 0 <= integer(dim) < len(shape):
             raise failure(op, f"asks for dim {integer(dim)} of a tensor of rank {len(shape)}")
         return (np.array(shape[integer(dim)]),)
@@ -212,6 +228,7 @@ def dim_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def rank_rule(op: ir.Operation, scope: Scope) -> Kernel:
+    """Rule for ``tensor.rank``."""
     rank = np.array(len(_shape(op.operands[0])))
     return lambda frame, source: (rank,)
 

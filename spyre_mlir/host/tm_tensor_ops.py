@@ -1,4 +1,4 @@
-"""torch-mlir's ``tm_tensor``: scans, scatters and sorts; rules know the bodies that torch-mlir writes."""
+"""Rules for torch-mlir's ``tm_tensor``: scans, scatters and sorts, with the bodies that torch-mlir writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spyre_mlir.mlir import ir
 
 
 def _combiner(block: ir.Block) -> Combiner | None:
-    """That of a body which yields a function of its two arguments; None for another body."""
+    """Combiner of a body that yields a function of its two arguments; None for another body."""
     ops = [entry.operation for entry in block.operations]
     if len(ops) != 2 or ops[0].name not in COMBINERS or set(ops[0].operands) != set(block.arguments):
         return None
@@ -23,6 +23,7 @@ def _combiner(block: ir.Block) -> Combiner | None:
 
 
 def _dimension(op: ir.Operation, rank: int) -> int:
+    """Dim of a scan or sort; ``CompileError`` if the tensor has none such."""
     dim = ir.IntegerAttr(op.attributes["dimension"]).value
     if not 0 <= dim < rank:
         raise failure(op, f"has the dimension {dim} for a tensor of rank {rank}")
@@ -30,14 +31,15 @@ def _dimension(op: ir.Operation, rank: int) -> int:
 
 
 def scan_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """``out[i] = f(out[i - 1], in[i])``, or in[i - 1] and the accumulator first where it is not inclusive."""
+    """Rule for scans: ``out[i] = f(out[i - 1], in[i])``; exclusive ones take in[i - 1], the accumulator first."""
     shape, block = tensor_shape(op.operands[0].type), only_block(op)
     dim, number = _dimension(op, len(shape)), number_type(op.operands[0].type)
     inclusive = ir.BoolAttr(op.attributes["inclusive"]).value
     body, combiner = scope.block(block, "tm_tensor.yield", op), _combiner(block)
-    scope.charge(op, math.prod(shape) * len(body.steps))
+    scope.charge(op, math.prod(shape) * len(body.calls))
 
     def kernel(frame: Frame, source: NDArray, out: NDArray, last: NDArray) -> tuple[NDArray, NDArray]:
+        """Scanned tensor, and its last row."""
         if not source.size:
             return np.array(out), np.array(last)
         values = np.moveaxis(source.astype(number.accumulated), dim, -1)
@@ -61,22 +63,23 @@ def scan_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def scatter_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """``out[indices[n] + slice] = f(updates[n, slice], out[..])``; a slice has the last dims of ``out``."""
+    """Rule for ``out[indices[n] + slice] = f(updates[n, slice], out[..])``; a slice has the last dims of ``out``."""
     updates, indices, shape = (tensor_shape(value.type) for value in op.operands)
     number, block = number_type(op.results[0].type), only_block(op)
     dims = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
-    first = len(shape) - (len(updates) - 1)  # the dim of out that the slices begin with
+    first = len(shape) - (len(updates) - 1)  # The dim of out that the slices begin with.
     known = first >= 0 and len(indices) == 2 and indices[0] == updates[0] and indices[1] == len(dims)
     if not known or len(set(dims)) != len(dims) or not {*range(first)} <= {*dims} <= {*range(len(shape))}:
         raise failure(op, f"has a scatter of {updates} by {indices} into {shape}, which has no rule")
     rank = len(shape)
     while rank > first and rank - 1 not in dims and updates[rank - first] == shape[rank - 1]:
-        rank -= 1  # the dims behind are whole rows
+        rank -= 1  # The dims behind it are whole rows.
     write = _writer(op, scope.block(block, "tm_tensor.yield", op), block)
     scope.charge(op, math.prod(updates) + math.prod(shape))
     places_shape = updates[: rank - first + 1]
 
     def kernel(frame: Frame, values: NDArray, indices: NDArray, out: NDArray) -> tuple[NDArray]:
+        """Copy of ``out`` with the updates written."""
         flat = np.zeros(places_shape, np.int64)
         for dim in range(rank):
             place = _axis(0, len(places_shape), np.zeros(1, np.int64))
@@ -96,27 +99,30 @@ def scatter_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def _axis(axis: int, rank: int, values: NDArray) -> NDArray:
-    """Values along one axis of several."""
-    return values.reshape([-1 if each == axis else 1 for each in range(rank)])
+    """Array that varies along one axis of several."""
+    return values.reshape([-1 if dim == axis else 1 for dim in range(rank)])
 
 
 def _writer(
     op: ir.Operation, body: Block, block: ir.Block
 ) -> Callable[[Frame, NDArray, NDArray, NDArray], None]:
-    """What writes updates into rows of a target, in the order of the updates."""
+    """Function that writes updates into rows of a target, in the order of the updates."""
     (end,) = list(block.operations)[-1:]
     combiner = _combiner(block)
 
     def replace(frame: Frame, target: NDArray, rows: NDArray, updates: NDArray) -> None:
-        # Of updates of one row the last stays: the first in the order turned round.
+        # np.unique returns the first index of a row: in reverse order, that of the last update.
+        """Write rows; of several updates of one row the last stays."""
         unique, first = np.unique(rows[::-1], return_index=True)
         target[unique] = updates[::-1][first]
 
     def combine(frame: Frame, target: NDArray, rows: NDArray, updates: NDArray) -> None:
+        """Combine rows with the updates."""
         assert combiner is not None
         combiner.ufunc(target.dtype).at(target, rows, updates)
 
     def one_by_one(frame: Frame, target: NDArray, rows: NDArray, updates: NDArray) -> None:
+        """Run the body for each update."""
         for row, update in zip(rows, updates, strict=True):
             frame.charge(op, body)
             (target[row],) = body.run(frame, [update, target[row]])
@@ -126,13 +132,13 @@ def _writer(
     return combine if combiner is not None else one_by_one
 
 
-#: By the predicate of arith.cmpf and arith.cmpi: whether the smaller one comes first.
+#: True where the smaller one comes first, by the predicate of arith.cmpf and arith.cmpi.
 _ASCENDS_FLOAT = {2: False, 3: False, 4: True, 5: True, 9: False, 10: False, 11: True, 12: True}
 _ASCENDS_INTEGER = {2: True, 3: True, 4: False, 5: False}
 
 
 def sort_rule(op: ir.Operation, scope: Scope) -> Kernel:
-    """Sorts the first operand along a dim and the others with it; equal elements keep their order, NaN is largest."""
+    """Rule for sorts of the first operand along a dim, the others with it; sorts are stable, NaN is largest."""
     shape = tensor_shape(op.operands[0].type)
     dim = _dimension(op, len(shape))
     scope.block(only_block(op), "tm_tensor.yield", op)
@@ -140,6 +146,8 @@ def sort_rule(op: ir.Operation, scope: Scope) -> Kernel:
     scope.charge(op, math.prod(shape) * max(1, len(op.operands)))
 
     def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
+        """Operands in the order of the keys."""
+        # A stable descending sort: reversed, sorted ascending, and reversed again.
         keys = operands[key] if ascending else np.flip(operands[key], dim)
         order = np.argsort(keys, axis=dim, kind="stable")
         if not ascending:
@@ -150,7 +158,7 @@ def sort_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
 
 def _sort_key(op: ir.Operation) -> tuple[int, bool]:
-    """Which operand is compared, and whether the smaller one comes first; bodies have two arguments per operand."""
+    """Index of the operand that is compared, and True for ascending order; a body has two arguments per operand."""
     block = only_block(op)
     ops = [entry.operation for entry in block.operations]
     arguments = list(block.arguments)
@@ -161,9 +169,9 @@ def _sort_key(op: ir.Operation) -> tuple[int, bool]:
     ):
         predicate = ir.IntegerAttr(ops[0].attributes["predicate"]).value
         ascends = (_ASCENDS_FLOAT if ops[0].name == "arith.cmpf" else _ASCENDS_INTEGER).get(predicate)
-        left, right = (arguments.index(value) if value in arguments else -1 for value in ops[0].operands)
-        if ascends is not None and min(left, right) >= 0 and left // 2 == right // 2 and left != right:
-            return left // 2, ascends if left < right else not ascends
+        first, second = (arguments.index(value) if value in arguments else -1 for value in ops[0].operands)
+        if ascends is not None and min(first, second) >= 0 and first // 2 == second // 2 and first != second:
+            return first // 2, ascends if first < second else not ascends
     raise failure(op, "sorts by a comparison that has no rule")
 
 

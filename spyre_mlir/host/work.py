@@ -1,4 +1,4 @@
-"""How much floating-point work a function of linalg does, to compare the host's part with the device's."""
+"""Floating-point work of a linalg function, to compare the host's part with the device's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COMPUTES = re.compile(
 
 
 def float_operations(func: ir.Operation) -> int:
-    """The number of scalar floating-point operations of a call, loops of linalg multiplied out."""
+    """Number of scalar floating-point operations of a call, loops of linalg multiplied out."""
     return sum(_of_block(block) for region in func.regions for block in region.blocks)
 
 
@@ -26,16 +26,16 @@ def _of_block(block: ir.Block) -> int:
 def _of(op: ir.Operation) -> int:
     if _COMPUTES.match(op.name):
         return int(_is_float(op.operands[0]))
-    inner = sum(_of_block(each) for region in op.regions for each in region.blocks)
+    inner = sum(_of_block(block) for region in op.regions for block in region.blocks)
     if not inner:
         return 0
     return inner * (_iterations(op) if op.name.startswith("linalg.") else _elements(op))
 
 
 def _iterations(op: ir.Operation) -> int:
-    """The product of the extents of a structured op's loops.
+    """Product of the extents of a structured op's loops.
 
-    A dim that no operand shows by itself (the output of a window that slides) is found in the others.
+    The size of a dim that is no dim of one operand (the output of a window that slides) comes from the others.
     """
     maps = indexing_maps(op)
     extents: dict[int, int] = {}
@@ -49,12 +49,12 @@ def _iterations(op: ir.Operation) -> int:
 
 
 def _elements(op: ir.Operation) -> int:
-    """The elements of the largest tensor that an op of another dialect works on."""
+    """Elements of the largest tensor that an op of another dialect works on."""
     values = [*op.operands, *op.results]
     sizes = [
-        math.prod(ir.RankedTensorType(each.type).shape)
-        for each in values
-        if isinstance(each.type, ir.RankedTensorType)
+        math.prod(ir.RankedTensorType(value.type).shape)
+        for value in values
+        if isinstance(value.type, ir.RankedTensorType)
     ]
     return max(sizes, default=1)
 

@@ -152,6 +152,20 @@ def test_large_ops_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
                 np.testing.assert_array_equal(part, expected)
 
 
+def test_a_long_product_of_one_row_and_one_column_is_summed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reduction loop alone is cut into parts, for the parallel ones have one point each."""
+    from spyre_mlir.host import structured_ops
+
+    monkeypatch.setattr(structured_ops, "_MATMUL_BLOCK", 8)
+    text = """
+func.func @main(%a: tensor<1x64xf32>, %b: tensor<64x1xf32>, %c: tensor<1x1xf32>) -> tensor<1x1xf32> {
+  %y = linalg.matmul ins(%a, %b : tensor<1x64xf32>, tensor<64x1xf32>) outs(%c : tensor<1x1xf32>) -> tensor<1x1xf32>
+  return %y : tensor<1x1xf32>
+}"""
+    arrays = [np.ones(shape, np.float32) for shape in ((1, 64), (64, 1), (1, 1))]
+    np.testing.assert_array_equal(call(text, *arrays)[0], [[65]])
+
+
 def _random_function(rng: random.Random) -> tuple[str, list[tuple[int, ...]]]:
     """A generic with random loops, maps and body over two inputs of small integers, which f32 has exactly."""
     extents = [rng.randint(1, 4) for _ in range(rng.randint(1, 4))]
