@@ -210,7 +210,8 @@ def layer_norm(
 
 def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
     """x * rsqrt(mean(x^2) + eps) * weight."""
-    if eps is None:  # PyTorch takes that of the type it computes in, float32 for 16-bit tensors
+    # PyTorch takes that of the type it computes in, float32 for 16-bit tensors.
+    if eps is None:
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     wide = _widened(x)
     result = wide * torch.rsqrt(_mean(wide * wide, _normalised_dims(shape)) + eps)
@@ -334,9 +335,8 @@ def strict_attention(
     query, after = query * before, scale / before if scale else 0.0
     if is_causal:
         attn_mask = _causal_mask(query.shape[-2], key.shape[-2], query)
-    elif (
-        attn_mask is not None and attn_mask.dtype != torch.bool
-    ):  # what a row has in common would round its scores
+    elif attn_mask is not None and attn_mask.dtype != torch.bool:
+        # What a row has in common changes no weight, and would only round its scores.
         common = torch.amax(attn_mask, [-1], keepdim=True)
         attn_mask = attn_mask - torch.clamp(common, min=_lowest(attn_mask.dtype))
     largest = torch.amax(_masked(torch.matmul(query, key.transpose(-1, -2)), attn_mask), [-1], keepdim=True)

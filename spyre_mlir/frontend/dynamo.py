@@ -67,7 +67,8 @@ class CompiledGraph:
     def __call__(self, *inputs: Any) -> Any:
         key = (*map(_cache_key, inputs), *dim_sizes().items())
         if key not in self.programs:
-            with _disable_current_modes():  # AOTAutograd watches the operations of a first call, not ours
+            # AOTAutograd watches the operations of a first call, not ours.
+            with _disable_current_modes():
                 self.programs[key] = self.compile(self.model, inputs)
         with torch.no_grad():
             return self.programs[key](*inputs)

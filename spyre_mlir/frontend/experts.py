@@ -52,7 +52,8 @@ def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Ten
 
 def _gates(chosen: Tensor, weights: Tensor, experts: int) -> Tensor:
     """Weight of each expert for each token, [tokens, experts, 1]; 0 for those that it did not choose."""
-    every = torch.arange(experts, device=chosen.device).to(torch.float32)  # the device compares no integers
+    # The device compares no integers.
+    every = torch.arange(experts, device=chosen.device).to(torch.float32)
     return torch.where(chosen[:, :, None].to(torch.float32) == every, weights[:, :, None], 0.0).sum(1)[
         :, :, None
     ]
@@ -98,7 +99,8 @@ def grouped_products() -> dict[torch._ops.OpOverload, Callable]:
 
 def _histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
     """``histc``: count of numbers in each of the bins from ``min`` to ``max``; the last one includes its upper end."""
-    if min == max:  # PyTorch takes the smallest and the largest number then
+    # PyTorch takes the smallest and the largest number then.
+    if min == max:
         return NotImplemented
     x = x.flatten()
     # Clamped, as a number equal to ``max`` belongs to the last bin.

@@ -84,7 +84,8 @@ class _Function(torch.nn.Module):
     def __init__(self, function: Callable) -> None:
         super().__init__()
         self.function = function
-        with contextlib.suppress(ValueError):  # A builtin such as torch.exp has no signature.
+        # A builtin such as torch.exp has no signature.
+        with contextlib.suppress(ValueError):
             inspect.signature(function)
             self.forward = function
 
@@ -182,7 +183,8 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
     except GuardOnDataDependentSymNode as error:
         where = source_of_error(error)
         raise CompileError("A branch or a shape depends on the values of a tensor.", where) from error
-    except Exception as error:  # torch.export raises whatever the model and its own passes raise
+    # torch.export raises whatever the model and its own passes raise.
+    except Exception as error:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise CompileError(
             f"torch.export cannot capture the model: {reason[0]}", source_of_error(error)

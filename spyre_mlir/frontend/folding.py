@@ -41,7 +41,8 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
         return False
     result = node.meta.get("val")
     if _widens_fp8(node) and all(_multiplies_fp8(user) for user in node.users):
-        return False  # a matmul takes the fp8 tensor as it is
+        # A matmul takes the fp8 tensor as it is.
+        return False
     return not isinstance(result, torch.Tensor) or result.numel() <= LARGEST_ELEMENTS
 
 

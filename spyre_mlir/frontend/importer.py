@@ -111,7 +111,8 @@ def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
     """Layouts of the inputs that are on the device, by their position among the inputs."""
     inputs = pytree.tree_map(as_device_tensor, inputs)
     if not any(isinstance(leaf, DeviceTensor) for leaf in pytree.tree_leaves(inputs)):
-        return {}  # there need not be inputs: an exported program has its own
+        # There need not be inputs: an exported program has its own.
+        return {}
     input_arguments = [argument for argument in signature.arguments if argument.kind == INPUT]
     leaves = signature.leaves_of(*as_call(inputs))
     tensors = {

@@ -114,7 +114,8 @@ def _looked_up(node: Node, index: Node, lower: int, upper: int) -> Node:
         )
     positions = call_before(node, aten.arange.default, upper)
     flat = call_before(node, aten.reshape.default, position, [-1])
-    checked = call_before(node, aten.gather.default, positions, 0, flat)  # which counts none from the end
+    # Unlike index, gather counts no index from the end.
+    checked = call_before(node, aten.gather.default, positions, 0, flat)
     checked = call_before(node, aten.reshape.default, checked, list(index.meta["val"].shape))
     return call_before(node, aten._to_copy.default, checked, dtype=index.meta["val"].dtype)
 

@@ -112,7 +112,8 @@ def check_padding_safety(smaller: Imported, larger: Imported) -> None:
     if names[0] != names[1]:
         raise UnsafePadding("the model has other constants at another size")
     if smaller.module is None or larger.module is None:
-        return  # Nothing is computed: the model returns views of its inputs.
+        # Nothing is computed: the model returns views of its inputs.
+        return
     modules = [_generalized(module) for module in (smaller.module, larger.module)]
     proof = _Proof(_OpPair(*map(_function, modules)))
     for number, (small, large) in enumerate(zip(smaller.arguments, larger.arguments, strict=True)):
@@ -140,10 +141,12 @@ class _Proof:
 
     def __init__(self, functions: _OpPair) -> None:
         self.functions = functions
-        self.data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # Of arguments that are not inputs.
+        # Of arguments that are not inputs.
+        self.data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.seen: set[_ValuePair] = set()
         self.waiting: list[_ValuePair] = []
-        self.blocks: set[_OpPair] = set()  # Their regions are assumed to have corresponding arguments.
+        # Their regions are assumed to have corresponding arguments.
+        self.blocks: set[_OpPair] = set()
         self.counting: _OpPair | None = None
         self.looking_up: _OpPair | None = None
 

@@ -44,7 +44,8 @@ def written_by(node: Node) -> Iterator[Node]:
     if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
         return
     if node.target is torch.ops.aten.detach_.default:
-        return  # it is in place by its name only: what a model makes from numbers passes through it
+        # It is in place by its name only: what a model makes from numbers passes through it.
+        return
     operands = operands_of(node)
     for argument in node.target._schema.arguments:
         if argument.alias_info is not None and argument.alias_info.is_write:

@@ -36,7 +36,8 @@ class Evaluator:
     """
 
     def __init__(self, module: ir.Module) -> None:
-        self._module = module  # The ops live as long as it does.
+        # The ops live as long as it does.
+        self._module = module
         self._func = _only_function(module)
         signature = ir.FunctionType(ir.TypeAttr(self._func.attributes["function_type"]).value)
         self._inputs = [_tensor(type_, self._func) for type_ in signature.inputs]

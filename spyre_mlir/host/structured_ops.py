@@ -111,18 +111,14 @@ def structured_rule(op: ir.Operation, scope: Scope) -> Kernel:
 
     def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
         """Results of the op; without points, its outputs unchanged."""
+        if not math.prod(structured.extents):
+            return [np.array(operands[k]) for k in structured.outputs]
         results = structured.results(operands)
-        if math.prod(structured.extents):
-            # The op may be in the body of another one, whose indices it must not change.
-            outer = frame.indices
-            run(
-                frame,
-                operands,
-                [structured.accesses[k].view(r) for k, r in zip(structured.outputs, results, strict=True)],
-            )
-            frame.indices = outer
-        else:
-            results = [np.array(operands[k]) for k in structured.outputs]
+        targets = [structured.accesses[k].view(r) for k, r in zip(structured.outputs, results, strict=True)]
+        # The op may be in the body of another one, whose indices it must not change.
+        outer = frame.indices
+        run(frame, operands, targets)
+        frame.indices = outer
         return results
 
     return kernel
@@ -338,24 +334,22 @@ class _Folds(_Reduction):
         """Evaluate the op, a part of the parallel loops at a time."""
         structured = self.structured
         views = structured.views(operands)
-        multiplies = any(self._multiplies(fold) for fold in self.folds)
-        cost, limit = (self._read_elements, _MATMUL_BLOCK) if multiplies else (math.prod, _BLOCK)
-        for whole in _parts(structured.extents, structured.parallel, cost, limit):
-            self._reduce(frame, views, whole, targets, cost, limit)
+        for whole in self._parts(structured.extents, structured.parallel):
+            self._reduce(frame, views, whole, targets)
+
+    def _parts(self, extents: Sequence[int], loops: Sequence[int]) -> Iterator[Part]:
+        """Partition of the loops; a product of matrices never has its points in memory, only its operands."""
+        if any(self._multiplies(fold) for fold in self.folds):
+            return _parts(extents, loops, self._read_elements, _MATMUL_BLOCK)
+        return _parts(extents, loops, math.prod, _BLOCK)
 
     def _reduce(
-        self,
-        frame: Frame,
-        views: Sequence[NDArray | None],
-        whole: Part,
-        targets: list[NDArray],
-        cost: Callable[[Sequence[int]], int],
-        limit: int,
+        self, frame: Frame, views: Sequence[NDArray | None], whole: Part, targets: list[NDArray]
     ) -> None:
         """Run all of the reduction loops for a part of the parallel ones."""
         structured = self.structured
         state: list[NDArray] | None = None
-        for inner in _parts(_sizes(whole), structured.reduced, cost, limit):
+        for inner in self._parts(_sizes(whole), structured.reduced):
             part = tuple(
                 slice(start.start + offset.start, start.start + offset.stop)
                 for start, offset in zip(whole, inner, strict=True)
@@ -389,9 +383,8 @@ class _Folds(_Reduction):
         """Return whether a sum of products has more points than its factors have elements."""
         if not fold.factors or fold.factors[0] == fold.factors[1]:
             return False
-        loops = [self._loops(factor) for factor in fold.factors]
-        both = loops[0] | loops[1]
-        return any(both - dims for dims in loops)
+        first, second = (self._loops(factor) for factor in fold.factors)
+        return first != second
 
     def _loops(self, value: ir.Value) -> frozenset[int]:
         """Loops that a value of the body depends on."""

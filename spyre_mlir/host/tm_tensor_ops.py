@@ -67,13 +67,15 @@ def scatter_rule(op: ir.Operation, scope: Scope) -> Kernel:
     updates, indices, shape = (tensor_shape(value.type) for value in op.operands)
     number, block = number_type(op.results[0].type), only_block(op)
     dims = list(ir.DenseI64ArrayAttr(op.attributes["dimension_map"]))
-    first = len(shape) - (len(updates) - 1)  # The dim of out that the slices begin with.
+    # The dim of out that the slices begin with.
+    first = len(shape) - (len(updates) - 1)
     known = first >= 0 and len(indices) == 2 and indices[0] == updates[0] and indices[1] == len(dims)
     if not known or len(set(dims)) != len(dims) or not {*range(first)} <= {*dims} <= {*range(len(shape))}:
         raise failure(op, f"has a scatter of {updates} by {indices} into {shape}, which has no rule")
     rank = len(shape)
     while rank > first and rank - 1 not in dims and updates[rank - first] == shape[rank - 1]:
-        rank -= 1  # The dims behind it are whole rows.
+        # The dims behind it are whole rows.
+        rank -= 1
     write = _writer(op, scope.block(block, "tm_tensor.yield", op), block)
     scope.charge(op, math.prod(updates) + math.prod(shape))
     places_shape = updates[: rank - first + 1]
