@@ -10,6 +10,7 @@ from spyre_mlir.frontend.importer import Argument, Imported, import_torch
 from spyre_mlir.frontend.torch_device import register
 
 register()
+# A default that the user has set stays.
 if torch.compiler.get_default_backend() == "inductor":
     torch.compiler.set_default_backend(default_backend)
 

@@ -167,6 +167,7 @@ def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     x = x.float() if half_to_float else x
     if not x.numel():
         return x.clone()
+    # Shifted, so that no exponential overflows.
     exponential = torch.exp(x - torch.amax(x, [dim], keepdim=True))
     return (_widened(exponential) / _accumulated_sum(exponential, [dim], True)).to(x.dtype)
 
@@ -306,6 +307,7 @@ def attention(
     scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     if enable_gqa:
         key, value = _repeat_heads(key, query.shape[-3]), _repeat_heads(value, query.shape[-3])
+    # Scaled before the product, whose 16-bit sums could overflow.
     scores = torch.matmul(query * scale, key.transpose(-1, -2))
     if is_causal:
         scores = scores + _causal_mask(query.shape[-2], key.shape[-2], scores)

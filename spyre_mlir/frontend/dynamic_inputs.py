@@ -120,6 +120,7 @@ class DynamicInputs:
                 # Rows of the example are repeated: indices among its values stay in range.
                 along = torch.tensor(place.positions(leaves[place.leaf].shape, sizes))
                 leaves[place.leaf] = leaves[place.leaf].detach().index_select(place.dim, along)
+            # Names belong to a tensor object, and index_select has returned a new one.
             for leaf in {place.leaf for place in self._places}:
                 name_tensor_dims(leaves[leaf], names_of(self._leaves[leaf]))
             args, kwargs = pytree.tree_unflatten(leaves, self._tree)

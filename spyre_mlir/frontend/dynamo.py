@@ -144,6 +144,7 @@ def _with_host_devices(graph: GraphModule) -> GraphModule:
             return torch.device("cpu")
         return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
 
+    # The graph of Dynamo stays as it is: it runs itself where a gradient is wanted.
     copied = copy.copy(graph)
     copied.graph = Graph()
     output = copied.graph.graph_copy(graph.graph, {})

@@ -167,6 +167,7 @@ def export(model: Any, inputs: Inputs, precision: str = "device") -> ExportedPro
             table = decomposition_table(precision) | grouped_products() | random_forms()
             program = program.run_decompositions(table)
             for node in program.graph.find_nodes(op="placeholder"):
+                # By name, as decomposing has built a new graph.
                 node.meta[INDEX_BOUNDS] = bounds.get(node.name)
             # Before the checks, so that they see the operations of the branches too.
             inline_control_flow(program.graph_module)
@@ -346,6 +347,7 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
         if not is_from_a_call and (argument is None or not node.users):
             graph.erase_node(node)
         elif argument is not None and argument.kind == INPUT and argument.leaf is None:
+            # Node.append moves a node that is in the graph already.
             last.append(node)
             last = node
     return [arguments[node] for node in graph.nodes if node.op == "placeholder"]

@@ -149,7 +149,10 @@ class ConstantFolder:
             else:
                 replacement = self._placeholder(node, value)
         node.replace_all_uses_with(
-            replacement, lambda user: _is_computed(user, self.values), propagate_meta=False
+            # The output keeps its known nodes: split_outputs returns their values.
+            replacement,
+            lambda user: _is_computed(user, self.values),
+            propagate_meta=False,
         )
 
     def _full(self, node: Node, value: torch.Tensor) -> Node:
@@ -165,7 +168,9 @@ class ConstantFolder:
 
     def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
         """Node with this value: the placeholder of its elements, expanded to its shape."""
+        # A mask is often expanded over heads: its distinct elements are enough.
         data = _without_broadcast(value)
+        # By bits, as numpy has no bfloat16 and no fp8.
         bits = data.reshape(-1).view(torch.uint8).numpy()
         # Layers compute the same masks and tables: data of equal content is one argument.
         key = (data.dtype, data.shape, hashlib.sha256(bits.data).digest())

@@ -46,6 +46,7 @@ def check_functional_form(program: ExportedProgram) -> None:
     if any(isinstance(leaf, FakeTensor) or leaf.is_meta for leaf in operands if isinstance(leaf, Tensor)):
         return
     with unset_fake_temporarily(), torch.random.fork_rng([]):
+        # The generator is forked: a check must not use up random numbers of the user.
         expected = _run(program, operands)
     functional = program.run_decompositions({})
     with unset_fake_temporarily(), torch.random.fork_rng([]):

@@ -54,6 +54,7 @@ def call_before(position: Node, target: torch._ops.OpOverload, *args: Any, **nam
     values = map_arg((args, named), lambda source: source.meta["val"])
     leaves = pytree.tree_leaves((values, position.meta["val"]))
     tensor = next(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+    # Shapes are computed on fake tensors of the mode that the graph was traced in.
     with tensor.fake_mode:
         node.meta = metadata_for(position, target(*values[0], **values[1]))
     return node

@@ -177,6 +177,7 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
     try:
         with torch.no_grad(), quiet():
             function = importer.import_graph_module(exported.graph_module)
+    # The errors by which torch-mlir's importer refuses a graph.
     except (NotImplementedError, TypeError, ValueError, KeyError, AssertionError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CompileError(f"torch-mlir cannot import the model: {reason}", source_of_error(error)) from error

@@ -108,11 +108,13 @@ def _looked_up(node: Node, index: Node, lower: int, upper: int) -> Node:
     """Index of ``node`` that has been looked up among the positions below ``upper``, from the front."""
     position = index
     if lower:
+        # The operation takes negative indices, which count from the end.
         is_from_end = call_before(node, aten.lt.Scalar, index, 0)
         position = call_before(
             node, aten.where.self, is_from_end, call_before(node, aten.add.Tensor, index, upper), index
         )
     positions = call_before(node, aten.arange.default, upper)
+    # A table of one dim takes an index of one dim.
     flat = call_before(node, aten.reshape.default, position, [-1])
     # Unlike index, gather counts no index from the end.
     checked = call_before(node, aten.gather.default, positions, 0, flat)

@@ -65,6 +65,7 @@ def recording_all_frames() -> contextlib.AbstractContextManager:
 def user_frames(node: Node) -> list[tuple[str, int]]:
     """(file, line) pairs of the user's code that called the operation, outermost first."""
     frames = [(name, int(line)) for name, line in _FRAME.findall(node.stack_trace or "")]
+    # A model from torch itself has no other frames.
     return [frame for frame in frames if _is_user_file(frame[0])] or frames
 
 

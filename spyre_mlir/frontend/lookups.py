@@ -23,6 +23,7 @@ def fold_uniform_lookups(graph: Graph) -> None:
             row = cast(int, index.args[1])
             part = call_before(node, aten.slice.Tensor, table, 0, row, row + 1)
             shape = list(node.meta["val"].shape)
+            # A dim of size 1 for each dim of the index, along which expand repeats the row.
             part = call_before(node, aten.view.default, part, [1] * (len(shape) - 1) + shape[-1:])
             node.replace_all_uses_with(call_before(node, aten.expand.default, part, shape))
             graph.erase_node(node)

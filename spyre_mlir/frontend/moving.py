@@ -57,6 +57,7 @@ def _borders(x: Tensor, amounts: Sequence[int]) -> Iterator[tuple[int, int, int]
 
 def reflection_pad(x: Tensor, amounts: Sequence[int]) -> Tensor:
     """``reflection_pad``: around each border its neighbourhood mirrored, without the border itself."""
+    # Both borders together have at most so many parts.
     if max(amounts) > _MAX_PARTS // 2 or min(amounts) < 0:
         return NotImplemented
     for dim, low, high in _borders(x, amounts):

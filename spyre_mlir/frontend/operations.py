@@ -30,6 +30,7 @@ DENSE_COPY = torch.ops.aten.clone.default, {"memory_format": torch.contiguous_fo
 def overload(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
     """Overload of ``torch.ops.aten.<name>`` for tensors and numbers."""
     packet = getattr(torch.ops.aten, name)
+    # PyTorch's resolution of overloads, by the kind of the second operand.
     tensors = [isinstance(argument, DeviceTensor) for argument in arguments]
     names = ("Tensor", "default") if len(tensors) < 2 or tensors[1] else ("Scalar", "Tensor", "default")
     return next(getattr(packet, candidate) for candidate in names if candidate in packet.overloads())

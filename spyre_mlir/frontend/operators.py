@@ -93,6 +93,7 @@ def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
     try:
         layout = LayoutRequest.of(operands, description).layout(tensor.shape, element, description)
     except CompileError as error:
+        # The request does not know the line of the model.
         raise CompileError(error.message, source_of(node)) from None
     if reason := why_not_made(layout):
         raise CompileError(f"The layout of {description} {reason}.", source_of(node))

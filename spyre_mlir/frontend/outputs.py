@@ -51,6 +51,7 @@ class _Outputs:
 
     def update(self, argument: Argument, value: Node) -> Update:
         """Update of an argument in place; later outputs that are views of the new value are views of the argument."""
+        # A new value that is another argument keeps its views.
         if value not in self._arguments:
             self._changed[value] = argument
         return Update(argument, self._leaf(value))

@@ -159,6 +159,7 @@ class _Proof:
                 self.seen.add(pair)
                 _check_types(pair)
                 self._visit(pair)
+        # Each is safe alone: only a counted position may be outside of a table.
         if self.counting and self.looking_up:
             raise self.looking_up.fail("it may look up what padded positions do not have")
 
@@ -265,6 +266,7 @@ def _unchanged(ops: _OpPair) -> None:
     ops.same()
     if any(pair.differing for pair in (*ops.operands, *ops.results)):
         raise ops.fail(f"'{ops.small.name}' is not known to keep its elements apart")
+    # Regions of control flow take tensors as block arguments, which must not grow either.
     types = [
         [argument.type for region in op.regions for argument in region.blocks[0].arguments] for op in ops
     ]
@@ -282,6 +284,7 @@ def _elementwise(ops: _OpPair) -> None:
 
 def _constant(ops: _OpPair) -> None:
     values = [op.attributes["value"] for op in ops]
+    # A splat of another shape has the same numbers.
     if all(isinstance(value, ir.DenseElementsAttr) and value.is_splat for value in values):
         values = [ir.DenseElementsAttr(value).get_splat_value() for value in values]
     if values[0] != values[1]:

@@ -47,6 +47,7 @@ def mish(x: Tensor) -> Tensor:
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``leaky_relu``: max(x, x * slope) up to a slope of 1."""
+    # With a larger slope the maximum of x and x * slope is the wrong one.
     if not 0 <= negative_slope <= 1:
         return NotImplemented
     return torch.maximum(x, x * negative_slope)

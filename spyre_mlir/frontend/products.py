@@ -21,6 +21,7 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 def _sum(added: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
     """beta * added + alpha * product in the type of the product; with a beta of 0 not even NaN is added."""
     if not product.is_floating_point():
+        # A factor that is a float would make the product one.
         beta, alpha = int(beta), int(alpha)
     product = product if alpha == 1 else product * alpha
     if beta == 0:
@@ -37,6 +38,7 @@ def scaled_product(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alph
     """``addmm`` where torch-mlir has none: of integers, without elements, or with nothing added."""
     if x.is_floating_point() and x.numel() and y.numel() and beta != 0:
         return NotImplemented
+    # torch-mlir lowers all others itself.
     return _sum(added, torch.mm(x, y), beta, alpha)
 
 

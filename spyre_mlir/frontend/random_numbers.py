@@ -26,6 +26,7 @@ def dropout(x: Tensor, p: float, train: bool | None = None) -> tuple[Tensor, Ten
     if not train or p == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     mask = torch.bernoulli(x, 1 - p)
+    # No division by 0 where everything is dropped.
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return x * mask * scale, mask != 0
 
@@ -60,6 +61,7 @@ def _drawn_like(operation: Callable, shape: torch.Size, dtype: torch.dtype, args
 def draw_outside(graph: Graph) -> dict[Node, Callable[[], Tensor]]:
     """Replace random operations by placeholders; return the function that draws each of them, in their order."""
     random_nodes = [node for node in graph.nodes if is_random(node)]
+    # Placeholders come before all operations.
     first = next(node for node in graph.nodes if node.op != "placeholder")
     drawn: dict[Node, Callable[[], Tensor]] = {}
     for node in random_nodes:

@@ -29,6 +29,7 @@ def _linear_weights(
 ) -> Tensor:
     """Weights [results, size]: 1 - the distance of a source from the place of a result, where that is positive."""
     size = like.shape[dim]
+    # In f32, as fp16 has not all integers above 2048.
     place = torch.arange(results, dtype=torch.float32, device=like.device)
     if align_corners:
         place = place * ((size - 1) / max(results - 1, 1))

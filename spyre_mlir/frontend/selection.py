@@ -166,6 +166,7 @@ def running(combine: Callable) -> Callable:
             return NotImplemented
         extreme = _combined_with_those_before(x, dim, combine)
         positions = _positions(x if x.is_floating_point() else x.to(torch.int64), dim)
+        # Positions ascend, so their running maximum is the last one with the extreme.
         position = torch.where(x == extreme, positions, torch.zeros_like(positions))
         return extreme, _combined_with_those_before(position, dim, torch.maximum).to(torch.int64)
 

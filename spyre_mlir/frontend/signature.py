@@ -281,6 +281,7 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
 
 def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     """Tensor of an array, the inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
+    # A copy, as from_numpy shares the memory of the array.
     tensor = torch.from_numpy(np.array(array, order="C"))
     if (tensor.dtype, dtype) == (torch.int8, torch.uint8):
         return tensor.view(dtype)

@@ -72,6 +72,7 @@ def address_storages(program: ExportedProgram) -> None:
     for node in list(graph.nodes):
         storages = storages_of(node)
         for storage in storages:
+            # Nodes are in order, so the first one with a storage has allocated it.
             first.setdefault(storage, node)
         is_written_window = node.target is aten.unfold.default and storages & written
         if node.target is aten.as_strided.default or is_written_window:

@@ -65,6 +65,7 @@ class SpyreTensor(torch.Tensor):
     device_tensor: DeviceTensor | None
     _meta: torch.Tensor
 
+    # Operations arrive in __torch_dispatch__, below autograd.
     __torch_function__ = cast(Any, torch._C._disabled_torch_function_impl)
 
     @staticmethod
@@ -220,6 +221,7 @@ def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
 def _to_copy(tensor: torch.Tensor, *, dtype: Any = None, device: Any = None, **named: Any) -> Any:
     """Copy of another dtype, or on another device."""
     if not isinstance(tensor, SpyreTensor):
+        # PyTorch's way of ``.to("spyre")``.
         return _move(tensor.to(dtype) if dtype is not None else tensor)
     source = _device_tensor(tensor)
     if device is not None and torch.device(device).type != NAME:
@@ -438,5 +440,6 @@ def register() -> None:
         library.impl(name, _factory(overload_of(name)), "PrivateUse1")
     library.impl("_to_copy", _to_copy, "PrivateUse1")
     library.impl("scaled_dot_product_attention", _attention, "AutogradPrivateUse1")
+    # A library that is collected takes its kernels back.
     _libraries.append(library)
     torch.Tensor.to = _extended_to(torch.Tensor.to)

@@ -34,6 +34,7 @@ class Access:
         if self.linear is None:
             return False
         terms = [coefficients for coefficients, constant in self.linear if any(coefficients) or constant]
+        # A 1 and otherwise zeros; with a single loop only a 1.
         ones = [coefficients.index(1) for coefficients in terms if sorted(coefficients)[-2:] in ([0, 1], [1])]
         return (
             len(ones) == len(terms) == len(set(ones))

@@ -126,6 +126,7 @@ class Scope:
         """Kernel calls of a block of ``op`` that ends with ``terminator``."""
         if self.depth >= DEPTH:
             raise failure(op, f"is nested deeper than {DEPTH} regions, the host's limit")
+        # Counted by itself, as a loop charges the work of its body per iteration.
         outer_work, self.work, self.depth = self.work, 0, self.depth + 1
         arguments = tuple(self.define(argument, op) for argument in block.arguments)
         *body, end = [entry.operation for entry in block.operations] or [None]

@@ -29,6 +29,7 @@ def contraction(a: NDArray, b: NDArray, extents: tuple[int, ...], summed: Collec
         elif not in_a:
             factor *= extents[loop]
     product = _product(a, b, [loop for loop in summed if a.shape[loop] > 1])
+    # In the type of the product, in which integers wrap.
     return product if factor == 1 else product * product.dtype.type(factor)
 
 
@@ -39,6 +40,7 @@ def _product(a: NDArray, b: NDArray, inner: list[int]) -> NDArray:
     batch = [loop for loop in free if a.shape[loop] > 1 and b.shape[loop] > 1]
     rows = [loop for loop in free if loop not in batch and b.shape[loop] == 1]
     columns = [loop for loop in free if loop not in batch and b.shape[loop] > 1]
+    # Summed axes are behind these, of size 1.
     order = [*batch, *rows, *columns]
     sizes = [max(a.shape[loop], b.shape[loop]) for loop in order]
     counts = [math.prod(a.shape[loop] for loop in loops_of_role) for loops_of_role in (batch, rows, inner)]

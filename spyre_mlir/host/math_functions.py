@@ -40,6 +40,7 @@ def _of_libm(function: Callable[[float], float]) -> Callable[[NDArray], NDArray]
 
 def _round_half_away(x: NDArray) -> NDArray:
     whole = np.trunc(x)
+    # np.rint would round ties to even.
     return whole + np.copysign((np.abs(x - whole) >= 0.5).astype(x.dtype), x)
 
 

@@ -62,6 +62,7 @@ class NumberType:
     def to_host(self, elements: NDArray) -> NDArray:
         """New dense array of the type ``host``."""
         if self.name == "bf16":
+            # Elements are bfloat16 numbers, so the lower half of their bits is 0.
             return (np.ascontiguousarray(elements).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
         if self.name == "f8E4M3FN":
             return _float8_codes(elements)
@@ -115,6 +116,7 @@ def _rounded_to_bfloat16(numbers: NDArray) -> NDArray[np.float32]:
     single = np.asarray(numbers, dtype=np.float32)
     bits = single.view(np.uint32)
     last = bits >> np.uint32(16) & np.uint32(1)
+    # Just less than half of the last bit, plus that bit: ties go to even.
     rounded = (bits + np.uint32(0x7FFF) + last) & np.uint32(0xFFFF0000)
     return np.where(np.isnan(single), single, rounded.view(np.float32))
 
@@ -136,6 +138,7 @@ def _float8_codes(numbers: NDArray) -> NDArray[np.uint8]:
     # 464 is half a step beyond 448, the largest number: up to there a number is rounded to it.
     middles = np.append((known[1:] + known[:-1]) / 2, 464.0)
     code = np.searchsorted(middles, magnitude)
+    # searchsorted leaves a tie at the lower code, which an odd one must leave.
     tie = magnitude == middles[np.minimum(code, 126)]
     code = np.where(np.isnan(magnitude), 127, code + (tie & (code % 2 == 1)))
     return (code | np.signbit(numbers) * 128).astype(np.uint8)

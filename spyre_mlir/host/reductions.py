@@ -89,6 +89,7 @@ def classify(block: ir.Block, outputs: Sequence[ir.Value]) -> list[Fold | Select
     if any(kind is None for kind in kinds):
         return None
     known = [kind for kind in kinds if kind is not None]
+    # The folds before each point are arrays, a selected value before it is not known.
     unread = [out for out, kind in zip(outputs, known, strict=True) if isinstance(kind, Selected)]
     loose = dependents(block, unread)
     for kind in known:
@@ -173,6 +174,7 @@ def exclusive_folds(combiner: Combiner, init: NDArray, values: NDArray) -> tuple
 def last_selected(condition: NDArray, values: NDArray, init: NDArray) -> NDArray:
     """Value at the last index of the last axis where the condition holds, else ``init`` of size 1 there."""
     count = condition.shape[-1]
+    # argmax is the first maximum: in reverse order, the last index.
     last = count - 1 - np.argmax(condition[..., ::-1], axis=-1, keepdims=True)
     chosen = np.take_along_axis(values, last, axis=-1)
     return np.where(np.any(condition, axis=-1, keepdims=True), chosen, init)

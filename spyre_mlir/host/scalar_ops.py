@@ -79,6 +79,7 @@ def _sign(values: NDArray) -> NDArray:
 
 
 def _truncated_quotient(a: NDArray, b: NDArray) -> NDArray:
+    # Less the remainder, a division is exact, and rounding down changes nothing.
     return np.floor_divide(a - np.fmod(a, b), b)
 
 
@@ -136,6 +137,7 @@ def _compare_integers(predicate: int) -> Function:
     if predicate < len(_SIGNED_COMPARISONS):
         compare = _SIGNED_COMPARISONS[predicate]
         return lambda a, b: compare(_signed(a), _signed(b))
+    # The predicates 6 to 9 are the unsigned forms of 2 to 5.
     compare = _SIGNED_COMPARISONS[predicate - 4]
     return _on_bits(_on_unsigned(compare), compare)
 

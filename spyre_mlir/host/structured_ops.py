@@ -281,6 +281,7 @@ class _Serial:
         currents = [value[_within(value, self._inner(part))] for value in state]
         values = structured.body.run(frame, [*loaded, *currents])  # type: ignore[list-item]
         for target, value, number in zip(state, values, structured.numbers[structured.inputs :], strict=True):
+            # Sums of floats stay in float64 and are rounded when they are stored.
             target[_within(target, self._inner(part))] = (
                 number.rounded(value) if not number.is_float else value
             )
@@ -312,6 +313,7 @@ class _Reduction:
         """Array of a value of the body, with an axis per loop."""
         array = frame.values[self.scope.slot(value)]
         assert array is not None
+        # A constant of the body has no axes.
         return np.reshape(array, (1,) * len(self.structured.extents)) if np.ndim(array) == 0 else array
 
     def initial(self, loaded: Sequence[NDArray | None], k: int) -> NDArray:

@@ -12,6 +12,7 @@ from spyre_mlir.host.block import Frame, Kernel, Scope, check_indices, failure, 
 from spyre_mlir.host.number_types import number_type, tensor_shape
 from spyre_mlir.mlir import ir
 
+#: Mark of a dynamic number in an attribute: MLIR's ShapedType::kDynamic.
 _DYNAMIC = -(1 << 63)
 
 
@@ -70,6 +71,7 @@ def insert_rule(op: ir.Operation, scope: Scope) -> Kernel:
         for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
             check_indices(op, index, size, dim, "writes at")
         result = np.array(target)
+        # Tensors are values: the target may have other users.
         result[tuple(map(integer, indices))] = number.rounded(np.reshape(scalar, ()))
         return (result,)
 
@@ -138,6 +140,7 @@ def pad_rule(op: ir.Operation, scope: Scope) -> Kernel:
     if any(True for argument in block.arguments for _ in argument.uses):
         raise failure(op, "pads by a value that depends on the place, which has no rule")
     body = scope.block(block, "tensor.yield", op)
+    # The body's arguments are indices, which it does not read.
     zeros = [np.zeros((), np.int64)] * len(shape)
 
     def kernel(frame: Frame, source: NDArray, *dynamic: NDArray) -> tuple[NDArray]:

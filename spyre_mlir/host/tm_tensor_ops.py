@@ -121,6 +121,7 @@ def _writer(
     def combine(frame: Frame, target: NDArray, rows: NDArray, updates: NDArray) -> None:
         """Combine rows with the updates."""
         assert combiner is not None
+        # Unlike an indexed assignment, ufunc.at combines every update of a repeated row.
         combiner.ufunc(target.dtype).at(target, rows, updates)
 
     def one_by_one(frame: Frame, target: NDArray, rows: NDArray, updates: NDArray) -> None:

@@ -29,6 +29,7 @@ def _of(op: ir.Operation) -> int:
     inner = sum(_of_block(block) for region in op.regions for block in region.blocks)
     if not inner:
         return 0
+    # Ops of other dialects, as a scan, have no maps: their body runs once per element.
     return inner * (_iterations(op) if op.name.startswith("linalg.") else _elements(op))
 
 
