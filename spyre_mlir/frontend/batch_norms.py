@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from spyre_mlir.frontend.signature import Argument
 
 aten = torch.ops.aten
-_OPERATORS: dict[Any, Callable] = {
+_CHAIN: dict[Any, Callable] = {
     aten.add.Tensor: operator.add, aten.sub.Tensor: operator.sub,
     aten.mul.Tensor: operator.mul, aten.div.Tensor: operator.truediv,
 }  # fmt: skip
@@ -63,7 +63,7 @@ class _Folding:
                 if scale is None:
                     scale = torch.ones(self.channels)
                     shift = self._number(bias) if isinstance(bias, Node) else torch.zeros(self.channels)
-                step = _OPERATORS[node.target]
+                step = _CHAIN[node.target]
                 shift = step(shift, operand)
                 scale = step(scale, operand) if step in (operator.mul, operator.truediv) else scale
                 last = node
@@ -77,11 +77,7 @@ class _Folding:
         while len(node.users) == 1:
             (user,) = node.users
             # An alpha is a keyword; another type would be rounded between the operations.
-            if (
-                user.target not in _OPERATORS
-                or user.kwargs
-                or user.meta["val"].dtype != node.meta["val"].dtype
-            ):
+            if user.target not in _CHAIN or user.kwargs or user.meta["val"].dtype != node.meta["val"].dtype:
                 return
             operand, factor = user.args
             # Sums and products may have the convolution on either side, differences and quotients only on the left.

@@ -37,10 +37,7 @@ class _Place(NamedTuple):
     def positions(self, shape: Sequence[int], sizes: Mapping[str, int]) -> list[int]:
         """Index along the dim that each element comes from, for these ``sizes``; copies of the last position pad it."""
         have, want = shape[self.dim], sizes[self.name] * self.inner
-        return [
-            index if index < have else have - self.inner + (index - have) % self.inner
-            for index in range(want)
-        ]
+        return [*range(min(have, want)), *(have - self.inner + k % self.inner for k in range(want - have))]
 
 
 class DynamicInputs:
@@ -136,13 +133,11 @@ class DynamicInputs:
         call = smaller.bind(*inputs, **named)
         operands = {}
         for argument, array in zip(smaller.arguments, call.operands(), strict=True):
-            for place in self._places:
-                if place.leaf == argument.leaf:
-                    array = array.take(place.positions(array.shape, sizes), place.dim)
-            operands[argument.name] = array
-        input_operands = {
-            argument.name: operands[argument.name] for argument in smaller.arguments if argument.kind == INPUT
-        }
+            if argument.kind == INPUT:
+                for place in self._places:
+                    if place.leaf == argument.leaf:
+                        array = array.take(place.positions(array.shape, sizes), place.dim)
+                operands[argument.name] = array
         shapes = [result.shape for result in smaller.signature.results]
 
         def finish(arrays: list[np.ndarray]) -> Any:
@@ -150,4 +145,4 @@ class DynamicInputs:
             cut = [array[leading_slices(shape)] for array, shape in zip(arrays, shapes, strict=True)]
             return call.finish(cut)
 
-        return input_operands, finish
+        return operands, finish

@@ -115,14 +115,8 @@ def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
         return {}
     input_arguments = [argument for argument in signature.arguments if argument.kind == INPUT]
     leaves = signature.leaves_of(*as_call(inputs))
-    tensors = {
-        position: leaves[argument.leaf]
-        for position, argument in enumerate(input_arguments)
-        if argument.leaf is not None
-    }
-    return {
-        position: tensor.layout for position, tensor in tensors.items() if isinstance(tensor, DeviceTensor)
-    }
+    tensors = [None if argument.leaf is None else leaves[argument.leaf] for argument in input_arguments]
+    return {index: tensor.layout for index, tensor in enumerate(tensors) if isinstance(tensor, DeviceTensor)}
 
 
 class _NodeImporter(GraphNodeImporter):

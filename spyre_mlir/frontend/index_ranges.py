@@ -75,19 +75,19 @@ def _is_integer(value: object) -> bool:
 
 def _sum(node: Node, ranges: Ranges, sign: int = 1) -> Range | None:
     """Range of ``add``, or with a ``sign`` of -1 of ``sub``."""
-    first, second = (_of(operand, ranges) for operand in node.args[:2])
-    if first is None or second is None or node.kwargs.get("alpha", 1) != 1:
+    lhs, rhs = (_of(operand, ranges) for operand in node.args[:2])
+    if lhs is None or rhs is None or node.kwargs.get("alpha", 1) != 1:
         return None
-    least, greatest = sorted((sign * second.lower, sign * second.upper))
-    return Range(first.lower + least, first.upper + greatest)
+    least, greatest = sorted((sign * rhs.lower, sign * rhs.upper))
+    return Range(lhs.lower + least, lhs.upper + greatest)
 
 
 def _product(node: Node, ranges: Ranges) -> Range | None:
     """Range of ``mul``: its ends are products of ends."""
-    first, second = (_of(operand, ranges) for operand in node.args[:2])
-    if first is None or second is None:
+    lhs, rhs = (_of(operand, ranges) for operand in node.args[:2])
+    if lhs is None or rhs is None:
         return None
-    ends = [one * other for one in first for other in second]
+    ends = [one * other for one in lhs for other in rhs]
     return Range(min(ends), max(ends))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -14,17 +15,7 @@ from torch.fx import Node
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.signature import (
-    Argument,
-    Fixed,
-    Leaf,
-    Number,
-    Update,
-    View,
-    ViewTransform,
-    is_view,
-    replayable,
-)
+from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Number, Update, View, ViewTransform
 
 aten = torch.ops.aten
 
@@ -96,14 +87,30 @@ class _Outputs:
         return self.results.index(node)
 
 
+def _is_view(node: Node) -> bool:
+    """Return whether a node only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
+    if node.target is operator.getitem:
+        return _is_view(node.all_input_nodes[0])
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and node.target.is_view
+        and node.target is not aten.as_strided.default
+    )
+
+
+def _replayable(target: Callable) -> Callable:
+    """Function that returns the view in a call: a view of a tensor with other strides than the example is a copy."""
+    return torch.reshape if target is aten.view.default else target
+
+
 def _origin(node: Node) -> tuple[Node, tuple[ViewTransform, ...]]:
     """Tensor that a node is a view of, itself if of none, and the view transforms from there."""
     steps: list[ViewTransform] = []
-    while is_view(node):
+    while _is_view(node):
         source, *args = node.args
         if not isinstance(source, Node):
             break
-        steps.append(ViewTransform(replayable(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
+        steps.append(ViewTransform(_replayable(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
         node = source
     return node, tuple(reversed(steps))
 

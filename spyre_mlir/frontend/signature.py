@@ -9,14 +9,12 @@ of the same tensors.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
@@ -98,22 +96,6 @@ class Update(NamedTuple):
 
     argument: Argument
     value: Leaf
-
-
-def is_view(node: Node) -> bool:
-    """Return whether a node only looks at its operand; ``as_strided`` looks at its memory, which differs here."""
-    if node.target is operator.getitem:
-        return is_view(node.all_input_nodes[0])
-    return (
-        isinstance(node.target, torch._ops.OpOverload)
-        and node.target.is_view
-        and node.target is not torch.ops.aten.as_strided.default
-    )
-
-
-def replayable(target: Callable) -> Callable:
-    """Function that returns the view in a call: a view of a tensor with other strides than the example is a copy."""
-    return torch.reshape if target is torch.ops.aten.view.default else target
 
 
 class Result(NamedTuple):
@@ -199,10 +181,8 @@ class Call:
 
     def operands(self) -> list[Any]:
         """Operands of @main: arrays, except that an input on the device stays as it is."""
-        operands = ((self._operand(argument), argument.name) for argument in self.signature.arguments)
-        return [
-            value if isinstance(value, DeviceTensor) else to_numpy(value, name) for value, name in operands
-        ]
+        named = ((self._operand(argument), argument.name) for argument in self.signature.arguments)
+        return [value if isinstance(value, DeviceTensor) else to_numpy(value, name) for value, name in named]
 
     def finish(self, arrays: Sequence[np.ndarray]) -> Any:
         """Return value of the model, from the results of @main; the model's updates are written to the arguments."""

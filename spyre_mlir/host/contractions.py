@@ -43,12 +43,12 @@ def _product(a: NDArray, b: NDArray, inner: list[int]) -> NDArray:
     # Summed axes are behind these, of size 1.
     order = [*batch, *rows, *columns]
     sizes = [max(a.shape[loop], b.shape[loop]) for loop in order]
-    counts = [math.prod(a.shape[loop] for loop in loops_of_role) for loops_of_role in (batch, rows, inner)]
-    a_matrices = a.transpose(*batch, *rows, *inner, *columns)
-    b_matrices = b.transpose(*batch, *inner, *columns, *rows)
+    counts = [math.prod(a.shape[loop] for loop in axes) for axes in (batch, rows, inner)]
+    lhs = a.transpose(*batch, *rows, *inner, *columns)
+    rhs = b.transpose(*batch, *inner, *columns, *rows)
     width = math.prod(b.shape[loop] for loop in columns)
     product = _matmul(
-        a_matrices, b_matrices, (counts[0], counts[1], counts[2]), (counts[0], counts[2], width), counts[2]
+        lhs, rhs, (counts[0], counts[1], counts[2]), (counts[0], counts[2], width), counts[2]
     ).reshape(sizes + [1] * len(inner))
     return product.transpose(np.argsort([*order, *inner]))
 

@@ -72,7 +72,7 @@ class Evaluator:
             except MemoryError as error:
                 raise failure(self._func, "needs more memory than there is") from error
         return [
-            number_type(type_).to_host(result) for type_, result in zip(self._results, results, strict=True)
+            number_type(type_).to_host(array) for type_, array in zip(self._results, results, strict=True)
         ]
 
     def _check(self, arrays: Sequence[NDArray]) -> None:
