@@ -89,13 +89,14 @@ class _Collector:
         self.written: Counter[str] = Counter()
 
     def collect(self) -> BundleFacts:
+        """Return the facts of the bundle."""
         operations = tuple(map(self._operation, self.context.steps, self.map.steps))
         return BundleFacts(
             map=self.map,
             timeline=self.timeline,
             least_bytes=self._least_bytes(),
             totals=self._totals(operations),
-            opcodes=dict(sorted(Counter(each.step.opcode for each in operations).items())),
+            opcodes=dict(sorted(Counter(operation.step.opcode for operation in operations).items())),
             operations=operations,
             buffers=tuple(map(self._buffer, self.context.bundle.manifest.buffers)),
         )
@@ -166,31 +167,31 @@ class _Collector:
     @functools.cached_property
     def _lx_cores(self) -> dict[str, int]:
         """On how many cores each buffer in LX is; one in device memory is on none."""
-        return {each.name: each.cores for each in self.map.placed}
+        return {buffer.name: buffer.cores for buffer in self.map.placed}
 
     # -- totals ----------------------------------------------------------------------------------------
 
     def _least_bytes(self) -> int:
         read, written = self._by_parameter(self.read), self._by_parameter(self.written)
         return sum(
-            min(each.bytes, (written if each.kind == "result" else read)[each.parameter])
-            for each in self.context.bundle.manifest.arguments
+            min(argument.bytes, (written if argument.kind == "result" else read)[argument.parameter])
+            for argument in self.context.bundle.manifest.arguments
         )
 
     def _by_parameter(self, moved: Mapping[str, int]) -> Counter[str]:
         """Bytes that move from or to what each parameter of the program stands for."""
-        found: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for name, bytes_ in moved.items():
-            found[self.context.buffers[name].base] += bytes_
-        return found
+            totals[self.context.buffers[name].base] += bytes_
+        return totals
 
     def _totals(self, operations: Sequence[OperationFacts]) -> Facts:
-        cores = [each.step.cores for each in operations]
+        cores = [operation.step.cores for operation in operations]
         return {
             "operations": len(operations),
             "loops": len(self.map.loops),
-            "runs of operations": sum(each.step.runs for each in operations),
-            "restickifies": sum(each.is_restickify for each in self.timeline.executions),
+            "runs of operations": sum(operation.step.runs for operation in operations),
+            "restickifies": sum(operation.is_restickify for operation in self.timeline.executions),
             "cores in the mean": sum(cores) / max(len(cores), 1),
             READ: self.timeline.read_bytes,
             WRITTEN: self.timeline.written_bytes,
@@ -213,8 +214,10 @@ def _microseconds(nanoseconds: float) -> float:
 
 
 def _iterations(design: Design) -> Facts:
-    """What a design does besides its operands: space, division, padding, masks, constants."""
-    constants = (f"{each.name} {each.data_format} {each.bits:#x}" for each in design.constants)
+    """The facts of a design besides its operands: space, division, padding, masks, constants."""
+    constants = (
+        f"{constant.name} {constant.data_format} {constant.bits:#x}" for constant in design.constants
+    )
     return {
         "slices": slices_text(design) or "1",
         "core map": _core_map(design),
@@ -237,7 +240,7 @@ def slices_text(design: Design) -> str:
 def _core_map(design: Design) -> str:
     """The slice of each core, by dim."""
     split = (dim for dim, count in design.slices.items() if count > 1)
-    return ", ".join(f"{dim} {' '.join(str(own[dim]) for own in design.core_slices)}" for dim in split)
+    return ", ".join(f"{dim} {' '.join(str(slices[dim]) for slices in design.core_slices)}" for dim in split)
 
 
 def _layout(operand: Operand) -> str:
@@ -250,7 +253,7 @@ def _layout(operand: Operand) -> str:
 
 
 def _argument(argument: Argument) -> Facts:
-    """How the host sees an argument and how it lies on the device."""
+    """The facts of an argument: its view on the host and its layout on the device."""
     transfer = argument.transfer
     return {
         "kind": argument.kind,

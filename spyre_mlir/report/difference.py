@@ -56,12 +56,13 @@ class Change:
 
     @property
     def is_difference(self) -> bool:
+        """True if A and B differ."""
         return self.before != self.after
 
 
 @dataclass(frozen=True)
 class Pair(Generic[_Matched]):
-    """What A and B have for one thing, None in the one that has it not, and what changed if both have it."""
+    """One thing in A and in B, None in the one that has it not, and its changes if both have it."""
 
     before: _Matched | None
     after: _Matched | None
@@ -78,10 +79,10 @@ class Pair(Generic[_Matched]):
 
     @property
     def one(self) -> _Matched:
-        """That of B, or of A where B has none."""
-        found = self.before if self.after is None else self.after
-        assert found is not None
-        return found
+        """The thing in B, or in A where B has none."""
+        side = self.before if self.after is None else self.after
+        assert side is not None
+        return side
 
 
 @dataclass(frozen=True)
@@ -94,18 +95,18 @@ class Difference:
     buffers: tuple[Pair[BufferFacts], ...]
 
     def __bool__(self) -> bool:
-        """Whether anything differs."""
+        """Return whether anything differs."""
         totals = any(change.is_difference for change in self.totals)
         return totals or any(pair.status != "same" for pair in (*self.operations, *self.buffers))
 
 
 def difference(before: Bundle, after: Bundle) -> Difference:
-    """What differs between A, ``before``, and B; ``CompileError`` for a bundle that does not fit together."""
+    """Return the difference of A, ``before``, and B; ``CompileError`` for a bundle that does not fit together."""
     return facts_difference(bundle_facts(before), bundle_facts(after))
 
 
 def facts_difference(before: BundleFacts, after: BundleFacts) -> Difference:
-    """The same of bundles whose facts are known."""
+    """Return the difference of two bundles by their facts."""
     matched = list(_aligned(before.operations, after.operations, (_by_source, _by_opcode)))
     buffers = list(_matched_buffers(before, after, matched))
     names = {a.name: b.name for a, b in buffers if a is not None and b is not None}
@@ -133,8 +134,8 @@ def _aligned(
 ) -> Iterator[tuple[OperationFacts | None, OperationFacts | None]]:
     """Pairs in the order of both programs: those of equal first keys, between them those of the next key."""
     if not (keys and before and after):
-        yield from ((each, None) for each in before)
-        yield from ((None, each) for each in after)
+        yield from ((operation, None) for operation in before)
+        yield from ((None, operation) for operation in after)
         return
     key, *others = keys
     a = b = 0
@@ -162,7 +163,7 @@ def _blocks(before: Sequence[object], after: Sequence[object]) -> Iterator[tuple
 
 
 def _equal(pairs: Iterator[tuple[object, object]]) -> int:
-    """How many pairs are equal before the first that is not."""
+    """The number of equal pairs before the first that is not."""
     count = 0
     for a, b in pairs:
         if a != b:
@@ -178,15 +179,18 @@ def _matched_buffers(
 ) -> Iterator[tuple[BufferFacts | None, BufferFacts | None]]:
     """Buffers of A with their match, in its order; then those that only B has."""
     writers = {a.step.position: b.step.position for a, b in operations if a is not None and b is not None}
-    left = {_identity(each, each.writer and each.writer.position): each for each in after.buffers}
+    unmatched = {
+        _identity(candidate, candidate.writer and candidate.writer.position): candidate
+        for candidate in after.buffers
+    }
     for buffer in before.buffers:
         writer = None if buffer.writer is None else writers.get(buffer.writer.position, -1)
-        yield buffer, left.pop(_identity(buffer, writer), None)
-    yield from ((None, buffer) for buffer in left.values())
+        yield buffer, unmatched.pop(_identity(buffer, writer), None)
+    yield from ((None, buffer) for buffer in unmatched.values())
 
 
 def _identity(buffer: BufferFacts, writer: int | None) -> object:
-    """What a buffer has in common with its match; ``writer`` is a position in B."""
+    """The key that a buffer and its match have in common; ``writer`` is a position in B."""
     return buffer.name if buffer.is_argument or writer is None else writer
 
 
@@ -200,25 +204,25 @@ def _operations(
     if before is None or after is None:
         return Pair(before, after)
     changes = _changes(before.facts, after.facts)
-    told = {change.what for change in changes}
-    return Pair(before, after, (*changes, *_other_buffers(before, after, names, told)))
+    names_changed = {change.what for change in changes}
+    return Pair(before, after, (*changes, *_other_buffers(before, after, names, names_changed)))
 
 
 def _other_buffers(
-    before: OperationFacts, after: OperationFacts, names: dict[str, str], told: set[str]
+    before: OperationFacts, after: OperationFacts, names: dict[str, str], reported: set[str]
 ) -> Iterator[Change]:
     """Operands that are another buffer although they lie in the same memory."""
     for number, (a, b) in enumerate(zip(before.buffers, after.buffers, strict=True)):
         name = operand_name(before.buffers, number)
-        if names.get(a) != b and name not in told:
+        if names.get(a) != b and name not in reported:
             yield Change(f"{name} buffer", a, b)
 
 
 def _changes(before: Facts, after: Facts) -> tuple[Change, ...]:
     """The facts that differ, without those that follow from others."""
-    found = {each.what: each for each in _side_by_side(before, after) if each.is_difference}
-    follows = {what for what, causes in _FOLLOWS.items() if found.keys() & set(causes)}
-    return tuple(change for what, change in found.items() if what not in follows)
+    change_by_name = {item.what: item for item in _side_by_side(before, after) if item.is_difference}
+    follows = {what for what, causes in _FOLLOWS.items() if change_by_name.keys() & set(causes)}
+    return tuple(change for what, change in change_by_name.items() if what not in follows)
 
 
 def _side_by_side(before: Facts, after: Facts, absent: Fact = "") -> Iterator[Change]:

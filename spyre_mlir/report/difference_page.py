@@ -45,7 +45,7 @@ p { margin: 6px 0; }
 _CHANGE = ("what", "in A", "in B", "change")
 
 
-def page(found: Difference, before: str = "A", after: str = "B") -> str:
+def page(difference: Difference, before: str = "A", after: str = "B") -> str:
     """The page as the text of an HTML file; ``before`` and ``after`` name the bundles."""
     title = escape(f"{before} and {after}")
     parts = [
@@ -53,22 +53,22 @@ def page(found: Difference, before: str = "A", after: str = "B") -> str:
         f'<html lang="en"><head><meta charset="utf-8"/><title>Difference of {title}</title>',
         f"<style>{_STYLE}</style></head><body>",
         f"<h1>A: {escape(before)}<br/>B: {escape(after)}</h1>",
-        "" if found else f"<p>{SAME}</p>",
+        "" if difference else f"<p>{SAME}</p>",
         *(f"<p>{escape(note)}</p>" for note in NOTES),
         "<h2>totals</h2>",
-        *_changes("totals", found.totals),
-        *_opcodes(found),
-        f"<h2>{headline('operations', found.operations)}</h2>",
-        *_operations(found.operations),
-        f"<h2>{headline('buffers', found.buffers)}</h2>",
-        *_buffers(found.buffers),
+        *_changes("totals", difference.totals),
+        *_opcodes(difference),
+        f"<h2>{headline('operations', difference.operations)}</h2>",
+        *_operations(difference.operations),
+        f"<h2>{headline('buffers', difference.buffers)}</h2>",
+        *_buffers(difference.buffers),
         "</body></html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
 
 
-def _opcodes(found: Difference) -> Iterator[str]:
-    changes = [change for change in found.opcodes if change.is_difference]
+def _opcodes(difference: Difference) -> Iterator[str]:
+    changes = [change for change in difference.opcodes if change.is_difference]
     yield "<h2>opcodes</h2>" if changes else f"<h2>opcodes: {SAME}</h2>"
     if changes:
         yield from _changes("opcodes", changes)
@@ -111,7 +111,7 @@ def _head(identifier: str, columns: Sequence[str]) -> str:
 
 
 def _group(pair: DifferingPair, cells: Sequence[str], of_one: Sequence[str]) -> str:
-    """What is not the same of one thing: a line for each change, those of one bundle only with the facts named."""
+    """The changes of one kind of things: a line for each; of a thing of one bundle only, the facts named."""
     changes = pair.changes or tuple(_alone(pair, what) for what in of_one)
     over = f' rowspan="{len(changes)}"'
     status = f'<td{over} class="status {pair.status.replace(" ", "-")}">{pair.status}</td>'

@@ -37,89 +37,99 @@ TOLD_OF_OPERATION, TOLD_OF_BUFFER = (CORES, ITERATIONS, READ, WRITTEN, TIME), (M
 _STATUSES = ("same", "changed", "only in A", "only in B")
 
 
-def text(found: Difference, before: str = "A", after: str = "B") -> str:
+def text(difference: Difference, before: str = "A", after: str = "B") -> str:
     """The difference as lines of text; ``before`` and ``after`` name the bundles."""
     sections = [
         [f"A: {before}", f"B: {after}"],
-        _changes_table(found.totals),
-        _opcodes(found),
-        [headline("operations", found.operations), *_operations(found)],
-        [headline("buffers", found.buffers), *_buffers(found)],
-        NOTES if found else (),
+        _changes_table(difference.totals),
+        _opcodes(difference),
+        [headline("operations", difference.operations), *_operations(difference)],
+        [headline("buffers", difference.buffers), *_buffers(difference)],
+        NOTES if difference else (),
     ]
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
 def _changes_table(changes: Sequence[Change]) -> list[str]:
     rows = [("", "A", "B", "change")]
-    rows += [(each.what, fact(each.before), fact(each.after), percent(each)) for each in changes]
+    rows += [(change.what, fact(change.before), fact(change.after), percent(change)) for change in changes]
     return _table(rows, "<>>>")
 
 
-def _opcodes(found: Difference) -> list[str]:
-    changes = [change for change in found.opcodes if change.is_difference]
+def _opcodes(difference: Difference) -> list[str]:
+    changes = [change for change in difference.opcodes if change.is_difference]
     return ["opcodes:", *_changes_table(changes)] if changes else [f"opcodes: {SAME}"]
 
 
-def _operations(found: Difference) -> list[str]:
+def _operations(difference: Difference) -> list[str]:
     rows = [
-        (pair.status, *steps(pair), pair.one.step.opcode, source(pair), _told(pair, TOLD_OF_OPERATION))
-        for pair in found.operations
+        (pair.status, *steps(pair), pair.one.step.opcode, source(pair), _description(pair, TOLD_OF_OPERATION))
+        for pair in difference.operations
         if pair.status != "same"
     ]
     return _table([("", "A", "B", "operation", "source", ""), *rows], "<>><<<") if rows else []
 
 
-def _buffers(found: Difference) -> list[str]:
+def _buffers(difference: Difference) -> list[str]:
     rows = [
-        (pair.status, *names(pair), writer(pair), _told(pair, TOLD_OF_BUFFER))
-        for pair in found.buffers
+        (pair.status, *names(pair), writer(pair), _description(pair, TOLD_OF_BUFFER))
+        for pair in difference.buffers
         if pair.status != "same"
     ]
     return _table([("", "A", "B", "written by", ""), *rows], "<<<<<") if rows else []
 
 
-def _told(pair: DifferingPair, of_one: Sequence[str]) -> str:
-    """What changed; of what only one bundle has, the facts of these names that are not empty."""
+def _description(pair: DifferingPair, of_one: Sequence[str]) -> str:
+    """The changes of a pair; of a thing that only one bundle has, the facts of these names that are not empty."""
     if pair.status == "changed":
-        return "; ".join(f"{each.what} {fact(each.before)} -> {fact(each.after)}" for each in pair.changes)
-    told = ((what, pair.one.facts[what]) for what in of_one)
-    return "; ".join(f"{what} {fact(value)}" for what, value in told if value != "")
+        return "; ".join(
+            f"{change.what} {fact(change.before)} -> {fact(change.after)}" for change in pair.changes
+        )
+    facts = ((what, pair.one.facts[what]) for what in of_one)
+    return "; ".join(f"{what} {fact(value)}" for what, value in facts if value != "")
 
 
 # -- words, for the page too -------------------------------------------------------------------------------
 
 
 def headline(what: str, pairs: Sequence[Pair]) -> str:
-    """How many are the same, changed, and in one bundle only."""
+    """Return the numbers of equal, changed, and one-sided pairs as a line."""
     counts = Counter(pair.status for pair in pairs)
     if counts.keys() <= {"same"}:
         return f"{what}: {SAME}"
-    return f"{what}: " + ", ".join(f"{counts[each]:,} {each}" for each in _STATUSES if counts[each])
+    return f"{what}: " + ", ".join(f"{counts[status]:,} {status}" for status in _STATUSES if counts[status])
 
 
 def steps(pair: Pair[OperationFacts]) -> tuple[str, str]:
     """The position of an operation in A and in B."""
-    before, after = ("-" if each is None else str(each.step.position) for each in (pair.before, pair.after))
+    before, after = (
+        "-" if operation is None else str(operation.step.position) for operation in (pair.before, pair.after)
+    )
     return before, after
 
 
 def names(pair: Pair[BufferFacts]) -> tuple[str, str]:
     """The name of a buffer in A and in B."""
-    before, after = ("-" if each is None else each.name for each in (pair.before, pair.after))
+    before, after = ("-" if buffer is None else buffer.name for buffer in (pair.before, pair.after))
     return before, after
 
 
 def source(pair: Pair[OperationFacts]) -> str:
     """The line of an operation, both lines where they are not the same."""
-    known = [each.source for each in (pair.before, pair.after) if each is not None and each.source]
+    known = [
+        operation.source
+        for operation in (pair.before, pair.after)
+        if operation is not None and operation.source
+    ]
     return " / ".join(dict.fromkeys(known))
 
 
 def writer(pair: Pair[BufferFacts]) -> str:
     """The operation that writes a buffer, in A and in B where it is not the same; of an input the host."""
-    found = [each.writer.opcode for each in (pair.before, pair.after) if each is not None and each.writer]
-    return " / ".join(dict.fromkeys(found)) or "the host"
+    opcodes = [
+        buffer.writer.opcode for buffer in (pair.before, pair.after) if buffer is not None and buffer.writer
+    ]
+    return " / ".join(dict.fromkeys(opcodes)) or "the host"
 
 
 def fact(value: Fact) -> str:
@@ -130,7 +140,7 @@ def fact(value: Fact) -> str:
 
 
 def percent(change: Change) -> str:
-    """How much a number grew."""
+    """Return the growth of a number as text."""
     if not change.is_difference:
         return "same"
     return "" if change.percent is None else f"{change.percent:+,.1f} %"

@@ -66,7 +66,7 @@ def table(
 
 
 def _label(identifier: str) -> str:
-    """What a screen reader calls a table."""
+    """The name of a table for screen readers."""
     return f"{identifier.removesuffix('-table')}: arrow keys go from row to row"
 
 
@@ -89,7 +89,7 @@ def _cell(column: Column, value: Cell) -> str:
 
 
 def _links(positions: Sequence[int]) -> str:
-    shown = [f'<a href="#{anchor(each)}">{each}</a>' for each in positions[:_MOST_LINKS]]
+    shown = [f'<a href="#{anchor(position)}">{position}</a>' for position in positions[:_MOST_LINKS]]
     more = len(positions) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
 
@@ -106,7 +106,7 @@ def cell_text(value: str | int | float) -> str:
 
 
 def figure(page: Page, label: str, walk: bool = False) -> str:
-    """What was drawn on a page, as a picture inside HTML; with ``walk`` arrow keys go from one item to the next."""
+    """Return a drawn page as a picture inside HTML; with ``walk`` arrow keys go from one item to the next."""
     width, height = round(page.right + 8), round(page.bottom + 8)
     reachable = ' class="walk" tabindex="0"' if walk else ""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img"'

@@ -35,19 +35,19 @@ def lanes(uses: Sequence[Sequence[str]]) -> list[Lane]:
         for number, buffer in enumerate(operands):
             reads.setdefault(buffer, []).append((row, number))
         writes.setdefault(result, []).append(row)
-    found = []
+    lane_list = []
     for buffer in dict.fromkeys((*writes, *reads)):
         halves = [2 * row for row, _ in reads.get(buffer, [])] + [
             2 * row + 1 for row in writes.get(buffer, [])
         ]
-        found.append((min(halves), max(halves), buffer))
-    made, free, busy = [], list[int](), list[tuple[int, int]]()
-    for first, last, buffer in sorted(found):
+        lane_list.append((min(halves), max(halves), buffer))
+    lanes_of_buffers, free, busy = [], list[int](), list[tuple[int, int]]()
+    for first, last, buffer in sorted(lane_list):
         while busy and busy[0][0] < first:
             heapq.heappush(free, heapq.heappop(busy)[1])
         number = heapq.heappop(free) if free else len(busy)
         heapq.heappush(busy, (last, number))
-        made.append(
+        lanes_of_buffers.append(
             Lane(buffer, number, tuple(writes.get(buffer, ())), tuple(reads.get(buffer, ())), first, last)
         )
-    return made
+    return lanes_of_buffers

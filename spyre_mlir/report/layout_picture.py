@@ -63,9 +63,9 @@ def picture(layout: StickLayout, dims: Sequence[int] | None = None, name: str = 
     paint = _Paint(layout, part)
     right, bottom = _logical(page, paint, MARGIN, 2 * MARGIN + _LINE)
     _one_stick(page, paint, bottom + MARGIN, right)
-    left = max(page.right, right) + 2 * MARGIN
-    _, bottom = _device(page, paint, left, 2 * MARGIN + _LINE)
-    _legend(page, paint, left, bottom + MARGIN)
+    page_left = max(page.right, right) + 2 * MARGIN
+    _, bottom = _device(page, paint, page_left, 2 * MARGIN + _LINE)
+    _legend(page, paint, page_left, bottom + MARGIN)
     title = _title(layout, name)
     page.text(MARGIN, MARGIN + 6, title, "heading")
     return page.svg(title, _description(layout, part))
@@ -86,7 +86,7 @@ def _description(layout: StickLayout, part: Cut) -> str:
 
 @dataclass(frozen=True)
 class _Paint:
-    """How the sticks of one layout look; sticks outside the part that is shown are white."""
+    """The look of the sticks of one layout; sticks outside the part that is shown are white."""
 
     layout: StickLayout
     part: Cut
@@ -113,7 +113,7 @@ def _columns(part: Cut) -> list[int | None]:
 
 
 def _that_fit(width: float) -> int:
-    """How many columns of a width in pixels a grid may have."""
+    """The number of columns of a width in pixels that fit in a grid."""
     return min(_LIMIT, int(_GRID_WIDTH / width))
 
 
@@ -153,8 +153,8 @@ def _logical(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, floa
     _grid_labels(
         page, rows, columns, lambda row: _span(part.rows, row), lambda column: _span(part.columns, column)
     )
-    for row, column, left, top in _boxes(page, rows, columns):
-        _logical_box(page, paint, row, column, (left, top, width, height))
+    for row, column, column_x, top in _boxes(page, rows, columns):
+        _logical_box(page, paint, row, column, (column_x, top, width, height))
     return columns.end, rows.end
 
 
@@ -194,22 +194,22 @@ def _device(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float
     page.text(x, y, "Device memory, row by row", "name")
     page.text(x, y + _LINE, _device_axes(layout))
     _grid_labels(page, rows, columns, lambda row: _device_row(layout, row * across), str)
-    for row, column, left, top in _boxes(page, rows, columns):
-        _device_box(page, paint, row, column, (left, top, width, _ROW))
+    for row, column, column_x, top in _boxes(page, rows, columns):
+        _device_box(page, paint, row, column, (column_x, top, width, _ROW))
     return columns.end, rows.end
 
 
 def _device_box(page: Page, paint: _Paint, row: int, column: int, place: tuple[float, ...]) -> None:
     layout, (x, y, width, height) = paint.layout, place
     stick = row * device_grid(layout)[1] + column
-    lanes = held(layout, stick)
-    elements = sum(lane is not None for lane in lanes)
-    where = _held_text(lanes) if elements else "padding"
+    slots = held(layout, stick)
+    elements = sum(slot is not None for slot in slots)
+    where = _held_text(slots) if elements else "padding"
     kind = "device" if paint.part.has(stick) else "device elsewhere"
-    kind += " partly" if elements < len(lanes) else ""
+    kind += " partly" if elements < len(slots) else ""
     page.add(_group(kind, stick, row, column, elements, where))
     page.rectangle("box", x, y, width, height, paint.fill(stick))
-    _hatch_lanes(page, lanes, (x, y, width, height))
+    _hatch_lanes(page, slots, (x, y, width, height))
     page.rectangle("outline", x, y, width, height)
     page.text(x + width / 2, y + height / 2 + 4, str(stick), "id", "middle")
     page.add("</g>")
@@ -225,9 +225,9 @@ def _hatch_lanes(page: Page, lanes: _Lanes, place: tuple[float, ...]) -> None:
 
 
 def _grid_labels(page: Page, rows: Track, columns: Track, row_text: _Words, column_text: _Words) -> None:
-    for column, left in columns.starts():
+    for column, x in columns.starts():
         if column is not None:
-            page.text(left + columns.size / 2, rows.origin - 7, column_text(column), "label", "middle")
+            page.text(x + columns.size / 2, rows.origin - 7, column_text(column), "label", "middle")
     for row, top in rows.starts():
         if row is not None:
             page.text(columns.origin - 8, top + rows.size / 2 + 4, row_text(row), "label", "end")
@@ -236,13 +236,13 @@ def _grid_labels(page: Page, rows: Track, columns: Track, row_text: _Words, colu
 def _boxes(page: Page, rows: Track, columns: Track) -> Iterator[tuple[int, int, float, float]]:
     """Row, column, left and top of each box; draws the dots of gaps."""
     for row, top in rows.starts():
-        for column, left in columns.starts():
+        for column, x in columns.starts():
             if row is not None and column is not None:
-                yield row, column, left, top
+                yield row, column, x, top
             elif row is None and column is not None:
-                page.dots(left + columns.size / 2, top + GAP / 2, across=False)
+                page.dots(x + columns.size / 2, top + GAP / 2, across=False)
             elif row is not None:
-                page.dots(left + GAP / 2, top + rows.size / 2, across=True)
+                page.dots(x + GAP / 2, top + rows.size / 2, across=True)
 
 
 def _group(kind: str, stick: int, row: int, column: int, elements: int, where: str) -> str:
@@ -262,23 +262,23 @@ def _one_stick(page: Page, paint: _Paint, y: float, right: float) -> None:
     part, width = paint.part, max(right - MARGIN, 460)
     row, column = (side.valid_cells - 1 if side.step > 1 else 0 for side in (part.rows, part.columns))
     stick = part.stick(row, column)
-    lanes = held(paint.layout, stick)
-    scale = width / len(lanes)
+    slots = held(paint.layout, stick)
+    scale = width / len(slots)
     page.text(MARGIN, y, f"Inside stick {stick}", "name")
     page.add(f'<g class="stick" data-stick="{stick}">')
     top = y + 12
     page.rectangle("box", MARGIN, top, width, _ROW, paint.fill(stick))
-    _hatch_lanes(page, lanes, (MARGIN, top, width, _ROW))
+    _hatch_lanes(page, slots, (MARGIN, top, width, _ROW))
     page.rectangle("outline", MARGIN, top, width, _ROW)
-    step = max(len(lanes) // 64, 1)
-    ticks = "".join(f"M {MARGIN + lane * scale:g} {top:g} v {_ROW}" for lane in range(step, len(lanes), step))
+    step = max(len(slots) // 64, 1)
+    ticks = "".join(f"M {MARGIN + slot * scale:g} {top:g} v {_ROW}" for slot in range(step, len(slots), step))
     page.add(f'<path class="lane" d="{ticks}"/></g>', MARGIN + width, top + _ROW)
-    for line, text in enumerate(_stick_lines(lanes)):
+    for line, text in enumerate(_stick_lines(slots)):
         page.text(MARGIN, top + _ROW + (line + 1) * _LINE, text)
 
 
 def _stick_lines(lanes: _Lanes) -> list[str]:
-    """What the lanes of a stick hold, a line per run; of more than four runs the first ones."""
+    """The elements of a stick as text, a line per run; of more than four runs the first ones."""
     runs = list(_runs(lanes))
     lines = []
     for first, count, valid in runs[:4]:
@@ -305,11 +305,11 @@ def _legend(page: Page, paint: _Paint, x: float, y: float) -> None:
 
 def _runs(lanes: _Lanes) -> Iterator[tuple[int, int, bool]]:
     """(first lane, count, whether they hold elements) of neighbours that are alike."""
-    at = 0
-    for valid, group in groupby(lanes, key=lambda lane: lane is not None):
+    index = 0
+    for valid, group in groupby(lanes, key=lambda slot: slot is not None):
         count = len(list(group))
-        yield at, count, valid
-        at += count
+        yield index, count, valid
+        index += count
 
 
 # -- words ---------------------------------------------------------------------------------------------
@@ -349,6 +349,6 @@ def _device_row(layout: StickLayout, stick: int) -> str:
 
 def _held_text(lanes: _Lanes) -> str:
     """``(0, 192) to (0, 239)``: the logical indices of the first and last element."""
-    indices = [lane for lane in lanes if lane is not None]
+    indices = [slot for slot in lanes if slot is not None]
     first, last = (f"({', '.join(map(str, index))})" for index in (indices[0], indices[-1]))
     return first if first == last else f"{first} to {last}"

@@ -62,9 +62,9 @@ class Cut:
         return [dim for dim, size in enumerate(self.layout.shape) if dim not in sides and size > 1]
 
     def has(self, stick: int) -> bool:
-        """Whether a stick is in this part: its first lane is at 0 in all fixed dims."""
-        at = zip(self.layout.digits, coordinate(self.layout, stick), strict=True)
-        return not any(place for digit, place in at if digit.dim in self.fixed)
+        """Return whether a stick is in this part: its first slot is at 0 in all fixed dims."""
+        digits = zip(self.layout.digits, coordinate(self.layout, stick), strict=True)
+        return not any(place for digit, place in digits if digit.dim in self.fixed)
 
     def stick(self, row: int, column: int) -> int:
         """The id of the stick that holds the first element of a cell."""
@@ -113,23 +113,23 @@ def stick_of(layout: StickLayout, index: Sequence[int]) -> int:
     return offset // layout.elements_per_stick
 
 
-def coordinate(layout: StickLayout, stick: int, lane: int = 0) -> tuple[int, ...]:
+def coordinate(layout: StickLayout, stick: int, slot: int = 0) -> tuple[int, ...]:
     """The device coordinate of a lane of a stick."""
-    rest, made = stick * layout.elements_per_stick + lane, []
+    rest, digits = stick * layout.elements_per_stick + slot, []
     for stride in layout.device_strides:
-        made.append(rest // stride)
+        digits.append(rest // stride)
         rest %= stride
-    return tuple(made)
+    return tuple(digits)
 
 
 def held(layout: StickLayout, stick: int) -> list[tuple[int, ...] | None]:
     """The logical index of the element in each lane of a stick; None where there is none."""
     lanes = range(layout.elements_per_stick)
-    return [layout.to_host(coordinate(layout, stick, lane)) for lane in lanes]
+    return [layout.to_host(coordinate(layout, stick, slot)) for slot in lanes]
 
 
 def sticks(layout: StickLayout) -> int:
-    """How many sticks the tensor takes."""
+    """Return the number of sticks of a tensor."""
     return math.prod(layout.device_size) // layout.elements_per_stick
 
 
@@ -146,18 +146,18 @@ def shown(count: int, limit: int, keep: Iterable[int] = ()) -> list[int | None]:
     """
     if count <= limit:
         return list(range(count))
-    kept = {at for at in keep if 0 <= at < count}
-    for at in _from_both_ends(count):
-        if len(kept) >= limit:
+    ends = {position for position in keep if 0 <= position < count}
+    for position in _from_both_ends(count):
+        if len(ends) >= limit:
             break
-        kept.add(at)
-    made: list[int | None] = []
-    for at in sorted(kept):
-        if at and at - 1 not in kept:
+        ends.add(position)
+    positions: list[int | None] = []
+    for position in sorted(ends):
+        if position and position - 1 not in ends:
             # A gap of one position would take as much room as the position.
-            made.append(at - 1 if at - 2 in kept else None)
-        made.append(at)
-    return made
+            positions.append(position - 1 if position - 2 in ends else None)
+        positions.append(position)
+    return positions
 
 
 def _from_both_ends(count: int) -> Iterator[int]:

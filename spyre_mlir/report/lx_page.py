@@ -116,14 +116,14 @@ def _placed_row(map_: LxMap, buffer: PlacedBuffer, parent: str) -> Sequence[_Cel
 
 def _table(identifier: str, names: Sequence[str], rows: Iterable[Sequence[_Cell]]) -> Iterator[str]:
     """A table; a number is written with separators, several texts one below the other."""
-    made = list(rows)
-    numeric = [isinstance(cell, int) for cell in made[0]]
+    cells = list(rows)
+    numeric = [isinstance(cell, int) for cell in cells[0]]
     heads = (
         f'<th class="number">{escape(name)}</th>' if number else f"<th>{escape(name)}</th>"
         for name, number in zip(names, numeric, strict=True)
     )
     yield f'<table id="{identifier}"><thead><tr>{"".join(heads)}</tr></thead><tbody>'
-    for row in made:
+    for row in cells:
         yield f"<tr>{''.join(map(_cell, row))}</tr>"
     yield "</tbody></table>"
 

@@ -90,7 +90,7 @@ def picture(map_: LxMap, name: str = "", every_core: bool = False) -> str:
 
 
 def title(name: str) -> str:
-    """What the picture of a bundle is called."""
+    """Return the title of the picture of a bundle."""
     return f"LX map{f' of {name}' if name else ''}"
 
 
@@ -132,6 +132,7 @@ class _Plot:
 
     @property
     def column(self) -> float:
+        """The width of a step in pixels."""
         return _WIDTH / max(len(self.map.steps), 1)
 
     @property
@@ -147,7 +148,7 @@ class _Plot:
 
     @functools.cached_property
     def scale_top(self) -> float:
-        """Where the highest address that is drawn to scale lies."""
+        """The pixel of the highest address that is drawn to scale."""
         return self.top + _BACKEND + (_BREAK if self.shown_bytes < self.map.capacity else 0)
 
     def x(self, step: float) -> float:
@@ -198,27 +199,27 @@ def _bytes_text(count: int) -> str:
 
 def _addresses(page: Page, map_: LxMap, plot: _Plot) -> None:
     """Axis of addresses, capacity, the backend's part and what is left out."""
-    left, ground = plot.left, plot.top + _BACKEND
-    page.rectangle("backend", left, plot.top, _WIDTH, _BACKEND)
-    kept = f"the backend keeps {map_.capacity:,} to {map_.lx_bytes:,} (not to scale)"
-    page.text(left + _WIDTH / 2, plot.top + 15, kept, "label", "middle")
+    x, ground = plot.left, plot.top + _BACKEND
+    page.rectangle("backend", x, plot.top, _WIDTH, _BACKEND)
+    reserved = f"the backend keeps {map_.capacity:,} to {map_.lx_bytes:,} (not to scale)"
+    page.text(x + _WIDTH / 2, plot.top + 15, reserved, "label", "middle")
     if plot.scale_top > ground:
-        page.rectangle("break", left, ground, _WIDTH, _BREAK)
+        page.rectangle("break", x, ground, _WIDTH, _BREAK)
         free = f"{plot.shown_bytes:,} to {map_.capacity:,}: free at all times (not to scale)"
-        page.rectangle("box", left + _WIDTH / 2 - 210, ground + 2, 420, _BREAK - 4, "#ffffff")
-        page.text(left + _WIDTH / 2, ground + 14, free, "label", "middle")
+        page.rectangle("box", x + _WIDTH / 2 - 210, ground + 2, 420, _BREAK - 4, "#ffffff")
+        page.text(x + _WIDTH / 2, ground + 14, free, "label", "middle")
     capacity = ground if plot.scale_top > ground else plot.y(map_.capacity)
     for address in range(0, plot.shown_bytes + 1, _tick(plot.shown_bytes)):
         if abs(plot.y(address) - capacity) > _APART:
             _tick_line(page, plot.left, plot.y(address), _bytes_text(address))
-    page.text(left - 8, capacity + 4, "capacity", "label", "end")
-    _line(page, "capacity", left, capacity, left + _WIDTH, capacity)
-    _line(page, "axis", left, plot.top, left, plot.bottom)
+    page.text(x - 8, capacity + 4, "capacity", "label", "end")
+    _line(page, "capacity", x, capacity, x + _WIDTH, capacity)
+    _line(page, "axis", x, plot.top, x, plot.bottom)
 
 
-def _tick_line(page: Page, left: float, y: float, text: str) -> None:
-    _line(page, "tick", left, y, left + _WIDTH, y)
-    page.text(left - 8, y + 4, text, "label", "end")
+def _tick_line(page: Page, x: float, y: float, text: str) -> None:
+    _line(page, "tick", x, y, x + _WIDTH, y)
+    page.text(x - 8, y + 4, text, "label", "end")
 
 
 def _line(page: Page, kind: str, x1: float, y1: float, x2: float, y2: float) -> None:
@@ -230,13 +231,13 @@ def _loops(page: Page, map_: LxMap, plot: _Plot) -> None:
     depths = 1 + max((loop.depth for loop in map_.loops), default=-1)
     for loop in map_.loops:
         y = plot.top - 4 - (depths - 1 - loop.depth) * (_LINE + 2)
-        left, right = plot.x(loop.first), plot.x(loop.last + 1)
+        begin, right = plot.x(loop.first), plot.x(loop.last + 1)
         words = f"{loop.count:,} times"
         tip = escape(f"steps {loop.first} to {loop.last} run {words}")
         page.add(f'<g class="loop"><title>{tip}</title>')
-        page.add(f'<path class="axis" d="M {left:.2f} {y:.2f} v -5 H {right:.2f} v 5"/>')
-        if len(words) * CHARACTER + 8 <= right - left:
-            page.text((left + right) / 2, y - 7, words, "label", "middle")
+        page.add(f'<path class="axis" d="M {begin:.2f} {y:.2f} v -5 H {right:.2f} v 5"/>')
+        if len(words) * CHARACTER + 8 <= right - begin:
+            page.text((begin + right) / 2, y - 7, words, "label", "middle")
         page.add("</g>")
 
 
@@ -279,13 +280,13 @@ def _step_text(step: MapStep) -> str:
 
 
 def runs_text(step: MapStep) -> str:
-    """How often a step in loops runs."""
+    """Return the number of runs of a step in loops as text."""
     nested = f", in {iterations_text(step.loops)} iterations" if len(step.loops) > 1 else ""
     return f"runs {_count(step.runs, 'time')}{nested}"
 
 
 def _source_text(step: MapStep) -> str:
-    """Where a step comes from; steps of equal designs share what the bundle knows."""
+    """The source of a step; steps of equal designs share the one that the bundle knows."""
     shared = f" (first of {step.sharing} steps of this design)" if step.sharing > 1 else ""
     return step.source + shared
 
@@ -398,19 +399,19 @@ def _curve_legend(page: Page, curves: _CurvePlot) -> None:
 
 def _occupancy(page: Page, map_: LxMap, curves: _CurvePlot, first: int, last: int) -> None:
     """The curves of the cores ``first`` to ``last``, which hold the same; only those of core 0 are displayed."""
-    taken = map_.occupancy(first)
+    occupancy = map_.occupancy(first)
     hidden = ' style="display:none"' if first else ""
     page.add(f'<g class="occupancy" data-core="{first}"{hidden}>')
     x, bottom = curves.map.x, curves.bottom
-    path = _staircase(curves, taken.load)
+    path = _staircase(curves, occupancy.load)
     page.add(f'<path class="load" d="M {x(0):.2f} {bottom:.2f} V{path[1:]} V {bottom:.2f} Z"/>')
-    for kind, counts in (("high", taken.high_water), ("fragmentation", taken.fragmentation)):
+    for kind, counts in (("high", occupancy.high_water), ("fragmentation", occupancy.fragmentation)):
         page.add(f'<path class="{kind}" d="M {x(0):.2f} {_staircase(curves, counts)[1:]}"/>')
     for step in map_.steps:
-        page.add(f'<g class="moment"><title>{escape(_moment_text(step, taken))}</title>')
+        page.add(f'<g class="moment"><title>{escape(_moment_text(step, occupancy))}</title>')
         _column(page, x(step.position), curves.top, curves.map.column, _CURVE_HEIGHT)
         page.add("</g>")
-    page.text(curves.map.left, bottom + _LINE, _occupancy_text(taken, first, last))
+    page.text(curves.map.left, bottom + _LINE, _occupancy_text(occupancy, first, last))
     page.add("</g>")
 
 
@@ -420,25 +421,25 @@ def _staircase(curves: _CurvePlot, counts: Sequence[int]) -> str:
     return " ".join(f"V {y:.2f} H {x:.2f}" for y, x in ends)
 
 
-def _moment_text(step: MapStep, taken: Occupancy) -> str:
-    at = step.position
+def _moment_text(step: MapStep, occupancy: Occupancy) -> str:
+    position = step.position
     return "\n".join(
         [
-            f"step {at}: {step.opcode}",
-            f"load {taken.load[at]:,} bytes",
-            f"high water {taken.high_water[at]:,} bytes",
-            f"fragmentation {taken.fragmentation[at]:,} bytes",
+            f"step {position}: {step.opcode}",
+            f"load {occupancy.load[position]:,} bytes",
+            f"high water {occupancy.high_water[position]:,} bytes",
+            f"fragmentation {occupancy.fragmentation[position]:,} bytes",
         ]
     )
 
 
-def _occupancy_text(taken: Occupancy, first: int, last: int) -> str:
+def _occupancy_text(occupancy: Occupancy, first: int, last: int) -> str:
     return (
-        f"{cores_text(first, last)}: load at most {max(taken.load, default=0):,} bytes, high water"
-        f" {taken.peak:,} bytes, fragmentation at most {max(taken.fragmentation, default=0):,} bytes"
+        f"{cores_text(first, last)}: load at most {max(occupancy.load, default=0):,} bytes, high water"
+        f" {occupancy.peak:,} bytes, fragmentation at most {max(occupancy.fragmentation, default=0):,} bytes"
     )
 
 
 def cores_text(first: int, last: int) -> str:
-    """How a range of cores is called."""
+    """Return a range of cores as text."""
     return f"Core {first}" if first == last else f"Cores {first} to {last}"

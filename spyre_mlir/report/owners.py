@@ -37,11 +37,11 @@ def owners(design: Design) -> Owners:
     result = design.operands[-1]
     split = [_axis(design, dim) for dim, count in design.slices.items() if count > 1]
     inner_first = [dim for dim in result.dim_order if result.scale[dim] == 1]
-    own = sorted(
+    dims = sorted(
         (axis for axis in split if axis.dim in inner_first),
         key=lambda axis: (-axis.slices, inner_first.index(axis.dim)),
     )
-    columns, rows = (*own[:2], None, None)[:2]
+    columns, rows = (*dims[:2], None, None)[:2]
     cores = _cores(design, rows, columns)
     return Owners(
         rows=rows,
@@ -49,7 +49,7 @@ def owners(design: Design) -> Owners:
         cells=tuple(
             tuple(tuple(cores.get((row, column), ())) for column in _slices(columns)) for row in _slices(rows)
         ),
-        others=tuple(own[2:]),
+        others=tuple(dims[2:]),
         reduced=tuple(axis for axis in split if axis.dim not in inner_first),
     )
 
@@ -64,8 +64,8 @@ def _slices(axis: Axis | None) -> range:
 
 def _cores(design: Design, rows: Axis | None, columns: Axis | None) -> dict[tuple[int, int], list[int]]:
     """The cores of each slice of both dims, in order; one that is not split has slice 0."""
-    found: dict[tuple[int, int], list[int]] = {}
-    for core, own in enumerate(design.core_slices):
-        row, column = (own[axis.dim] if axis else 0 for axis in (rows, columns))
-        found.setdefault((row, column), []).append(core)
-    return found
+    cores: dict[tuple[int, int], list[int]] = {}
+    for core, slices in enumerate(design.core_slices):
+        row, column = (slices[axis.dim] if axis else 0 for axis in (rows, columns))
+        cores.setdefault((row, column), []).append(core)
+    return cores

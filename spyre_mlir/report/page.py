@@ -69,7 +69,7 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     """
     title = escape(f"Report of {name}" if name else "Report")
     needed = {"passes": facts.passes, "ring": facts.timeline.links}
-    panels = [each for each in PANELS if needed.get(each[0], True)]
+    panels = [entry for entry in PANELS if needed.get(entry[0], True)]
     scripts = "\n".join(map(_resource, _SCRIPTS))
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)
     parts = [
@@ -94,7 +94,7 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
 
 
 def _keys() -> str:
-    rows = "".join(f"<tr><td>{_caps(keys)}</td><td>{escape(told)}</td></tr>" for keys, told in _KEYS)
+    rows = "".join(f"<tr><td>{_caps(keys)}</td><td>{escape(meaning)}</td></tr>" for keys, meaning in _KEYS)
     close = '<form method="dialog"><button>close</button></form>'
     return f'<dialog id="keys" aria-label="Keys"><h3>Keys</h3><table><tbody>{rows}</tbody></table>{close}</dialog>'
 

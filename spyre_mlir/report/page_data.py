@@ -57,24 +57,26 @@ def remark_steps(facts: ProgramFacts) -> list[tuple[int, ...]]:
 
     A reason that begins with the name of one of their opcodes is about these only.
     """
-    at: dict[tuple[str, int, int], list[Operation]] = {}
+    by_location: dict[tuple[str, int, int], list[Operation]] = {}
     designs = set[str]()
     for operation in facts.operations:
         # The line of a design that several share is that of the first.
         is_first = operation.design.filename not in designs
         designs.add(operation.design.filename)
         if is_first and (debug := operation.design.debug) is not None and debug.file:
-            at.setdefault((debug.file, debug.line, debug.column), []).append(operation)
-    return [_about(remark, at) for remark in facts.remarks]
+            by_location.setdefault((debug.file, debug.line, debug.column), []).append(operation)
+    return [_about(remark, by_location) for remark in facts.remarks]
 
 
-def _about(remark: Remark, at: Mapping[tuple[str, int, int], Sequence[Operation]]) -> tuple[int, ...]:
+def _about(
+    remark: Remark, by_location: Mapping[tuple[str, int, int], Sequence[Operation]]
+) -> tuple[int, ...]:
     match = _LOCATION.fullmatch(remark.op_location)
     if match is None:
         return ()
-    found = at.get((match[1], int(match[2]), int(match[3] or 0)), ())
-    named = [each for each in found if remark.reason.startswith(f"'{each.opcode}'")]
-    return tuple(each.position for each in named or found)
+    operations = by_location.get((match[1], int(match[2]), int(match[3] or 0)), ())
+    named = [operation for operation in operations if remark.reason.startswith(f"'{operation.opcode}'")]
+    return tuple(operation.position for operation in named or operations)
 
 
 @dataclass
@@ -86,13 +88,14 @@ class _Writer:
     texts: dict[str, int] = field(default_factory=dict)
 
     def data(self) -> Json:
+        """Return the data of the page as JSON values."""
         facts = self.facts
-        self.buffers = {each.name: number for number, each in enumerate(facts.buffers)}
+        self.buffers = {item.name: number for number, item in enumerate(facts.buffers)}
         self.lines = execute_lines(self.bundle)
-        debugs = (each.design.debug for each in facts.operations)
-        self.sources = source_lines((each.file, each.line) for each in debugs if each and each.file)
+        debugs = (item.design.debug for item in facts.operations)
+        self.sources = source_lines((item.file, item.line) for item in debugs if item and item.file)
         self.files = {file: number for number, file in enumerate(self.sources)}
-        made = {
+        data = {
             "fills": FILLS,
             "deviceCores": device().cores,
             "fields": {"operation": _OPERATION, "operand": _OPERAND, "buffer": _BUFFER, "box": _BOX},
@@ -102,7 +105,7 @@ class _Writer:
             "timeline": self._timeline(),
             "lx": self._lx(facts.map),
         }
-        return {**made, "texts": list(self.texts)}
+        return {**data, "texts": list(self.texts)}
 
     def _text(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))
@@ -119,8 +122,7 @@ class _Writer:
             for position in positions:
                 remarks[position].append(number)
         return [
-            self._row(_OPERATION, self._operation(each, remarks[each.position]))
-            for each in self.facts.operations
+            self._row(_OPERATION, self._operation(op, remarks[op.position])) for op in self.facts.operations
         ]
 
     def _operation(self, operation: Operation, remarks: list[int]) -> tuple[Any, ...]:
@@ -149,14 +151,14 @@ class _Writer:
         )
 
     def _operand(self, operation: Operation, number: int) -> list[Any]:
-        told = operation.told
-        name = operand_name(told.buffers, number)
+        facts = operation.told
+        name = operand_name(facts.buffers, number)
         values = (
-            self.buffers[told.buffers[number]],
+            self.buffers[facts.buffers[number]],
             name,
-            str(told.facts[f"{name} layout"]),
-            str(told.facts[f"{name} format"]),
-            str(told.facts[name]),
+            str(facts.facts[f"{name} layout"]),
+            str(facts.facts[f"{name} format"]),
+            str(facts.facts[name]),
             _owners(operation, number),
             operation.execution.work.operands[number].bytes,
         )
@@ -164,70 +166,70 @@ class _Writer:
 
     def _buffer(self, number: int) -> list[Any]:
         buffer = self.facts.buffers[number]
-        told = buffer.facts
+        facts = buffer.facts
         names = (MEMORY, ADDRESS, BYTES, READ, WRITTEN, "not in LX")
-        return self._row(_BUFFER, (buffer.name, *(told[name] for name in names)))
+        return self._row(_BUFFER, (buffer.name, *(facts[name] for name in names)))
 
     # -- charts ----------------------------------------------------------------------------------------
 
     def _timeline(self) -> Json:
-        found = self.facts.timeline
-        total = found.run.total
-        least = 0 if len(found.run.events) <= _MOST_EVENTS else total // _FINEST
-        of_groups = [tracks(found, least, group) for group in range(len(found.core_groups))]
+        timeline = self.facts.timeline
+        total = timeline.run.total
+        least = 0 if len(timeline.run.events) <= _MOST_EVENTS else total // _FINEST
+        of_groups = [tracks(timeline, least, group) for group in range(len(timeline.core_groups))]
         return {
             "total": total,
-            "groups": found.core_groups,
-            "tracks": [list(map(_track, each)) for each in of_groups],
-            "links": [(*each.cores, each.bytes, each.busy_ps) for each in found.links],
+            "groups": timeline.core_groups,
+            "tracks": [list(map(_track, group)) for group in of_groups],
+            "links": [(*group.cores, group.bytes, group.busy_ps) for group in timeline.links],
         }
 
     def _lx(self, map_: LxMap) -> Json:
         numbers = {buffer.name: number for number, buffer in enumerate(map_.placed)}
         parents = {
-            chain[at].name: numbers[chain[at - 1].name]
+            chain[index].name: numbers[chain[index - 1].name]
             for chain in map_.chains
-            for at in range(1, len(chain))
+            for index in range(1, len(chain))
         }
         return {
             "capacity": map_.capacity,
             "bytes": map_.lx_bytes,
             "peak": map_.peak,
-            "loops": [(each.first, each.last, each.count, each.depth) for each in map_.loops],
+            "loops": [(item.first, item.last, item.count, item.depth) for item in map_.loops],
             "boxes": [
-                (self.buffers[each.name], each.writer, each.address, each.bytes, each.first, each.last,
-                 each.cores, parents.get(each.name, -1))
-                for each in map_.placed
+                (self.buffers[item.name], item.writer, item.address, item.bytes, item.first, item.last,
+                 item.cores, parents.get(item.name, -1))
+                for item in map_.placed
             ],
-            "groups": [(first, last, *self._taken(first)) for first, last in map_.core_groups()],
+            "groups": [(first, last, *self._occupancy(first)) for first, last in map_.core_groups()],
         }  # fmt: skip
 
-    def _taken(self, core: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        taken = self.facts.map.occupancy(core)
-        return taken.load, taken.high_water
+    def _occupancy(self, core: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        occupancy = self.facts.map.occupancy(core)
+        return occupancy.load, occupancy.high_water
 
 
 def _owners(operation: Operation, number: int) -> str:
-    """How an operand is split over the cores, slices x elements of each dim, and how many cores have each part."""
+    """The division of an operand, slices x elements of each dim, and the number of cores of each part."""
     design, operand = operation.design, operation.design.operands[number]
     slices, shares = operand_splits(design, operand), operand_shares(design, operand)
-    own = [dim for dim in operand.dim_order if operand.scale[dim] == 1 and slices[dim] > 1]
-    split = ", ".join(f"{dim} {slices[dim]} x {shares[dim]}" for dim in own) or "whole"
-    each = len(holders(design, operand)) // prod(slices[dim] for dim in own)
-    if each == 1:
+    divided = [dim for dim in operand.dim_order if operand.scale[dim] == 1 and slices[dim] > 1]
+    split = ", ".join(f"{dim} {slices[dim]} x {shares[dim]}" for dim in divided) or "whole"
+    sharing = len(holders(design, operand)) // prod(slices[dim] for dim in divided)
+    if sharing == 1:
         return split
     is_result = number == len(design.operands) - 1
-    return f"{split}; {each} cores {'add up' if is_result else 'share'} each part"
+    return f"{split}; {sharing} cores {'add up' if is_result else 'share'} each part"
 
 
 def _track(track: Track) -> tuple[str, list[list[int]]]:
     """A bar is the time since the begin of the one before, how long it is, and its operation, or if it is several
     the first, the last, how many and how long they are busy."""
-    made, before = list[list[int]](), 0
-    for bar in sorted(track.bars, key=lambda each: each.begin):
-        made.append([bar.begin - before, bar.end - bar.begin, *_what(bar)])
+    bars, before = list[list[int]](), 0
+    for bar in sorted(track.bars, key=lambda item: item.begin):
+        bars.append([bar.begin - before, bar.end - bar.begin, *_what(bar)])
         before = bar.begin
-    return track.name, made
+    return track.name, bars
 
 
 def _what(bar: Bar) -> tuple[int, ...]:

@@ -34,10 +34,12 @@ class Operation:
 
     @property
     def position(self) -> int:
+        """Position of its step in the program."""
         return self.told.step.position
 
     @property
     def opcode(self) -> str:
+        """Opcode of its design."""
         return self.told.step.opcode
 
     @property
@@ -47,10 +49,12 @@ class Operation:
 
     @property
     def cores(self) -> int:
+        """Number of cores."""
         return self.told.step.cores
 
     @property
     def runs(self) -> int:
+        """Number of runs, over all loops around it."""
         return self.told.step.runs
 
     @property
@@ -65,14 +69,17 @@ class Operation:
 
     @property
     def read_bytes(self) -> int:
+        """Bytes of device memory that all runs read."""
         return self.execution.read_bytes
 
     @property
     def written_bytes(self) -> int:
+        """Bytes of device memory that all runs write."""
         return self.execution.written_bytes
 
     @property
     def traffic(self) -> int:
+        """Bytes of device memory that all runs read or write."""
         return self.read_bytes + self.written_bytes
 
     @property
@@ -83,7 +90,7 @@ class Operation:
 
     @property
     def name(self) -> str:
-        """How texts call it."""
+        """Name of the operation in texts."""
         return f"step {self.position}: {self.opcode}"
 
 
@@ -106,24 +113,28 @@ class ProgramFacts:
 
     @property
     def read_bytes(self) -> int:
+        """Bytes of device memory that the program reads."""
         return self.timeline.read_bytes
 
     @property
     def written_bytes(self) -> int:
+        """Bytes of device memory that the program writes."""
         return self.timeline.written_bytes
 
     @property
     def traffic(self) -> int:
+        """Bytes of device memory that the program reads or writes."""
         return self.read_bytes + self.written_bytes
 
     @property
     def restickifies(self) -> int:
-        return sum(each.execution.is_restickify for each in self.operations)
+        """Number of restickifies."""
+        return sum(operation.execution.is_restickify for operation in self.operations)
 
     @property
     def opcodes(self) -> list[tuple[str, int]]:
-        """How many operations have each opcode, most first."""
-        return Counter(each.opcode for each in self.operations).most_common()
+        """Return the number of operations by opcode, the most frequent first."""
+        return Counter(operation.opcode for operation in self.operations).most_common()
 
 
 def program_facts(
@@ -136,23 +147,26 @@ def program_facts(
 
     ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
     """
-    told = bundle_facts(bundle, lx_backend_fraction)
-    spilled = {each.name for each in told.map.spilled}
+    facts_of_bundle = bundle_facts(bundle, lx_backend_fraction)
+    spilled = {buffer.name for buffer in facts_of_bundle.map.spilled}
     operations = (
         Operation(
             facts, execution, bundle.designs[execution.filename], roofline, _moved(facts, execution, spilled)
         )
         for facts, execution, roofline in zip(
-            told.operations, told.timeline.executions, rooflines(told.timeline), strict=True
+            facts_of_bundle.operations,
+            facts_of_bundle.timeline.executions,
+            rooflines(facts_of_bundle.timeline),
+            strict=True,
         )
     )
     return ProgramFacts(
-        map=told.map,
-        timeline=told.timeline,
+        map=facts_of_bundle.map,
+        timeline=facts_of_bundle.timeline,
         operations=tuple(operations),
-        buffers=told.buffers,
-        argument_bytes=told.least_bytes,
-        roofline=of_program(told.timeline),
+        buffers=facts_of_bundle.buffers,
+        argument_bytes=facts_of_bundle.least_bytes,
+        roofline=of_program(facts_of_bundle.timeline),
         remarks=tuple(remarks),
         passes=tuple(passes),
     )
@@ -161,4 +175,4 @@ def program_facts(
 def _moved(facts: OperationFacts, execution: Execution, buffers: set[str]) -> int:
     """Bytes that an operation moves from and to some buffers."""
     operands = zip(facts.buffers, execution.work.operands, strict=True)
-    return facts.step.runs * sum(each.moved_bytes for name, each in operands if name in buffers)
+    return facts.step.runs * sum(operand.moved_bytes for name, operand in operands if name in buffers)

@@ -25,15 +25,15 @@ class ExecuteLines:
 
 def execute_lines(bundle: Bundle) -> list[ExecuteLines]:
     """The lines of each execute, in program order."""
-    found = list[ExecuteLines]()
+    executes = list[ExecuteLines]()
     first = 1
     for number, line in enumerate(print_program(bundle.parameters, bundle.statements).split("\n"), 1):
         text = line.strip()
         if text.startswith("sdscbundle.sdsc_execute"):
-            found.append(ExecuteLines(first, number, _beginning(text)))
+            executes.append(ExecuteLines(first, number, _beginning(text)))
         if not (text.startswith("%") and ("arith." in text or "affine.apply" in text)):
             first = number + 1
-    return found
+    return executes
 
 
 def _beginning(text: str) -> str:

@@ -16,10 +16,10 @@ def source_lines(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]
     for file, line in places:
         lines.setdefault(file, set()).add(line)
     around = _AROUND if sum(map(len, lines.values())) * (2 * _AROUND + 1) <= _MOST_LINES else 0
-    return {file: _texts(Path(file), wanted, around) for file, wanted in lines.items()}
+    return {file: _texts(Path(file), numbers, around) for file, numbers in lines.items()}
 
 
-def _texts(file: Path, wanted: set[int], around: int) -> dict[int, str]:
+def _texts(file: Path, numbers: set[int], around: int) -> dict[int, str]:
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST:
             return {}
@@ -27,5 +27,9 @@ def _texts(file: Path, wanted: set[int], around: int) -> dict[int, str]:
         texts = file.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return {}
-    near = {at for line in wanted for at in range(line - around, line + around + 1)}
-    return {at: texts[at - 1][:_CHARACTERS] for at in sorted(near) if 1 <= at <= len(texts)}
+    near = {line_number for line in numbers for line_number in range(line - around, line + around + 1)}
+    return {
+        line_number: texts[line_number - 1][:_CHARACTERS]
+        for line_number in sorted(near)
+        if 1 <= line_number <= len(texts)
+    }

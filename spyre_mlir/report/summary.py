@@ -31,7 +31,7 @@ def summarize(facts: ProgramFacts, compile_seconds: float, statistics: Statistic
     rows = [
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
         *_loops(facts.map),
-        ("cores", _cores([each.cores for each in facts.operations])),
+        ("cores", _cores([operation.cores for operation in facts.operations])),
         *_traffic(facts),
         *(_simulated(facts, statistics) if statistics is not None else ()),
         *_scratchpads(facts.map),
@@ -54,7 +54,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _loops(map_: LxMap) -> Iterator[Row]:
-    """How many loops there are, and the iterations of those in one another."""
+    """The number of loops, and the iterations of nested ones."""
     if not map_.loops:
         return
     nests = map_.nests()
@@ -73,12 +73,21 @@ def _cores(used: Sequence[int]) -> str:
 
 
 def _changes(facts: ProgramFacts) -> Iterator[Row]:
-    """What only moves data: conversions of layouts, and copies into and out of LX."""
-    yield "restickifies", _moving([each for each in facts.operations if each.execution.is_restickify])
+    """The operations that only move data: restickifies, and copies into and out of LX."""
+    yield (
+        "restickifies",
+        _moving([operation for operation in facts.operations if operation.execution.is_restickify]),
+    )
     into = [
-        each for each in facts.operations if each.category == "clone" and _memories(each) == (False, True)
+        operation
+        for operation in facts.operations
+        if operation.category == "clone" and _memories(operation) == (False, True)
     ]
-    out = [each for each in facts.operations if each.category == "clone" and _memories(each) == (True, False)]
+    out = [
+        operation
+        for operation in facts.operations
+        if operation.category == "clone" and _memories(operation) == (True, False)
+    ]
     if into or out:
         yield "clones", f"into LX {_moving(into)}; out of LX {_moving(out)}"
     else:
@@ -86,14 +95,14 @@ def _changes(facts: ProgramFacts) -> Iterator[Row]:
 
 
 def _memories(operation: Operation) -> tuple[bool, bool]:
-    """Whether the first operand and the result are in LX."""
+    """The pair of: the first operand is in LX, the result is."""
     first, *_, last = operation.execution.work.operands
     return first.in_lx, last.in_lx
 
 
 def _moving(operations: Sequence[Operation]) -> str:
-    """How many, and what they move."""
-    moved = f", which move {_bytes(sum(each.traffic for each in operations))}" if operations else ""
+    """The number of operations, and the bytes that they move."""
+    moved = f", which move {_bytes(sum(operation.traffic for operation in operations))}" if operations else ""
     return f"{len(operations):,}{moved}"
 
 
@@ -111,15 +120,17 @@ def _traffic(facts: ProgramFacts) -> Iterator[Row]:
 def _simulated(facts: ProgramFacts, statistics: Statistics) -> Iterator[Row]:
     """The traffic of a run, and what is not as planned."""
     moved = f"{_bytes(statistics.read_bytes)} read, {_bytes(statistics.write_bytes)} written"
-    differing = [each for each in facts.operations if _ran(each, statistics) != _planned(each)]
+    differing = [
+        operation for operation in facts.operations if _ran(operation, statistics) != _planned(operation)
+    ]
     if not differing:
         yield "simulated", f"{moved}, as planned"
         return
     yield "simulated", "NOT AS PLANNED, which is a bug of the compiler or of the simulator:"
     yield "", f"  {moved} by the program"
-    for each in differing[:MOST_NAMED]:
-        read, written = _ran(each, statistics)
-        yield "", f"  {_bytes(read)} read, {_bytes(written)} written by {each.name}"
+    for operation in differing[:MOST_NAMED]:
+        read, written = _ran(operation, statistics)
+        yield "", f"  {_bytes(read)} read, {_bytes(written)} written by {operation.name}"
     if len(differing) > MOST_NAMED:
         yield "", f"  and so on for {len(differing) - MOST_NAMED:,} more"
 
@@ -169,7 +180,7 @@ def _barrier(buffer: SpilledBuffer) -> str:
 
 
 def _largest(map_: LxMap) -> str:
-    buffer = max(map_.spilled, key=lambda each: each.traffic)
+    buffer = max(map_.spilled, key=lambda spill: spill.traffic)
     why = f": {buffer.reasons[0]}" if buffer.reasons else ""
     return f"the most: {buffer.name} of {_writer(map_, buffer)}{_bytes(buffer.traffic)}{why}"
 
@@ -205,7 +216,7 @@ def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iter
         name = text.partition("{")[0]
         seconds[name] = seconds.get(name, 0.0) + time
     whole = sum(seconds.values())
-    slowest = sorted(seconds.items(), key=lambda each: -each[1])[:SLOWEST]
+    slowest = sorted(seconds.items(), key=lambda item: -item[1])[:SLOWEST]
     yield (
         "compile time",
         f"{compile_seconds:.2f} s, of which {len(passes)} passes {whole:.2f} s; the slowest:",

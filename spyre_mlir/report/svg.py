@@ -41,26 +41,31 @@ class Page:
     bottom: float = 0
 
     def add(self, element: str, right: float = 0, bottom: float = 0) -> None:
+        """Append an element of SVG."""
         self.elements.append(element)
         self.right, self.bottom = max(self.right, right), max(self.bottom, bottom)
 
     def text(self, x: float, y: float, text: str, kind: str = "label", anchor: str = "start") -> None:
+        """Append a text."""
         width = len(text) * (10.5 if kind == "heading" else CHARACTER)
         reach = {"start": x + width, "middle": x + width / 2, "end": x}[anchor]
         placed = "" if anchor == "start" else f' text-anchor="{anchor}"'
         self.add(f'<text class="{kind}" x="{x:g}" y="{y:g}"{placed}>{escape(text)}</text>', reach, y)
 
     def rectangle(self, kind: str, x: float, y: float, width: float, height: float, fill: str = "") -> None:
+        """Append a rectangle."""
         filled = f' fill="{fill}"' if fill else ""
         size = f'x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}"'
         self.add(f'<rect class="{kind}" {size}{filled}/>', x + width, y + height)
 
     def dots(self, x: float, y: float, across: bool) -> None:
+        """Append three dots, for what is left out."""
         for step in (-5, 0, 5):
-            at = (x + step, y) if across else (x, y + step)
-            self.add(f'<circle class="dot" cx="{at[0]:g}" cy="{at[1]:g}" r="1.4"/>')
+            position = (x + step, y) if across else (x, y + step)
+            self.add(f'<circle class="dot" cx="{position[0]:g}" cy="{position[1]:g}" r="1.4"/>')
 
     def svg(self, title: str, description: str) -> str:
+        """Return the page as an SVG document."""
         width, height = round(self.right + MARGIN), round(self.bottom + MARGIN)
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -84,12 +89,14 @@ class Track:
     size: float
 
     def starts(self) -> list[tuple[int | None, float]]:
-        at, made = self.origin, []
+        """Return the (position, pixel) of each item that is shown."""
+        x, positions = self.origin, []
         for position in self.positions:
-            made.append((position, at))
-            at += GAP if position is None else self.size
-        return made
+            positions.append((position, x))
+            x += GAP if position is None else self.size
+        return positions
 
     @property
     def end(self) -> float:
+        """Return the pixel behind the last item."""
         return self.origin + sum(GAP if position is None else self.size for position in self.positions)

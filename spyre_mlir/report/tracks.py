@@ -50,11 +50,11 @@ def tracks(timeline: Timeline, least: int, group: int = 0) -> list[Track]:
             if end > begin and (is_used or name not in _OF_A_CORE):
                 bars[name].append(Bar(begin, end, position, position, 1, end - begin))
     repeated = [
-        Bar(each.begin, each.end, min(each.positions), max(each.positions), each.times, each.end - each.begin)
-        for each in timeline.run.skips
+        Bar(skip.begin, skip.end, min(skip.positions), max(skip.positions), skip.times, skip.end - skip.begin)
+        for skip in timeline.run.skips
     ]
-    made = [Track(name, tuple(_merged(found, least))) for name, found in bars.items() if found]
-    return [*made, *([Track("repeated", tuple(repeated))] if repeated else [])]
+    drawn = [Track(name, tuple(_merged(members, least))) for name, members in bars.items() if members]
+    return [*drawn, *([Track("repeated", tuple(repeated))] if repeated else [])]
 
 
 def _stretches(event: Event, computing: int) -> Iterator[tuple[str, int, int]]:
@@ -74,21 +74,21 @@ def _stretches(event: Event, computing: int) -> Iterator[tuple[str, int, int]]:
 
 def _merged(bars: Iterable[Bar], least: int) -> Iterator[Bar]:
     """The bars in order of their begin, short ones together with the one that they are close behind."""
-    held: Bar | None = None
-    for bar in sorted(bars, key=lambda each: each.begin):
-        if held is None:
-            held = bar
-        elif max(bar.begin - held.begin, bar.end - bar.begin) < least:
-            held = Bar(
-                held.begin,
-                max(held.end, bar.end),
-                min(held.first, bar.first),
-                max(held.last, bar.last),
-                held.bars + bar.bars,
-                held.busy + bar.busy,
+    pending: Bar | None = None
+    for bar in sorted(bars, key=lambda item: item.begin):
+        if pending is None:
+            pending = bar
+        elif max(bar.begin - pending.begin, bar.end - bar.begin) < least:
+            pending = Bar(
+                pending.begin,
+                max(pending.end, bar.end),
+                min(pending.first, bar.first),
+                max(pending.last, bar.last),
+                pending.bars + bar.bars,
+                pending.busy + bar.busy,
             )
         else:
-            yield held
-            held = bar
-    if held is not None:
-        yield held
+            yield pending
+            pending = bar
+    if pending is not None:
+        yield pending

@@ -22,19 +22,21 @@ def panel(facts: ProgramFacts) -> str:
     """A choice of operations and a picture for each division there is; the operation that takes longest is shown."""
     if not facts.operations:
         return "<p>The program has no operation.</p>"
-    shown = max(facts.operations, key=lambda each: (each.execution.total_ns, -each.position))
+    shown = max(facts.operations, key=lambda op: (op.execution.total_ns, -op.position))
     numbers: dict[Owners, int] = {}
     of_operation: dict[int, int] = {}
     of_design: dict[str, Owners] = {}
     for operation in (shown, *facts.operations):
         name = operation.design.filename
-        found = of_design[name] if name in of_design else of_design.setdefault(name, owners(operation.design))
-        if found in numbers or len(numbers) < _MOST:
-            of_operation[operation.position] = numbers.setdefault(found, len(numbers))
+        division = (
+            of_design[name] if name in of_design else of_design.setdefault(name, owners(operation.design))
+        )
+        if division in numbers or len(numbers) < _MOST:
+            of_operation[operation.position] = numbers.setdefault(division, len(numbers))
     options = (
-        _option(each, of_operation[each.position], each is shown)
-        for each in facts.operations
-        if each.position in of_operation
+        _option(op, of_operation[op.position], op is shown)
+        for op in facts.operations
+        if op.position in of_operation
     )
     left_out = len(facts.operations) - len(of_operation)
     return "\n".join(
@@ -46,7 +48,7 @@ def panel(facts: ProgramFacts) -> str:
             f'<label>Operation <select id="divided">{"".join(options)}</select></label>',
             f" {left_out:,} operations are left out." if left_out else "",
             f"{core_choice()}</p>",
-            *(_division(found, number) for found, number in numbers.items()),
+            *(_division(division, number) for division, number in numbers.items()),
         ]
     )
 
@@ -57,42 +59,42 @@ def _option(operation: Operation, number: int, selected: bool) -> str:
     return f'<option value="{operation.position}" data-division="{number}"{chosen}>{escape(name)}</option>'
 
 
-def _division(found: Owners, number: int) -> str:
+def _division(owners: Owners, number: int) -> str:
     hidden = ' hidden="hidden"' if number else ""
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(found))
-    return f'<div class="division" data-division="{number}"{hidden}>{words}{_picture(found)}</div>'
+    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(owners))
+    return f'<div class="division" data-division="{number}"{hidden}>{words}{_picture(owners)}</div>'
 
 
-def _sentences(found: Owners) -> list[str]:
+def _sentences(owners: Owners) -> list[str]:
     sentences = [
-        f"Cores of a cell also split {_axis_text(axis)}, which is not shown." for axis in found.others
+        f"Cores of a cell also split {_axis_text(axis)}, which is not shown." for axis in owners.others
     ]
     sentences += [
         f"The reduced dim {_axis_text(axis)} is split too: the cores of a cell add up what they have."
-        for axis in found.reduced
+        for axis in owners.reduced
     ]
-    whole = "The whole result is one part." if found.rows is None and found.columns is None else ""
+    whole = "The whole result is one part." if owners.rows is None and owners.columns is None else ""
     return [*([whole] if whole else []), *sentences]
 
 
-def _picture(found: Owners) -> str:
+def _picture(owners: Owners) -> str:
     page = Page()
-    texts = [[_cores_text(cores) for cores in row] for row in found.cells]
+    texts = [[_cores_text(cores) for cores in row] for row in owners.cells]
     longest = max(len(text) for row in texts for text in row)
-    across = len(found.cells[0])
+    across = len(owners.cells[0])
     width = min(max(_LEAST, longest * CHARACTER + 10), (WIDTH - _LEFT) / across)
-    if found.columns is not None:
-        page.text(_LEFT, 14, f"{_axis_text(found.columns)} →", "name")
-    if found.rows is not None:
-        page.text(0, _TOP + len(texts) * _HEIGHT + 18, f"↓ {_axis_text(found.rows)}", "name")
-    for column in range(across if found.columns else 0):
+    if owners.columns is not None:
+        page.text(_LEFT, 14, f"{_axis_text(owners.columns)} →", "name")
+    if owners.rows is not None:
+        page.text(0, _TOP + len(texts) * _HEIGHT + 18, f"↓ {_axis_text(owners.rows)}", "name")
+    for column in range(across if owners.columns else 0):
         page.text(_LEFT + (column + 0.5) * width, _TOP - 8, str(column), anchor="middle")
     for row, line in enumerate(texts):
         top = _TOP + row * _HEIGHT
-        if found.rows is not None:
+        if owners.rows is not None:
             page.text(_LEFT - 10, top + 16, str(row), anchor="end")
         for column, text in enumerate(line):
-            _cell(page, _LEFT + column * width, top, width, found.cells[row][column], text)
+            _cell(page, _LEFT + column * width, top, width, owners.cells[row][column], text)
     return figure(page, "Division map")
 
 

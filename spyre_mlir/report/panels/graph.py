@@ -50,8 +50,8 @@ class _Drawing:
 
     def __post_init__(self) -> None:
         self.page = Page()
-        self.buffers: Mapping[str, BufferFacts] = {each.name: each for each in self.facts.buffers}
-        self.lanes = lanes([each.told.buffers for each in self.facts.operations])
+        self.buffers: Mapping[str, BufferFacts] = {item.name: item for item in self.facts.buffers}
+        self.lanes = lanes([item.told.buffers for item in self.facts.operations])
         used = 1 + max(lane.number for lane in self.lanes)
         self.pitch = min(_LANE, _LANES / used)
         self.left = 14 + used * self.pitch
@@ -60,14 +60,15 @@ class _Drawing:
         self.time = WIDTH - _TIME
 
     def draw(self) -> Page:
+        """Draw the graph, a row per operation."""
         x = legend(self.page, 8, 16, FILLS.items())
         legend(self.page, x, 16, ((name, _MEMORIES[key]) for key, name in _MEMORY_NAMES.items()))
-        for at, name in ((self.left, "operation"), (self.slices, "cores: dim slices x elements"),
+        for column_x, name in ((self.left, "operation"), (self.slices, "cores: dim slices x elements"),
                          (self.names, "reads → writes"), (self.time, "time, of all runs")):  # fmt: skip
-            self.page.text(at, _TOP - 14, name, "name")
+            self.page.text(column_x, _TOP - 14, name, "name")
         for lane in self.lanes:
             self._lane(lane)
-        longest = max(each.execution.total_ns for each in self.facts.operations)
+        longest = max(op.execution.total_ns for op in self.facts.operations)
         for operation in self.facts.operations:
             self._row(operation, longest)
         return self.page
@@ -103,7 +104,7 @@ class _Drawing:
         buffer = self.buffers[lane.buffer]
         colour = _MEMORIES.get(str(buffer.facts[MEMORY]), _MEMORIES["pool"])
         x = self.left - 10 - (lane.number + 0.5) * self.pitch
-        heights = [self._write_y(row) for row in lane.writes] + [self._read_y(*each) for each in lane.reads]
+        heights = [self._write_y(row) for row in lane.writes] + [self._read_y(*read) for read in lane.reads]
         path = f"M {x:.2f} {min(heights):.2f} V {max(heights):.2f}"
         path += "".join(f" M {x:.2f} {y:.2f} H {self.left:.2f}" for y in heights)
         heads = "".join(
@@ -128,29 +129,29 @@ class _Drawing:
         return _TOP + row * _ROW + (_ROW + _BOX) / 2 - 3
 
     def _buffer_text(self, buffer: BufferFacts, lane: Lane) -> str:
-        told = buffer.facts
-        memory = str(told[MEMORY])
-        lines = [f"{buffer.name}: {_MEMORY_NAMES.get(memory, memory)}, {told[BYTES]:,} bytes"]
+        facts = buffer.facts
+        memory = str(facts[MEMORY])
+        lines = [f"{buffer.name}: {_MEMORY_NAMES.get(memory, memory)}, {facts[BYTES]:,} bytes"]
         lines += [
-            f"at address {told[ADDRESS]:,}" + (" of each core" if memory == "LX" else " of its allocation")
+            f"at address {facts[ADDRESS]:,}" + (" of each core" if memory == "LX" else " of its allocation")
         ]
         lines += [
-            f"read {told['bytes read']:,} bytes, written {told['bytes written']:,} bytes in device memory"
+            f"read {facts['bytes read']:,} bytes, written {facts['bytes written']:,} bytes in device memory"
         ]
         lines += [f"layout, innermost first: {layout}" for layout in self._layouts(lane)]
-        reasons = str(told["not in LX"])
+        reasons = str(facts["not in LX"])
         return "\n".join([*lines, *([f"not in LX: {reasons}"] if reasons else [])])
 
     def _layouts(self, lane: Lane) -> Sequence[str]:
-        """How the operations that use a buffer see it, each way once."""
+        """The layouts in which operations use a buffer, without repetitions."""
         seen = [self._layout(row, len(self.facts.operations[row].told.buffers) - 1) for row in lane.writes]
-        seen += [self._layout(*each) for each in lane.reads]
+        seen += [self._layout(*read) for read in lane.reads]
         return list(dict.fromkeys(seen))
 
     def _layout(self, row: int, operand: int) -> str:
-        told = self.facts.operations[row].told
-        name = operand_name(told.buffers, operand)
-        return f"{told.facts[f'{name} layout']}, {told.facts[f'{name} format']}"
+        facts = self.facts.operations[row].told
+        name = operand_name(facts.buffers, operand)
+        return f"{facts.facts[f'{name} layout']}, {facts.facts[f'{name} format']}"
 
 
 def _operation_text(operation: Operation) -> str:

@@ -40,7 +40,7 @@ def panel(facts: ProgramFacts) -> str:
         return "<p>The program has no operation, so nothing is in the scratchpads.</p>"
     return "\n".join(
         [
-            f"<p>{_told(map_)} Boxes are what the chosen core holds, over the steps of the program; a box drawn over"
+            f"<p>{_summary(map_)} Boxes are what the chosen core holds, over the steps of the program; a box drawn over"
             " half a step of another takes its place. Ctrl and the wheel zoom, drag moves, a click on a box shows the"
             " operation that writes it.</p>",
             legend_line((f"written by: {name}", fill) for name, fill in FILLS.items()),
@@ -53,7 +53,7 @@ def panel(facts: ProgramFacts) -> str:
     )
 
 
-def _told(map_: LxMap) -> str:
+def _summary(map_: LxMap) -> str:
     return (
         f"{count(len(map_.placed), 'buffer')} in LX, in {count(len(map_.chains), 'place')}, {len(map_.spilled):,}"
         f" spilled to device memory. The highest ends at {map_.peak:,} of {map_.capacity:,} bytes per core."

@@ -30,7 +30,7 @@ def panel(facts: ProgramFacts) -> str:
         return "<p>Nothing is known of the decisions: the folder has no remarks.jsonl, or no pass decided anything.</p>"
     shown = facts.remarks[:_MOST]
     passes = "".join(
-        f"<option>{escape(name)}</option>" for name in dict.fromkeys(each.pass_name for each in shown)
+        f"<option>{escape(name)}</option>" for name in dict.fromkeys(entry.pass_name for entry in shown)
     )
     left_out = len(facts.remarks) - len(shown)
     return "\n".join(

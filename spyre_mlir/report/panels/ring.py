@@ -42,11 +42,13 @@ def panel(facts: ProgramFacts) -> str:
     return note + figure(page, "Links of the ring", walk=True)
 
 
-def _row(page: Page, facts: ProgramFacts, row: Sequence[LinkUse], top: int, most: LinkUse) -> None:
+def _row(page: Page, facts: ProgramFacts, row: Sequence[LinkUse], top: int, busiest: LinkUse) -> None:
     width = _width(len(row))
     for use in row:
         page.add(f'<g class="item link"><title>{escape(link_text(facts, use))}</title>')
-        page.rectangle("sample", _LEFT + use.link * width, top, width, _HEIGHT, _fill(use.bytes / most.bytes))
+        page.rectangle(
+            "sample", _LEFT + use.link * width, top, width, _HEIGHT, _fill(use.bytes / busiest.bytes)
+        )
         page.add("</g>")
 
 

@@ -32,20 +32,22 @@ class _Scale:
     fastest: int
 
     def x(self, intensity: float) -> float:
+        """Return the pixel of an intensity (operations per byte)."""
         if math.isinf(intensity):
             return _LEFT + _PLOT + _NOTHING / 2
         return _LEFT + _PLOT * (math.log10(intensity) - self.least) / (self.most - self.least)
 
     def y(self, rate: float) -> float:
+        """Return the pixel of a rate (operations per ns)."""
         return _TOP + _HEIGHT * (self.fastest - math.log10(rate)) / (self.fastest - self.slowest)
 
 
 def panel(facts: ProgramFacts) -> str:
     """The plot; operations that compute nothing are no points."""
-    points = [each for each in facts.operations if each.roofline.attained_per_ns]
+    points = [operation for operation in facts.operations if operation.roofline.attained_per_ns]
     if not points:
         return "<p>No operation of the program computes.</p>"
-    scale = _scale([*(each.roofline for each in points), facts.roofline])
+    scale = _scale([*(operation.roofline for operation in points), facts.roofline])
     page = Page()
     legend(page, 8, 16, [*FILLS.items(), ("the program", "#1a1a1a")])
     _axes(page, scale)
@@ -61,8 +63,8 @@ def panel(facts: ProgramFacts) -> str:
 
 
 def _scale(shown: Sequence[Roofline]) -> _Scale:
-    intensities = [each.intensity for each in shown if not math.isinf(each.intensity)] or [1.0]
-    rates = [each.attained_per_ns for each in shown]
+    intensities = [roofline.intensity for roofline in shown if not math.isinf(roofline.intensity)] or [1.0]
+    rates = [roofline.attained_per_ns for roofline in shown]
     ridge = _peaks()["array"] / device().one_way_bytes_per_ns
     return _Scale(
         least=math.floor(math.log10(min(intensities))),
@@ -75,10 +77,10 @@ def _scale(shown: Sequence[Roofline]) -> _Scale:
 
 def _peaks() -> dict[str, float]:
     """Operations per nanosecond of all cores."""
-    found = device()
+    target = device()
     return {
-        "array": found.cores * 2 * found.array.multiply_adds_per_ns,
-        "vector unit, 2-byte elements": found.cores * found.vector_sticks_per_ns * _LANES,
+        "array": target.cores * 2 * target.array.multiply_adds_per_ns,
+        "vector unit, 2-byte elements": target.cores * target.vector_sticks_per_ns * _LANES,
     }
 
 
@@ -114,10 +116,10 @@ def _roofs(page: Page, scale: _Scale) -> None:
     page.add(
         f'<path class="roof" d="M {x:.2f} {y:.2f} L {scale.x(ridge):.2f} {scale.y(ridge * bandwidth):.2f}"/>'
     )
-    at = least * (ridge / least) ** 0.4
+    intensity = least * (ridge / least) ** 0.4
     page.text(
-        scale.x(at) - 8,
-        scale.y(at * bandwidth) - 8,
+        scale.x(intensity) - 8,
+        scale.y(intensity * bandwidth) - 8,
         f"device memory: {bandwidth:g} bytes per ns",
         anchor="end",
     )
@@ -126,17 +128,17 @@ def _roofs(page: Page, scale: _Scale) -> None:
 def _by_place(points: Sequence[Operation], scale: _Scale) -> dict[tuple[int, int], list[Operation]]:
     """The operations of each place; one pixel holds one point."""
     places: dict[tuple[int, int], list[Operation]] = {}
-    for each in points:
-        at = round(scale.x(each.roofline.intensity)), round(scale.y(each.roofline.attained_per_ns))
-        places.setdefault(at, []).append(each)
+    for point in points:
+        place = round(scale.x(point.roofline.intensity)), round(scale.y(point.roofline.attained_per_ns))
+        places.setdefault(place, []).append(point)
     return places
 
 
 def _point(page: Page, x: float, y: float, sharing: Sequence[Operation]) -> None:
-    lines = [_point_text(each) for each in sharing[:5]]
+    lines = [_point_text(other) for other in sharing[:5]]
     lines += [f"and {len(sharing) - 5:,} more here"] if len(sharing) > 5 else []
-    told = escape("\n".join(lines))
-    page.add(f'<a class="item point" href="#{anchor(sharing[0].position)}"><title>{told}</title>')
+    text = escape("\n".join(lines))
+    page.add(f'<a class="item point" href="#{anchor(sharing[0].position)}"><title>{text}</title>')
     page.add(
         f'<circle class="dotted" cx="{x}" cy="{y}" r="5" fill="{FILLS[sharing[0].category]}"/></a>', x, y
     )
@@ -146,18 +148,18 @@ def _point_text(operation: Operation) -> str:
     return f"{operation.name}: {_rates(operation.roofline)}"
 
 
-def _rates(found: Roofline) -> str:
-    intensity = "nothing moves" if math.isinf(found.intensity) else f"{found.intensity:,.3g} per byte"
+def _rates(roofline: Roofline) -> str:
+    intensity = "nothing moves" if math.isinf(roofline.intensity) else f"{roofline.intensity:,.3g} per byte"
     return (
-        f"{found.attained_per_ns:,.4g} of {found.attainable_per_ns:,.4g} operations per ns, {intensity},"
-        f" {time_text(found.nanoseconds)}, under the roof of {found.bound_by}"
+        f"{roofline.attained_per_ns:,.4g} of {roofline.attainable_per_ns:,.4g} operations per ns, {intensity},"
+        f" {time_text(roofline.nanoseconds)}, under the roof of {roofline.bound_by}"
     )
 
 
-def _program(page: Page, scale: _Scale, found: Roofline) -> None:
+def _program(page: Page, scale: _Scale, roofline: Roofline) -> None:
     """The whole program as a diamond."""
-    if not found.attained_per_ns:
+    if not roofline.attained_per_ns:
         return
-    x, y = scale.x(found.intensity), scale.y(found.attained_per_ns)
-    page.add(f'<g class="item point"><title>the program: {escape(_rates(found))}</title>')
+    x, y = scale.x(roofline.intensity), scale.y(roofline.attained_per_ns)
+    page.add(f'<g class="item point"><title>the program: {escape(_rates(roofline))}</title>')
     page.add(f'<path class="program" d="M {x:.2f} {y - 7:.2f} l 7 7 l -7 7 l -7 -7 Z"/></g>')

@@ -14,8 +14,8 @@ from spyre_mlir.timeline.events import PARTS
 def panel(facts: ProgramFacts) -> str:
     """Cards with a name, a number and what it means."""
     cards = "\n".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(told)}</dd></div>"
-        for name, value, told in _cards(facts)
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(meaning)}</dd></div>"
+        for name, value, meaning in _cards(facts)
     )
     return f'<dl class="cards">\n{cards}\n</dl>'
 
@@ -53,7 +53,7 @@ def _loops(facts: ProgramFacts) -> str:
 
 
 def _cores(facts: ProgramFacts) -> tuple[str, str]:
-    used = [each.cores for each in facts.operations]
+    used = [operation.cores for operation in facts.operations]
     if not used:
         return "0", "no operation"
     return f"{max(used)}", f"at most; mean {sum(used) / len(used):.1f}, least {min(used)}"
