@@ -22,7 +22,7 @@ from spyre_mlir.passes._clones import (
 from spyre_mlir.passes._loads import only_loads, work_of
 from spyre_mlir.passes._loops import body_block
 from spyre_mlir.passes._memory import COPIES
-from spyre_mlir.passes._ownership import Divided
+from spyre_mlir.passes._ownership import SHUFFLE, Divided
 from spyre_mlir.passes._usage import Access, Usage
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
@@ -79,9 +79,11 @@ def _memory_ns(user: Divided) -> float:
 
 
 def _idle_ns(usage: Usage, user: Divided) -> float:
-    """How long an operation computes while the memory is idle if what is made for it is in LX."""
+    """How long an operation computes while the memory is idle if what is made for it is in LX; 0 for a shuffle."""
+    if user.opcode == SHUFFLE:
+        return 0.0
     in_lx = frozenset(index for index, value in enumerate(user.values) if not _is_outside_of_lx(usage, value))
-    work = operation_work(user.opcode, user.space, user.division, in_lx, usage.relayout(user))
+    work = operation_work(user.opcode, user.space, user.division, in_lx)
     return max(0.0, compute_ns(work) - memory_ns(work))
 
 
