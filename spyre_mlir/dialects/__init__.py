@@ -1,4 +1,4 @@
-"""The nouns of the compiler: three Python-defined dialects over upstream linalg.
+"""Three Python-defined dialects over upstream linalg, and the parser of modules that use them.
 
 ``stick`` says how tensors lie in memory, ``sdsc`` what a device operation is and where it runs,
 ``sdscbundle`` is the public output form.
@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from spyre_mlir.dialects.forms import PREFIXES, check_forms
+from spyre_mlir.dialects.forms import CHECKED_PREFIXES, check_forms
 from spyre_mlir.dialects.parser_limits import check_survived, check_text
 from spyre_mlir.dialects.sdsc import Sdsc
 from spyre_mlir.dialects.sdscbundle import SdscBundle
@@ -20,17 +20,20 @@ for _dialect in DIALECTS:
 
 
 def context() -> ir.Context:
-    """A new MLIR context with our dialects loaded."""
-    made = ir.Context()
-    made.enable_multithreading(False)  # a child process that reads with it would have no threads
-    load_into(made)
-    return made
+    """Create an MLIR context with our dialects loaded."""
+    new = ir.Context()
+    new.enable_multithreading(
+        False
+    )  # check_survived forks, and the child would wait for threads it does not have
+    load_into(new)
+    return new
 
 
 def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module:
-    """A module from text, or from the file at ``path`` whose text it is; ``ir.MLIRError`` for what is none.
+    """Parse a module; with ``path``, ``text`` is the content of that file and locations name it.
 
-    ``CompileError`` for text that the parser would not survive, and for attributes of ours that are malformed.
+    ``ir.MLIRError`` for syntax errors; ``CompileError`` for text that the parser would not survive, and for malformed
+    attributes of our dialects.
     ``tm_tensor``, in which torch-mlir writes scans, scatters and sorts, is loaded where it is used: that takes 30 ms.
     """
     check_text(text, path or "-")
@@ -42,13 +45,13 @@ def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module
 
     check_survived(parse, path or "-")
     module = parse()
-    if any(prefix in text for prefix in PREFIXES):
+    if any(prefix in text for prefix in CHECKED_PREFIXES):
         check_forms(module)
     return module
 
 
 def load_into(existing: ir.Context) -> None:
-    """Load our dialects into a context that somebody else made; those that it has already stay."""
+    """Load our dialects into a context of the caller, which may have some of them already."""
     with existing, ir.Location.unknown():
         for dialect in DIALECTS:
             if not existing.is_dialect_loaded(dialect.DIALECT_NAMESPACE):

@@ -1,4 +1,4 @@
-"""Plain Python data as builtin attributes and back: dicts, lists, strings, integers, floats, booleans, None."""
+"""Conversion of JSON-like Python data to builtin attributes and back: dicts, lists, strings, numbers, None."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spyre_mlir.mlir import ir
 
 
 def to_attribute(value: Any) -> ir.Attribute:
-    """The attribute of a plain value. Needs a current context."""
+    """Convert a value to an attribute; ``TypeError`` for other types. Needs a current context."""
     if value is None:
         return ir.UnitAttr.get()
     if isinstance(value, bool):
@@ -32,7 +32,7 @@ def to_attribute(value: Any) -> ir.Attribute:
 
 
 def from_attribute(attr: ir.Attribute) -> Any:
-    """The plain value of an attribute that ``to_attribute`` made."""
+    """Convert an attribute back to the value that ``to_attribute`` took; tuples come as lists."""
     if isinstance(attr, ir.DictAttr):
         return {entry.name: from_attribute(entry.attr) for entry in attr}
     if isinstance(attr, ir.ArrayAttr):
@@ -47,15 +47,15 @@ def from_attribute(attr: ir.Attribute) -> Any:
 
 
 def from_dims(numbers: Mapping[int, float | None]) -> ir.DictAttr:
-    """``{d0 = 0.0 : f64, d1 = "undefined"}``: a number, or none, for each of some dims. Needs a current context."""
+    """Build ``{d0 = 0.0 : f64, d1 = "undefined"}``: a number or None by dim. Needs a current context."""
     return to_attribute({f"d{dim}": "undefined" if x is None else float(x) for dim, x in numbers.items()})
 
 
 def to_dims(name: str, attr: ir.Attribute) -> dict[int, float | None]:
-    """The numbers that ``from_dims`` wrote; ``CompileError``, with the name of the attribute, for anything else."""
+    """Parse what ``from_dims`` builds; ``CompileError``, with the name of the attribute, for anything else."""
     if not isinstance(attr, ir.DictAttr):
         raise CompileError(f"'{name}' must be a dictionary like {{d1 = 0.0}}, not {attr}")
-    found: dict[int, float | None] = {}
+    numbers: dict[int, float | None] = {}
     for entry in attr:
         if not re.fullmatch(r"d\d+", entry.name):
             raise CompileError(
@@ -66,5 +66,5 @@ def to_dims(name: str, attr: ir.Attribute) -> dict[int, float | None]:
             raise CompileError(
                 f"'{name}' has {entry.attr} for {entry.name}; expected a float or \"undefined\""
             )
-        found[int(entry.name[1:])] = None if undefined else ir.FloatAttr(entry.attr).value
-    return dict(sorted(found.items()))
+        numbers[int(entry.name[1:])] = None if undefined else ir.FloatAttr(entry.attr).value
+    return dict(sorted(numbers.items()))

@@ -1,4 +1,4 @@
-"""The form of our attributes: what the bindings do not check when they parse them.
+"""Structural checks of our attributes, which the bindings parse without a look at their contents.
 
 A Python-defined attribute has parameters of any builtin kind, and an attribute of an operation may be anything at all.
 Text that enters is checked here once, so that all who read these attributes find what their manual says: the
@@ -20,11 +20,11 @@ from spyre_mlir.layout.view import ViewError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.device import device
 
-#: What is wrong with an attribute, None if nothing is.
+#: Describes what is wrong with an attribute; None if nothing is. ``ValueError``: it is of another kind.
 Check = Callable[[ir.Attribute], str | None]
 
-#: How the names of the attributes begin that are checked.
-PREFIXES = ("sdsc.", "stick.", "spyre.")
+#: Prefixes of the names of attributes that are checked.
+CHECKED_PREFIXES = ("sdsc.", "stick.", "spyre.")
 
 
 def check_forms(module: ir.Module) -> None:
@@ -40,12 +40,13 @@ def check_forms(module: ir.Module) -> None:
 
 
 class _Checker:
-    """Checks operations; a module repeats few types and attributes, and each is looked at once."""
+    """Checker of operations with a memory: a module repeats few types and attributes, each is checked once."""
 
     def __init__(self) -> None:
         self.valid: set[tuple[str, ir.Attribute] | ir.Type] = set()
 
     def problem(self, op: ir.Operation) -> str | None:
+        """Describe the first malformed type or attribute of an operation; None if there is none."""
         arguments = (value for region in op.regions for block in region for value in block.arguments)
         for value in (*op.results, *arguments):
             problem = self._type_problem(value.type)
@@ -73,7 +74,7 @@ class _Checker:
         return problem
 
     def _attribute_problem(self, name: str, attr: ir.Attribute) -> str | None:
-        if not name.startswith(PREFIXES) or (name, attr) in self.valid or name not in _FORMS:
+        if not name.startswith(CHECKED_PREFIXES) or (name, attr) in self.valid or name not in _FORMS:
             return None
         form, check = _FORMS[name]
         try:
@@ -90,7 +91,7 @@ class _Checker:
 
 
 def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType) -> str | None:
-    """What is wrong with the encoding of a tensor type."""
+    """Describe what is wrong with the encoding of a tensor type; None if nothing is."""
     if not type_.has_static_shape or 0 in type_.shape:
         return f"a tensor with a layout has a constant size of 1 or more in each dim, not {list(type_.shape)}"
     problem = stick.layout_problem(attr, type_.rank)
@@ -113,7 +114,7 @@ def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType) -> str |
 
 
 def _integer(attr: ir.Attribute, least: int = -(1 << 63)) -> int:
-    """The value of a 64-bit integer; ``ValueError`` for another one, or for less than ``least``."""
+    """Return the value of an i64 attribute; ``ValueError`` for another type, or for less than ``least``."""
     value = ir.IntegerAttr(attr)
     if str(value.type) != "i64" or value.value < least:
         raise ValueError(f"{attr} is no i64 of {least} or more")
@@ -169,13 +170,13 @@ def _division(attr: ir.Attribute) -> str | None:
     if problem is not None:
         return problem
     owners = sdsc.division_from(attr).owners
-    if not all(0 <= at < split for owner in owners for at, split in zip(owner, splits, strict=True)):
+    if not all(0 <= index < split for owner in owners for index, split in zip(owner, splits, strict=True)):
         return f"the core map does not give each of the {math.prod(splits)} slices one core"
     return None
 
 
 def _core_map_problem(expression: ir.AffineExpr) -> str | None:
-    """What is wrong with a result of a core map: it is made of constants, and divided by those above 0."""
+    """Describe what is wrong with a result of a core map: it may divide by constants above 0 only."""
     if isinstance(expression, ir.AffineConstantExpr | ir.AffineDimExpr):
         return None
     divides = not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr)
@@ -238,7 +239,7 @@ def _pins(attr: ir.Attribute) -> str | None:
 
 _KINDS = ("input", "parameter", "constant", "result")
 
-#: How an attribute has to look, in words, and what checks that.
+#: By attribute name: its form in words, for the error message, and its check.
 _FORMS: dict[str, tuple[str, Check]] = {
     sdsc.OP: ("an operation with numbers as constants like #sdsc.op<\"clip\", {clipMax = 6.0 : f64}>", _op),
     sdsc.DIVISION: ("slices and a core map like #sdsc.division<[1, 2], affine_map<(d0) -> (0, d0)>>", _division),

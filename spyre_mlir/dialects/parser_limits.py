@@ -1,4 +1,4 @@
-"""What the native parser does not survive in the text of a module, told before it sees it.
+"""Checks of a module's text for what ends the native parser, with an error in place of a crash.
 
 It is recursive, without a limit of its own: regions, attributes, types and affine expressions nest by brackets, and by
 aliases, for an alias of an alias is inside of what names it; so do minus signs in a row. It takes the iterator types
@@ -16,14 +16,14 @@ from collections.abc import Callable
 
 from spyre_mlir.errors import CompileError
 
-#: Levels; a module of the compiler itself has about ten, the locations of a deep model a hundred.
+#: Levels of nesting at most; a module of the compiler has about ten, the locations of a deep model a hundred.
 LIMIT = 256
 
-#: Seconds of the processor that reading may take; a million lines take less.
+#: Seconds of CPU time that parsing may take; a million lines take less.
 SECONDS = 5
 _WALL_SECONDS = 12 * SECONDS
 
-#: Brackets that an alias may stand for, all aliases in it written out.
+#: Brackets of an alias at most, all aliases in it expanded.
 EXPANDED_LIMIT = 1 << 22
 
 _SKIPPED = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|->|[<>]=')
@@ -40,12 +40,13 @@ _IN_DEFINITION = re.compile(
 
 
 def check_text(text: str, source: str) -> None:
-    """Raise ``CompileError`` at ``source:line:col`` for text that is not for the parser."""
-    plain = _SKIPPED.sub("", text)
-    if _is_deep(plain) or _SIGNS.search(plain) or _deep_alias(plain) is not None:
-        plain = _SKIPPED.sub(lambda match: " " * len(match[0]), text)
+    """Raise ``CompileError`` at ``source:line:col`` for text that the parser would not survive."""
+    code = _SKIPPED.sub("", text)
+    if _is_deep(code) or _SIGNS.search(code) or _deep_alias(code) is not None:
+        # With blanks in place of what is skipped, positions are those of the text.
+        code = _SKIPPED.sub(lambda match: " " * len(match[0]), text)
         message = f"The text nests deeper than {LIMIT} levels here; write it with fewer levels."
-        raise CompileError(message, _location(text, _place(plain), source))
+        raise CompileError(message, _location(text, _position_of_limit(code), source))
     for match in _ITERATORS.finditer(text):
         if not _ITERATOR_LIST.match(match[1]):
             message = 'The iterator types of an operation are a list like ["parallel", "reduction"].'
@@ -53,22 +54,22 @@ def check_text(text: str, source: str) -> None:
 
 
 def check_survived(parse: Callable[[], object], source: str) -> None:
-    """Raise ``CompileError`` if reading ends the process, or does not end in ``SECONDS``; a child process tries it."""
+    """Raise ``CompileError`` if ``parse`` crashes a child process, or does not end in ``SECONDS``."""
     child = os.fork()
     if not child:
         _try(parse)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
-        late = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM)
-        problem = f"takes more than {SECONDS} s to read" if late else "ends the parser of MLIR"
+        timed_out = os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGALRM)
+        problem = f"takes more than {SECONDS} s to read" if timed_out else "ends the parser of MLIR"
         raise CompileError(
             f"The text {problem}; it is malformed in a way that has no diagnostic.", f"{source}:1:1"
         )
 
 
 def _try(parse: Callable[[], object]) -> None:
-    """Reads, and ends the process; what is wrong with the text otherwise is for the parent to tell."""
-    faulthandler.disable()
+    """Parse in the child and end it; the parent reports errors of the parser itself."""
+    faulthandler.disable()  # no traceback on stderr: the parent reports the crash
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS, resource.RLIM_INFINITY))
@@ -78,7 +79,7 @@ def _try(parse: Callable[[], object]) -> None:
     try:
         parse()
     finally:
-        os._exit(0)
+        os._exit(0)  # without the exit handlers and buffers that the parent has, too
 
 
 def _location(text: str, position: int, source: str) -> str:
@@ -86,9 +87,10 @@ def _location(text: str, position: int, source: str) -> str:
     return f"{source}:{line}:{column}"
 
 
-def _is_deep(plain: str) -> bool:
-    """Whether brackets alone nest too deep: each round takes the innermost pairs away."""
-    brackets = plain.encode("ascii", "ignore").decode().translate(_BRACKETS)
+def _is_deep(code: str) -> bool:
+    """Return whether brackets nest too deep, aliases aside."""
+    # Each round of replace takes the innermost pairs away: fast, where a loop over characters is not.
+    brackets = code.encode("ascii", "ignore").decode().translate(_BRACKETS)
     for _ in range(LIMIT):
         inner = brackets.replace("()", "")
         if len(inner) == len(brackets):
@@ -97,20 +99,20 @@ def _is_deep(plain: str) -> bool:
     return brackets.count("(") > LIMIT or "()" in brackets
 
 
-def _deep_alias(plain: str) -> int | None:
-    """Where the definition of an alias is that is too deep or too long once aliases in it are written out."""
+def _deep_alias(code: str) -> int | None:
+    """Find the definition of an alias that is too deep or too long once expanded; its position, or None."""
     aliases: dict[str, tuple[int, int]] = {}
-    for definition in _DEFINITION.finditer(plain):
-        deepest, size = aliases[definition[1]] = _extent(plain, definition.end(), aliases)
+    for definition in _DEFINITION.finditer(code):
+        deepest, size = aliases[definition[1]] = _extent(code, definition.end(), aliases)
         if deepest > LIMIT or size > EXPANDED_LIMIT:
             return definition.start()
     return None
 
 
-def _extent(plain: str, start: int, aliases: dict[str, tuple[int, int]]) -> tuple[int, int]:
-    """How deep what stands at ``start`` is, and how many brackets it has, to the end of its last line."""
+def _extent(code: str, start: int, aliases: dict[str, tuple[int, int]]) -> tuple[int, int]:
+    """Measure the definition at ``start``: depth and number of its brackets, aliases in it expanded."""
     deepest, size, depth = 0, 0, 0
-    for match in _IN_DEFINITION.finditer(plain, start):
+    for match in _IN_DEFINITION.finditer(code, start):
         token = match[0]
         if match.lastgroup == "bracket":
             depth += 1 if token in "[({<" else -1
@@ -123,12 +125,12 @@ def _extent(plain: str, start: int, aliases: dict[str, tuple[int, int]]) -> tupl
     return deepest, size
 
 
-def _place(plain: str) -> int:
-    """Where the text nests too deep."""
-    signs, depth, position = _SIGNS.search(plain), 0, _deep_alias(plain)
+def _position_of_limit(code: str) -> int:
+    """Find the position at which the text exceeds a limit."""
+    signs, depth, position = _SIGNS.search(code), 0, _deep_alias(code)
     if signs is not None:
         position = signs.start()
-    for match in re.finditer(r"[\[\](){}<>]", plain):
+    for match in re.finditer(r"[\[\](){}<>]", code):
         depth = depth + 1 if match[0] in "[({<" else max(depth - 1, 0)
         if depth > LIMIT:
             return match.start()

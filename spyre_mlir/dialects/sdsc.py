@@ -1,4 +1,4 @@
-"""The ``sdsc`` dialect: what a device operation is, how it is divided, where its result lives.
+"""The ``sdsc`` dialect: device operations, their work division and the placement of their results.
 
 From the level *device ops* on, each compute op is a ``linalg.generic`` that does one device operation. The
 op carries three decisions as attributes, added level by level:
@@ -7,7 +7,7 @@ op carries three decisions as attributes, added level by level:
   constants (device-ops table, ``spyre_mlir/target/ops.py``). Operands are in the order of the device.
 * ``sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0)>>``: how many slices each iteration
   dim has, and which slice each core owns.
-* ``sdsc.placement``: where the result lives. ``#sdsc.hbm<"pool", 4096>`` (byte offset in the pool, whose size is
+* ``sdsc.placement``: the memory of the result. ``#sdsc.hbm<"pool", 4096>`` (byte offset in the pool, whose size is
   ``sdsc.pool_bytes`` of the function), ``#sdsc.hbm<"result0", 0>`` (a kernel argument), ``#sdsc.lx<0>`` (byte address
   in every core's LX).
 
@@ -43,8 +43,8 @@ one computes: its result is in the second buffer of pair 3, which lies right beh
 ``sdsc.over = 0 : i64`` on a ``linalg.generic``: its result is written over operand 0, in the same buffer, element for
 element, and nobody reads that operand later. What a loop carries is such a buffer without saying so.
 
-``sdsc.spilled = ["core division mismatch: .."]`` on the maker of a buffer in device memory: why it is not in LX, in
-the order of ``scratchpad/eligibility.py``.
+``sdsc.spilled = ["core division mismatch: .."]`` on the defining op of a buffer in device memory: why it is not in LX,
+in the order of ``scratchpad/eligibility.py``.
 
 ``sdsc.bundle = 2 : i64`` on an operation or loop of a function: the number of the bundle of a sequence that it is in
 (``cut-bundles``); what does not say it is in that of the one before.
@@ -131,7 +131,7 @@ class HostAttr(Sdsc.Attribute, name="host"):
 
 
 class CloneOp(Sdsc.Operation, name="clone"):
-    """Copies a tensor into a buffer of its own: not pure, for two clones of one tensor are two buffers.
+    """Copy a tensor into a buffer of its own: not pure, for two clones of one tensor are two buffers.
 
     ``%1 = "sdsc.clone"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -140,7 +140,9 @@ class CloneOp(Sdsc.Operation, name="clone"):
     result: ext.Result[ir.RankedTensorType]
 
     def verify_invariants(self) -> bool:
+        """Require shape and element type of the source."""
         source, result = (ir.RankedTensorType(value.type) for value in (self.operands[0], self.results[0]))
+        # Not the whole type: a clone may change the layout.
         if list(source.shape) == list(result.shape) and source.element_type == result.element_type:
             return True
         self.location.emit_error("clone keeps shape and element type of its source")
@@ -148,7 +150,7 @@ class CloneOp(Sdsc.Operation, name="clone"):
 
 
 class ShuffleOp(Sdsc.Operation, name="shuffle"):
-    """Copies a tensor in LX to where other cores want it, over the ring.
+    """Copy a tensor in LX over the ring, to the cores that read it.
 
     ``%1 = "sdsc.shuffle"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -157,6 +159,7 @@ class ShuffleOp(Sdsc.Operation, name="shuffle"):
     result: ext.Result[ir.RankedTensorType]
 
     def verify_invariants(self) -> bool:
+        """Require the type of the source, layout included: the ring moves bits as they are."""
         if self.operands[0].type == self.results[0].type:
             return True
         self.location.emit_error("shuffle keeps the type of its source")
@@ -164,12 +167,12 @@ class ShuffleOp(Sdsc.Operation, name="shuffle"):
 
 
 def shuffle(source: ir.Value, location: ir.Location) -> ir.Value:
-    """Builds a relayout of ``source``, with its layout, at the current insertion point."""
+    """Build a relayout of ``source``, with its layout, at the current insertion point."""
     return ir.Operation.create("sdsc.shuffle", results=[source.type], operands=[source], loc=location).result
 
 
 def copies_of(op: ir.Operation) -> int:
-    """How many cores get each part that a clone or a shuffle makes."""
+    """Return the number of cores that get each slice of a clone or a shuffle."""
     return ir.IntegerAttr(op.attributes[COPIES]).value if COPIES in op.attributes else 1
 
 
@@ -204,20 +207,20 @@ def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
 
 
 def clone(source: ir.Value, location: ir.Location) -> ir.Value:
-    """Builds a copy of ``source``, whose layout is yet to be chosen, at the current insertion point."""
+    """Build a copy of ``source``, whose layout is yet to be chosen, at the current insertion point."""
     type_ = ir.RankedTensorType(source.type)
-    made = ir.RankedTensorType.get(type_.shape, type_.element_type)
-    return ir.Operation.create("sdsc.clone", results=[made], operands=[source], loc=location).result
+    result_type = ir.RankedTensorType.get(type_.shape, type_.element_type)
+    return ir.Operation.create("sdsc.clone", results=[result_type], operands=[source], loc=location).result
 
 
 def op_attr(opcode: str, constants: Mapping[str, float] | None = None) -> OpAttr:
-    """``#sdsc.op`` from Python values."""
+    """Build ``#sdsc.op`` from Python values."""
     values = {name: ir.FloatAttr.get_f64(value) for name, value in (constants or {}).items()}
     return OpAttr.get(ir.StringAttr.get(opcode), ir.DictAttr.get(values))
 
 
 def division_attr(splits: Sequence[int], mapping: ir.AffineMap) -> DivisionAttr:
-    """``#sdsc.division`` from Python values."""
+    """Build ``#sdsc.division``: the slices per iteration dim, and the map from a core to its slices."""
     i64 = ir.IntegerType.get_signless(64)
     return DivisionAttr.get(
         ir.ArrayAttr.get([ir.IntegerAttr.get(i64, split) for split in splits]), ir.AffineMapAttr.get(mapping)
@@ -225,39 +228,39 @@ def division_attr(splits: Sequence[int], mapping: ir.AffineMap) -> DivisionAttr:
 
 
 def hbm_attr(base: str, offset: int) -> HbmAttr:
-    """``#sdsc.hbm`` from Python values; ``offset`` in bytes."""
+    """Build ``#sdsc.hbm`` from the name of the base and the ``offset`` in bytes."""
     i64 = ir.IntegerType.get_signless(64)
     return HbmAttr.get(ir.StringAttr.get(base), ir.IntegerAttr.get(i64, offset))
 
 
 def lx_attr(address: int) -> LxAttr:
-    """``#sdsc.lx`` from a byte address."""
+    """Build ``#sdsc.lx`` from a byte address."""
     return LxAttr.get(ir.IntegerAttr.get(ir.IntegerType.get_signless(64), address))
 
 
 def placement_of(op: ir.Operation) -> HbmAttr | LxAttr | None:
-    """Where the buffer that an op makes lives, if that is decided."""
+    """Return the placement of the buffer that an op writes; None before it is decided."""
     return op.attributes[PLACEMENT] if PLACEMENT in op.attributes else None
 
 
 def host_attr(label: str, kind: str, dtype: str) -> HostAttr:
-    """``#sdsc.host`` from Python values."""
+    """Build ``#sdsc.host`` from name, kind and dtype of the argument on the host."""
     return HostAttr.get(*(ir.StringAttr.get(text) for text in (label, kind, dtype)))
 
 
 def again(arguments: Sequence[ir.DictAttr], number: int) -> ir.DictAttr:
-    """The attributes of a further argument with the host array of an argument."""
+    """Build the attributes of a further argument with the host array of argument ``number``, in another layout."""
     entries = {entry.name: entry.attr for entry in arguments[number]}
     host = entries[HOST]
     source = entries.get(SOURCE, host.label)
     name = ir.StringAttr(source).value
-    count = sum(1 for each in arguments if SOURCE in each and each[SOURCE] == source)
+    count = sum(SOURCE in argument and argument[SOURCE] == source for argument in arguments)
     entries[HOST] = HostAttr.get(ir.StringAttr.get(f"{name}@{count + 1}"), host.kind, host.dtype)
     return ir.DictAttr.get({**entries, SOURCE: source})
 
 
 def host_view_attr(view: HostView) -> ir.DictAttr:
-    """``sdsc.host_view`` from a view of the host array; the shape is that of the argument."""
+    """Build ``sdsc.host_view`` from a view of the host array; the argument has the shape of the view."""
     pieces = [piece for dim in view.dims for piece in dim]
     entries = {
         "array": ir.DenseI64ArrayAttr.get(view.array_shape),
@@ -270,7 +273,7 @@ def host_view_attr(view: HostView) -> ir.DictAttr:
 
 
 def index_bounds_of(attributes: ir.DictAttr) -> tuple[int, int, str] | None:
-    """The range of an argument's numbers, upper end excluded, and the operation; None where any number will do.
+    """Return lower bound, excluded upper bound and operation of ``sdsc.index_bounds``; None without the attribute.
 
     ``CompileError`` for an attribute of another form.
     """
@@ -284,7 +287,7 @@ def index_bounds_of(attributes: ir.DictAttr) -> tuple[int, int, str] | None:
 
 
 def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
-    """What an argument of ``shape`` takes of its host array: all of it without ``sdsc.host_view``."""
+    """Return the view of its host array that an argument of ``shape`` is: all of it without ``sdsc.host_view``."""
     if HOST_VIEW not in attrs:
         return HostView.whole(shape)
     view = ir.DictAttr(attrs[HOST_VIEW])
@@ -295,21 +298,21 @@ def host_view_of(attrs: ir.DictAttr, shape: Sequence[int]) -> HostView:
 
 
 def record(op: ir.Operation, kind: str, pass_name: str, reason: str) -> None:
-    """Adds a step to the history of an op; ``kind`` is one of the public format (fusion, remap, ...)."""
+    """Add a step to the history of an op; ``kind`` is one of the public format (fusion, remap, ...)."""
     before = list(op.attributes[HISTORY]) if HISTORY in op.attributes else []
     step = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in (kind, pass_name, reason)])
     op.attributes[HISTORY] = ir.ArrayAttr.get([*before, step])
 
 
 def inherit(op: ir.Operation, source: ir.Operation) -> None:
-    """Gives an op that takes the place of ``source`` its history, its precision and all that plan files tell of it."""
-    for kept in (HISTORY, NAME, PINS, TILED, DEMOTED, AMPLIFIED):
-        if kept in source.attributes:
-            op.attributes[kept] = source.attributes[kept]
+    """Copy history, precision and plan attributes from ``source`` to the op that replaces it."""
+    for name in (HISTORY, NAME, PINS, TILED, DEMOTED, AMPLIFIED):
+        if name in source.attributes:
+            op.attributes[name] = source.attributes[name]
 
 
 def history_of(op: ir.Operation) -> tuple[tuple[str, str, str], ...]:
-    """The steps that made an op: (kind, pass, reason), oldest first."""
+    """Return the history of an op: (kind, pass, reason), oldest first."""
     if HISTORY not in op.attributes:
         return ()
     steps = [
@@ -320,41 +323,41 @@ def history_of(op: ir.Operation) -> tuple[tuple[str, str, str], ...]:
 
 
 def spilled_of(op: ir.Operation) -> tuple[str, ...]:
-    """Why the buffer that an op makes is not in LX; empty where nothing says so."""
+    """Return the reasons why the buffer that an op writes is not in LX; empty without ``sdsc.spilled``."""
     if SPILLED not in op.attributes:
         return ()
     return tuple(ir.StringAttr(reason).value for reason in ir.ArrayAttr(op.attributes[SPILLED]))
 
 
 def name_of(op: ir.Operation) -> str | None:
-    """What plan files call an op; None if it has no name yet."""
+    """Return the name of an op in plan files; None before ``name-operations``."""
     return ir.StringAttr(op.attributes[NAME]).value if NAME in op.attributes else None
 
 
 def opcode_of(op: ir.Operation) -> str | None:
-    """The device operation recorded on an op, or None."""
+    """Return the device operation recorded on an op, or None."""
     if OP not in op.attributes:
         return None
     return ir.StringAttr(op.attributes[OP].opcode).value
 
 
 def constants_of(op: ir.Operation) -> dict[str, float]:
-    """The constants of a device operation by name."""
+    """Return the constants of a device operation by name."""
     return {entry.name: ir.FloatAttr(entry.attr).value for entry in ir.DictAttr(op.attributes[OP].constants)}
 
 
 def masks_attr(masks: Mapping[int, float]) -> ir.DictAttr:
-    """``sdsc.masks`` from the number that each masked iteration dim reads as."""
+    """Build ``sdsc.masks`` from the value of the padding of each masked iteration dim."""
     return from_dims(masks)
 
 
 def masks_of(op: ir.Operation) -> dict[int, float]:
-    """What the padding of each masked iteration dim of an op reads as; {} without masks."""
+    """Return the value of the padding by masked iteration dim; {} without masks. ``CompileError`` if one is none."""
     if MASKS not in op.attributes:
         return {}
-    found = to_dims(MASKS, op.attributes[MASKS])
-    masks = {dim: value for dim, value in found.items() if value is not None}
-    if masks != found:
+    values = to_dims(MASKS, op.attributes[MASKS])
+    masks = {dim: value for dim, value in values.items() if value is not None}
+    if masks != values:
         raise CompileError(f"'{MASKS}' has no number for a dim", location_of(op.location))
     return masks
 
@@ -363,35 +366,37 @@ _DIVISIONS: dict[str, Division] = {}
 
 
 def division_of(op: ir.Operation) -> Division:
-    """The division of an op: its splits, and the owners that its core mapping gives."""
+    """Return the work division of an op."""
     return division_from(op.attributes[DIVISION])
 
 
 def division_from(attr: DivisionAttr) -> Division:
-    """The division that an attribute names.
+    """Convert an attribute to a division: its splits, and the slices of each core by its core map.
 
-    Remembered by the text of the attribute: a program repeats few divisions often.
+    Cached by the text of the attribute: a program repeats few divisions often.
     """
     text = str(attr)
     if text not in _DIVISIONS:
         splits = tuple(ir.IntegerAttr(split).value for split in ir.ArrayAttr(attr.splits))
         results = list(ir.AffineMapAttr(attr.mapping).value.results)
-        owners = tuple(tuple(_at(result, core) for result in results) for core in range(math.prod(splits)))
+        owners = tuple(
+            tuple(_evaluate(result, core) for result in results) for core in range(math.prod(splits))
+        )
         _DIVISIONS[text] = Division(splits, owners)
     return _DIVISIONS[text]
 
 
-def _at(expression: ir.AffineExpr, core: int) -> int:
-    """The value of a core mapping's result, whose divisors are constants above 0, for one core."""
+def _evaluate(expression: ir.AffineExpr, core: int) -> int:
+    """Evaluate a result of a core map for one core. ``check_forms`` refuses divisors but constants above 0."""
     if isinstance(expression, ir.AffineConstantExpr):
         return expression.value
     if isinstance(expression, ir.AffineDimExpr):
         return core
-    left, right = _at(expression.lhs, core), _at(expression.rhs, core)
+    lhs, rhs = _evaluate(expression.lhs, core), _evaluate(expression.rhs, core)
     if isinstance(expression, ir.AffineAddExpr):
-        return left + right
+        return lhs + rhs
     if isinstance(expression, ir.AffineMulExpr):
-        return left * right
+        return lhs * rhs
     if isinstance(expression, ir.AffineCeilDivExpr):
-        return -(-left // right)
-    return left % right if isinstance(expression, ir.AffineModExpr) else left // right
+        return -(-lhs // rhs)
+    return lhs % rhs if isinstance(expression, ir.AffineModExpr) else lhs // rhs

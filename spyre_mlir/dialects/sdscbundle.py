@@ -39,13 +39,14 @@ class InputArgType(SdscBundle.Type, name="input_arg"):
 
 
 class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
-    """Runs one design on its cores; operand ``k`` is the value of symbol ``symbol_ids[k]``."""
+    """Run one design on its cores; operand ``k`` is the value of symbol ``symbol_ids[k]``."""
 
     arguments: Sequence[ext.Operand[ir.IndexType]]
     sdsc_filename: ir.StringAttr
     symbol_ids: ir.ArrayAttr
 
     def verify_invariants(self) -> bool:
+        """Require a file name, and distinct negative symbol ids, one per operand."""
         attributes = self.operation.attributes
         if "sdsc_filename" not in attributes or "symbol_ids" not in attributes:
             self.location.emit_error("sdsc_execute names its design in sdsc_filename and its symbol_ids")
@@ -63,12 +64,13 @@ class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
 
 
 class DeviceMemAllocateOp(SdscBundle.Operation, name="device_mem_allocate"):
-    """Reserves ``bytes`` of device memory and gives its address."""
+    """Reserve ``bytes`` of device memory; the result is its address."""
 
     address: ext.Result[ir.IndexType]
     bytes: ir.IntegerAttr
 
     def verify_invariants(self) -> bool:
+        """Require a positive size."""
         if ir.IntegerAttr(self.operation.attributes["bytes"]).value > 0:
             return True
         self.location.emit_error("device_mem_allocate reserves a positive number of bytes")
@@ -76,13 +78,14 @@ class DeviceMemAllocateOp(SdscBundle.Operation, name="device_mem_allocate"):
 
 
 class InputArgExtractOp(SdscBundle.Operation, name="input_arg_extract"):
-    """Reads ``what`` ("value", "granularity" or "max_value") of a run-time parameter."""
+    """Read ``what`` ("value", "granularity" or "max_value") of a run-time parameter."""
 
     value: ext.Result[ir.IndexType]
     argument: ext.Operand[InputArgType]
     what: ir.StringAttr
 
     def verify_invariants(self) -> bool:
+        """Require one of the three fields of a parameter."""
         if ir.StringAttr(self.operation.attributes["what"]).value in ("value", "granularity", "max_value"):
             return True
         self.location.emit_error("input_arg_extract reads 'value', 'granularity' or 'max_value'")
@@ -94,14 +97,14 @@ def _i64(value: int) -> ir.IntegerAttr:
 
 
 def input_arg_type(granularity: int | None = None, max_value: int | None = None) -> InputArgType:
-    """The type of a run-time parameter."""
+    """Build the type of a run-time parameter; None is written as 0."""
     return InputArgType.get(ir.TypeAttr.get(ir.IndexType.get()), _i64(granularity or 0), _i64(max_value or 0))
 
 
 def sdsc_execute(
     filename: str, operands: Sequence[ir.Value], symbol_ids: Sequence[int], location: ir.Location
 ) -> None:
-    """Builds an execute at the current insertion point."""
+    """Build an execute at the current insertion point."""
     attributes = {
         "sdsc_filename": ir.StringAttr.get(filename),
         "symbol_ids": ir.ArrayAttr.get([_i64(symbol) for symbol in symbol_ids]),
@@ -112,14 +115,14 @@ def sdsc_execute(
 
 
 def device_mem_allocate(size_bytes: int) -> ir.Value:
-    """Builds an allocation at the current insertion point."""
+    """Build an allocation at the current insertion point."""
     return ir.Operation.create(
         "sdscbundle.device_mem_allocate", results=[ir.IndexType.get()], attributes={"bytes": _i64(size_bytes)}
     ).result
 
 
 def input_arg_extract(argument: ir.Value, what: str = "value") -> ir.Value:
-    """Builds the reading of a run-time parameter at the current insertion point."""
+    """Build the reading of a run-time parameter at the current insertion point."""
     return ir.Operation.create(
         "sdscbundle.input_arg_extract",
         results=[ir.IndexType.get()],

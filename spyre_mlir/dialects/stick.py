@@ -51,7 +51,7 @@ class LayoutAttr(Stick.Attribute, name="layout"):
 
 
 class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
-    """Copies a tensor into another layout.
+    """Copy a tensor into another layout.
 
     ``%1 = "stick.restickify"(%0) : (tensor<64x64xf16, #rows>) -> tensor<64x64xf16, #columns>``
 
@@ -65,6 +65,7 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
     result: ext.Result[ir.RankedTensorType]
 
     def verify_invariants(self) -> bool:
+        """Require shape and element type of the source, and a layout on both, or one that is requested."""
         source, result = (ir.RankedTensorType(value.type) for value in (self.operands[0], self.results[0]))
         if list(source.shape) != list(result.shape) or source.element_type != result.element_type:
             self.location.emit_error("restickify keeps shape and element type, only the layout changes")
@@ -78,7 +79,7 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
 
 
 class PinOp(Stick.Operation, name="pin"):
-    """Says in which layout its operand is made; moves nothing and is gone once layouts are chosen.
+    """Fix the layout in which its operand is produced; moves nothing and is gone once layouts are chosen.
 
     ``%1 = "stick.pin"(%0) {stick.to = #stick.layout<#columns>} : (tensor<64x64xf16>) -> tensor<64x64xf16>``
 
@@ -89,6 +90,7 @@ class PinOp(Stick.Operation, name="pin"):
     result: ext.Result[ir.RankedTensorType]
 
     def verify_invariants(self) -> bool:
+        """Require shape and element type of the operand, and a layout that fits."""
         source, result = (ir.RankedTensorType(value.type) for value in (self.operands[0], self.results[0]))
         if list(source.shape) != list(result.shape) or source.element_type != result.element_type:
             self.location.emit_error("pin keeps shape and element type of its operand")
@@ -100,7 +102,7 @@ class PinOp(Stick.Operation, name="pin"):
 
 
 def _has_fitting_request(op: ir.OpView) -> bool:
-    """Whether ``stick.to`` is a layout for tensors of the op's rank; emits the error if not."""
+    """Return whether ``stick.to`` is a layout for tensors of the op's rank; emit the error if not."""
     attr, rank = op.attributes[TO], ir.RankedTensorType(op.results[0].type).rank
     if not isinstance(attr, LayoutAttr):
         op.location.emit_error(f"'{TO}' must be a #stick.layout, not {attr}")
@@ -116,7 +118,7 @@ def _has_fitting_request(op: ir.OpView) -> bool:
 
 
 def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
-    """What is wrong with a layout for tensors of a rank; None if nothing is."""
+    """Describe what is wrong with a layout for tensors of a rank; None if nothing is."""
     map_ = ir.AffineMapAttr(attr.map).value
     if map_.n_dims != rank or map_.n_symbols:
         return f"its map has {map_.n_dims} dims and {map_.n_symbols} symbols, the tensor has {rank} dims"
@@ -132,54 +134,53 @@ def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
 
 
 def restickify(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
-    """Builds the conversion of ``source`` to ``layout`` at the current insertion point."""
-    made = with_layout(source.type, layout)
-    return ir.Operation.create("stick.restickify", results=[made], operands=[source], loc=location).result
+    """Build the conversion of ``source`` to ``layout`` at the current insertion point."""
+    type_ = with_layout(source.type, layout)
+    return ir.Operation.create("stick.restickify", results=[type_], operands=[source], loc=location).result
 
 
 def requested_restickify(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
-    """Builds a conversion of ``source``, which has no layout yet, to ``layout`` at the current insertion point."""
+    """Build a conversion of ``source``, which has no layout yet, to ``layout`` at the current insertion point."""
     return _request("stick.restickify", source, layout, location)
 
 
 def pin(source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
-    """Builds the statement that ``source`` is made in ``layout`` at the current insertion point."""
+    """Build a ``stick.pin`` of ``source`` to ``layout`` at the current insertion point."""
     return _request("stick.pin", source, layout, location)
 
 
 def _request(name: str, source: ir.Value, layout: StickLayout, location: ir.Location) -> ir.Value:
-    attributes = {TO: layout_attr(layout)}
-    made = ir.Operation.create(
-        name, results=[without_layout(source.type)], operands=[source], attributes=attributes, loc=location
-    )
-    return made.result
+    types, attributes = [without_layout(source.type)], {TO: layout_attr(layout)}
+    return ir.Operation.create(
+        name, results=types, operands=[source], attributes=attributes, loc=location
+    ).result
 
 
 def requested_layout(op: ir.Operation) -> StickLayout:
-    """The layout that the ``stick.to`` of an op names, for the type of its result."""
+    """Return the layout of an op's ``stick.to``, for the type of its result."""
     return layout_from(op.attributes[TO], op.results[0].type)
 
 
 def layout_from(attr: LayoutAttr, type_: ir.Type) -> StickLayout:
-    """The layout that an attribute names for a tensor type. ``ValueError`` if the map is not made of digits."""
+    """Convert an attribute to the layout of a tensor type. ``ValueError`` if the map is not made of digits."""
     tensor = ir.RankedTensorType(type_)
     return StickLayout(tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
 
 
 def layout_of(type_: ir.Type) -> StickLayout | None:
-    """The layout of a tensor type; None without one. ``ValueError`` if the map is not made of digits."""
+    """Return the layout of a tensor type; None without one. ``ValueError`` if the map is not made of digits."""
     tensor = ir.RankedTensorType(type_)
     return layout_from(tensor.encoding, tensor) if isinstance(tensor.encoding, LayoutAttr) else None
 
 
 def with_layout(type_: ir.Type, layout: StickLayout) -> ir.RankedTensorType:
-    """The tensor type with the layout as its encoding."""
+    """Return the tensor type with the layout as its encoding."""
     tensor = ir.RankedTensorType(type_)
     return ir.RankedTensorType.get(tensor.shape, tensor.element_type, layout_attr(layout))
 
 
 def without_layout(type_: ir.Type) -> ir.Type:
-    """The tensor type without an encoding; any other type as it is."""
+    """Return the tensor type without an encoding; any other type as it is."""
     if not isinstance(type_, ir.RankedTensorType):
         return type_
     tensor = ir.RankedTensorType(type_)
@@ -187,33 +188,33 @@ def without_layout(type_: ir.Type) -> ir.Type:
 
 
 def layout_attr(layout: StickLayout) -> LayoutAttr:
-    """``#stick.layout`` from a layout."""
+    """Build ``#stick.layout`` from a layout."""
     return LayoutAttr.get(ir.AffineMapAttr.get(affine_map(layout)))
 
 
 def affine_map(layout: StickLayout) -> ir.AffineMap:
-    """The map of a layout as the attribute holds it."""
+    """Build the affine map of a layout, from a logical index to device coordinates."""
     return ir.AffineMap.get(len(layout.shape), 0, [_expression(digit) for digit in layout.digits])
 
 
 def _expression(digit: Digit) -> ir.AffineExpr:
     if digit.dim is None:
         return ir.AffineConstantExpr.get(0)
-    made = ir.AffineDimExpr.get(digit.dim)
+    expression = ir.AffineDimExpr.get(digit.dim)
     if digit.divisor != 1:
-        made = ir.AffineExpr.get_floor_div(made, digit.divisor)
+        expression = ir.AffineExpr.get_floor_div(expression, digit.divisor)
     if digit.modulus is not None:
-        made = ir.AffineExpr.get_mod(made, digit.modulus)
-    return made
+        expression = ir.AffineExpr.get_mod(expression, digit.modulus)
+    return expression
 
 
 def padding_attr(states: States) -> ir.DictAttr:
-    """``stick.padding`` from the state of each padded dim."""
+    """Build ``stick.padding`` from the state of each padded dim."""
     return from_dims(states)
 
 
 def padding_of(attributes: Mapping[str, ir.Attribute]) -> States:
-    """The state of each padded dim, as the attributes of an op or of an argument give it; {} without any."""
+    """Return the state of each padded dim from the attributes of an op or an argument; {} without any."""
     return to_dims(PADDING, attributes[PADDING]) if PADDING in attributes else {}
 
 
@@ -221,7 +222,7 @@ _DIGITS: dict[str, tuple[Digit, ...]] = {}
 
 
 def _digits(text: str, encoding: LayoutAttr) -> tuple[Digit, ...]:
-    """The digits of a layout attribute, remembered by its text: a program repeats few layouts often."""
+    """Return the digits of a layout attribute, cached by its text: a program repeats few layouts often."""
     if text not in _DIGITS:
         results = ir.AffineMapAttr(encoding.map).value.results
         _DIGITS[text] = tuple(_digit(expression) for expression in results)

@@ -1,8 +1,8 @@
-"""Reading and building the ``linalg.generic`` ops that the device operations are carried on.
+"""Reader and builder of the ``linalg.generic`` ops that represent device operations.
 
-``Structured`` is a read-only look at one op with its maps as tuples of iteration dims; ``device_op``
-builds one op that does one device operation, its body written from the table below, so that the body is a
-function of the operation and every level can be run by upstream lowering.
+``Structured`` is a read-only view of one op with its maps as tuples of iteration dims; ``device_op`` builds the op
+of one device operation. The body comes from the table below, so that it is a function of the operation and upstream's
+lowering can run every level.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.ops import NEUTRAL
 
-#: For each dim of an operand the iteration dim that indexes it; None is the constant 0.
+#: Indexing map of an operand: for each of its dims the iteration dim that indexes it; None is the constant 0.
 Map = tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
 class Structured:
-    """A ``linalg.generic`` with one result, taken apart."""
+    """View of a ``linalg.generic`` with one result; ``maps`` has one entry per input, then that of the output."""
 
     op: ir.Operation
     inputs: tuple[ir.Value, ...]
@@ -30,15 +30,17 @@ class Structured:
 
     @property
     def result(self) -> ir.Value:
+        """The result of the op."""
         return self.op.results[0]
 
     @property
     def body(self) -> ir.Block:
+        """The block with the scalar ops."""
         return self.op.regions[0].blocks[0]
 
     @property
     def reduced(self) -> tuple[int, ...]:
-        """The iteration dims that are reduced."""
+        """The reduction dims of the iteration space."""
         return tuple(dim for dim, kind in enumerate(self.iterators) if kind == "reduction")
 
     @property
@@ -57,14 +59,14 @@ class Structured:
         return sdsc.opcode_of(self.op) or ""
 
 
-#: Maps and iterators of generic ops by their attributes, for as long as a caller keeps it.
+#: Cache of maps and iterators by the attributes of generic ops; its owner decides how long it lasts.
 Known = dict[tuple[ir.Attribute, ir.Attribute], tuple[tuple[Map | None, ...], tuple[str, ...]]]
 
 
 def structured(op: ir.Operation, known: Known | None = None) -> Structured | None:
-    """Takes a ``linalg.generic`` apart; None if it has several results or maps that are not selections.
+    """Return the view of a ``linalg.generic``; None if it has several results or maps that are not selections.
 
-    ``known`` remembers what attributes say: who asks for many ops of one module keeps one.
+    ``known`` caches parsed attributes: callers that read many ops of one module pass the same one.
     """
     if op.name != "linalg.generic" or len(op.results) != 1:
         return None
@@ -85,7 +87,7 @@ def _space_of(maps: ir.Attribute, iterators: ir.Attribute) -> tuple[tuple[Map | 
 
 
 def selection(map_: ir.AffineMap) -> Map | None:
-    """The dims that a map selects; None if a result is anything but a dim or the constant 0."""
+    """Return the dims that a map selects; None if a result is anything but a dim or the constant 0."""
     dims: list[int | None] = []
     for result in map_.results:
         if isinstance(result, ir.AffineDimExpr):
@@ -98,34 +100,34 @@ def selection(map_: ir.AffineMap) -> Map | None:
 
 
 def affine_map(dims: Map, rank: int) -> ir.AffineMap:
-    """The affine map of a selection."""
+    """Build the affine map of a selection, from ``rank`` iteration dims."""
     return ir.AffineMap.get(
         rank, 0, [ir.AffineConstantExpr.get(0) if dim is None else ir.AffineDimExpr.get(dim) for dim in dims]
     )
 
 
 def shape_of(value: ir.Value) -> tuple[int, ...]:
-    """The shape of a ranked tensor value; () for a scalar."""
+    """Return the shape of a ranked tensor value; () for a scalar."""
     if not isinstance(value.type, ir.RankedTensorType):
         return ()
     return tuple(ir.RankedTensorType(value.type).shape)
 
 
 def element_of(value: ir.Value) -> str:
-    """The element type of a tensor value, or the type of a scalar, as text."""
+    """Return the element type of a tensor value, or the type of a scalar, as text."""
     if isinstance(value.type, ir.RankedTensorType):
         return str(ir.RankedTensorType(value.type).element_type)
     return str(value.type)
 
 
 def defining_op(value: ir.Value) -> ir.Operation | None:
-    """The op that makes a value; None for a block argument."""
+    """Return the defining op of a value; None for a block argument."""
     owner = value.owner
     return None if isinstance(owner, ir.Block) else owner.operation
 
 
 def maker_of(value: ir.Value) -> ir.Operation:
-    """The op that makes a value which is known not to be a block argument."""
+    """Return the defining op of a value; ``TypeError`` for a block argument."""
     op = defining_op(value)
     if op is None:
         raise TypeError("a block argument has no defining op")
@@ -144,45 +146,39 @@ def device_op(
     result_map: Map | None = None,
     constants: Mapping[str, float] | None = None,
 ) -> ir.Value:
-    """Builds one device operation at the current insertion point and gives its result.
+    """Build one device operation at the current insertion point and return its result.
 
     ``shape`` are the iteration extents, ``maps`` one selection per input; ``result_map`` defaults to all
     dims that are not ``reduced``, in order.
     """
     rank = len(shape)
-    kept: Map = tuple(dim for dim in range(rank) if dim not in reduced) if result_map is None else result_map
-    type_ = ir.RankedTensorType.get([shape[dim] for dim in kept if dim is not None], ir.Type.parse(element))
-    init = _init(opcode, type_, location)
+    if result_map is None:
+        result_map = tuple(dim for dim in range(rank) if dim not in reduced)
+    sizes = [shape[dim] for dim in result_map if dim is not None]
+    type_ = ir.RankedTensorType.get(sizes, ir.Type.parse(element))
+    all_maps = [ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in (*maps, result_map)]
     attributes = {
-        "indexing_maps": ir.ArrayAttr.get(
-            [ir.AffineMapAttr.get(affine_map(dims, rank)) for dims in (*maps, kept)]
-        ),
+        "indexing_maps": ir.ArrayAttr.get(all_maps),
         "iterator_types": iterators(rank, frozenset(reduced)),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
         sdsc.OP: sdsc.op_attr(opcode, constants),
     }
-    made = ir.Operation.create(
-        "linalg.generic",
-        results=[type_],
-        operands=[*inputs, init],
-        attributes=attributes,
-        regions=1,
-        loc=location,
-    )
+    operands = [*inputs, _init(opcode, type_, location)]
+    op = ir.Operation.create("linalg.generic", [type_], operands, attributes, regions=1, loc=location)
     scalars = [ir.RankedTensorType(value.type).element_type for value in inputs]
-    block = ir.Block.create_at_start(made.regions[0], [*scalars, type_.element_type])
+    block = ir.Block.create_at_start(op.regions[0], [*scalars, type_.element_type])
     with ir.InsertionPoint(block), location:
         body = Body(type_.element_type, constants or {}, rank)
         value = BODIES[opcode](body, *block.arguments)
         ir.Operation.create("linalg.yield", operands=[value])
-    return made.result
+    return op.result
 
 
 def rebuilt(
     generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[int] | None = None
 ) -> ir.Value:
-    """The same device operation on other inputs, of other iteration extents if given; it keeps its history."""
-    made = device_op(
+    """Build the device operation of ``generic`` on other inputs, with its history; ``extents`` default to its own."""
+    result = device_op(
         generic.opcode,
         inputs,
         generic.maps[:-1],
@@ -193,18 +189,18 @@ def rebuilt(
         result_map=generic.maps[-1],
         constants=sdsc.constants_of(generic.op),
     )
-    sdsc.inherit(maker_of(made), generic.op)
-    return made
+    sdsc.inherit(maker_of(result), generic.op)
+    return result
 
 
 def iterators(rank: int, reduced: frozenset[int]) -> ir.Attribute:
-    """The iterator types of so many dims."""
+    """Build the iterator types of ``rank`` dims."""
     names = ["reduction" if dim in reduced else "parallel" for dim in range(rank)]
     return ir.Attribute.parse("[" + ", ".join(f"#linalg.iterator_type<{name}>" for name in names) + "]")
 
 
 def _init(opcode: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.Value:
-    """The destination: empty, or filled with the neutral value of a reduction."""
+    """Build the destination operand: empty, or filled with the neutral value of a reduction."""
     empty = ir.Operation.create("tensor.empty", results=[type_], loc=location).result
     neutral = NEUTRAL.get(opcode)
     if neutral is None:
@@ -215,7 +211,7 @@ def _init(opcode: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.
 
 
 def filled(constant: ir.Value, empty: ir.Value) -> ir.Value:
-    """Builds a ``linalg.fill`` of a tensor with a scalar."""
+    """Build a ``linalg.fill`` of a tensor with a scalar."""
     fill = ir.Operation.create(
         "linalg.fill",
         results=[empty.type],
@@ -229,13 +225,18 @@ def filled(constant: ir.Value, empty: ir.Value) -> ir.Value:
     return fill.result
 
 
+# Predicates of arith.cmpf: ordered, so false for NaN; but unordered "ne", as in C and PyTorch.
+_EQ, _GT, _GE, _LT, _LE, _NE = 1, 2, 3, 4, 5, 13
+_CMPI_EQ = 0
+
+
 class Body:
-    """Writes scalar ops into the body of a device operation, in its element type."""
+    """Builder of scalar ops in the body of a device operation, in its element type."""
 
     def __init__(self, element: ir.Type, constants: Mapping[str, float], rank: int = 0) -> None:
         self.element = element
         self.constants = constants
-        self.rank = rank  # of the iteration
+        self.rank = rank  # of the iteration space
 
     def __call__(
         self, name: str, *operands: ir.Value, result: ir.Type | None = None, **attributes
@@ -245,6 +246,7 @@ class Body:
         ).result
 
     def constant(self, value: float | str) -> ir.Value:
+        """Build a constant: a number, or by its name a constant of the device operation."""
         number = self.constants[value] if isinstance(value, str) else value
         if isinstance(self.element, ir.IntegerType):
             attr: ir.Attribute = ir.IntegerAttr.get(self.element, int(number))
@@ -252,18 +254,19 @@ class Body:
             attr = ir.FloatAttr.get(self.element, number)
         return self("arith.constant", value=attr)
 
-    def compare(self, predicate: int, left: ir.Value, right: ir.Value) -> ir.Value:
-        """1.0 where an ordered (or for ``ne`` unordered) comparison holds, else 0.0."""
+    def compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value, op: str = "arith.cmpf") -> ir.Value:
+        """Build an i1 comparison."""
         i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
-        flag = self("arith.cmpf", left, right, result=i1, predicate=ir.IntegerAttr.get(i64, predicate))
-        return self("arith.uitofp", flag)
+        return self(op, lhs, rhs, result=i1, predicate=ir.IntegerAttr.get(i64, predicate))
+
+    def truth(self, predicate: int, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
+        """Build the device's truth value of a comparison: 1.0 or 0.0."""
+        return self("arith.uitofp", self.compare(predicate, lhs, rhs))
 
     def nonzero(self, value: ir.Value) -> ir.Value:
-        i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
-        zero = ir.Operation.create(
-            "arith.constant", results=[value.type], attributes={"value": ir.FloatAttr.get(value.type, 0.0)}
-        ).result
-        return self("arith.cmpf", value, zero, result=i1, predicate=ir.IntegerAttr.get(i64, 13))
+        """Build the i1 that a truth value stands for; its element type need not be that of the body."""
+        zero = ir.FloatAttr.get(value.type, 0.0)
+        return self.compare(_NE, value, self("arith.constant", result=value.type, value=zero))
 
 
 def _sigmoid(b: Body, x: ir.Value) -> ir.Value:
@@ -275,10 +278,7 @@ def _sigmoid(b: Body, x: ir.Value) -> ir.Value:
 def _softplus(b: Body, x: ir.Value) -> ir.Value:
     scaled = b("arith.mulf", x, b.constant("softplusBeta"))
     soft = b("arith.divf", b("math.log1p", b("math.exp", scaled)), b.constant("softplusBeta"))
-    i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
-    over = b(
-        "arith.cmpf", scaled, b.constant("softplusThresh"), result=i1, predicate=ir.IntegerAttr.get(i64, 2)
-    )
+    over = b.compare(_GT, scaled, b.constant("softplusThresh"))
     return b("arith.select", over, x, soft)
 
 
@@ -307,21 +307,17 @@ def _widened(b: Body, x: ir.Value) -> ir.Value:
 
 
 def _gather(b: Body, position: ir.Value, row: ir.Value, acc: ir.Value) -> ir.Value:
-    """The last dim runs over the rows of the table: the one at the position is kept."""
-    i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
+    """Select the row at the position; the last iteration dim runs over all rows of the table."""
+    i64 = ir.IntegerType.get_signless(64)
     index = b("linalg.index", result=ir.IndexType.get(), dim=ir.IntegerAttr.get(i64, b.rank - 1))
-    at = b("arith.index_cast", index, result=position.type)
-    found = b("arith.cmpi", at, position, result=i1, predicate=ir.IntegerAttr.get(i64, 0))
-    return b("arith.select", found, row, acc)
+    row_number = b("arith.index_cast", index, result=position.type)
+    is_match = b.compare(_CMPI_EQ, row_number, position, "arith.cmpi")
+    return b("arith.select", is_match, row, acc)
 
 
 def _leaky(b: Body, x: ir.Value) -> ir.Value:
-    return b("arith.select", _positive(b, x), x, b("arith.mulf", x, b.constant("alpha")))
-
-
-def _positive(b: Body, x: ir.Value) -> ir.Value:
-    i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
-    return b("arith.cmpf", x, b.constant(0.0), result=i1, predicate=ir.IntegerAttr.get(i64, 2))
+    is_positive = b.compare(_GT, x, b.constant(0.0))
+    return b("arith.select", is_positive, x, b("arith.mulf", x, b.constant("alpha")))
 
 
 def _reduce(name: str) -> Callable[..., ir.Value]:
@@ -339,8 +335,6 @@ def _scaled(constant: str, square: bool = False) -> Callable[..., ir.Value]:
 def _absmax(b: Body, x: ir.Value, acc: ir.Value) -> ir.Value:
     return b("arith.maximumf", acc, b("math.absf", x))
 
-
-_EQ, _GT, _GE, _LT, _LE, _NE = 1, 2, 3, 4, 5, 13  # arith.cmpf predicates: ordered, ne unordered
 
 _ONE_TO_ONE = {
     "add": "arith.addf", "sub": "arith.subf", "mul": "arith.mulf", "realdiv": "arith.divf",
@@ -360,7 +354,7 @@ def _without_output(write: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
     return lambda b, *operands: write(b, *operands[:-1])
 
 
-#: Operation -> writes its scalar body from (Body, input scalars.., accumulator).
+#: By operation: builds its scalar body from (Body, input scalars.., accumulator).
 BODIES: dict[str, Callable[..., ir.Value]] = {
     **{opcode: _direct(name) for opcode, name in _ONE_TO_ONE.items()},
     "revsub": lambda b, x, y, _: b("arith.subf", y, x),
@@ -377,12 +371,12 @@ BODIES: dict[str, Callable[..., ir.Value]] = {
     "softplus": _without_output(_softplus),
     "layernormscale": lambda b, x, _: b("math.rsqrt", b("arith.addf", x, b.constant("eps"))),
     "where3": lambda b, c, x, y, _: b("arith.select", b.nonzero(c), x, y),
-    "equal": lambda b, x, y, _: b.compare(_EQ, x, y),
-    "notequal": lambda b, x, y, _: b.compare(_NE, x, y),
-    "greaterthan": lambda b, x, y, _: b.compare(_GT, x, y),
-    "greaterequal": lambda b, x, y, _: b.compare(_GE, x, y),
-    "lesserthan": lambda b, x, y, _: b.compare(_LT, x, y),
-    "lesserequal": lambda b, x, y, _: b.compare(_LE, x, y),
+    "equal": lambda b, x, y, _: b.truth(_EQ, x, y),
+    "notequal": lambda b, x, y, _: b.truth(_NE, x, y),
+    "greaterthan": lambda b, x, y, _: b.truth(_GT, x, y),
+    "greaterequal": lambda b, x, y, _: b.truth(_GE, x, y),
+    "lesserthan": lambda b, x, y, _: b.truth(_LT, x, y),
+    "lesserequal": lambda b, x, y, _: b.truth(_LE, x, y),
     **dict.fromkeys(("sum", "sumnonstick"), _reduce("arith.addf")),
     **dict.fromkeys(("max", "maxnonstick"), _reduce("arith.maximumf")),
     **dict.fromkeys(("min", "minnonstick"), _reduce("arith.minimumf")),

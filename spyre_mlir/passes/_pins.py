@@ -85,12 +85,16 @@ def _integers(found: ir.DictAttr, name: str) -> tuple[int, ...] | None:
 
 def _placement_attr(placement: Placement) -> ir.Attribute:
     if placement.memory == "lx":
-        assert isinstance(placement.at, int)
-        return sdsc.lx_attr(placement.at)
+        assert isinstance(placement.address, int)
+        return sdsc.lx_attr(placement.address)
     if placement.memory == "pool":
-        assert isinstance(placement.at, int)
-        return sdsc.hbm_attr("pool", placement.at)
-    return sdsc.hbm_attr(str(placement.at), 0) if placement.memory == "argument" else ir.StringAttr.get("hbm")
+        assert isinstance(placement.address, int)
+        return sdsc.hbm_attr("pool", placement.address)
+    return (
+        sdsc.hbm_attr(str(placement.address), 0)
+        if placement.memory == "argument"
+        else ir.StringAttr.get("hbm")
+    )
 
 
 def _placement(attr: ir.Attribute) -> Placement:

@@ -68,5 +68,5 @@ def plan_around(
 
 
 def _address(pinned: PinnedBuffer) -> int:
-    assert isinstance(pinned.placement.at, int)
-    return pinned.placement.at
+    assert isinstance(pinned.placement.address, int)
+    return pinned.placement.address

@@ -26,7 +26,7 @@ from spyre_mlir.passes._tile_nests import check_loops
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.name_operations import NAMELESS
 from spyre_mlir.plans import Placement, Plan, PlannedArgument, PlannedOperation, read_plan
-from spyre_mlir.plans.model import MOST_BYTES, json_text
+from spyre_mlir.plans.model import MAX_BYTES, json_text
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling import TiledLoop
 
@@ -75,7 +75,7 @@ class ApplyPlan(Pass):
         if self.file == "-":
             raise CompileError("A plan file is read several times, so that it cannot be stdin.")
         if self.file:
-            return read_plan(read_text(self.file, MOST_BYTES), self.file)
+            return read_plan(read_text(self.file, MAX_BYTES), self.file)
         if sdsc.PLAN not in module.attributes:
             raise CompileError(f"apply-plan needs a file, or a module with the attribute '{sdsc.PLAN}'")
         return read_plan(ir.StringAttr(module.attributes[sdsc.PLAN]).value, "plan")

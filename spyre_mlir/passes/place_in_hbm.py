@@ -73,7 +73,7 @@ class PlaceInHbm(Pass):
         space = MemorySpace(device().pool_bytes, device().hbm_alignment_bytes)
         chosen = solver("largest-first") if self.order_by_size else solver("portfolio", least_peak=True)
         plan = chosen.plan(buffers, space)
-        if any(plan.addresses.get(name) != each.placement.at for name, each in pinned.items()):
+        if any(plan.addresses.get(name) != each.placement.address for name, each in pinned.items()):
             plan = plan_around(pinned, buffers, space)
         if plan.spilled:
             load = Instance.of(buffers, space).load

@@ -189,7 +189,7 @@ def _hold(pins: Mapping[ir.Value, PinnedBuffer], found: Sequence[Candidate], pla
         for root, at in candidate.addresses(address or 0).items():
             pinned = pins.get(root)
             if pinned is not None:
-                wanted = pinned.placement.at if pinned.placement.memory == "lx" else None
+                wanted = pinned.placement.address if pinned.placement.memory == "lx" else None
                 if (None if address is None else at) != wanted:
                     return False
     return True
@@ -206,8 +206,8 @@ def _agreed(
             continue
         placement = pinned.placement
         if placement.memory == "lx":
-            assert isinstance(placement.at, int)
-            placement = replace(placement, at=placement.at - offset)
+            assert isinstance(placement.address, int)
+            placement = replace(placement, at=placement.address - offset)
         if known is None:
             known = replace(pinned, placement=placement)
             yield candidate.root, known

@@ -1,4 +1,4 @@
-"""What a plan file holds, and its text."""
+"""Plans as frozen values, and the text of a plan file."""
 
 from __future__ import annotations
 
@@ -11,26 +11,28 @@ from spyre_mlir.tiling import TiledLoop
 
 VERSION = 1
 
-#: Bytes of a plan file.
-MOST_BYTES = 1 << 26
+#: Bytes of a plan file at most.
+MAX_BYTES = 1 << 26
 
-#: Columns up to which a value stands on one line.
+#: Columns of a line up to which a value is not broken.
 _WIDTH = 100
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a result lives. ``memory`` is "lx" (``at`` is the byte address in every core's LX), "pool" (byte
-    offset in the pool of device memory), "argument" (the name of the kernel argument) or "hbm": device memory,
-    ``at`` the compiler's choice.
+    """Memory of a result and its address there.
+
+    ``memory`` is "lx" (``address`` in bytes, the same in every core's LX), "pool" (byte offset in the pool of device
+    memory), "argument" (name of the kernel argument) or "hbm": device memory, at an address of the compiler's choice.
     """
 
     memory: str
-    at: int | str | None = None
+    address: int | str | None = None
 
     @property
     def plain(self) -> Any:
-        return self.memory if self.at is None else {self.memory: self.at}
+        """The placement as JSON knows it."""
+        return self.memory if self.address is None else {self.memory: self.address}
 
     def __str__(self) -> str:
         return json.dumps(self.plain)
@@ -40,8 +42,8 @@ class Placement:
 class PlannedArgument:
     """An argument of the program.
 
-    ``source`` names the argument that it is once more, in another layout. ``layout`` is the plain value of the file;
-    ``path`` is where it stands there.
+    ``source`` names the argument whose array it shows in another layout. ``layout`` is the JSON value of the file;
+    ``path`` is the entry's path in the file, for errors.
     """
 
     name: str
@@ -55,12 +57,13 @@ class PlannedArgument:
 
 @dataclass(frozen=True)
 class PlannedOperation:
-    """A device operation and its result; None is what the file leaves to the compiler.
+    """A device operation and its result; None leaves a decision to the compiler.
 
     ``slices`` per iteration dim; ``core_order`` the dims in several slices, that of neighbouring cores first.
     ``tiling`` are the loops around an operation of level *device ops*, outermost first.
-    ``source`` names what an operation that the compiler inserted copies. ``layout`` is the plain value of the
-    file; ``path`` is where the entry stands there. ``opcode``, ``location``, ``source`` and ``spilled`` only tell.
+    ``source`` names the tensor that an inserted operation copies. ``layout`` is the JSON value of the file;
+    ``path`` is the entry's path in the file, for errors. ``opcode``, ``location``, ``source`` and ``spilled`` are for
+    the reader alone.
     """
 
     name: str
@@ -81,18 +84,18 @@ class PlannedOperation:
 
 @dataclass(frozen=True)
 class Plan:
-    """``filename`` is where the plan was read; errors about it have that as their location."""
+    """Decisions about a program. ``filename`` is the file that the plan was read from, the location of its errors."""
 
     arguments: tuple[PlannedArgument, ...] = ()
     operations: tuple[PlannedOperation, ...] = ()
     filename: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """The plan as JSON knows it, without what is left to the compiler."""
+        """The plan as JSON knows it, without decisions that are None."""
         return {
             "version": VERSION,
-            "arguments": [_argument(each) for each in self.arguments],
-            "operations": [_operation(each) for each in self.operations],
+            "arguments": [_argument(argument) for argument in self.arguments],
+            "operations": [_operation(operation) for operation in self.operations],
         }
 
     def text(self) -> str:
@@ -101,7 +104,7 @@ class Plan:
 
 
 def json_text(value: Any, indent: str = "") -> str:
-    """JSON with small values on one line: as people would write it."""
+    """Format JSON with small values on one line, as people would write it."""
     flat = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, Mapping | list) or len(indent) + len(flat) <= _WIDTH:
         return flat
@@ -114,7 +117,7 @@ def json_text(value: Any, indent: str = "") -> str:
 
 def _argument(argument: PlannedArgument) -> dict[str, Any]:
     fields = ("name", "kind", "source", "shape", "dtype", "layout")
-    return _given({name: getattr(argument, name) for name in fields})
+    return _without_none({name: getattr(argument, name) for name in fields})
 
 
 def _operation(operation: PlannedOperation) -> dict[str, Any]:
@@ -127,16 +130,17 @@ def _operation(operation: PlannedOperation) -> dict[str, Any]:
         "spilled": operation.spilled or None,
     }
     fields = ("name", "opcode", "location", "source", "slices", "core_order", "cores")
-    return _given(
+    return _without_none(
         {
             **{name: getattr(operation, name) for name in fields},
             "tiling": None if operation.tiling is None else [loop.plain() for loop in operation.tiling],
-            "result": _given(result),
+            "result": _without_none(result),
         }
     )
 
 
-def _given(fields: dict[str, Any]) -> dict[str, Any]:
+def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
+    """Drop the fields that are None; tuples become lists, as JSON has them."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in fields.items()

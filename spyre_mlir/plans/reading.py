@@ -1,4 +1,4 @@
-"""Reads plan files; every error names the file and the field."""
+"""Parser of plan files; every error names the file and the field."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ _RESULT = ("shape", "dtype", "layout", "placement", "spilled")
 
 
 def read_plan(text: str, filename: str) -> Plan:
-    """The plan that a text holds; ``CompileError`` for anything else. ``filename`` is for errors."""
+    """Parse the text of a plan file; ``CompileError`` if it is none. ``filename`` is for errors."""
     try:
-        root = Field(json.loads(text, object_pairs_hook=_once), filename)
+        root = Field(json.loads(text, object_pairs_hook=_unique_keys), filename)
+        # json accepts escapes of lone surrogates, which no UTF-8 file can have: fails here, not when it is saved.
         json.dumps(root.value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         location = f"{filename}:{error.lineno}:{error.colno}"
         raise CompileError(f"The plan is not valid JSON: {error.msg}.", location) from None
     except RecursionError:
         raise CompileError("The plan is nested too deeply.", filename) from None
-    except _TwiceError as error:
+    except _DuplicateKeyError as error:
         raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
     except UnicodeEncodeError:
         raise CompileError("The plan has a text with half of a surrogate pair.", filename) from None
@@ -45,17 +46,17 @@ def read_plan(text: str, filename: str) -> Plan:
     return Plan(tuple(map(_argument, arguments)), tuple(map(_operation, operations)), filename)
 
 
-class _TwiceError(ValueError):
-    """A key that an object has twice: the second would silently win."""
+class _DuplicateKeyError(ValueError):
+    """A key that an object has twice: json would silently take the second value."""
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
-            raise _TwiceError(key)
-        found[key] = value
-    return found
+        if key in fields:
+            raise _DuplicateKeyError(key)
+        fields[key] = value
+    return fields
 
 
 def _check_version(root: Field) -> None:
@@ -65,8 +66,8 @@ def _check_version(root: Field) -> None:
         root["version"].fail(f"is {root['version'].value}; this compiler reads version {VERSION}")
 
 
-def _check_members(found: Field, known: Collection[str]) -> None:
-    for name, member in found.members():
+def _check_members(entry: Field, known: Collection[str]) -> None:
+    for name, member in entry.members():
         if name not in known:
             member.fail(f"is unknown; known here are {', '.join(known)}")
 
@@ -140,11 +141,11 @@ def _integers(entry: Field, name: str) -> tuple[int, ...] | None:
     return tuple(map(_integer, entry[name].items())) if name in entry else None
 
 
-def _integer(found: Field) -> int:
-    """An integer that an attribute of the IR can hold."""
-    value = found.integer()
+def _integer(field: Field) -> int:
+    """Read an integer; it must fit the 64 bits of an attribute in the IR."""
+    value = field.integer()
     if abs(value) >= 1 << 63:
-        found.fail(f"is {shorten(value)}, which is too large")
+        field.fail(f"is {shorten(value)}, which is too large")
     return value
 
 
@@ -159,17 +160,17 @@ def _layout(entry: Field) -> Any:
     return layout.value
 
 
-def _placement(found: Field) -> Placement:
-    if found.value == "hbm":
+def _placement(field: Field) -> Placement:
+    if field.value == "hbm":
         return Placement("hbm")
-    if not isinstance(found.value, dict):
+    if not isinstance(field.value, dict):
         forms = '{"lx": ADDRESS}, {"pool": OFFSET}, {"argument": NAME} or "hbm"'
-        found.fail(f"must be {forms}, but is {shorten(found.value)}")
-    memory, at = found.only_member()
+        field.fail(f"must be {forms}, but is {shorten(field.value)}")
+    memory, address = field.only_member()
     if memory == "argument":
-        return Placement(memory, at.text())
+        return Placement(memory, address.text())
     if memory not in ("lx", "pool"):
-        at.fail("is unknown; a placement is in lx, pool or argument")
-    if _integer(at) < 0:
-        at.fail(f"must not be negative but is {at.value}")
-    return Placement(memory, at.integer())
+        address.fail("is unknown; a placement is in lx, pool or argument")
+    if _integer(address) < 0:
+        address.fail(f"must not be negative but is {address.value}")
+    return Placement(memory, address.integer())

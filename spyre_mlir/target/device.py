@@ -14,9 +14,9 @@ from importlib import resources
 
 @dataclass(frozen=True)
 class ArrayRates:
-    """The array of multiply-adds of a core; ``spyre_mlir.cost.model`` has the formula.
+    """Rates of a core's array of multiply-adds; ``spyre_mlir.cost.model`` has the formula.
 
-    ``speedup`` is how many times as many multiply-adds it does as of fp16, by the format of the operands.
+    ``speedup``, by the format of the operands, is the factor over the multiply-adds of fp16.
     """
 
     multiply_adds_per_ns: float
@@ -28,7 +28,7 @@ class ArrayRates:
 
 @dataclass(frozen=True)
 class SharingRates:
-    """How long loads take that many cores share; ``spyre_mlir.cost.model`` has the formula."""
+    """Slowdown of loads that many cores share; ``spyre_mlir.cost.model`` has the formula."""
 
     uncontended_cores: int
     contention_exponent: float
@@ -36,7 +36,7 @@ class SharingRates:
 
 @dataclass(frozen=True)
 class RowReductionRates:
-    """Bandwidth of a reduction over the stick, by its rows: the least, and what few rows have more."""
+    """Bandwidth of a reduction over the stick by its rows: the least, and what is added to it for few rows."""
 
     least_bytes_per_ns: float
     more_bytes_per_ns: float
@@ -45,7 +45,7 @@ class RowReductionRates:
 
 @dataclass(frozen=True)
 class RingRates:
-    """The ring: a hop of a partial sum, a link in one direction, and the fit of ``spyre_mlir.cost.ring``."""
+    """Rates of the ring: a hop of a partial sum, a link in one direction, and the fit of ``spyre_mlir.cost.ring``."""
 
     partial_sum_ns: float
     link_bytes_per_ns: float
@@ -57,7 +57,7 @@ class RingRates:
 
 @dataclass(frozen=True)
 class Device:
-    """Sizes in bytes, counts in units; the comments in ``spyre.toml`` name the sources."""
+    """Sizes, limits and rates of one device; the comments in ``spyre.toml`` name the sources."""
 
     cores: int
     emitted_corelets: int
@@ -92,7 +92,7 @@ class Device:
     def usable_lx_bytes(self, backend_fraction: float | None = None) -> int:
         """Bytes of LX per core that the compiler may use, a multiple of the alignment.
 
-        ``ValueError`` if the fraction is none.
+        ``ValueError`` if the fraction is not in [0, 1].
         """
         fraction = self.lx_backend_fraction if backend_fraction is None else backend_fraction
         if not 0 <= fraction <= 1:
@@ -103,7 +103,7 @@ class Device:
 
 @functools.cache
 def device() -> Device:
-    """The device of ``spyre.toml``."""
+    """Read the device of ``spyre.toml``."""
     data = tomllib.loads(resources.files("spyre_mlir.target").joinpath("spyre.toml").read_text())
     return Device(
         cores=data["cores"]["count"],

@@ -39,7 +39,7 @@ DL16_SMALLEST = 2.0**-31 * (1 + 1 / 512)
 FP16_MAX = 65504.0
 BFLOAT16_MAX = 2.0**127 * (1 + 127 / 128)
 
-#: What may be lost of a tensor without a word, of its largest number: numbers that round to 0.
+#: Numbers that round to 0 are not reported up to this part of the largest number of their tensor.
 TOLERANCE = 1e-3
 
 _BIAS_STEP = (127 - 31) << 9  # between the exponent fields of float32 and DL16, in units of DL16 codes
@@ -51,7 +51,7 @@ _SIGN = 0x8000
 
 @dataclass(frozen=True)
 class Format:
-    """One device format: bytes per element and the numpy type that holds its bits."""
+    """One device format: bytes per element and the numpy type of its stored bits."""
 
     name: str
     bytes: int
@@ -59,6 +59,7 @@ class Format:
 
     @property
     def stick_elements(self) -> int:
+        """The number of elements in a stick."""
         return device().stick_bytes // self.bytes
 
     @property
@@ -78,24 +79,26 @@ FORMATS: dict[str, Format] = {
 
 
 def find_format(name: str) -> Format:
-    """The format of this name; an unknown name is a CompileError."""
+    """Return the format of this name; an unknown name is a CompileError."""
     if name not in FORMATS:
         raise CompileError(f"Number format '{name}' is unknown; the known ones are {', '.join(FORMATS)}.")
     return FORMATS[name]
 
 
 def encode_dl16(values: NDArray) -> NDArray[np.uint16]:
-    """DL16 codes of floats (read as float32): nearest, ties away; overflow saturates, infinities too."""
+    """Encode floats (read as float32) in DL16: nearest, ties away; overflow saturates, infinities too."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     magnitude = bits & np.uint32(0x7FFFFFFF)
+    # Mantissas have 23 and 9 bits: adding half of the last place before the shift rounds ties away from zero, and
+    # a carry into the exponent field is the next binade.
     rounded = (magnitude + np.uint32(1 << 13)) >> np.uint32(14)
     code = np.clip(rounded.astype(np.int32) - _BIAS_STEP, 0, _MAX_CODE).astype(np.uint16)
-    code[magnitude > 0x7F800000] = _NAN_CODE
+    code[magnitude > 0x7F800000] = _NAN_CODE  # above the bits of infinity float32 has its NaNs
     return (code | (bits >> np.uint32(16)).astype(np.uint16) & np.uint16(_SIGN)).reshape(np.shape(values))
 
 
 def decode_dl16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """The float32 values of DL16 codes; every DL16 number is a float32 number."""
+    """Decode DL16 codes to float32, exactly: every DL16 number is a float32 number."""
     code = np.asarray(codes, dtype=np.uint16)
     magnitude = (code & np.uint16(0x7FFF)).astype(np.uint32)
     bits = (magnitude + np.uint32(_BIAS_STEP)) << np.uint32(14)
@@ -106,7 +109,7 @@ def decode_dl16(codes: NDArray[np.uint16]) -> NDArray[np.float32]:
 
 
 def fp16_to_dl16(values: NDArray[np.float16]) -> NDArray[np.uint16]:
-    """The host's conversion of IEEE fp16, which keeps finite numbers inside the fp16 range."""
+    """Encode IEEE fp16 in DL16 as the host does: finite numbers stay inside the fp16 range."""
     half = np.asarray(values, dtype=np.float16)
     code = encode_dl16(half)
     too_large = np.isfinite(half) & ((code & np.uint16(0x7FFF)) > _FP16_MAX_CODE)
@@ -115,7 +118,7 @@ def fp16_to_dl16(values: NDArray[np.float16]) -> NDArray[np.uint16]:
 
 @functools.cache
 def _fp8_numbers() -> NDArray[np.float32]:
-    """The number of each FP8 code."""
+    """Table of the numbers of all FP8 codes."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     magnitude = np.where(exponent == 0, mantissa, 8 + mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
@@ -124,12 +127,15 @@ def _fp8_numbers() -> NDArray[np.float32]:
 
 
 def decode_fp8(codes: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The float32 values of FP8 codes, every one of them exact."""
+    """Decode FP8 codes to float32, exactly."""
     return _fp8_numbers()[codes]
 
 
 def fits_fp16(values: NDArray | float) -> NDArray[np.bool_]:
-    """Which numbers fp16 has with the precision of DL16; infinities, and the last number of bfloat16 is one, count."""
+    """Return for each number whether fp16 has it with the precision of DL16.
+
+    True of NaN, of infinities and of numbers from the largest of bfloat16 on, which stand for infinity.
+    """
     size = np.abs(np.asarray(values, np.float64))
     with np.errstate(over="ignore", invalid="ignore"):
         near = np.abs(size.astype(np.float16).astype(np.float64) - size) <= size * 2.0**-10
@@ -137,7 +143,10 @@ def fits_fp16(values: NDArray | float) -> NDArray[np.bool_]:
 
 
 def constant_bits(value: float, format_name: str) -> int:
-    """A number as the unsigned bits of a format; in DL16 a number near 0 does not become 0, which it may guard from."""
+    """Encode a number as the unsigned bits of a format; ``CompileError`` where the format lacks it.
+
+    In DL16 no other number becomes 0: a small constant may guard a division from it.
+    """
     form = find_format(format_name)
     if form.name == DL16:
         bits = int(encode_dl16(np.array(_saturated(value))))
@@ -152,7 +161,7 @@ def constant_bits(value: float, format_name: str) -> int:
 
 
 def constant_value(bits: int, format_name: str) -> float:
-    """The number that the bits of a constant stand for; the inverse of ``constant_bits``."""
+    """Decode the bits of a constant; the inverse of ``constant_bits``."""
     form = find_format(format_name)
     if not 0 <= bits < 1 << 8 * form.bytes:
         raise CompileError(f"Constant bits {bits} do not fit format '{format_name}'.")
@@ -167,12 +176,13 @@ def constant_value(bits: int, format_name: str) -> float:
 
 
 def _saturated(value: float) -> float:
-    """A finite double beyond float32 becomes its largest finite number."""
+    """Clamp a finite double to the finite numbers of float32."""
     largest = float(np.finfo(np.float32).max)
     return value if math.isinf(value) or math.isnan(value) else min(max(value, -largest), largest)
 
 
 def _integer_bits(value: float, form: Format) -> int:
+    """Encode a number in two's complement; ``CompileError`` if it is no integer of the format."""
     if value != value or value in (math.inf, -math.inf) or int(value) != value:
         raise CompileError(f"Constant {value} is no integer and cannot be held in {form.name}.")
     bits = 8 * form.bytes
@@ -182,18 +192,18 @@ def _integer_bits(value: float, form: Format) -> int:
 
 
 def _fp8_bits(value: float) -> int:
-    """The code of a number that FP8 has exactly, the positive zero of the two."""
+    """Encode a number in FP8; ``CompileError`` if the format lacks it."""
     codes = np.flatnonzero(_fp8_numbers() == value)
     if not codes.size:
         raise CompileError(f"Constant {value} is no number of {FP8}.")
-    return int(codes[0])
+    return int(codes[0])  # of the two codes of zero the positive one
 
 
 @dataclass(frozen=True)
 class Range:
-    """Magnitudes that a 16-bit format has: ``largest`` is its last, from ``overflow`` on nothing rounds to it any more.
+    """Magnitudes of a 16-bit format: ``largest`` is its last, from ``overflow`` on nothing rounds to it any more.
 
-    What is at most ``underflow`` rounds to 0. ``rounding`` is the largest relative error of any other number.
+    Magnitudes up to ``underflow`` round to 0. ``rounding`` is the largest relative error of any other number.
     """
 
     name: str
@@ -213,7 +223,7 @@ _RANGES = {
 
 @dataclass(frozen=True)
 class Numerics:
-    """How bytes in device memory become numbers to compute with, and back.
+    """Conversion between the bits in device memory and numbers to compute with.
 
     ``mode`` "ieee" keeps DL16 tensors as IEEE float16 (fast); "dl16" is bit-true. Raw arrays are unsigned
     integers of the format's width; numbers are float32, or integers for the integer formats.
@@ -227,18 +237,18 @@ class Numerics:
 
     @property
     def range(self) -> Range:
-        """What the 16-bit format holds."""
+        """The range of the 16-bit format."""
         return _RANGES[self.mode]
 
     def load_for_host(self, raw: NDArray, format_name: str) -> NDArray:
-        """Numbers as the host takes them: the largest number of DL16 is its infinity."""
+        """Convert raw bits to numbers for the host, which takes the largest number of DL16 for infinity."""
         values = self.load(raw, format_name)
         if format_name != DL16 or self.mode != BIT_TRUE:
             return values
         return np.where(np.abs(values) == DL16_MAX, np.copysign(np.float32(np.inf), values), values)
 
     def load(self, raw: NDArray, format_name: str) -> NDArray:
-        """Numbers from raw bits."""
+        """Convert raw bits to numbers."""
         if format_name == DL16:
             return decode_dl16(raw) if self.mode == BIT_TRUE else raw.view(np.float16).astype(np.float32)
         if format_name == FP8:
@@ -246,7 +256,7 @@ class Numerics:
         return raw.view(_computable(format_name).storage)
 
     def store(self, values: NDArray, format_name: str) -> NDArray:
-        """Raw bits of numbers; values outside an integer format are the caller's to prevent."""
+        """Convert numbers to raw bits; the caller keeps values inside the range of an integer format."""
         form = _computable(format_name)
         if format_name == DL16 and self.mode == BIT_TRUE:
             return encode_dl16(values)
@@ -255,7 +265,7 @@ class Numerics:
             return np.ascontiguousarray(values, dtype=storage).view(form.raw)
 
     def store_half(self, values: NDArray[np.float16]) -> NDArray[np.uint16]:
-        """Raw DL16 bits of host fp16 numbers, by the host's own conversion."""
+        """Convert fp16 numbers of the host to raw DL16 bits, as the host does."""
         return fp16_to_dl16(values) if self.mode == BIT_TRUE else np.ascontiguousarray(values).view(np.uint16)
 
 

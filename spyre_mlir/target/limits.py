@@ -1,4 +1,4 @@
-"""Options whose numbers the device bounds."""
+"""Base of pass options whose values the device limits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from spyre_mlir.target.device import device
 
 
 class DeviceOptions(Options):
-    """Options of which ``sencores`` is a number of cores and ``lx_frac_avail`` a part of LX, if they are there.
+    """Options whose fields ``sencores`` (cores) and ``lx_frac_avail`` (part of LX) are checked where they exist.
 
-    An instance with another number is never made: the error comes before any pass runs.
+    A value outside the limits is a ``CompileError`` of the constructor, so it comes before any pass runs.
     """
 
     def __post_init__(self) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 
 class Kind(enum.Enum):
-    """What an operation does with its iteration space; stick rules and lowering go by it."""
+    """Class of an operation by its use of the iteration space; decides stick rules and lowering."""
 
     POINTWISE = "pointwise"
     CAST = "cast"
@@ -35,10 +35,10 @@ _BOTH = (DL16, FP32)
 
 @dataclass(frozen=True)
 class DeviceOp:
-    """One device operation. ``formats`` are those of its inputs; ``result`` is set where it differs.
+    """One device operation. ``formats`` are those of its inputs; ``result`` is the format of the result if it differs.
 
-    ``index`` is the number of the input that holds, as INT32, positions in the input behind it. ``function`` is the
-    ``opFuncName`` of the interface where that is not the name.
+    ``index`` is the number of an INT32 input with positions in the input after it. ``function`` is the ``opFuncName``
+    of the interface where that differs from the name.
     """
 
     name: str
@@ -53,26 +53,30 @@ class DeviceOp:
 
     @property
     def table(self) -> int | None:
-        """The input that is read at the positions which another one holds."""
+        """The number of the input that is read indirectly, at the positions of the index."""
         return None if self.index is None else self.index + 1
 
     @property
     def indirect(self) -> frozenset[int]:
-        """The inputs of an indirect access: both are in device memory, and the table may span any distance."""
+        """The numbers of both inputs of an indirect access.
+
+        Both are in device memory, and the table may span any distance there.
+        """
         return frozenset() if self.index is None else frozenset({self.index, self.index + 1})
 
     def formats_of(self, number: int, first: str) -> tuple[str, ...]:
-        """The formats that an input may have; all but an index have that of the ``first`` of them."""
+        """Formats allowed for an input; all but an index have the format ``first`` of the first data input."""
         if number == self.index:
             return (INT32,)
         return self.formats if number == self.first_data else (first,)
 
     @property
     def first_data(self) -> int:
-        """The first input that is no index."""
+        """The number of the first input that is no index."""
         return 1 if self.index == 0 else 0
 
     def result_format(self, input_format: str) -> str:
+        """The format of the result for inputs of a format."""
         return self.result or input_format
 
 
@@ -132,7 +136,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("topkvalue", "topkindex"), Kind.TOP_K),
 }
 
-#: The neutral value of a reduction, and of the contracted dim of a matmul: what a masked lane holds.
+#: The neutral value of a reduction, and of the contracted dim of a matmul: the value of masked elements.
 NEUTRAL: dict[str, float] = {
     **dict.fromkeys(
         ("sum", "mean", "absmax", "exx2_zeromean", "batchmatmul", "sumnonstick", "meannonstick"), 0.0
@@ -147,6 +151,6 @@ NEUTRAL: dict[str, float] = {
 #: (torch-spyre, work_division_constraints.py).
 WHOLE_SUMS = frozenset(("batchmatmulint8", "batchmatmulfp8"))
 
-#: How the partial results of a split reduction are combined over the ring; by addition where nothing is said.
+#: Operation that combines the partial results of a split reduction over the ring; addition for all others.
 _COMBINED_BY = {"max": "max", "absmax": "max", "min": "min", "prod": "mul"}
 COMBINE: dict[str, str] = {name: _COMBINED_BY.get(name.removesuffix("nonstick"), "add") for name in NEUTRAL}

@@ -1,4 +1,4 @@
-"""What all tools share: arguments, input and output, errors without a traceback."""
+"""Command line parsing, input, output and diagnostics, shared by all tools."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Main = Callable[..., int]
 
 
 def tool(main: Main) -> Main:
-    """Turn the exceptions of a main into diagnostics on stderr and the exit status 1.
+    """Decorate a ``main``: its exceptions become diagnostics on stderr and the exit status 1.
 
     ``SPYRE_TRACEBACK=1`` in the environment lets errors of the compiler itself through with their traceback.
     """
@@ -67,13 +67,14 @@ def tool(main: Main) -> Main:
     return run
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *place: object) -> None:
-    """A warning of Python as a line of a tool, without the place in our sources."""
+def _show_warning(message: Warning | str, category: type[Warning], *location: object) -> None:
+    """Print a Python warning as one line on stderr, without the source line that raised it."""
     if logs.shows(logging.WARNING):
         print(f"warning: {message}", file=sys.stderr)
 
 
 def _note_silence() -> None:
+    """Print a note for each topic of the log without a record: mostly a misspelt name."""
     for topic in logs.silent_topics():
         print(f"note: Nothing was told about '{topic}', which the log was asked for.", file=sys.stderr)
 
@@ -82,8 +83,9 @@ class ArgumentParser(argparse.ArgumentParser):
     """An argparse parser without abbreviations, whose errors are CompileErrors, with the flags of all tools."""
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
-        form = argparse.RawDescriptionHelpFormatter
-        super().__init__(prog, None, description, epilog, formatter_class=form, allow_abbrev=False)
+        formatter = argparse.RawDescriptionHelpFormatter
+        # spyre-opt takes every flag that is not spelt out for a pass, so no tool completes abbreviations.
+        super().__init__(prog, None, description, epilog, formatter_class=formatter, allow_abbrev=False)
         self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
         self.add_argument("--load", action=_Load, metavar="FILE.py",
                           help="import your own passes, solvers or device operations")  # fmt: skip
@@ -91,6 +93,7 @@ class ArgumentParser(argparse.ArgumentParser):
                           help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
+        """Raise a ``CompileError`` in place of argparse's exit with status 2."""
         raise CompileError(f"{message[:1].upper()}{message[1:]}; see '{self.prog} --help'.")
 
 
@@ -113,7 +116,7 @@ class _Load(argparse.Action):
 
 
 def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[str], float]:
-    """The ``type`` of a flag whose number is ``low`` to ``high``."""
+    """Return the ``type`` of an argparse flag: a number of ``kind`` from ``low`` to ``high``, both included."""
 
     def parse(text: str) -> float:
         try:
@@ -128,10 +131,11 @@ def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[s
 
 
 def internal_error(error: Exception) -> CompileError:
-    """An error of the compiler itself as one sentence, with the pass that ran."""
-    where = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
-    what = f"{type(error).__name__}: {error}"
-    return CompileError(f"Internal error{where}: {what}; SPYRE_TRACEBACK=1 shows the traceback.")
+    """Describe an error of the compiler itself in one sentence, with the pass that ran."""
+    # The pass runner adds the name of the pass as a note.
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+    message = f"{type(error).__name__}: {error}"
+    return CompileError(f"Internal error{notes}: {message}; SPYRE_TRACEBACK=1 shows the traceback.")
 
 
 def report(error: CompileError, source: str = "<stdin>") -> None:
@@ -146,11 +150,12 @@ def show(diagnostics: str, source: str) -> None:
 
 def show_warnings(remarks: Iterable[Remark], source: str = "<stdin>") -> None:
     """Print the warnings of passes, unless the log is for errors alone."""
-    found = [remark for remark in remarks if remark.kind == WARNING and logs.shows(logging.WARNING)]
-    if found:
+    printed = [remark for remark in remarks if remark.kind == WARNING and logs.shows(logging.WARNING)]
+    if printed:
+        # Imports the bindings, which tools that only read bundles do without.
         from spyre_mlir.diagnostics import of_remark
 
-        for remark in found:
+        for remark in printed:
             show(str(of_remark(remark)), source)
 
 
@@ -177,7 +182,10 @@ def parse_module(path: str, context: ir.Context, text: str | None = None) -> ir.
 
 
 def lx_fraction(option: float | None) -> float | None:
-    """The part of LX that the backend keeps: an option, or else ``DXP_LX_FRAC_AVAIL``; None without either."""
+    """Return the part of LX that the backend reserves: ``option``, else ``DXP_LX_FRAC_AVAIL``, else None.
+
+    ``CompileError`` unless it is a number in [0, 1).
+    """
     text = os.environ.get("DXP_LX_FRAC_AVAIL") if option is None else option
     if text is None:
         return None

@@ -1,4 +1,4 @@
-"""What spyre-opt knows: the passes and their options, the dialects."""
+"""Listings of spyre-opt: our passes with their options, our dialects and upstream's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spyre_mlir.mlir import ir
 
 
 def passes(name: str = "") -> str:
-    """One line per pass: name, first sentence, options with defaults; the whole docstring for one name."""
+    """List our passes: name, first sentence, options with defaults. For one ``name``, its whole docstring."""
     known = our_passes.load_all()
     if name and name not in known:
         raise CompileError(f"There is no pass named '{name}' among ours; --list-passes lists them.")
@@ -21,15 +21,15 @@ def passes(name: str = "") -> str:
         return f"{name}{{{options}}}\n\n{inspect.getdoc(known[name])}\n"
     width = max(map(len, known), default=0)
     lines = []
-    for each, pass_ in known.items():
+    for flag, pass_ in known.items():
         options = pass_.describe()
-        lines.append(f"--{each:{width}}  {(inspect.getdoc(pass_) or '').splitlines()[0]}")
+        lines.append(f"--{flag:{width}}  {(inspect.getdoc(pass_) or '').splitlines()[0]}")
         lines += [f"  {'':{width}}    {options}"] if options else []
     return "\n".join(lines) + "\n"
 
 
 def dialects() -> str:
-    """Our dialects with the first line of their manual, then the names of upstream's."""
+    """List our dialects with the first line of their manuals, then the names of upstream's."""
     lines = []
     for dialect in our_dialects.DIALECTS:
         manual = inspect.getdoc(sys.modules[dialect.__module__]) or ""
@@ -38,7 +38,8 @@ def dialects() -> str:
 
 
 def _upstream_dialects() -> str:
-    """The bindings have no list of dialects, but the error about an unknown one names them all."""
+    """Names of upstream's dialects, read from a diagnostic."""
+    # The bindings have no list of dialects, but the note on an unknown one names them all.
     with ir.Context():
         try:
             ir.Module.parse("unknown.op")

@@ -12,7 +12,7 @@ from spyre_mlir.errors import CompileError
 
 
 def load(path: str) -> None:
-    """Import a Python file for what it registers."""
+    """Import a Python file, whose passes, solvers and device operations register themselves."""
     if not Path(path).is_file():
         raise CompileError(f"The file '{path}' of --load does not exist.")
     name = "spyre_mlir_loaded_" + re.sub(r"\W", "_", str(Path(path).resolve()))
@@ -20,18 +20,18 @@ def load(path: str) -> None:
     if spec is None or spec.loader is None:
         raise CompileError(f"The file '{path}' of --load is not a Python file; its name must end in '.py'.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    sys.modules[name] = module  # dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
     except CompileError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise CompileError(f"The file of --load fails: {reason}.", _place(error, path)) from None
+        raise CompileError(f"The file of --load fails: {reason}.", _location(error, path)) from None
 
 
-def _place(error: Exception, path: str) -> str:
-    """The line of the user's file at which its import failed."""
+def _location(error: Exception, path: str) -> str:
+    """Return the ``file:line:column`` of the user's file at which its import failed."""
     if isinstance(error, SyntaxError):
         return f"{path}:{error.lineno}:{error.offset or 1}"
     file = Path(path).resolve()

@@ -23,7 +23,7 @@ _EXPECTED = re.compile(
 
 @dataclass(frozen=True)
 class Expected:
-    """One comment: ``line`` is where the diagnostic must be, None for one without a place."""
+    """One expectation: ``line`` is that of the diagnostic, None for a diagnostic without a location."""
 
     severity: str
     line: int | None
@@ -32,29 +32,31 @@ class Expected:
     comment_line: int
 
     def accepts(self, diagnostic: Diagnostic) -> bool:
-        same_place = (diagnostic.severity, line_of(diagnostic)) == (self.severity, self.line)
-        return same_place and re.search(self.pattern, diagnostic.message, re.DOTALL) is not None
+        """Return whether severity, line and message of a diagnostic are the expected ones."""
+        same_line = (diagnostic.severity, line_of(diagnostic)) == (self.severity, self.line)
+        return same_line and re.search(self.pattern, diagnostic.message, re.DOTALL) is not None
 
 
 def expectations(text: str) -> list[Expected]:
-    """The comments of a source, in order."""
+    """Parse the expectation comments of a source, in order."""
     lines = text.split("\n")
-    plain = [number for number, line in enumerate(lines, 1) if not _EXPECTED.search(line)]
-    found = []
+    code_lines = [number for number, line in enumerate(lines, 1) if not _EXPECTED.search(line)]
+    parsed = []
     for number, line in enumerate(lines, 1):
-        for severity, is_regex, place, count, message in _EXPECTED.findall(line):
+        for severity, is_regex, designator, count, message in _EXPECTED.findall(line):
             pattern = _pattern(message) if is_regex else re.escape(message)
-            expected = Expected(severity, _target(number, place, plain), pattern, message, number)
-            found += [expected] * int(count or 1)
-    return found
+            line_expected = _line_designated(number, designator, code_lines)
+            expected = Expected(severity, line_expected, pattern, message, number)
+            parsed += [expected] * int(count or 1)
+    return parsed
 
 
 def mismatches(
     text: str, diagnostics: Iterable[Diagnostic], remarks: Iterable[Diagnostic], source: str
 ) -> Iterator[Diagnostic]:
-    """What is expected and missing, and what came and is not expected.
+    """Report expected diagnostics that were not produced, and errors and warnings that were not expected.
 
-    ``remarks`` are decisions of our passes: they may be expected and need not be. So do notes.
+    ``remarks``, the decisions of our passes, and notes may be expected but need not be.
     """
     missing = expectations(text)
     for diagnostic in [*_flat(diagnostics), *remarks]:
@@ -70,22 +72,25 @@ def mismatches(
 
 
 def line_of(diagnostic: Diagnostic) -> int | None:
+    """Return the line of a diagnostic; None for one without a location."""
     parts = diagnostic.location.rsplit(":", 2)
     return int(parts[1]) if len(parts) == 3 else None
 
 
-def _target(number: int, place: str, plain: list[int]) -> int | None:
-    if place == "unknown":
+def _line_designated(number: int, designator: str, code_lines: list[int]) -> int | None:
+    """Resolve the designator of a comment on line ``number``."""
+    if designator == "unknown":
         return None
-    if place == "above":
-        return max((line for line in plain if line < number), default=number)
-    if place == "below":
-        return min((line for line in plain if line > number), default=number)
-    return number + int(place or 0)
+    # As in mlir-opt, above and below skip lines that are expectations themselves.
+    if designator == "above":
+        return max((line for line in code_lines if line < number), default=number)
+    if designator == "below":
+        return min((line for line in code_lines if line > number), default=number)
+    return number + int(designator or 0)
 
 
 def _pattern(message: str) -> str:
-    """``a {{[0-9]+}} b``: a regular expression in braces, the rest as it stands."""
+    """Return the regular expression for ``a {{[0-9]+}} b``: literal text with expressions in braces."""
     parts = re.split(r"\{\{(.*?)\}\}", message)
     return "".join(f"(?:{part})" if index % 2 else re.escape(part) for index, part in enumerate(parts))
 

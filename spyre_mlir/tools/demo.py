@@ -23,7 +23,7 @@ FLOOR = 1e-3
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 when the numbers agree."""
+    """Run the demo; 0 when the results are within the bound."""
     parser = _common.ArgumentParser("demo", __doc__)
     parser.add_argument("folder", nargs="?", default="out/softmax", metavar="DIR", help="where to write")
     folder = parser.parse_args(argv).folder
@@ -63,7 +63,7 @@ def _compiled(example):
 
 
 def _simulate(program, folder: str, x: np.ndarray) -> np.ndarray:
-    """The result of what is on disk; the program keeps the run's statistics for its summary."""
+    """Run the bundle on disk; the program gets the statistics of the run for its summary."""
     from spyre_mlir.bundle import read_bundle
     from spyre_mlir.simulator import run
 
@@ -73,10 +73,10 @@ def _simulate(program, folder: str, x: np.ndarray) -> np.ndarray:
     return result
 
 
-def _timed(what: str, step: Callable):
-    begun = time.perf_counter()
+def _timed(label: str, step: Callable):
+    start = time.perf_counter()
     value = step()
-    print(f"  {what:<18}{time.perf_counter() - begun:6.2f} s", flush=True)
+    print(f"  {label:<18}{time.perf_counter() - start:6.2f} s", flush=True)
     return value
 
 
@@ -90,8 +90,8 @@ def _files(folder: Path) -> str:
 
 
 def _agree(output: np.ndarray, example) -> bool:
-    """Print the errors and the bound."""
-    ours, theirs = (float(np.abs(each - example.exact).max()) for each in (output, example.result))
+    """Print the largest errors against float64 and the bound; return whether ours is within it."""
+    ours, theirs = (float(np.abs(numbers - example.exact).max()) for numbers in (output, example.result))
     bound = max(4 * theirs, FLOOR * float(np.abs(example.exact).max()))
     agrees = ours <= bound
     print(f"PyTorch in fp16  {theirs:.3e}")

@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir import dialects
 
     module = _common.parse_module(options.input, dialects.context())
-    original = module.operation.clone()
+    original = module.operation.clone()  # compiling changes the module in place
     program = _compile(module, options)
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _warn_of_host_work(program: Program) -> None:
-    """Say on stderr what the host runs, where that is much, unless the log is for errors alone."""
+    """Warn on stderr of much work for the host, unless the log is for errors alone."""
     from spyre_mlir.report.steps_summary import host_work_warning
 
     sentence = host_work_warning(program.steps, program.remarks)
@@ -85,7 +85,7 @@ def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
 
 
 def _plan_text(module: ir.Module) -> str:
-    """The text of the plan file, which the pipeline has left on the module."""
+    """Return the text of the plan file, which the pipeline stored on the module."""
     from spyre_mlir.dialects import sdsc
     from spyre_mlir.mlir import ir
 
@@ -93,19 +93,19 @@ def _plan_text(module: ir.Module) -> str:
 
 
 def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
-    """The pipeline of ``--pipeline`` and of the flags that have options of their own."""
+    """Build the pipeline from ``--pipeline`` and from the flags that are options of it."""
     from spyre_mlir.options import show_value
     from spyre_mlir.pipelines import SpyrePipeline
 
     names = ("sencores", "precision", "stick_outermost", "order_by_size", "bundle_operations", "use_plan")
     flags = {name: getattr(options, name) for name in names}
     flags["save_plan"] = "" if options.save_plan else None
-    given = [f"{name}={show_value(value)}" for name, value in flags.items() if value is not None]
-    return SpyrePipeline.parse(" ".join([*given, options.pipeline]))
+    texts = [f"{name}={show_value(value)}" for name, value in flags.items() if value is not None]
+    return SpyrePipeline.parse(" ".join([*texts, options.pipeline]))
 
 
 def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | int, LayoutRequest]:
-    """The layouts that ``--layout`` names: an argument's name or an input's position, and the options."""
+    """Parse the values of ``--layout`` into layout requests by argument name or input position."""
     from spyre_mlir.layout.requests import LayoutRequest
 
     layouts: dict[str | int, LayoutRequest] = {}
@@ -125,7 +125,7 @@ def _save(program: Program, options: argparse.Namespace) -> int:
 
 
 def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -> int:
-    """Save with random parameters, run what is on disk, compare, print."""
+    """Save with random parameters, run the bundle on disk, compare with the CPU and print; the exit status."""
     from spyre_mlir.checking import DISTRIBUTION, SEED, compare, random_arguments
     from spyre_mlir.host import Evaluator
     from spyre_mlir.passes.decompose_softmax import DecomposeSoftmax
@@ -134,14 +134,14 @@ def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -
     DecomposeSoftmax().run(original.operation)
     reference = Evaluator(original)
     arguments = random_arguments(program.arguments)
-    parameters = {each.name for each in program.arguments if each.kind == "parameter"}
+    parameters = {argument.name for argument in program.arguments if argument.kind == "parameter"}
     program.arrays.update({name: array for name, array in arguments.items() if name in parameters})
     program.save(options.output, lay_out_weights=options.lay_out_weights)
     saved = Program.load(options.output, program.numerics)
     inputs = {name: array for name, array in arguments.items() if name not in parameters}
     outputs = saved.run({**saved.arrays, **inputs})
-    for step, ran in zip(program.bundles, saved.bundles, strict=True):
-        step.last_run = ran.last_run
+    for step, saved_step in zip(program.bundles, saved.bundles, strict=True):
+        step.last_run = saved_step.last_run  # the summary shows its statistics
     print(program.summary())
     print(f"\ncheck against the CPU (seed {SEED}: {DISTRIBUTION})")
     comparisons = compare(program.results, outputs, reference(*arguments.values()), program.numerics)

@@ -37,12 +37,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     is_page = options.output.endswith(".html")
     if options.output != "-" and not is_page:
         raise CompileError(f"The name '{options.output}' of the page must end in .html.")
-    found = facts_difference(_facts(options.before), _facts(options.after))
-    made = (
-        page(found, options.before, options.after) if is_page else text(found, options.before, options.after)
-    )
-    _common.write_text(options.output, made if is_page else f"{made}\n")
-    return 1 if found and options.exit_code else 0
+    difference = facts_difference(_facts(options.before), _facts(options.after))
+    render = page if is_page else text
+    rendered = render(difference, options.before, options.after)
+    _common.write_text(options.output, rendered if is_page else f"{rendered}\n")
+    return 1 if difference and options.exit_code else 0
 
 
 def _facts(folder: str) -> BundleFacts:
@@ -53,7 +52,7 @@ def _facts(folder: str) -> BundleFacts:
     try:
         return bundle_facts(bundle)
     except CompileError as error:
-        # The places of both bundles are called alike.
+        # Locations inside of both bundles look alike, so the folder tells which one it is.
         raise CompileError(error.message, f"{folder}: {error.location}") from None
 
 

@@ -14,7 +14,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from spyre_mlir.errors import CompileError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-opt; 0 on success, 1 after diagnostics on stderr."""
     parser = _parser()
-    options = parser.parse_args(_passes_as_steps(sys.argv[1:] if argv is None else argv, parser))
+    options = parser.parse_args(_passes_as_flags(sys.argv[1:] if argv is None else argv, parser))
     if options.list_passes is not None or options.show_dialects:
         from spyre_mlir.tools import _listing
 
@@ -48,17 +48,17 @@ def _print(text: str) -> int:
 
 @dataclass
 class _Run:
-    """One invocation: what to do with each part of the input, and what came of it."""
+    """One run of the tool: the pipeline for each chunk of the input, and the remarks of all chunks."""
 
     options: argparse.Namespace
     context: ir.Context
     pipeline: Pipeline
     printing: Printing
     timing: Timing | None
-    remarks: Remarks = field(default_factory=lambda: _new_remarks())
+    remarks: Remarks
 
-    def part(self, text: str | None) -> str | None:
-        """The result for one part of the input, None after errors; ``text`` is None for a whole file."""
+    def process(self, text: str | None) -> str | None:
+        """Return the IR of one chunk of the input, None after errors; ``text`` is None for a whole file."""
         if self.options.verify_diagnostics:
             return self._verified(text)
         collected: list[Diagnostic] = []
@@ -75,6 +75,7 @@ class _Run:
 
     @property
     def source(self) -> str:
+        """The name of the input in diagnostics."""
         return "<stdin>" if self.options.input == "-" else self.options.input
 
     def _transformed(self, text: str | None, collected: list[Diagnostic]) -> str:
@@ -94,7 +95,7 @@ class _Run:
         return _asm(module, self.options)
 
     def _verified(self, text: str | None) -> str | None:
-        """Compare the diagnostics with the comments; an expected error is a success with an empty result."""
+        """Check the diagnostics against the comments; an expected error is a success with an empty result."""
         from spyre_mlir.diagnostics import diagnostics_of, of_remark
         from spyre_mlir.tools._verify_diagnostics import mismatches
 
@@ -115,15 +116,17 @@ class _Run:
 def _optimize(options: argparse.Namespace) -> int:
     from spyre_mlir import dialects
     from spyre_mlir.pipelines import Timing, check
+    from spyre_mlir.remarks import Remarks
 
     context = dialects.context()
     context.allow_unregistered_dialects = options.allow_unregistered_dialect
     pipeline = _pipeline(options)
     check(pipeline, context)
-    run = _Run(options, context, pipeline, _printing(options), Timing() if options.mlir_timing else None)
-    results = [run.part(part) for part in _parts(options)]
-    if run.timing is not None:
-        print(run.timing.report(), end="", file=sys.stderr)
+    timing = Timing() if options.mlir_timing else None
+    run = _Run(options, context, pipeline, _printing(options), timing, Remarks())
+    results = [run.process(chunk) for chunk in _chunks(options)]
+    if timing is not None:
+        print(timing.report(), end="", file=sys.stderr)
     if None in results:
         return 1
     _common.write_text(options.output, "// -----\n".join(filter(None, results)))
@@ -132,8 +135,8 @@ def _optimize(options: argparse.Namespace) -> int:
     return 0
 
 
-def _parts(options: argparse.Namespace) -> Iterator[str | None]:
-    """The parts of the input, each with blank lines in front so that lines keep their numbers."""
+def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
+    """Split the input at ``// -----``; blank lines in front of a chunk keep its line numbers."""
     if not options.split_input_file:
         yield None
         return
@@ -148,19 +151,19 @@ def _parts(options: argparse.Namespace) -> Iterator[str | None]:
 def _pipeline(options: argparse.Namespace) -> Pipeline:
     from spyre_mlir.pipelines import Pipeline, SpyrePipeline
 
-    steps = options.steps or []
-    if options.to_level and not any(flag == "--spyre-pipeline" for flag, _ in steps):
+    invocations = options.invocations or []
+    if options.to_level and not any(flag == "--spyre-pipeline" for flag, _ in invocations):
         raise CompileError("--to-level stops the spyre pipeline, so it needs --spyre-pipeline.")
     pipeline = Pipeline()
-    for flag, text in steps:
+    for flag, text in invocations:
         if flag == "--spyre-pipeline":
             pipeline += SpyrePipeline.parse(text).pipeline(options.to_level)
         elif flag == "--pass-pipeline":
             pipeline += Pipeline.parse(text)
         else:
-            name, _, given = text.partition("=")
-            inner = given[1:-1] if given[:1] == "{" and given[-1:] == "}" else given
-            pipeline += Pipeline.parse(f"{name}{{{inner}}}" if inner else name, "")
+            name, _, value = text.partition("=")
+            pass_options = value[1:-1] if value[:1] == "{" and value[-1:] == "}" else value
+            pipeline += Pipeline.parse(f"{name}{{{pass_options}}}" if pass_options else name, "")
     return SpyrePipeline().with_checks(pipeline) if options.verify_each else pipeline
 
 
@@ -188,13 +191,7 @@ def _asm(module: ir.Module, options: argparse.Namespace) -> str:
     return text.rstrip("\n") + "\n"
 
 
-def _new_remarks() -> Remarks:
-    from spyre_mlir.remarks import Remarks
-
-    return Remarks()
-
-
-def _passes_as_steps(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
+def _passes_as_flags(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
     """Rewrite every flag that is not the parser's into ``--pass=NAME=OPTIONS``, so that order is kept."""
     flags = {flag for action in parser._actions for flag in action.option_strings}
     rewritten = []
@@ -210,11 +207,11 @@ def _passes_as_steps(argv: Sequence[str], parser: argparse.ArgumentParser) -> li
     return rewritten
 
 
-class _Step(argparse.Action):
-    """Appends (flag, text) to the one list of things to run."""
+class _AppendInvocation(argparse.Action):
+    """Append (flag, text) to the one list of pipelines and passes: argparse forgets the order of flags."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
-        namespace.steps = [*(namespace.steps or []), (option_string, values)]
+        namespace.invocations = [*(namespace.invocations or []), (option_string, values)]
 
 
 def _names(text: str) -> list[str]:
@@ -232,10 +229,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     parser.add_argument("-o", dest="output", default="-", metavar="FILE", help="output file, - for stdout")
     run = parser.add_argument_group("what to run, in the order given")
-    run.add_argument("--pass-pipeline", action=_Step, dest="steps", metavar="TEXT", help="builtin.module(..)")
-    run.add_argument("--spyre-pipeline", action=_Step, dest="steps", metavar="OPTIONS",
+    append = {"action": _AppendInvocation, "dest": "invocations"}
+    run.add_argument("--pass-pipeline", **append, metavar="TEXT", help="builtin.module(..)")
+    run.add_argument("--spyre-pipeline", **append, metavar="OPTIONS",
                      help="from linalg to a bundle; alone or =\"sencores=4 verify-each\"")  # fmt: skip
-    run.add_argument("--pass", action=_Step, dest="steps", help=argparse.SUPPRESS)
+    run.add_argument("--pass", **append, help=argparse.SUPPRESS)
     run.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
     run.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
                      help="check the IR after each pass, and what a pass takes (default: true)")  # fmt: skip
@@ -259,10 +257,8 @@ def _parser() -> argparse.ArgumentParser:
         ("--show-dialects", "list the dialects and exit"),
     ):
         showing.add_argument(flag, action="store_true", help=text)
-    elide = "--mlir-elide-elementsattrs-if-larger"
-    showing.add_argument(
-        elide, type=_common.number(int, 0, 1 << 62), metavar="N", help="shorten constants of more elements"
-    )
+    showing.add_argument("--mlir-elide-elementsattrs-if-larger", type=_common.number(int, 0, 1 << 62), metavar="N",
+                         help="shorten constants of more elements")  # fmt: skip
     showing.add_argument("--remarks", metavar="FILE", help="write every decision as a JSON line")
     showing.add_argument("--list-passes", nargs="?", const="", metavar="NAME",
                          help="list our passes with their options, or the manual of one")  # fmt: skip

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from spyre_mlir.scratchpad.plan import MemoryPlan
     from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 
-#: Spilled buffers that the summary names.
-_NAMED = 8
+#: Spilled buffers that the summary names at most.
+_NAMED_SPILLS = 8
 
-#: Bytes of a table.
-_MOST_BYTES = 1 << 26
+#: Bytes of a table at most.
+_MAX_BYTES = 1 << 26
 
 
 @_common.tool
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         solver = _solver(options)
     except PlanError as error:
         raise CompileError(str(error)) from None
-    text = _common.read_text(options.file, _MOST_BYTES)
+    text = _common.read_text(options.file, _MAX_BYTES)
     table = read_buffers(text, options.file, options.alignment, solver.most_buffers, spaces)
     addresses: dict[str, int] = {}
     summaries = []
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _capacities(texts: Sequence[str]) -> dict[str, int]:
-    """Bytes of each memory by its name, which is empty where there is one memory without a name."""
+    """Parse ``--capacity``: bytes of each memory by its name, which is empty for the only memory without one."""
     capacities: dict[str, int] = {}
     for text in texts:
         scope, _, size = text.rpartition("=")
@@ -83,15 +83,15 @@ def _capacities(texts: Sequence[str]) -> dict[str, int]:
 def _plan(
     buffers: list[LifetimeBoundBuffer], space: MemorySpace, solver: MemoryPlanSolver, path: str
 ) -> tuple[MemoryPlan, str]:
-    """The checked plan of one memory, and what it is worth."""
+    """Plan one memory and check the plan; the plan and its summary."""
     from spyre_mlir.scratchpad.buffers import PlanError
     from spyre_mlir.scratchpad.check import check_plan
     from spyre_mlir.scratchpad.moving import moving_bound
 
-    begin = time.perf_counter()
+    start = time.perf_counter()
     try:
         plan = solver.plan(buffers, space)
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - start
         check_plan(buffers, space, plan)
     except PlanError as error:
         raise CompileError(str(error), path) from None
@@ -109,7 +109,7 @@ def _solver(options: argparse.Namespace) -> MemoryPlanSolver:
 
 
 def _summary(plan: MemoryPlan, seconds: float, moving: int) -> str:
-    """What the plan is worth, one fact per line; ``moving`` is the bound for plans that move buffers."""
+    """Summary of a plan, one figure per line; ``moving`` is the least traffic (bytes) with spills and reloads."""
     quality = "proven: no plan moves less" if plan.proven else f"gap {plan.gap}"
     facts = {
         "solver": plan.solver,
@@ -124,8 +124,8 @@ def _summary(plan: MemoryPlan, seconds: float, moving: int) -> str:
         "work": f"{plan.work} steps",
         "time": f"{seconds:.4f} s",
     }
-    reasons = [f"  '{name}': {reason}" for name, reason in list(plan.spilled.items())[:_NAMED]]
-    if len(plan.spilled) > _NAMED:
+    reasons = [f"  '{name}': {reason}" for name, reason in list(plan.spilled.items())[:_NAMED_SPILLS]]
+    if len(plan.spilled) > _NAMED_SPILLS:
         reasons.append("  ..")
     lines = []
     for name, fact in facts.items():

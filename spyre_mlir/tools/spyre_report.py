@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 
 _TYPE = re.compile(r"((?:\d+x)*)([a-z]\w*)")
 
-#: Options that choose a layout, and all that go with --layout.
-_CHOICES = ("stick_dims", "dim_order", "stick_outermost")
-_OF_A_LAYOUT = ("tensor", "function", *_CHOICES, "show")
+#: Options that choose the layout of a type, and all that go with --layout.
+_LAYOUT_CHOICES = ("stick_dims", "dim_order", "stick_outermost")
+_LAYOUT_OPTIONS = ("tensor", "function", *_LAYOUT_CHOICES, "show")
 
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-report; 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
-    drawers = {"folder": _drawn_report, "lx": _drawn_map, "layout": _drawn_layout}
-    given = [name for name in drawers if getattr(options, name) is not None]
-    if len(given) != 1:
+    drawers = {"folder": _draw_report, "lx": _draw_map, "layout": _draw_layout}
+    subjects = [name for name in drawers if getattr(options, name) is not None]
+    if len(subjects) != 1:
         raise CompileError("One of DIR, --layout and --lx is required; see 'spyre-report --help'.")
-    _common.write_text(options.output, drawers[given[0]](options))
+    _common.write_text(options.output, drawers[subjects[0]](options))
     return 0
 
 
-def _drawn_report(options: argparse.Namespace) -> str:
+def _draw_report(options: argparse.Namespace) -> str:
     from spyre_mlir.bundle.folder import read_bundle, read_remarks
     from spyre_mlir.report.page import page
     from spyre_mlir.report.program_facts import program_facts
@@ -68,13 +68,12 @@ def _drawn_report(options: argparse.Namespace) -> str:
     return page(facts, bundle, Path(options.folder).resolve().name)
 
 
-def _refuse_layout_options(options: argparse.Namespace, drawn: str) -> None:
-    asked = [name for name in _OF_A_LAYOUT if getattr(options, name) not in (None, False)]
-    if asked:
-        raise CompileError(f"{_flag(asked[0])} is for --layout, not for {drawn}.")
+def _refuse_layout_options(options: argparse.Namespace, subject: str) -> None:
+    if flags := _flags(options, _LAYOUT_OPTIONS):
+        raise CompileError(f"{flags[0]} is for --layout, not for {subject}.")
 
 
-def _drawn_layout(options: argparse.Namespace) -> str:
+def _draw_layout(options: argparse.Namespace) -> str:
     from spyre_mlir.report.layout_picture import picture
 
     if options.lx_backend_fraction is not None:
@@ -86,7 +85,7 @@ def _drawn_layout(options: argparse.Namespace) -> str:
         raise CompileError(str(error)) from None
 
 
-def _drawn_map(options: argparse.Namespace) -> str:
+def _draw_map(options: argparse.Namespace) -> str:
     from spyre_mlir.bundle import read_bundle
     from spyre_mlir.report.lx_map import lx_map
     from spyre_mlir.report.lx_page import page
@@ -96,31 +95,32 @@ def _drawn_map(options: argparse.Namespace) -> str:
     if options.output != "-" and not options.output.endswith((".svg", ".html")):
         raise CompileError(f"The name '{options.output}' of the map must end in .svg or .html.")
     try:
-        found = lx_map(read_bundle(options.lx), options.lx_backend_fraction)
+        occupancy = lx_map(read_bundle(options.lx), options.lx_backend_fraction)
     except ValueError as error:
         raise CompileError(str(error)) from None
     draw = picture if options.output.endswith(".svg") else page
-    return draw(found, Path(options.lx).resolve().name)
+    return draw(occupancy, Path(options.lx).resolve().name)
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+def _flags(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
+    """The flags of those options that the command line sets."""
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, False)]
 
 
 def _layout(options: argparse.Namespace) -> tuple[StickLayout, str]:
-    """The layout to draw and the name of its tensor; empty for one that is given by its type."""
-    of_type = _TYPE.fullmatch(options.layout)
-    asked = [name for name in _CHOICES if getattr(options, name) not in (None, False)]
-    if of_type is None and asked:
+    """Return the layout to draw and the name of its tensor, which is empty for a type."""
+    type_match = _TYPE.fullmatch(options.layout)
+    flags = _flags(options, _LAYOUT_CHOICES)
+    if type_match is None and flags:
         raise CompileError(
-            f"{_flag(asked[0])} is for a type such as 512x240xf16: the layouts of a file are in the file."
+            f"{flags[0]} is for a type such as 512x240xf16: the layouts of a file are in the file."
         )
-    if of_type is None:
+    if type_match is None:
         return _of_module(options.layout, options.tensor, options.function), options.tensor
     if options.tensor or options.function:
         flag = "--tensor" if options.tensor else "--function"
         raise CompileError(f"{flag} is for a file with layouts, not for the type '{options.layout}'.")
-    return _of_type(of_type, options), ""
+    return _of_type(type_match, options), ""
 
 
 def _of_type(match: re.Match[str], options: argparse.Namespace) -> StickLayout:
@@ -136,19 +136,19 @@ def _of_type(match: re.Match[str], options: argparse.Namespace) -> StickLayout:
 
 
 def _of_module(path: str, name: str | None, function: str | None) -> StickLayout:
-    """The layout of a tensor that has a buffer of its own in the module at ``path``."""
+    """Return the layout of a tensor with its own buffer in the module at ``path``; ``CompileError`` for others."""
     tensors = _tensors(path, function)
     known = [tensor.name for tensor in tensors]
     if name is None:
-        raise CompileError(f"--tensor must name one of the tensors of '{path}': {_some(known)}.")
-    found = [tensor for tensor in tensors if name in (tensor.name, tensor.name.removeprefix("%"))]
-    if not found:
-        raise CompileError(f"There is no tensor '{name}' in '{path}'; there are {_some(known)}.")
-    if len(found) > 1:
+        raise CompileError(f"--tensor must name one of the tensors of '{path}': {_first_names(known)}.")
+    matches = [tensor for tensor in tensors if name in (tensor.name, tensor.name.removeprefix("%"))]
+    if not matches:
+        raise CompileError(f"There is no tensor '{name}' in '{path}'; there are {_first_names(known)}.")
+    if len(matches) > 1:
         raise CompileError(f"More than one function of '{path}' has a tensor '{name}'; --function names one.")
-    if not found[0].owns_buffer:
-        raise CompileError(f"The tensor '{name}' has no memory of its own ({found[0].origin}).")
-    return found[0].layout
+    if not matches[0].owns_buffer:
+        raise CompileError(f"The tensor '{name}' has no memory of its own ({matches[0].origin}).")
+    return matches[0].layout
 
 
 def _tensors(path: str, function: str | None) -> list[ListedTensor]:
@@ -161,13 +161,15 @@ def _tensors(path: str, function: str | None) -> list[ListedTensor]:
     with module.context, module.operation.location:
         functions = dict(laid_out_tensors(module.operation))
     if function is not None and function not in functions:
-        raise CompileError(f"There is no function '{function}' in '{path}'; there are {_some(functions)}.")
-    wanted = functions if function is None else {function: functions[function]}
-    return [tensor for tensors in wanted.values() for tensor in tensors]
+        raise CompileError(
+            f"There is no function '{function}' in '{path}'; there are {_first_names(functions)}."
+        )
+    selected = functions.values() if function is None else [functions[function]]
+    return [tensor for tensors in selected for tensor in tensors]
 
 
-def _some(names: Sequence[str] | dict[str, list[ListedTensor]]) -> str:
-    """The first names of a list, so that a diagnostic stays one line to read."""
+def _first_names(names: Sequence[str] | dict[str, list[ListedTensor]]) -> str:
+    """List at most twelve names, so that a diagnostic stays one line to read."""
     first = list(names)[:12]
     return ", ".join(first) + (", .." if len(names) > len(first) else "")
 

@@ -67,10 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.timeline and not (options.inputs or options.outputs or options.stats):
         return 0
     require_first(bundle.manifest)
+    # An argument with a source is another one's array in a second layout: no array of its own comes in.
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
-    given = _read(options.inputs, arguments) if options.inputs else {}
+    inputs = _read(options.inputs, arguments) if options.inputs else {}
     images = read_images(options.folder, bundle.manifest.arguments)
-    result = run(bundle, {**read_arrays(options.folder), **given}, options.numerics, fraction, images)
+    result = run(bundle, {**read_arrays(options.folder), **inputs}, options.numerics, fraction, images)
     if result.losses:
         warnings.warn(described(result.losses), RangeWarning, stacklevel=1)
     if options.outputs:
@@ -81,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run_program(options: argparse.Namespace) -> int:
-    """A folder of several steps: bundles on the simulator, host functions on this machine."""
+    """Run a folder of several steps: bundles on the simulator, host functions on this machine."""
     from spyre_mlir.program import Program
     from spyre_mlir.steps import BundleStep, HostStep, sequences
 
@@ -97,8 +98,8 @@ def _run_program(options: argparse.Namespace) -> int:
         if not isinstance(unit, HostStep):
             names, bundles = [step.name for step in unit], [step.bundle for step in unit]
             _require_none(validate_sequence(names, bundles, fraction), options.folder)
-    given = _read(options.inputs, program.arguments) if options.inputs else {}
-    results = program.run({**program.arrays, **given})
+    inputs = _read(options.inputs, program.arguments) if options.inputs else {}
+    results = program.run({**program.arrays, **inputs})
     if options.outputs:
         names = [value.name for value in program.results]
         _write(options.outputs, dict(zip(names, results, strict=True)))
@@ -112,7 +113,7 @@ def _run_program(options: argparse.Namespace) -> int:
 
 
 def _require_valid(bundle: Bundle, folder: str, lx_backend_fraction: float | None) -> None:
-    """``CompileError`` with the first thing that breaks a rule, at its file if parts do not belong together."""
+    """Raise ``CompileError`` with the first finding of the validator, at its file if files contradict each other."""
     sound_context(bundle, lx_backend_fraction)
     _require_none(validate(bundle, lx_backend_fraction), folder)
 
@@ -126,7 +127,7 @@ def _require_none(findings: Sequence[Finding], folder: str) -> None:
 
 
 def table(statistics: Statistics) -> str:
-    """HBM bytes per operation in program order, their sum, the LX high water of the fullest core, and relayouts."""
+    """Table of HBM bytes per operation in program order and in all, LX high water of the fullest core, ring bytes."""
     rows: list[tuple[str, ...]] = [("operation", "op", "runs", "cores", "HBM read", "HBM written")]
     for execute in sorted(statistics.executes.values(), key=lambda execute: execute.index):
         counts = (execute.runs, execute.cores, execute.read_bytes, execute.write_bytes)
@@ -149,27 +150,26 @@ def table(statistics: Statistics) -> str:
 
 def _write_timeline(bundle: Bundle, path: str, lx_backend_fraction: float | None) -> None:
     """Write the trace of a bundle and print where its time goes."""
-    context, works = sound_context(bundle, lx_backend_fraction), works_of(bundle)
-    found, taken = timeline_of(context, works), lx_map_of(context, works)
-    _common.write_text(
-        path, trace_text(found, [taken.occupancy(group[0]).load for group in found.core_groups])
-    )
+    context, operations = sound_context(bundle, lx_backend_fraction), works_of(bundle)
+    timeline, lx = timeline_of(context, operations), lx_map_of(context, operations)
+    lx_loads = [lx.occupancy(group[0]).load for group in timeline.core_groups]
+    _common.write_text(path, trace_text(timeline, lx_loads))
     if path != "-":
-        print(times(found))
+        print(times(timeline))
 
 
-def times(found: Timeline) -> str:
-    """Predicted time, its bracket, what it goes into, and the roofline of the program."""
-    whole = found.shares
+def times(timeline: Timeline) -> str:
+    """Table of the predicted time, its bounds, its shares by limiting part, and the roofline of the program."""
+    shares = timeline.shares
     rows = [
-        ("predicted time", f"{found.total_ns / 1000:,.1f} us"),
-        ("all overlapped", f"{found.lower_ns / 1000:,.1f} us"),
-        ("all serial", f"{found.upper_ns / 1000:,.1f} us"),
+        ("predicted time", f"{timeline.total_ns / 1000:,.1f} us"),
+        ("all overlapped", f"{timeline.lower_ns / 1000:,.1f} us"),
+        ("all serial", f"{timeline.upper_ns / 1000:,.1f} us"),
     ]
     for part in PARTS:
-        share = getattr(whole, part) / max(whole.total, 1)
+        share = getattr(shares, part) / max(shares.total, 1)
         rows.append((f"bound by {part}", f"{share:.1%}"))
-    program = of_program(found)
+    program = of_program(timeline)
     rows.append(("attained", f"{program.attained_per_ns:,.1f} operations per ns"))
     rows.append(
         ("attainable", f"{program.attainable_per_ns:,.1f} operations per ns, bound by {program.bound_by}")
@@ -178,7 +178,7 @@ def times(found: Timeline) -> str:
 
 
 def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[str, Value]:
-    """Replace ``arr_<k>`` by the name of the k-th input, unless an argument has that very name."""
+    """Rename ``arr_<k>``, numpy's name for the k-th positional array, to the k-th input; arguments keep their names."""
     known = {argument.name for argument in arguments}
     inputs = [argument.name for argument in arguments if argument.kind == "input"]
     named: dict[str, Value] = {}
@@ -197,7 +197,7 @@ def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[
 
 
 def _read(path: str, arguments: Sequence[HostArray]) -> dict[str, NDArray]:
-    """The arrays of an archive by the names of arguments; nothing is unpacked that is not one of them."""
+    """Read the arrays of an archive by argument name; ``CompileError`` before unpacking any that does not fit."""
     inputs = {argument.name: argument for argument in arguments if argument.kind != "result"}
 
     def check(headers: Mapping[str, Header]) -> None:
@@ -212,7 +212,7 @@ def _read(path: str, arguments: Sequence[HostArray]) -> dict[str, NDArray]:
 
 
 def _write(path: str, arrays: dict[str, NDArray]) -> None:
-    """Write the archive whole or not at all."""
+    """Write the archive whole or not at all: a temporary file in the same folder takes its place."""
     target = Path(path)
     try:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as work:

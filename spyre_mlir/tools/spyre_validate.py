@@ -16,7 +16,7 @@ from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
 
 @tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what breaks a rule; the exit status is 1 if anything does."""
+    """Print the findings of the validator; the exit status is 1 if there are any."""
     parser = ArgumentParser("spyre-validate", __doc__)
     parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
     text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
-    """Each bundle of a program by itself, and if all are valid, what goes from each to the next."""
+    """Validate each bundle of a program by itself, and if all are valid, what goes from each to the next."""
     from spyre_mlir.program_folder import read_program
     from spyre_mlir.steps import HostStep, sequences
 
@@ -52,7 +52,7 @@ def _validate(folder: Path, bundle: Bundle, lx_backend_fraction: float | None) -
     for finding in findings:
         print(finding)
     if not findings:
-        executes = sum(isinstance(each, Execute) for each in statements_in_order(bundle.statements))
+        executes = sum(isinstance(statement, Execute) for statement in statements_in_order(bundle.statements))
         print(f"{folder}: valid ({len(bundle.designs)} designs, {executes} executes)")
     return not findings
 
