@@ -47,9 +47,9 @@ __all__ = [
     "zeros",
 ]
 
-#: Where a name comes from. The bindings take a third of a second to import, torch seconds: not for a tool
-#: that only reads bundles.
-_HOMES = {
+#: Public names by the module that defines them, imported on first use: the bindings take a third of a second to
+#: import, torch takes seconds, and a tool that only reads bundles needs neither.
+_MODULES = {
     "spyre_mlir.program": ("Program", "compile", "torch_backend"),
     "spyre_mlir.device_factories": ("arange", "empty", "full", "zeros"),
     "spyre_mlir.device_tensor": ("DeviceTensor", "restickify", "to_device"),
@@ -61,7 +61,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
+    for module, names in _MODULES.items():
         if name in names:
-            return getattr(importlib.import_module(home), name)
+            return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'spyre_mlir' has no attribute '{name}'")

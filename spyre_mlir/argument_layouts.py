@@ -1,4 +1,4 @@
-"""The layouts that a caller chooses for the arguments of a program: by name or position, into the types of @main."""
+"""Layouts that a caller chooses for arguments and results, by name or position, as types of the function."""
 
 from __future__ import annotations
 
@@ -18,43 +18,42 @@ from spyre_mlir.mlir import ir
 #: An argument's name, or the position of an input.
 Key = str | int
 
-#: More results than a program has.
-_RESULTS = 1000
+#: Results of a program at most, as far as their names "result0", "result1", .. are understood.
+_MAX_RESULTS = 1000
 Choice = LayoutRequest | StickLayout
 
 
 def choices(layouts: Mapping[Key, Any], stick_outermost: bool) -> dict[Key, Choice]:
-    """The layouts of ``compile(layouts=..)``: each a mapping of the fields of ``LayoutRequest``, a layout, or a
-    tensor on the device, whose layout it is. ``stick_outermost`` holds where a mapping does not say.
+    """Convert the option ``layouts`` of ``compile``.
+
+    A value is a mapping of the fields of ``LayoutRequest``, a layout, or a tensor on the device, whose layout is taken.
+    ``stick_outermost`` is the default of that field in mappings.
     """
-    return {key: _choice(key, given, stick_outermost) for key, given in layouts.items()}
+    return {key: _choice(key, value, stick_outermost) for key, value in layouts.items()}
 
 
-def _choice(key: Key, given: Any, stick_outermost: bool) -> Choice:
-    if isinstance(given, DeviceTensor):
-        return given.layout
-    if isinstance(given, StickLayout | LayoutRequest):
-        return given
-    if isinstance(given, Mapping):
-        given = {"stick_outermost": stick_outermost, **given}
-    return LayoutRequest.of(given, _named(key))
-
-
-def _named(key: Key) -> str:
-    return f"'{key}'" if isinstance(key, str) else f"input {key}"
+def _choice(key: Key, value: Any, stick_outermost: bool) -> Choice:
+    if isinstance(value, DeviceTensor):
+        return value.layout
+    if isinstance(value, StickLayout | LayoutRequest):
+        return value
+    if isinstance(value, Mapping):
+        value = {"stick_outermost": stick_outermost, **value}
+    return LayoutRequest.of(value, f"'{key}'" if isinstance(key, str) else f"input {key}")
 
 
 def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
-    """Give arguments of the only function of a ``linalg`` module their layouts, as the encodings of their types.
+    """Set layouts as the encodings of argument types, in the only function of a ``linalg`` module.
 
-    In place of those that the text has. What does not exist, is named twice or does not fit is a CompileError.
+    They replace the encodings of the text. ``CompileError`` for an argument that does not exist or is named twice, and
+    for a layout that does not fit.
     """
     if not any(layouts):
         return
     func = _function(module)
     arguments = _arguments(func)
     chosen: dict[int, StickLayout] = {}
-    for key, choice in itertools.chain.from_iterable(each.items() for each in layouts):
+    for key, choice in itertools.chain.from_iterable(mapping.items() for mapping in layouts):
         argument = _find(key, arguments)
         if argument.index in chosen:
             raise CompileError(f"The layout of '{argument.name}' is given twice.")
@@ -71,49 +70,51 @@ def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
 def split_results(
     module: ir.Module, layouts: Mapping[Key, Choice]
 ) -> tuple[dict[Key, Choice], dict[int, StickLayout]]:
-    """The layouts of arguments, and those of results, ``result0`` and so on, by position.
+    """Separate the layouts of arguments from those of the results ``result0``, ``result1``, .., which come by index.
 
-    An argument of such a name comes first. A layout that does not fit its result is a CompileError.
+    An argument of such a name takes precedence. ``CompileError`` for a layout that does not fit its result.
     """
-    names = {f"result{at}": at for at in range(_RESULTS)}
-    if not any(key in names for key in layouts):
+    indices: dict[Key, int] = {f"result{index}": index for index in range(_MAX_RESULTS)}
+    if not any(key in indices for key in layouts):
         return dict(layouts), {}
     func = _function(module)
-    own = {argument.name for argument in _arguments(func)}
+    names = {argument.name for argument in _arguments(func)}
     values = returned(func)
     results = {}
     for key, choice in layouts.items():
-        if key not in names or key in own:
+        if key not in indices or key in names:
             continue
-        at = names[key]
-        if at >= len(values):
+        index = indices[key]
+        if index >= len(values):
             raise CompileError(f"There is no '{key}' to lay out; the program has {len(values)} results.")
-        type_ = ir.RankedTensorType(values[at].type)
-        made = _Argument(at, key, False, tuple(type_.shape), str(type_.element_type))
-        results[at] = _layout(made, choice)
-        if reason := why_not_made(results[at]):
+        type_ = ir.RankedTensorType(values[index].type)
+        result = _Argument(index, str(key), False, tuple(type_.shape), str(type_.element_type))
+        results[index] = _layout(result, choice)
+        if reason := why_not_made(results[index]):
             raise CompileError(f"The layout of '{key}' {reason}.")
-    return {key: choice for key, choice in layouts.items() if key not in names or key in own}, results
+    return {key: choice for key, choice in layouts.items() if key not in indices or key in names}, results
 
 
 def request_results(module: ir.Module, results: Mapping[int, StickLayout], build: Any) -> None:
-    """Ask for the layouts of results by ``stick.pin`` or ``stick.requested_restickify`` before they are returned."""
-    func = _function(module)
-    end = list(func.regions[0].blocks[0].operations)[-1].operation
-    with ir.InsertionPoint(end), end.location:
-        for at, layout in results.items():
-            value = end.operands[at]
-            end.operands[at] = build(value, layout, end.location)
+    """Request layouts of results before the return; ``build`` is ``stick.pin`` or ``stick.requested_restickify``."""
+    terminator = _terminator(_function(module))
+    with ir.InsertionPoint(terminator), terminator.location:
+        for index, layout in results.items():
+            terminator.operands[index] = build(terminator.operands[index], layout, terminator.location)
 
 
 def returned(func: ir.Operation) -> list[ir.Value]:
-    """What a function returns."""
-    return list(list(func.regions[0].blocks[0].operations)[-1].operation.operands)
+    """Return the operands of a function's return."""
+    return list(_terminator(func).operands)
+
+
+def _terminator(func: ir.Operation) -> ir.Operation:
+    return list(func.regions[0].blocks[0].operations)[-1].operation
 
 
 @dataclass(frozen=True)
 class _Argument:
-    """One argument of @main, before decisions: ``element`` is the host's element type in MLIR."""
+    """One argument or result of the function; ``element`` is the host's element type in MLIR."""
 
     index: int
     name: str
@@ -124,25 +125,25 @@ class _Argument:
 
 def _function(module: ir.Module) -> ir.Operation:
     ops = [op.operation for op in module.body.operations]
-    found = [op for op in ops if op.name == "func.func" and op.regions[0].blocks]
-    if len(found) != 1:
-        raise CompileError(f"Layouts are for the arguments of one function; this module has {len(found)}.")
-    return found[0]
+    funcs = [op for op in ops if op.name == "func.func" and op.regions[0].blocks]
+    if len(funcs) != 1:
+        raise CompileError(f"Layouts are for the arguments of one function; this module has {len(funcs)}.")
+    return funcs[0]
 
 
 def _arguments(func: ir.Operation) -> list[_Argument]:
     values = list(func.regions[0].blocks[0].arguments)
-    given = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [None] * len(values)
-    made = []
-    for index, (value, attr) in enumerate(zip(values, given, strict=True)):
+    entries = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [None] * len(values)
+    arguments = []
+    for index, (value, attr) in enumerate(zip(values, entries, strict=True)):
         attrs = ir.DictAttr(attr) if attr is not None else {}
         name = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{index}"
         kind = ir.StringAttr(attrs["spyre.kind"]).value if "spyre.kind" in attrs else "input"
         if not isinstance(value.type, ir.RankedTensorType) or not value.type.has_static_shape:
             raise CompileError(f"The argument '{name}' is no tensor of static shape but {value.type}.")
         element = str(value.type.element_type)
-        made.append(_Argument(index, name, kind == "input", tuple(value.type.shape), element))
-    return made
+        arguments.append(_Argument(index, name, kind == "input", tuple(value.type.shape), element))
+    return arguments
 
 
 def _find(key: Key, arguments: list[_Argument]) -> _Argument:
@@ -170,10 +171,11 @@ def _layout(argument: _Argument, choice: Choice) -> StickLayout:
 
 
 def _set(block: ir.Block, index: int, layout: StickLayout) -> None:
-    """The type of one argument; the body reads it through a cast, for upstream's ops want one type throughout."""
+    """Set the type of one argument; its uses read a cast to the type without a layout."""
     value = block.arguments[index]
     with ir.InsertionPoint.at_block_begin(block):
-        plain = stick.without_layout(value.type)
+        type_ = stick.without_layout(value.type)
         value.set_type(stick.with_layout(value.type, layout))
-        cast = ir.Operation.create("tensor.cast", results=[plain], operands=[value])
+        # Upstream's verifiers want operands and results of one type, encoding included.
+        cast = ir.Operation.create("tensor.cast", results=[type_], operands=[value])
     value.replace_all_uses_except(cast.result, cast)

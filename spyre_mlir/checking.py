@@ -1,4 +1,4 @@
-"""Is a compiled program right? Seeded random arguments, a more exact reference, and the tolerance of the format.
+"""Comparison of a compiled program with a reference: seeded random arguments, and the tolerance of the format.
 
 Arguments of floating type are standard normal numbers; a parameter of rank 2 or more is divided by the root
 of its longest dim, so that deep programs stay in range. Integers are uniform in [-8, 8), booleans are fair
@@ -24,8 +24,8 @@ DISTRIBUTION = (
     "integers uniform in [-8, 8), booleans fair"
 )
 
-#: Of the largest value: ten rounding steps of a 16-bit format, and more steps of float32, where the order of long
-#: sums tells. The reference accumulates in float64 and rounds once per operation.
+#: Parts of the largest value: ten rounding steps of a 16-bit format, and more steps of float32, where the order of
+#: long sums shows. The reference accumulates in float64 and rounds once per operation.
 TOLERANCES = {"float16": 1e-2, "bfloat16": 4e-2, "float32": 1e-4, "float64": 1e-4}
 
 #: DL16 has one bit of mantissa less than float16.
@@ -33,7 +33,7 @@ BIT_TRUE_FACTOR = 2
 
 
 class HostArray(Protocol):
-    """What is known of an argument or a result: also a manifest's ``Argument``."""
+    """Interface of an argument or a result on the host, such as a manifest's ``Argument``."""
 
     @property
     def name(self) -> str: ...
@@ -50,27 +50,31 @@ class HostArray(Protocol):
 
 @dataclass(frozen=True)
 class Comparison:
-    """One result against its reference: the largest error, and the largest that is allowed."""
+    """Largest error of one result against its reference, and the largest that is allowed."""
 
     name: str
     error: float
     bound: float
-    what: str = "largest error"
+    measure: str = "largest error"
 
     @property
     def passed(self) -> bool:
+        """True if the error is at most the bound."""
         return self.error <= self.bound
 
     def __str__(self) -> str:
         verdict = "PASS" if self.passed else "FAIL"
-        return f"{verdict}  {self.name}: {self.what} {self.error:.3g}, allowed {self.bound:.3g}"
+        return f"{verdict}  {self.name}: {self.measure} {self.error:.3g}, allowed {self.bound:.3g}"
 
 
 def random_arguments(arguments: Sequence[HostArray], seed: int = SEED) -> dict[str, np.ndarray]:
-    """Host arrays by name for the inputs and the parameters, in the form that the evaluator of host functions takes."""
+    """Generate arrays by name for inputs and parameters, as the evaluator of host functions takes them."""
     generator = np.random.default_rng(seed)
-    given = [argument for argument in arguments if argument.kind in ("input", "parameter")]
-    return {argument.name: _random(argument, generator) for argument in given}
+    return {
+        argument.name: _random(argument, generator)
+        for argument in arguments
+        if argument.kind in ("input", "parameter")
+    }
 
 
 def compare(
@@ -79,8 +83,9 @@ def compare(
     references: Sequence[np.ndarray],
     numerics: str,
 ) -> list[Comparison]:
-    """Every result of a run against the reference's, in order."""
-    return [_compared(*each, numerics) for each in zip(results, outputs, references, strict=True)]
+    """Compare every result of a run with the reference's, in order."""
+    triples = zip(results, outputs, references, strict=True)
+    return [_comparison(result, output, reference, numerics) for result, output, reference in triples]
 
 
 def _random(argument: HostArray, generator: np.random.Generator) -> np.ndarray:
@@ -92,25 +97,29 @@ def _random(argument: HostArray, generator: np.random.Generator) -> np.ndarray:
     values = generator.standard_normal(shape)
     if argument.kind == "parameter" and len(shape) > 1:
         values /= math.sqrt(max(shape))
-    if argument.host_dtype == "bfloat16":
+    if argument.host_dtype == "bfloat16":  # numpy lacks it: the upper half of the bits of float32
         return (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return values.astype(argument.host_dtype)
 
 
-def _compared(argument: HostArray, got: np.ndarray, reference: np.ndarray, numerics: str) -> Comparison:
+def _comparison(argument: HostArray, output: np.ndarray, reference: np.ndarray, numerics: str) -> Comparison:
     if argument.host_dtype not in TOLERANCES:
-        wrong = int(np.count_nonzero(got != reference))
+        wrong = int(np.count_nonzero(output != reference))
         return Comparison(argument.name, float(wrong), 0.0, "wrong elements")
-    if reference.dtype == np.uint16:
-        reference = (reference.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if got.dtype == np.uint16:
-        got = (got.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    got, reference = got.astype(np.float64), reference.astype(np.float64)
+    output, reference = _float64(output), _float64(reference)
     tolerance = TOLERANCES[argument.host_dtype] * (BIT_TRUE_FACTOR if numerics == BIT_TRUE else 1)
     finite = np.isfinite(reference)
     bound = tolerance * float(np.abs(reference[finite]).max(initial=0.0))
-    if not np.array_equal(got[~finite], reference[~finite], equal_nan=True):
+    if not np.array_equal(output[~finite], reference[~finite], equal_nan=True):
         return Comparison(argument.name, math.inf, bound)
-    errors = np.abs(got[finite] - reference[finite])
+    errors = np.abs(output[finite] - reference[finite])
     error = float(errors.max(initial=0.0))
+    # NaN compares false with any bound, and an error that is infinite reads better.
     return Comparison(argument.name, math.inf if math.isnan(error) else error, bound)
+
+
+def _float64(array: np.ndarray) -> np.ndarray:
+    """Convert an array of floats; uint16 has the bits of bfloat16."""
+    if array.dtype == np.uint16:
+        array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    return array.astype(np.float64)

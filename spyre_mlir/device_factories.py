@@ -11,38 +11,38 @@ from spyre_mlir.device_views import sizes_of
 
 
 def full(size: Any, fill_value: float | bool, *, dtype: Any = None, **layout: Any) -> DeviceTensor:
-    """A tensor of one number; ``layout`` is what ``to_device`` takes: ``stick_dims``, ``dim_order``.
+    """Create a tensor of one number; ``layout`` are the options of ``to_device``, such as ``stick_dims``.
 
-    The dtype is that of the number if none is given: bool, int64 or float32.
+    The default dtype is that of the number: bool, int64 or float32.
     """
     sizes = sizes_of(size if isinstance(size, tuple | list) else (size,))
     return to_device(
-        np.full(sizes, fill_value, _held(dtype, fill_value)), dtype=_name(dtype, fill_value), **layout
+        np.full(sizes, fill_value, _numpy_type(dtype, fill_value)), dtype=_name(dtype, fill_value), **layout
     )
 
 
 def zeros(*size: Any, dtype: Any = "float32", **layout: Any) -> DeviceTensor:
-    """A tensor of zeros; its size is given as numbers or as one sequence."""
+    """Create a tensor of zeros; its size comes as numbers or as one sequence."""
     return full(sizes_of(size), 0, dtype=dtype, **layout)
 
 
 def empty(*size: Any, dtype: Any = "float32", **layout: Any) -> DeviceTensor:
-    """A tensor whose numbers nobody may read before they are written."""
+    """Create a tensor whose numbers are undefined until they are written: it has zeros today."""
     return zeros(*size, dtype=dtype, **layout)
 
 
 def arange(
     start: float, end: float | None = None, step: float = 1, *, dtype: Any = None, **layout: Any
 ) -> DeviceTensor:
-    """The numbers from ``start`` (0 if only the end is given) to before ``end`` by ``step``; int64, or float32."""
+    """Create the numbers from ``start`` (default 0) to before ``end`` by ``step``: int64, or float32 for floats."""
     start, end = (0, start) if end is None else (start, end)
-    kind = next((each for each in (start, end, step) if isinstance(each, float)), 0)
-    values = np.arange(start, end, step).astype(_held(dtype, kind))
-    return to_device(values, dtype=_name(dtype, kind), **layout)
+    number = next((bound for bound in (start, end, step) if isinstance(bound, float)), 0)
+    values = np.arange(start, end, step).astype(_numpy_type(dtype, number))
+    return to_device(values, dtype=_name(dtype, number), **layout)
 
 
 def _name(dtype: Any, number: float | bool) -> str:
-    """The name of a dtype, or that of a number of Python."""
+    """Return the name of a dtype, or without one that of the type of a Python number."""
     if dtype is not None:
         name = dtype_name(dtype)
         element_type(name)
@@ -50,6 +50,6 @@ def _name(dtype: Any, number: float | bool) -> str:
     return {bool: "bool", int: "int64"}.get(type(number), "float32")
 
 
-def _held(dtype: Any, number: float | bool) -> Any:
-    """The numpy type that the numbers of a dtype are given in."""
+def _numpy_type(dtype: Any, number: float | bool) -> Any:
+    """Return the numpy type in which ``to_device`` takes the numbers of a dtype."""
     return {"bfloat16": "float32", "float8_e4m3fn": "uint8"}.get(name := _name(dtype, number), name)

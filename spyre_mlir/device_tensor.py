@@ -1,4 +1,4 @@
-"""Tensors as the device holds them: ``to_device`` lays out an array by the DMA tuples, ``numpy()`` reads it back.
+"""Tensors in device layouts: ``to_device`` lays out an array by the DMA tuples, ``numpy()`` reads it back.
 
 A tensor is a view, by sizes and strides of the host, of a storage in one layout. Views share their storage, as
 PyTorch's do; what computes runs as a program on the simulator and makes a storage of its own.
@@ -46,7 +46,7 @@ class Storage:
     data: NDArray[np.uint8]
 
     def read(self) -> NDArray:
-        """The dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
+        """Gather the dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         form = _DTYPES[self.dtype][1]
         host = np.zeros(self.layout.shape, np.uint8 if form is None else FORMATS[form].raw)
         gather(self.data, 0, host, transfer_of(self.layout))
@@ -78,7 +78,7 @@ class DeviceTensor(DeviceViews):
         self.steps: tuple[ViewStep, ...] = ()
 
     def view_as(self, strided: StridedView, step: ViewStep) -> Self:
-        """A view of the same storage; ``step`` is the operation that leads there from this tensor."""
+        """Create a view of the same storage; ``step`` is the view operation from this tensor."""
         view = type(self).__new__(type(self))
         view.storage, view.strided = self.storage, strided
         whole = strided == StridedView.whole(self.storage.layout.shape)
@@ -97,12 +97,12 @@ class DeviceTensor(DeviceViews):
 
     @property
     def is_view(self) -> bool:
-        """Whether it is anything but its whole storage as that lies."""
+        """True unless the tensor is its whole storage, in the storage's order."""
         return bool(self.steps)
 
     @property
     def layout(self) -> StickLayout:
-        """Where its elements lie in the storage; a part of one, or a repetition, has no layout: a CompileError."""
+        """The layout of its elements in the storage; ``CompileError`` for a part of a storage and for a repetition."""
         layout = layout_of_view(self.storage.layout, self.strided) if self.steps else self.storage.layout
         if layout is None:
             raise CompileError(
@@ -118,11 +118,11 @@ class DeviceTensor(DeviceViews):
 
     @property
     def transfer(self) -> Transfer:
-        """The loops that move it between host and device."""
+        """The loops of its transfer between host and device."""
         return transfer_of(self.layout)
 
     def numpy(self) -> NDArray:
-        """The host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
+        """Copy to a host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
         host = self.storage.read()
         return np.ascontiguousarray(_strided(host, self.strided)).reshape(self.shape) if self.steps else host
 
@@ -135,11 +135,11 @@ class DeviceTensor(DeviceViews):
         self.storage.write(host)
 
     def cpu(self) -> Any:
-        """The PyTorch tensor with its numbers, sizes and strides on the host."""
+        """Copy to a PyTorch tensor on the host, with the same sizes and strides."""
         return eager().to_torch(self)
 
     def to(self, device: str, **layout: Any) -> Any:
-        """A PyTorch tensor for "cpu"; for "spyre" a tensor in the layout that the options of ``to_device`` choose."""
+        """Copy to a PyTorch tensor for "cpu"; for "spyre", to a tensor in the layout that the options choose."""
         if device == "cpu" and not layout:
             return self.cpu()
         if device == "spyre":
@@ -151,27 +151,29 @@ class DeviceTensor(DeviceViews):
         )
 
     def torch(self) -> Any:
-        """The tensor as one of PyTorch, on its device ``spyre``; it shares the storage."""
+        """Wrap the tensor as one of PyTorch, on its device ``spyre``; it shares the storage."""
         return importlib.import_module("spyre_mlir.frontend.torch_device").SpyreTensor.of(self)
 
     def contiguous(self) -> Self:
-        """Itself if its strides are those of a dense array, else a copy, made on the device."""
+        """Return the tensor itself if its strides are those of a dense array, else a copy made on the device."""
         if self.is_contiguous():
             return self
         return eager().dense_copy(self)
 
     def restickify(self, stick_dims: Sequence[int]) -> DeviceTensor:
-        """A copy with other stick dims, made on the device."""
+        """Copy the tensor on the device to a layout with other stick dims."""
         return restickify(self, stick_dims)
 
     def __repr__(self) -> str:
-        place = f"device size={list(self.storage.layout.device_size)}, {_stick(self.storage.layout)}"
+        storage = f"device size={list(self.storage.layout.device_size)}, {_stick(self.storage.layout)}"
         if not self.steps:
-            return f"DeviceTensor(shape={list(self.shape)}, dtype={self.dtype}, {place}, {self.nbytes} bytes)"
+            return (
+                f"DeviceTensor(shape={list(self.shape)}, dtype={self.dtype}, {storage}, {self.nbytes} bytes)"
+            )
         offset = f", offset={self.storage_offset()}" if self.storage_offset() else ""
         return (
             f"DeviceTensor(shape={list(self.shape)}, stride={list(self.stride())}{offset}, dtype={self.dtype}, "
-            f"view of {list(self.storage.layout.shape)}: {place}, {self.nbytes} bytes)"
+            f"view of {list(self.storage.layout.shape)}: {storage}, {self.nbytes} bytes)"
         )
 
     # -- arithmetic, by a program of one operation ----------------------------------------------------------
@@ -217,7 +219,7 @@ def to_device(
     stick_outermost: bool = False,
     dtype: Any = None,
 ) -> DeviceTensor:
-    """Lay out a numpy array, or a PyTorch tensor on the CPU, as the device holds it.
+    """Lay out a numpy array, or a PyTorch tensor on the CPU, in a device layout.
 
     ``stick_dims`` are the dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or
     several (``LayoutRequest``); the other dims keep their default order. ``dim_order`` names the order of all, the
@@ -226,32 +228,32 @@ def to_device(
     "float8_e4m3fn" takes them in uint8. What is on the device already is laid out anew: a tensor of its own.
     Raises ``CompileError``.
     """
-    given = {"stick_dims": stick_dims, "dim_order": dim_order, "stick_outermost": stick_outermost}
+    fields = {"stick_dims": stick_dims, "dim_order": dim_order, "stick_outermost": stick_outermost}
     if isinstance(array, DeviceTensor):
         if dtype is None or dtype_name(dtype) == array.dtype:
-            return eager().restickify(array, **given)
+            return eager().restickify(array, **fields)
         array = array.cpu()
     host, dtype = _host_array(array, dtype)
-    layout = LayoutRequest.of(given, "the tensor").layout(host.shape, element_type(dtype), "the tensor")
+    layout = LayoutRequest.of(fields, "the tensor").layout(host.shape, element_type(dtype), "the tensor")
     return laid_out(host, dtype, layout)
 
 
 def laid_out(host: NDArray, dtype: str, layout: StickLayout) -> DeviceTensor:
-    """A dense host array of a dtype in a layout."""
-    made = DeviceTensor(layout, dtype, np.zeros(layout.bytes, np.uint8))
-    made.storage.write(host)
-    return made
+    """Lay out a dense host array of a dtype; its padding is 0."""
+    tensor = DeviceTensor(layout, dtype, np.zeros(layout.bytes, np.uint8))
+    tensor.storage.write(host)
+    return tensor
 
 
 def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
-    """A copy of a tensor with other stick dims, made on the device: it reads and writes every byte."""
+    """Copy a tensor on the device to a layout with other stick dims: every byte is read and written."""
     if not isinstance(tensor, DeviceTensor):
         raise CompileError(f"Only a tensor on the device is restickified, not a {type(tensor).__name__}.")
     return eager().restickify(tensor, stick_dims=list(stick_dims))
 
 
 def element_type(dtype: str) -> str:
-    """The MLIR element type of a dtype of the host; a CompileError for one without a form on the device."""
+    """Return the MLIR element type of a dtype of the host; ``CompileError`` for one that the device lacks."""
     if dtype not in _DTYPES:
         known = ", ".join(_DTYPES)
         raise CompileError(f"The dtype {dtype} has no form on the device; choose one of {known}.")
@@ -259,25 +261,26 @@ def element_type(dtype: str) -> str:
 
 
 def transfer_of(layout: StickLayout) -> Transfer:
-    """The loops that move a tensor of this layout between host and device."""
+    """Return the loops that move a tensor of this layout between host and device."""
     tuples = dma_tuples(layout)
     return Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds)
 
 
 def eager() -> Any:
-    """What runs programs of one operation; it needs PyTorch, which nothing else here does."""
+    """Import the module that runs programs of one operation."""
+    # On use: it imports PyTorch, which nothing else here needs, and this module.
     return importlib.import_module("spyre_mlir.eager")
 
 
 def _strided(host: NDArray, view: StridedView) -> NDArray:
-    """What a view shows of a dense host array."""
+    """Return a view of a dense host array as a numpy view."""
     flat = host.reshape(-1)[view.offset :]
     strides = [stride * host.itemsize for stride in view.strides]
     return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
 
 
 def _host_array(array: Any, dtype: Any) -> tuple[NDArray, str]:
-    """A dense numpy array and the name of its dtype; bfloat16 as bits or as float32 numbers."""
+    """Convert an array to a dense numpy array and the name of its dtype; bfloat16 as bits or as float32 numbers."""
     if str(getattr(array, "dtype", "")).startswith("torch."):
         array, dtype = _of_torch(array.detach().cpu(), dtype)
     try:
@@ -292,12 +295,12 @@ def _host_array(array: Any, dtype: Any) -> tuple[NDArray, str]:
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a dtype given by name, or as numpy's or PyTorch's."""
+    """Return the name of a dtype, which may be a name or a type of numpy or PyTorch."""
     return dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
 
 
 def _converted(host: NDArray, dtype: str) -> NDArray:
-    """The array in the type of the host that is laid out, dense."""
+    """Copy an array, dense, to the numpy type of ``dtype``; ``CompileError`` where that changes values."""
     if dtype == "bfloat16" and host.dtype == np.uint16:
         return np.array(host, order="C")
     if dtype in _BITS and host.dtype != _BITS[dtype]:
@@ -306,15 +309,15 @@ def _converted(host: NDArray, dtype: str) -> NDArray:
         )
     target = np.dtype("float32" if dtype == "bfloat16" else _BITS.get(dtype, dtype))
     with np.errstate(over="ignore", invalid="ignore"):
-        made = np.array(host, target, order="C")
-    exact = target.kind not in "iub" or np.array_equal(made, host)
+        converted = np.array(host, target, order="C")
+    exact = target.kind not in "iub" or np.array_equal(converted, host)
     if not exact or not np.can_cast(host.dtype, target, "same_kind"):
         raise CompileError(f"An array of {host.dtype.name} with these values does not become {dtype}.")
-    return made
+    return converted
 
 
 def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
-    """A PyTorch tensor as one that numpy reads: bfloat16, which numpy lacks, as float32 numbers, fp8 as its bits."""
+    """Convert a PyTorch tensor for numpy, which lacks bfloat16 (float32 numbers instead) and fp8 (its bits)."""
     name = str(tensor.dtype).removeprefix("torch.")
     if name == "bfloat16":
         return tensor.float(), name if dtype is None else dtype

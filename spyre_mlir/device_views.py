@@ -14,7 +14,7 @@ from spyre_mlir.layout.strided import StridedView
 class ViewStep(NamedTuple):
     """A view operation of PyTorch: the overload of ``torch.ops.aten`` and its arguments after the tensor.
 
-    ``number`` is that of its result, if it has several.
+    ``number`` is the index of the result, for an operation with several.
     """
 
     name: str
@@ -23,14 +23,16 @@ class ViewStep(NamedTuple):
 
 
 class DeviceViews:
-    """The part of a tensor that makes views; none of them moves a byte but ``reshape`` where no strides do it."""
+    """Mixin of the view operations; they move no byte, but for ``reshape`` where no strides describe the result."""
 
     strided: StridedView
 
     def view_as(self, strided: StridedView, step: ViewStep) -> Self:
+        """Create a view of the same storage."""
         raise NotImplementedError
 
     def contiguous(self) -> Self:
+        """Return a tensor with the strides of a dense array."""
         raise NotImplementedError
 
     @property
@@ -56,42 +58,42 @@ class DeviceViews:
         return self.strided.strides
 
     def storage_offset(self) -> int:
-        """The element of the storage that it begins at, in the order of the host."""
+        """The index of its first element in the storage, in the order of the host."""
         return self.strided.offset
 
     def is_contiguous(self) -> bool:
-        """Whether its strides are those of a dense row-major array."""
+        """Return whether its strides are those of a dense row-major array."""
         dense = StridedView.whole(self.shape).strides
-        return all(
-            size == 1 or own == other
-            for size, own, other in zip(self.shape, self.stride(), dense, strict=True)
-        )
+        strides = zip(self.shape, self.stride(), dense, strict=True)
+        return all(size == 1 or stride == dense_stride for size, stride, dense_stride in strides)
 
     @property
     def T(self) -> Self:
-        """The dims in reverse."""
+        """The view with its dims reversed."""
         return self.permute(*reversed(range(self.ndim)))
 
     def t(self) -> Self:
-        """The transpose of a matrix; what has fewer dims as it is."""
+        """Transpose a matrix; a tensor of fewer dims stays as it is."""
         if self.ndim > 2:
             raise CompileError(f"t() takes a tensor of at most 2 dims, not one of {self.ndim}.")
         return self.T
 
     def permute(self, *dims: Any) -> Self:
+        """Reorder the dims; ``dims`` names each once."""
         order = [_dim(dim, self.ndim) for dim in sizes_of(dims)]
         if sorted(order) != list(range(self.ndim)):
             raise CompileError(f"permute takes each of the {self.ndim} dims once, not {order}.")
         return self.view_as(self.strided.permute(order), ViewStep("permute.default", (order,)))
 
     def transpose(self, first: int, second: int) -> Self:
+        """Swap two dims."""
         order = list(range(self.ndim))
         first, second = _dim(first, self.ndim), _dim(second, self.ndim)
         order[first], order[second] = order[second], order[first]
         return self.permute(order)
 
     def view(self, *shape: Any) -> Self:
-        """The same elements in another shape; a CompileError where that takes a copy."""
+        """View the elements in another shape; ``CompileError`` where that takes a copy."""
         sizes = _sizes(sizes_of(shape), self.shape)
         strided = self.strided.view(sizes)
         if strided is None:
@@ -102,40 +104,42 @@ class DeviceViews:
         return self.view_as(strided, ViewStep("view.default", (sizes,)))
 
     def reshape(self, *shape: Any) -> Self:
-        """The same elements in another shape: a view where there is one, else a copy made on the device."""
+        """View the elements in another shape where there is a view, else copy them on the device."""
         sizes = _sizes(sizes_of(shape), self.shape)
         if self.strided.view(sizes) is None:
             return self.contiguous().view(sizes)
         return self.view(sizes)
 
     def flatten(self) -> Self:
-        """All elements in one dim."""
+        """Reshape to one dim."""
         return self.reshape(-1)
 
     def unsqueeze(self, dim: int) -> Self:
-        at = _dim(dim, self.ndim + 1)
-        return self.view_as(self.strided.unsqueeze(at), ViewStep("unsqueeze.default", (at,)))
+        """Insert a dim of one element before ``dim``."""
+        dim = _dim(dim, self.ndim + 1)
+        return self.view_as(self.strided.unsqueeze(dim), ViewStep("unsqueeze.default", (dim,)))
 
     def squeeze(self, dim: int | None = None) -> Self:
-        """Without dims of one element: all of them, or one."""
+        """Drop all dims of one element, or one of them."""
         dims = list(range(self.ndim)) if dim is None else [_dim(dim, self.ndim)]
         return self.view_as(self.strided.squeeze(dims), ViewStep("squeeze.dims", (dims,)))
 
     def expand(self, *shape: Any) -> Self:
-        """Dims of one element repeated, new ones in front; -1 keeps a size."""
+        """Repeat dims of one element, and add new ones in front; -1 keeps a size."""
         sizes = sizes_of(shape)
         new = len(sizes) - self.ndim
         if new < 0:
             raise CompileError(f"A tensor of {list(self.shape)} does not expand to {sizes}.")
-        pairs = list(zip(sizes, [*sizes[:new], *self.shape], strict=True))
-        wanted = [own if size == -1 else size for size, own in pairs]
-        if any(own not in (1, size) for size, (_, own) in zip(wanted[new:], pairs[new:], strict=True)) or any(
-            size < 1 for size in wanted
-        ):
+        # A new dim has no size that -1 could keep: its -1 stays, and is refused as a size.
+        sources = [*sizes[:new], *self.shape]
+        targets = [source if size == -1 else size for size, source in zip(sizes, sources, strict=True)]
+        expands = all(source in (1, size) for size, source in zip(targets, sources, strict=True))
+        if not expands or any(size < 1 for size in targets):
             raise CompileError(f"A tensor of {list(self.shape)} does not expand to {sizes}.")
-        return self.view_as(self.strided.expand(wanted), ViewStep("expand.default", (wanted,)))
+        return self.view_as(self.strided.expand(targets), ViewStep("expand.default", (targets,)))
 
     def select(self, dim: int, index: int) -> Self:
+        """Take one index of a dim, which is dropped."""
         dim = _dim(dim, self.ndim)
         size = self.shape[dim]
         if not -size <= index < size:
@@ -145,35 +149,35 @@ class DeviceViews:
         )
 
     def __getitem__(self, index: Any) -> Self:
-        """Numbers, slices with a positive step, None and ``...``, as in PyTorch."""
-        found: Any = self
+        """Index by numbers, slices with a positive step, None and ``...``, as in PyTorch."""
+        view: Any = self
         dim, items = 0, self._expanded(index if isinstance(index, tuple) else (index,))
         for item in items:
             if item is None:
-                found = found.unsqueeze(dim)
+                view = view.unsqueeze(dim)
             elif isinstance(item, slice):
-                found = found._sliced(dim, item)
+                view = view._sliced(dim, item)
             else:
-                found = found.select(dim, operator.index(item))
+                view = view.select(dim, operator.index(item))
                 continue
             dim += 1
-        return found
+        return view
 
     def _expanded(self, index: tuple[Any, ...]) -> list[Any]:
-        """An index with one item for each dim that it speaks of, ``...`` as slices."""
+        """Expand ``...`` in an index to slices, so that each item but None is about one dim."""
         for item in index:
             if not (item is None or item is Ellipsis or isinstance(item, slice) or _is_index(item)):
                 raise CompileError(
                     f"A view takes numbers, slices, None and '...', not {item!r}; torch indexes by tensors."
                 )
-        taken = sum(item is not None and item is not Ellipsis for item in index)
-        if taken > self.ndim:
-            raise CompileError(f"{taken} indices are too many for a tensor of {self.ndim} dims.")
+        indexed = sum(item is not None and item is not Ellipsis for item in index)
+        if indexed > self.ndim:
+            raise CompileError(f"{indexed} indices are too many for a tensor of {self.ndim} dims.")
         if sum(item is Ellipsis for item in index) > 1:
             raise CompileError("An index has '...' at most once.")
         items: list[Any] = []
         for item in index:
-            items.extend([slice(None)] * (self.ndim - taken) if item is Ellipsis else [item])
+            items.extend([slice(None)] * (self.ndim - indexed) if item is Ellipsis else [item])
         return items
 
     def _sliced(self, dim: int, item: slice) -> Self:
@@ -187,12 +191,13 @@ class DeviceViews:
 
 
 def _is_index(item: Any) -> bool:
+    # Python counts True as 1, where PyTorch takes it for a mask.
     return hasattr(item, "__index__") and not isinstance(item, bool)
 
 
-def sizes_of(given: Sequence[Any]) -> list[int]:
-    """Integers given one by one or as one sequence."""
-    values = given[0] if len(given) == 1 and isinstance(given[0], Sequence) else given
+def sizes_of(arguments: Sequence[Any]) -> list[int]:
+    """Convert integers that are passed one by one or as one sequence; ``CompileError`` for others."""
+    values = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], Sequence) else arguments
     try:
         return [operator.index(value) for value in values]
     except TypeError:
@@ -206,7 +211,7 @@ def _dim(dim: int, rank: int) -> int:
 
 
 def _sizes(sizes: list[int], shape: Sequence[int]) -> list[int]:
-    """The sizes of a shape with as many elements as another, where one may be -1."""
+    """Resolve the -1 in ``sizes``, if any, for as many elements as ``shape`` has; ``CompileError`` if they differ."""
     elements, known = math.prod(shape), math.prod(size for size in sizes if size != -1)
     if sizes.count(-1) == 1 and known > 0 and elements % known == 0:
         sizes = [elements // known if size == -1 else size for size in sizes]

@@ -1,4 +1,4 @@
-"""Diagnostics of the bindings as plain values: where, how bad, what, and the notes."""
+"""Diagnostics of the bindings as frozen values: location, severity, message and notes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Diagnostic:
 
 @contextlib.contextmanager
 def collecting(context: ir.Context, collected: list[Diagnostic]) -> Iterator[None]:
-    """Collect the warnings and remarks of a context; errors travel as exceptions."""
+    """Collect the warnings and remarks of a context within a block; the bindings raise errors as exceptions."""
 
     def handle(diagnostic: ir.Diagnostic) -> bool:
         collected.append(_value(diagnostic))
-        return True
+        return True  # handled: upstream does not print it
 
     handler = context.attach_diagnostic_handler(handle)
     try:
@@ -41,22 +41,22 @@ def collecting(context: ir.Context, collected: list[Diagnostic]) -> Iterator[Non
 
 
 def diagnostics_of(error: CompileError) -> list[Diagnostic]:
-    """All that is known about an error: every diagnostic of the bindings behind it, or its own sentence."""
-    behind = getattr(error.__cause__, "error_diagnostics", None)
-    if behind:
-        return [_value(diagnostic) for diagnostic in behind]
+    """Return every diagnostic of the bindings that caused an error, else the error's own sentence."""
+    causes = getattr(error.__cause__, "error_diagnostics", None)
+    if causes:
+        return [_value(diagnostic) for diagnostic in causes]
     return [Diagnostic("error", error.location, error.message)]
 
 
 def of_remark(remark: Remark) -> Diagnostic:
-    """A decision of one of our passes as a remark, or a warning."""
+    """Convert a decision of one of our passes to a remark, or a warning."""
     if remark.kind == WARNING:
         return Diagnostic("warning", remark.op_location, remark.reason)
     return Diagnostic("remark", remark.op_location, str(remark))
 
 
 def compile_error(error: ir.MLIRError, otherwise: str) -> CompileError:
-    """The first diagnostic of ``error`` as a CompileError; ``otherwise`` where it came without any."""
+    """Convert the first diagnostic of ``error``; ``otherwise`` is the message without one."""
     if not error.error_diagnostics:
         return CompileError(otherwise)
     first = _value(error.error_diagnostics[0])
@@ -66,6 +66,6 @@ def compile_error(error: ir.MLIRError, otherwise: str) -> CompileError:
 def _value(diagnostic: ir.Diagnostic | ir.DiagnosticInfo) -> Diagnostic:
     severity = str(diagnostic.severity).rsplit(".", 1)[-1].lower()
     notes = tuple(_value(note) for note in diagnostic.notes)
-    # A diagnostic hands out its location as the base class; by way of its attribute it gets its own class.
+    # The bindings return the location as the base class; built from its attribute it has its derived class.
     location = ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
     return Diagnostic(severity, location_of(location), str(diagnostic.message).rstrip(), notes)

@@ -34,12 +34,12 @@ class DynamicDim:
     max_value: int
 
     @classmethod
-    def of(cls, name: str, given: Any) -> DynamicDim:
-        """From the pair ``(granularity, max_value)`` that a user gives."""
-        numbers = list(given) if isinstance(given, tuple | list) else []
+    def of(cls, name: str, pair: Any) -> DynamicDim:
+        """Create a dim from the pair ``(granularity, max_value)`` of a user; ``CompileError`` for anything else."""
+        numbers = list(pair) if isinstance(pair, tuple | list) else []
         if len(numbers) != 2 or not all(type(number) is int and number > 0 for number in numbers):
             raise CompileError(
-                f"The dynamic dim '{name}' takes two positive numbers, granularity and largest size, not {given!r}."
+                f"The dynamic dim '{name}' takes two positive numbers, granularity and largest size, not {pair!r}."
             )
         granularity, max_value = numbers
         if max_value % granularity:
@@ -49,18 +49,18 @@ class DynamicDim:
         return cls(name, granularity, max_value)
 
     def bucket(self, size: int) -> int:
-        """The next multiple of the granularity."""
+        """Round a size up to a multiple of the granularity; ``CompileError`` above ``max_value``."""
         if not 0 < size <= self.max_value:
             raise CompileError(f"Dim '{self.name}' has size {size}, but at most {self.max_value}.")
         return -(-size // self.granularity) * self.granularity
 
     @property
     def sizes(self) -> range:
-        """All sizes that a program is compiled for."""
+        """All sizes that a program can be compiled for."""
         return range(self.granularity, self.max_value + 1, self.granularity)
 
 
-#: The size of each dynamic dim, in the order in which they were given.
+#: Sizes of the dynamic dims, in the order of the option.
 Sizes = tuple[int, ...]
 
 
@@ -82,32 +82,32 @@ class DynamicProgram:
 
         if not dynamic:
             raise CompileError("The option 'dynamic' names at least one dim.")
-        self.dims = {name: DynamicDim.of(name, given) for name, given in dynamic.items()}
+        self.dims = {name: DynamicDim.of(name, pair) for name, pair in dynamic.items()}
         self.programs: dict[Sizes, Program] = {}
         self.last: Program | None = None
         self._model = model
         self._compile = compile
         self._inputs = DynamicInputs(model, example_inputs, list(dynamic))
-        self._beginnings: dict[Sizes, Imported] = {}
-        self._fitting(self._inputs.example_sizes)
+        self._unpadded_imports: dict[Sizes, Imported] = {}
+        self._program_for(self._inputs.example_sizes)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Runs the program for the sizes of these inputs, which is compiled if it is not yet."""
+        """Run the program for the sizes of the inputs, which is compiled on first use."""
         sizes = self._inputs.sizes(inputs, named)
-        program, wanted = self._fitting(sizes)
+        program, padded = self._program_for(sizes)
         self.last = program
-        if wanted == sizes:
+        if padded == sizes:
             return program(*inputs, **named)
-        smaller = self._beginnings[self._key(sizes)]
-        return program.call(*self._inputs.padded(smaller, inputs, named, wanted))
+        unpadded = self._unpadded_imports[self._key(sizes)]
+        return program.call(*self._inputs.padded(unpadded, inputs, named, padded))
 
     @property
     def sizes(self) -> list[dict[str, int]]:
-        """The sizes of what is compiled, in the order in which that happened."""
-        return [dict(zip(self.dims, each, strict=True)) for each in self.programs]
+        """The sizes of the compiled programs, in the order of compilation."""
+        return [dict(zip(self.dims, key, strict=True)) for key in self.programs]
 
     def program(self, **sizes: int) -> Program:
-        """The program for these sizes, each a multiple of the granularity of its dim."""
+        """Return the program for sizes that are multiples of the granularity; compile it on first use."""
         if sorted(sizes) != sorted(self.dims):
             raise CompileError(f"A program needs a size of each dynamic dim: {', '.join(self.dims)}.")
         key = self._key(sizes)
@@ -122,17 +122,17 @@ class DynamicProgram:
         return self.programs[key]
 
     def compile_all(self) -> None:
-        """Compiles what is missing, for every combination of sizes."""
+        """Compile the missing programs of all combinations of sizes."""
         for sizes in product(*(dim.sizes for dim in self.dims.values())):
             self.program(**dict(zip(self.dims, sizes, strict=True)))
 
     def summary(self) -> str:
-        """The page of each program that is compiled, under its sizes."""
+        """Return the summaries of all compiled programs, under their sizes."""
         pages = zip(self.sizes, self.programs.values(), strict=True)
         return "\n\n".join(f"{_shown(sizes)}\n{program.summary()}" for sizes, program in pages)
 
     def save(self, folder: str | Path) -> None:
-        """Writes a folder per program that is compiled, and ``sizes.json``, which says for which sizes each is."""
+        """Write a folder per compiled program, and ``sizes.json``, which maps sizes to folders."""
         names = {key: "-".join(map(str, key)) for key in self.programs}
         with replacing(folder) as fresh:
             for key, program in self.programs.items():
@@ -151,36 +151,37 @@ class DynamicProgram:
             ],
         }
 
-    def _fitting(self, sizes: Mapping[str, int]) -> tuple[Program, dict[str, int]]:
-        """The program that runs inputs of these sizes, and its own sizes."""
-        wanted = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
-        if wanted != sizes:
-            self._prove(sizes, wanted)
-        return self.program(**wanted), wanted
+    def _program_for(self, sizes: Mapping[str, int]) -> tuple[Program, dict[str, int]]:
+        """Return the program that runs inputs of these sizes, and the sizes that it is compiled for."""
+        padded = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
+        if padded != sizes:
+            self._prove_padding_safe(sizes, padded)
+        return self.program(**padded), padded
 
-    def _prove(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> None:
-        """That the program of the sizes wanted is right for these, too."""
+    def _prove_padding_safe(self, sizes: Mapping[str, int], padded: Mapping[str, int]) -> None:
+        """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be."""
         from spyre_mlir.frontend import import_torch
         from spyre_mlir.frontend.padding_safety import UnsafePadding, check_padding_safety
 
         key = self._key(sizes)
-        if key in self._beginnings:
+        if key in self._unpadded_imports:
             return
+        # In one context, so that attributes and types of both modules compare.
         context, imported = new_context(), []
-        for each in (sizes, wanted):
-            with self._inputs.at_sizes(each) as example:
+        for dim_sizes in (sizes, padded):
+            with self._inputs.at_sizes(dim_sizes) as example:
                 imported.append(import_torch(self._model, example, context=context))
         try:
             check_padding_safety(*imported)
         except UnsafePadding as error:
-            raise CompileError(self._unpadded(sizes, wanted, error.reason), error.location) from None
-        self._beginnings[key] = imported[0]
+            raise CompileError(self._refusal(sizes, padded, error.reason), error.location) from None
+        self._unpadded_imports[key] = imported[0]
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:
         return tuple(sizes[name] for name in self.dims)
 
-    def _unpadded(self, sizes: Mapping[str, int], wanted: Mapping[str, int], reason: str) -> str:
-        dim = next(dim for name, dim in self.dims.items() if sizes[name] != wanted[name])
+    def _refusal(self, sizes: Mapping[str, int], padded: Mapping[str, int], reason: str) -> str:
+        dim = next(dim for name, dim in self.dims.items() if sizes[name] != padded[name])
         return (
             f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
             f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."

@@ -24,8 +24,8 @@ from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.layout.transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.program import Program, compile
 
-#: How many programs are kept.
-_MOST_PROGRAMS = 1024
+#: Programs in the cache at most.
+_MAX_PROGRAMS = 1024
 
 Programs = OrderedDict[Hashable, Program]
 
@@ -50,68 +50,65 @@ def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
 def execute(
     applied: operations.Application, programs: Programs, compile: Callable[..., Program]
 ) -> tuple[Any, list[StickLayout | None]]:
-    """The results of an operation or a graph on the host, and the layouts that they were made in.
+    """Run an operation or a graph; its results on the host, and the layouts in which the device wrote them.
 
-    The program is one of ``programs``, or is compiled and kept there. A layout is None for what the host made.
+    The program comes from the cache ``programs``, or is compiled into it. The layout of a result of the host is None.
     """
+    # Popped and set again: the order of the cache is that of last use.
     program = programs.pop(applied.key, None)
     if program is None:
         program = _in_a_thread(lambda: compile(applied.function(), applied.storages))
     programs[applied.key] = program
-    if len(programs) > _MOST_PROGRAMS:
+    if len(programs) > _MAX_PROGRAMS:
         programs.popitem(last=False)
     return program(*applied.storages), _layouts(program)
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
-    """A copy with the strides of a dense array."""
+    """Copy a tensor on the device to one with the strides of a dense array."""
     operation, named = operations.DENSE_COPY
     return run(operation, (tensor,), named)
 
 
 def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
-    """A copy in the layout that the fields of ``LayoutRequest`` choose.
+    """Copy a tensor to the layout that the fields of ``LayoutRequest`` choose.
 
-    The host makes it of elements of one byte, which no operation of the device copies, and where padding comes to
-    lie between elements, which none writes.
+    The host copies elements of one byte, which no operation of the device copies, and layouts with padding between
+    elements, which none writes.
     """
-    wanted = LayoutRequest.of(layout, "the tensor").layout(
+    target = LayoutRequest.of(layout, "the tensor").layout(
         tensor.shape, element_type(tensor.dtype), "the tensor"
     )
-    if not is_convertible(device_dtype(element_type(tensor.dtype))) or is_scattered(wanted):
-        return laid_out(tensor.numpy(), tensor.dtype, wanted)
+    if not is_convertible(device_dtype(element_type(tensor.dtype))) or is_scattered(target):
+        return laid_out(tensor.numpy(), tensor.dtype, target)
     return run(operations.RESTICKIFY, (tensor,), layout)
 
 
 def _in_a_thread(make: Callable[[], Program]) -> Program:
-    """What ``make`` gives, run in a thread of its own: PyTorch's dispatcher has other states inside of an operation."""
-    made: Future[Program] = Future()
+    """Return the result of ``make`` from a thread of its own."""
+    # Inside of an operation PyTorch's dispatcher is in another state, which belongs to the thread.
+    program: Future[Program] = Future()
     run_in_context = contextvars.copy_context().run
 
     def work() -> None:
         try:
-            made.set_result(run_in_context(make))
+            program.set_result(run_in_context(make))
         except BaseException as error:
-            made.set_exception(error)
+            program.set_exception(error)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    return made.result()
+    return program.result()
 
 
 def _layouts(program: Program) -> list[StickLayout | None]:
-    """The layouts that results were made in; None for those that the host made."""
-    made = {
-        name: argument
-        for step in program.bundles
-        for name, argument in zip(
-            step.outputs,
-            (each for each in step.bundle.manifest.arguments if each.kind == "result"),
-            strict=True,
-        )
-    }
-    return [_layout(made[name]) if name in made else None for name in program.returned]
+    """Return the layouts in which the device wrote the results; None for results of the host."""
+    written: dict[str, Argument] = {}
+    for step in program.bundles:
+        results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
+        written |= zip(step.outputs, results, strict=True)
+    return [_layout(written[name]) if name in written else None for name in program.returned]
 
 
 def _layout(argument: Argument) -> StickLayout:

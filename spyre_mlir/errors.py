@@ -1,4 +1,4 @@
-"""What users see: one exception, a sentence and where in their source it holds, and two warnings."""
+"""The exception and the two warnings that users see."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class CompileError(Exception):
 
     ``message`` is one sentence that says what is wrong and what to do; ``location`` is
     ``file:line:col`` of the user's source, or empty where there is none. Tools print it as
-    ``location: error: message`` and leave with status 1.
+    ``location: error: message`` and exit with status 1.
     """
 
     def __init__(self, message: str, location: str = "") -> None:
@@ -21,7 +21,7 @@ class CompileError(Exception):
 
 
 class RangeWarning(UserWarning):
-    """Numbers of a run left the range of the device's 16-bit format: where, and what became of them."""
+    """Numbers of a run left the range of the device's 16-bit format; the text names tensors and replacements."""
 
 
 class HostWorkWarning(UserWarning):

@@ -1,4 +1,4 @@
-"""From a module at the bundle level to bundle values: what ``spyre-translate`` writes to a folder."""
+"""Conversion of a module at the bundle level to a ``Bundle``, which ``spyre-translate`` writes to a folder."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from spyre_mlir.timing import scope
 
 @scope("export", "stages")
 def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np.ndarray]]:
-    """The bundle of a module and the values of its constants by argument name."""
+    """Return the bundle of a module and the values of its constants by argument name.
+
+    ``CompileError`` for a module of another level, and for malformed attributes.
+    """
     op = module.operation
     if sdscbundle.DESIGNS not in op.attributes or sdscbundle.MANIFEST not in op.attributes:
         message = "this module is not at the bundle level; run the spyre pipeline on it first"
         raise CompileError(message, location_of(op.location))
     designs = _read(op, sdscbundle.DESIGNS, dict[str, model.Design])
     manifest = _read(op, sdscbundle.MANIFEST, model.Manifest)
-    func = next(
-        (each.operation for each in op.regions[0].blocks[0].operations if each.operation.name == "func.func"),
-        None,
-    )
+    ops = (nested.operation for nested in op.regions[0].blocks[0].operations)
+    func = next((nested for nested in ops if nested.name == "func.func"), None)
     is_entry = func is not None and ir.StringAttr(func.attributes["sym_name"]).value == sdscbundle.ENTRY
     if func is None or not is_entry or not func.regions[0].blocks:
         raise CompileError(f"a bundle needs one function @{sdscbundle.ENTRY}", location_of(op.location))
@@ -41,7 +42,7 @@ def cuts_of(module: ir.Module | ir.Operation) -> tuple[int, ...]:
 
 
 def _read(op: ir.Operation, name: str, kind: Any) -> Any:
-    """The value of a type that an attribute of the module holds; ``CompileError`` at the module if it holds none."""
+    """Convert an attribute of the module to a value of type ``kind``; ``CompileError`` at the module if it is none."""
     try:
         return from_plain(kind, from_attribute(op.attributes[name]))
     except (CompileError, TypeError) as error:
@@ -50,7 +51,7 @@ def _read(op: ir.Operation, name: str, kind: Any) -> Any:
 
 
 def _constants(op: ir.Operation) -> dict[str, np.ndarray]:
-    """The values of the constants by the names of their arguments."""
+    """Return the values of the constants by the names of their arguments."""
     if sdscbundle.CONSTANTS not in op.attributes:
         return {}
     attr = op.attributes[sdscbundle.CONSTANTS]
@@ -62,14 +63,14 @@ def _constants(op: ir.Operation) -> dict[str, np.ndarray]:
 
 
 def assembled(func: ir.Operation, designs: dict[str, model.Design], manifest: model.Manifest) -> model.Bundle:
-    """The bundle of the entry function, its designs by their files and what the host knows."""
+    """Build a bundle from the entry function, the designs by file name and the manifest."""
     parameters, statements = _Program(func, manifest).read()
     ordered = dict(sorted(designs.items(), key=lambda item: item[1].index))
     return model.Bundle(parameters, statements, ordered, manifest)
 
 
 class _Program:
-    """Reads the function: names each value, one statement per op."""
+    """Converter of the entry function: names its values, one statement per op."""
 
     def __init__(self, func: ir.Operation, manifest: model.Manifest) -> None:
         self.block = func.regions[0].blocks[0]
@@ -78,6 +79,7 @@ class _Program:
         self.allocations = 0
 
     def read(self) -> tuple[tuple[model.Parameter, ...], tuple[model.Statement, ...]]:
+        """Return parameters and statements; ``CompileError`` for types and ops that a bundle does not have."""
         parameters = []
         for index, argument in enumerate(self.block.arguments):
             name = f"arg_{index}_base_addr"
@@ -107,8 +109,8 @@ class _Program:
             ids = tuple(ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(op.attributes["symbol_ids"]))
             return model.Execute(filename, tuple(self.names[value] for value in op.operands), ids)
         if op.name == "arith.addi":
-            left, right = (self.names[value] for value in op.operands)
-            return model.Add(self._fresh(op.results[0]), left, right)
+            lhs, rhs = (self.names[value] for value in op.operands)
+            return model.Add(self._fresh(op.results[0]), lhs, rhs)
         if op.name == "arith.constant":
             if not isinstance(op.results[0].type, ir.IndexType):
                 raise CompileError("a constant of a bundle is an index", location_of(op.location))
@@ -148,12 +150,12 @@ class _Program:
 
 
 def _linear(map_: ir.AffineMap, op: ir.Operation) -> tuple[tuple[int, ...], int]:
-    """Coefficients and offset of a one-result map, by its values at zero and at the unit points."""
+    """Return coefficients and offset of a one-result map, from its values at zero and at the unit points."""
     if len(map_.results) != 1:
         raise CompileError("an affine.apply of a bundle has one result", location_of(op.location))
     size = map_.n_dims + map_.n_symbols
     offset = _evaluate(map_.results[0], [0] * size, map_.n_dims, op)
-    points = ([int(at == k) for at in range(size)] for k in range(size))
+    points = ([int(index == k) for index in range(size)] for k in range(size))
     return tuple(_evaluate(map_.results[0], point, map_.n_dims, op) - offset for point in points), offset
 
 
@@ -165,8 +167,8 @@ def _evaluate(expression: ir.AffineExpr, point: list[int], dims: int, op: ir.Ope
     if isinstance(expression, ir.AffineSymbolExpr):
         return point[dims + expression.position]
     if isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
-        left, right = (_evaluate(side, point, dims, op) for side in (expression.lhs, expression.rhs))
-        return left + right if isinstance(expression, ir.AffineAddExpr) else left * right
+        lhs, rhs = (_evaluate(side, point, dims, op) for side in (expression.lhs, expression.rhs))
+        return lhs + rhs if isinstance(expression, ir.AffineAddExpr) else lhs * rhs
     raise CompileError(
         "an affine.apply of a bundle is linear in its dims and symbols", location_of(op.location)
     )

@@ -1,4 +1,4 @@
-"""Text files of the user: read with a sentence about what is wrong, written whole or not at all."""
+"""Text files of the user: errors are sentences, and a file is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 
 from spyre_mlir.errors import CompileError
 
-#: Bytes of a text that are read: a device such as /dev/zero has no end.
-_MOST_BYTES = 1 << 30
+#: Bytes of a text at most: a device such as /dev/zero has no end.
+_MAX_BYTES = 1 << 30
 
 
-def read_text(path: str, most_bytes: int = _MOST_BYTES) -> str:
-    """The text of a file of up to ``most_bytes``, or of stdin for ``-``."""
+def read_text(path: str, max_bytes: int = _MAX_BYTES) -> str:
+    """Read a file in UTF-8 of up to ``max_bytes``, or stdin for ``-``; ``CompileError`` for any other."""
     if "\0" in path:
         raise CompileError(f"A file cannot be called {path!r}, which has a NUL character.")
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
-            data = file.read(most_bytes + 1)
-        if len(data) > most_bytes:
-            raise CompileError(f"The file '{path}' has more than {most_bytes} bytes.")
+            data = file.read(max_bytes + 1)
+        if len(data) > max_bytes:
+            raise CompileError(f"The file '{path}' has more than {max_bytes} bytes.")
         return data.decode("utf-8")
     except OSError as error:
         raise CompileError(f"The file '{path}' cannot be read: {error.strerror}.") from None
@@ -31,14 +31,14 @@ def read_text(path: str, most_bytes: int = _MOST_BYTES) -> str:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file as a whole: it has the new text or is as before. ``-`` is stdout."""
+    """Write a file as a whole: it has the new text or is as before. ``-`` is stdout. Raises ``CompileError``."""
     if path == "-":
         sys.stdout.write(text)
         sys.stdout.flush()
         return
     target = Path(path)
     try:
-        if target.exists() and not target.is_file():
+        if target.exists() and not target.is_file():  # such as /dev/stdout, which must not be replaced
             target.write_text(text, encoding="utf-8")
             return
         _replace(target, text)
@@ -47,13 +47,13 @@ def write_text(path: str, text: str) -> None:
 
 
 def _replace(target: Path, text: str) -> None:
-    mask = os.umask(0)
+    mask = os.umask(0)  # the only way to read it
     os.umask(mask)
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
-        os.chmod(temporary, 0o666 & ~mask)
+        os.chmod(temporary, 0o666 & ~mask)  # mkstemp gives 0600
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

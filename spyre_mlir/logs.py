@@ -1,4 +1,4 @@
-"""What the compiler tells while it works, in one place: levels, topics and the progress line.
+"""Log of the compiler: levels, topics and the progress line.
 
 ``SPYRE_LOG``, or ``--log`` of a tool, is a list of words:
 
@@ -25,7 +25,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-#: Decisions of passes: less urgent than a warning, more than the times of stages.
+#: Level of decisions of passes: below warnings, above the times of stages.
 REMARK = 25
 LEVELS = {
     "error": logging.ERROR,
@@ -47,6 +47,7 @@ class Request:
 
     @classmethod
     def parse(cls, text: str) -> Request:
+        """Parse the words of ``SPYRE_LOG``."""
         words = [word.strip() for word in text.split(",") if word.strip()]
         levels = [LEVELS[word] for word in words if word in LEVELS]
         topics = frozenset(words) - LEVELS.keys() - {"progress"}
@@ -60,31 +61,31 @@ def _write(text: str) -> None:
 
 
 class ProgressLine:
-    """Where the compiler is: on a terminal one line that is written over, elsewhere a line per stage and pass."""
+    """Display of the current scope: on a terminal one line that is overwritten, elsewhere a line per stage and pass."""
 
     def __init__(self, on_a_terminal: bool) -> None:
         self.on_a_terminal = on_a_terminal
         self._drawn = False
 
     def show(self, text: str, is_part: bool) -> None:
-        """``is_part`` is for what is inside of a pass, which comes by the thousand."""
+        """Show the current scope; off a terminal only if it is no part of a pass, for those come by the thousand."""
         if not self.on_a_terminal:
             if not is_part:
                 _write(f"{text}\n")
             return
-        width = shutil.get_terminal_size().columns - 1
+        width = shutil.get_terminal_size().columns - 1  # a full line would wrap, and could not be overwritten
         _write(f"\r{text[:width]}\x1b[K")
         self._drawn = True
 
     def clear(self) -> None:
-        """The terminal as if there had been no line."""
+        """Remove the line from the terminal."""
         if self._drawn:
             _write("\r\x1b[K")
         self._drawn = False
 
 
 class _Handler(logging.Handler):
-    """Writes the records of a request to stderr, above the progress line."""
+    """Handler that writes the records of a request to stderr, above the progress line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,10 +95,12 @@ class _Handler(logging.Handler):
         self.silent: set[str] = set()
 
     def use(self, request: Request, progress: ProgressLine | None) -> None:
+        """Replace the request and the progress line."""
         self.request, self.progress = request, progress
         self.silent = set(request.topics)
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Write a record if one of its topics is requested, or if it is a warning or worse."""
         topics = {*getattr(record, "topics", ()), *record.name.split(".")[1:]}
         self.silent -= topics
         if record.levelno < logging.WARNING and self.request.topics and not topics & self.request.topics:
@@ -112,10 +115,10 @@ _handler = _Handler()
 
 
 def configure(text: str, terminal: bool = False) -> None:
-    """Show what the words of ``SPYRE_LOG`` ask for, and nothing that was asked for before.
+    """Replace the request by the words of ``SPYRE_LOG`` in ``text``.
 
-    ``terminal`` shows the progress line without being asked where stderr is a terminal and no level is named, so
-    that it is alone there.
+    With ``terminal`` the progress line is shown without a word for it, where stderr is a terminal and no level is
+    named, so that the line is alone there.
     """
     request = Request.parse(text)
     is_terminal = sys.stderr.isatty()
@@ -123,42 +126,42 @@ def configure(text: str, terminal: bool = False) -> None:
     _handler.use(request, ProgressLine(is_terminal) if shown else None)
     LOGGER.removeHandler(_handler)
     LOGGER.setLevel(logging.NOTSET if request.level is None else request.level)
-    # torch installs a handler of its own at the root: a record would be told twice.
+    # torch installs a handler at the root logger: a record would appear twice.
     LOGGER.propagate = request.level is None
     if request.level is not None:
         LOGGER.addHandler(_handler)
 
 
 def shows(level: int) -> bool:
-    """Whether what is as urgent as that is told."""
+    """Return whether records of a level are shown."""
     return level >= (_handler.request.level or logging.WARNING)
 
 
 def silent_topics() -> list[str]:
-    """The topics that were asked for and of which nothing was told: mostly a misspelt name."""
+    """Return the requested topics without a record so far: mostly misspelt names."""
     return sorted(_handler.silent)
 
 
 def tell(level: int, message: str, logger: str = "", topics: Iterable[str] = (), location: str = "") -> None:
-    """One record of the logger ``spyre_mlir.<logger>``, about ``topics``, at a place of the user's source."""
+    """Log a record to ``spyre_mlir.<logger>``, about ``topics``, at ``location`` (file:line:col) in user source."""
     LOGGER.getChild(logger).log(level, "%s", message, extra={"topics": tuple(topics), "location": location})
 
 
 def show_progress(text: str, is_part: bool = False) -> None:
-    """The new text of the progress line, if there is one."""
+    """Set the text of the progress line, if there is one."""
     if _handler.progress is not None and not _handler.hides_progress:
         _handler.progress.show(text, is_part)
 
 
 def clear_progress() -> None:
-    """Before somebody else writes to the terminal."""
+    """Remove the progress line before other output to the terminal."""
     if _handler.progress is not None:
         _handler.progress.clear()
 
 
 @contextlib.contextmanager
 def hidden_progress() -> Iterator[None]:
-    """No progress line while somebody else writes to stderr."""
+    """Hide the progress line in a block whose code writes to stderr."""
     before, _handler.hides_progress = _handler.hides_progress, True
     try:
         yield

@@ -1,4 +1,4 @@
-"""The one place that names the MLIR bindings.
+"""The only module that imports the MLIR bindings.
 
 The upstream Python bindings come inside the ``torch-mlir`` wheel (the index's ``mlir-python-bindings``
 is an empty placeholder); another root, say ``mlir.ir``, is a change of the lines below. Importing this
@@ -31,37 +31,39 @@ __all__ = [
 
 
 def announce_dialect(namespace: str, module: str) -> None:
-    """Names the Python module of a dialect to the bindings.
+    """Register the Python module of a dialect with the bindings.
 
-    They look for one whenever they meet an attribute of the dialect, and search the disk each time that
-    they find none: a third of the pipeline's time on a chain of 1000 ops.
+    They look for one at every attribute of the dialect, and search the disk each time that they find none: a third of
+    the pipeline's time on a chain of 1000 ops.
     """
     sys.modules.setdefault(f"torch_mlir.dialects.{namespace}", sys.modules[module])
 
 
 def execution_engine(module: ir.Module) -> Any:
-    """A module of the LLVM dialect, compiled for this machine. Imported on use: few tools run anything."""
+    """Compile a module of the LLVM dialect for this machine."""
+    # Imported on use: few tools run anything.
     from torch_mlir.execution_engine import ExecutionEngine
 
     return ExecutionEngine(module, opt_level=0)
 
 
 def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
-    """The maps of a structured op; those of a named one, which does not have them as an attribute, on use."""
+    """Return the indexing maps of a structured op."""
     if "indexing_maps" in op.attributes:
         return [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    from torch_mlir.dialects import linalg
+    from torch_mlir.dialects import linalg  # only a named op lacks the attribute
 
     return [ir.AffineMapAttr(attr).value for attr in linalg.get_indexing_maps(op)]
 
 
 def register_torch_passes() -> None:
-    """Make the passes of torch-mlir itself (refback-*, tm-tensor-*) known by name, without importing torch."""
+    """Register the passes of torch-mlir itself (refback-*, tm-tensor-*) by name, without importing torch."""
     importlib.import_module("torch_mlir._mlir_libs._torchMlir")
 
 
 def load_tm_tensor(context: ir.Context) -> None:
-    """Load ``tm_tensor``, the scans, scatters and sorts of torch-mlir; the bindings cannot name it, a pass loads it."""
+    """Load ``tm_tensor``, the scans, scatters and sorts of torch-mlir, into a context."""
+    # The bindings have no name for the dialect; a pass that depends on it loads it.
     register_torch_passes()
     with context, ir.Location.unknown():
         PassManager.parse("builtin.module(func.func(convert-torch-to-tmtensor))").run(
@@ -70,14 +72,14 @@ def load_tm_tensor(context: ir.Context) -> None:
 
 
 def memref_descriptor(array: Any) -> Any:
-    """A numpy array as upstream's calling convention wants it."""
+    """Wrap a numpy array for upstream's calling convention."""
     from torch_mlir.runtime import get_ranked_memref_descriptor
 
     return get_ranked_memref_descriptor(array)
 
 
 def location_of(location: ir.Location) -> str:
-    """The innermost ``file:line:col`` in a location tree, or an empty string."""
+    """Return the innermost ``file:line:col`` in a location tree, or an empty string."""
     if isinstance(location, ir.FileLineColLoc):
         return f"{location.filename}:{location.start_line}:{location.start_col}"
     if isinstance(location, ir.CallSiteLoc):
@@ -85,12 +87,12 @@ def location_of(location: ir.Location) -> str:
     if isinstance(location, ir.NameLoc):
         return location_of(location.child_loc)
     if isinstance(location, ir.FusedLoc):
-        return next((found for part in location.locations if (found := location_of(part))), "")
+        return next((text for part in location.locations if (text := location_of(part))), "")
     return ""
 
 
 def source_operation(location: ir.Location) -> str:
-    """The operation of PyTorch that the metadata of a location tree names (``aten.gather.default``), or nothing."""
+    """Return the PyTorch operation in the metadata of a location tree (``aten.gather.default``), or an empty string."""
     if isinstance(location, ir.FusedLoc):
         metadata = location.metadata and location.metadata.maybe_downcast()
         if isinstance(metadata, ir.DictAttr) and "aten" in metadata:

@@ -21,15 +21,16 @@ _OPTION = re.compile(rf"\s*([A-Za-z_][\w-]*)(?:=({_QUOTED}|\{{[^{{}}]*\}}|[^\s\"
 
 
 class Options:
-    """Base of frozen dataclasses whose fields are options; ``title`` names the owner within a sentence."""
+    """Base of frozen dataclasses whose fields are options."""
 
     @classmethod
     def title(cls) -> str:
+        """The owner of the options, as error messages call it."""
         return cls.__name__
 
     @classmethod
     def parse(cls, text: str = "") -> typing.Self:
-        """An instance from ``x=1 y``; unknown names and bad values are a CompileError."""
+        """Create an instance from ``x=1 y``; unknown names and bad values are a CompileError."""
         types_ = typing.get_type_hints(cls)
         fields = {_shown(f.name): f.name for f in _fields(cls)}
         values: dict[str, Any] = {}
@@ -44,7 +45,7 @@ class Options:
         return cls(**values)
 
     def given(self) -> str:
-        """The options that differ from their defaults, as text that ``parse`` reads back."""
+        """Return the options that differ from their defaults, as text that ``parse`` reads back."""
         shown = [
             f"{_shown(f.name)}={show_value(getattr(self, f.name))}"
             for f in _fields(type(self))
@@ -54,12 +55,12 @@ class Options:
 
     @classmethod
     def describe(cls) -> str:
-        """Every option with its default value, for listings."""
+        """Return every option with its default value, for listings."""
         return " ".join(f"{_shown(f.name)}={show_value(_default(f))}" for f in _fields(cls))
 
 
 def from_environment(variable: str, default: Any, type_: Any = None) -> Any:
-    """A dataclass field whose default is read from an environment variable when an instance is made.
+    """Create a dataclass field whose default is read from an environment variable, at each construction.
 
     ``type_`` is the type of the field where that is not just the type of its default, as in ``Literal[..]``.
     """
@@ -74,7 +75,7 @@ def from_environment(variable: str, default: Any, type_: Any = None) -> Any:
 
 
 def show_value(value: Any) -> str:
-    """The text of an option's value."""
+    """Return the text of an option's value, as ``Options.parse`` reads it."""
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):
@@ -97,42 +98,45 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _split(text: str, owner: str) -> list[tuple[str, str | None]]:
-    """``x=1 flag y="a b"`` as pairs; a name without ``=`` has the value None."""
-    pairs, at = [], 0
+    """Split ``x=1 flag y="a b"`` into pairs; a name without ``=`` has the value None."""
+    pairs, position = [], 0
     text = text.strip()
-    while at < len(text):
-        match = _OPTION.match(text, at)
+    while position < len(text):
+        match = _OPTION.match(text, position)
         if match is None:
-            rest = text[at:].strip()
+            rest = text[position:].strip()
             raise CompileError(f"The options of the {owner} must have the form 'name=value', not '{rest}'.")
         value = match[2]
         pairs.append((match[1], value[1:-1] if value and value[0] in "\"'{" else value))
-        at = match.end()
+        position = match.end()
     return pairs
 
 
 _WORDS: dict[type, str] = {bool: "'true' or 'false'", int: "an integer", float: "a number", str: "a text"}
 
 
-def _convert(type_: Any, text: str | None, what: str) -> Any:
+def _convert(type_: Any, text: str | None, subject: str) -> Any:
+    """Convert the text of a value to a type; ``subject`` names the option in the ``CompileError``."""
     origin, arguments = typing.get_origin(type_), typing.get_args(type_)
     if text is None and type_ is bool:
         return True
     if text is None:
-        raise CompileError(f"The {what} needs a value, as in 'name=value'.")
+        raise CompileError(f"The {subject} needs a value, as in 'name=value'.")
     if origin in (typing.Union, types.UnionType):
         inner = next(a for a in arguments if a is not type(None))
-        return None if text == "none" else _convert(inner, text, what)
+        return None if text == "none" else _convert(inner, text, subject)
     if origin is tuple:
-        return tuple(_convert(arguments[0], part.strip(), what) for part in text.split(",") if part.strip())
+        return tuple(
+            _convert(arguments[0], part.strip(), subject) for part in text.split(",") if part.strip()
+        )
     if origin is typing.Literal:
         if text in arguments:
             return text
-        raise CompileError(f"The {what} must be one of {', '.join(arguments)}, not '{text}'.")
+        raise CompileError(f"The {subject} must be one of {', '.join(arguments)}, not '{text}'.")
     try:
         return _BOOLS[text.lower()] if type_ is bool else type_(text)
     except (ValueError, KeyError):
-        raise CompileError(f"The {what} must be {_WORDS[type_]}, not '{text}'.") from None
+        raise CompileError(f"The {subject} must be {_WORDS[type_]}, not '{text}'.") from None
 
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}

@@ -100,7 +100,7 @@ def _described(step: Step, moved: Transfers) -> dict[str, object]:
         results = dict(zip(_result_names(step.bundle), step.outputs, strict=True))
         described["transfers"] = {
             "to_device": [each.name for each in moved.to_device],
-            "kept": [each.name for each in moved.kept],
+            "kept": [each.name for each in moved.resident],
             "to_host": [results[each.name] for each in moved.to_host],
         }
     return described

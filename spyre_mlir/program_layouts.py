@@ -1,4 +1,4 @@
-"""The layouts that a caller chooses for a program: those of arguments hold, those of results come at the least cost."""
+"""Layouts that a caller chooses for a program: fixed for arguments, reached at the least cost for results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from spyre_mlir.passes._memory import functions
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remarks
 
-#: How a result comes to its layout: it is made so, or made as is best and then converted.
-_WAYS = (stick.pin, stick.requested_restickify)
+#: Builders of a request for a result's layout: pin its producer, or convert after it.
+_REQUESTS = (stick.pin, stick.requested_restickify)
 
-#: The price of a way that breaks a rule. If both do, the conversion stays, and its compilation says why.
+#: Costs of a request that breaks a rule. If both do, the conversion is chosen, whose compilation reports why.
 _IMPOSSIBLE = {stick.pin: 2e30, stick.requested_restickify: 1e30}
 
 
@@ -28,35 +28,39 @@ def lay_out(
     input_layouts: Mapping[Any, Choice],
     chosen: Mapping[Any, Choice],
 ) -> None:
-    """Give a ``linalg`` module the layouts that inputs have and those that are chosen by name.
+    """Set the layouts of inputs, and those chosen by name, in a ``linalg`` module.
 
-    A result is made in its layout, or converted to it: whichever costs less by the prices of ``choose-layouts``, all
-    results alike.
+    Results are either produced in their layouts or converted to them, whichever costs less in the cost model of
+    ``choose-layouts``; all results alike.
     """
     arguments, results = split_results(module, chosen)
     set_layouts(module, input_layouts, arguments)
     if results:
-        best = min(_WAYS, key=lambda way: _cost(module, pipeline, results, way))
+        best = min(_REQUESTS, key=lambda request: _cost(module, pipeline, results, request))
         request_results(module, results, best)
 
 
 def _cost(
-    module: ir.Module, pipeline: SpyrePipeline, results: Mapping[int, StickLayout], way: Callable[..., Any]
+    module: ir.Module,
+    pipeline: SpyrePipeline,
+    results: Mapping[int, StickLayout],
+    request: Callable[..., Any],
 ) -> float:
-    """What the layouts of a module cost where results come to theirs in one way; infinite if that breaks a rule."""
+    """Cost of the layouts (predicted ns) with one kind of request; that of ``_IMPOSSIBLE`` if it breaks a rule."""
     trial = module.operation.clone()
-    request_results(trial, results, way)
+    request_results(trial, results, request)
     remarks = Remarks()
     try:
         run_pipeline(trial, pipeline.pipeline("laid-out"), remarks=remarks)
     except CompileError:
-        return _IMPOSSIBLE[way]
-    if not all(_lies_so(trial, at, layout) for at, layout in results.items()):
-        return _IMPOSSIBLE[way]  # what is pinned is a view, whose source is made and returned as it was
+        return _IMPOSSIBLE[request]
+    # A pin of a view does not change the layout of its source, which is returned as it was.
+    if not all(_has_layout(trial, index, layout) for index, layout in results.items()):
+        return _IMPOSSIBLE[request]
     return sum(remark.after or 0 for remark in remarks if remark.kind == "layouts")
 
 
-def _lies_so(module: ir.OpView, at: int, layout: StickLayout) -> bool:
-    """Whether a result of a laid-out module has a layout, room aside."""
-    made = stick.layout_of(returned(functions(module.operation)[0])[at].type)
-    return made is not None and same_order(made, layout)
+def _has_layout(module: ir.OpView, index: int, layout: StickLayout) -> bool:
+    """Return whether a result of a laid-out module has a layout, padding aside."""
+    produced = stick.layout_of(returned(functions(module.operation)[0])[index].type)
+    return produced is not None and same_order(produced, layout)

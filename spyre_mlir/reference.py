@@ -3,7 +3,7 @@
 The oracle of the tests for everything that works on linalg; slow (naive loops, about 0.4 GFLOP/s), independent of
 our passes and of the evaluator in host/. It runs native code that checks no bounds: only for modules that are trusted.
 bfloat16, which numpy lacks, travels as its bits in uint16. Reductions are done in the format that the IR says, in
-order. What says how tensors lie on the device changes no number and is left out.
+order. Layouts and the ops about them change no number and are removed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _NUMPY = {
 
 
 def _load_half_conversions() -> None:
-    """Make libgcc's __truncdfhf2 and its like, which f16 code calls, visible to the compiled code."""
+    """Load libgcc's conversions such as __truncdfhf2, which compiled f16 code calls, for all modules."""
     try:
         ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL).__truncdfhf2  # noqa: B018
     except (OSError, AttributeError) as error:
@@ -83,22 +83,23 @@ def _load_half_conversions() -> None:
 
 
 def _clone(module: ir.Module) -> ir.Module:
+    """Copy a module, for lowering changes it in place."""
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)
     return ir.Module.parse(bytecode.getvalue(), module.context)
 
 
 def _without_layout_ops(module: ir.Module) -> ir.Module:
-    """Puts the operand of each ``stick.pin`` and ``stick.restickify`` in the place of its result."""
-    found: list[ir.Operation] = []
+    """Replace the results of all ``stick.pin`` and ``stick.restickify`` by their operands, in place."""
+    layout_ops: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         if op.name in ("stick.pin", "stick.restickify"):
-            found.append(op)
+            layout_ops.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    for op in found:
+    for op in layout_ops:  # after the walk, which an erased op would break
         source, result = op.operands[0], op.results[0]
         if source.type != result.type:  # one of them has a layout
             with ir.InsertionPoint(op), op.location:
@@ -109,12 +110,9 @@ def _without_layout_ops(module: ir.Module) -> ir.Module:
 
 
 def _function(module: ir.Module, name: str) -> ir.Operation:
-    for operation in module.body.operations:
-        if (
-            operation.operation.name == "func.func"
-            and ir.StringAttr(operation.attributes["sym_name"]).value == name
-        ):
-            return operation.operation
+    for op in (view.operation for view in module.body.operations):
+        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
+            return op
     raise CompileError(f"The module has no function @{name}.", location_of(module.operation.location))
 
 
@@ -127,7 +125,7 @@ def _tensor_type(value: ir.Type) -> ir.RankedTensorType:
 
 
 def _engine(lowered: ir.Module) -> Any:
-    """The module as code of this machine: ``CompileError`` where upstream's lowering left an operation behind."""
+    """Compile a lowered module for this machine; ``CompileError`` if the lowering is incomplete."""
     context = lowered.context
     with contextlib.ExitStack() as stack:
         handler = context.attach_diagnostic_handler(lambda _: True)
@@ -154,12 +152,12 @@ class CpuReference:
 
     @property
     def dtypes(self) -> list[np.dtype]:
-        """Those of the arguments, in order."""
+        """The dtypes of the arguments, in order."""
         return [np.dtype(dtype) for _, dtype in self._inputs]
 
     @property
     def result_count(self) -> int:
-        """How many arrays a call gives."""
+        """The number of arrays that a call returns."""
         return len(self._results)
 
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
@@ -171,17 +169,17 @@ class CpuReference:
         return results
 
     def _checked(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Own, dense copies (np.array keeps rank 0, which np.ascontiguousarray does not)."""
+        """Check number, types and shapes of the arguments; return dense copies."""
         if len(arrays) != len(self._inputs):
             raise CompileError(f"@{self._name} takes {len(self._inputs)} arrays, not {len(arrays)}.")
         for index, (array, (shape, dtype)) in enumerate(zip(arrays, self._inputs, strict=True)):
             if not isinstance(array, np.ndarray) or array.shape != shape or array.dtype != dtype:
-                given = (
-                    f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-                )
+                is_array = isinstance(array, np.ndarray)
+                actual = f"{array.dtype} {array.shape}" if is_array else type(array).__name__
                 raise CompileError(
-                    f"Argument {index} of @{self._name} is {np.dtype(dtype)} {shape}, not {given}."
+                    f"Argument {index} of @{self._name} is {np.dtype(dtype)} {shape}, not {actual}."
                 )
+        # np.array keeps rank 0, which np.ascontiguousarray does not.
         return [np.array(array, copy=True, order="C") for array in arrays]
 
 
@@ -190,7 +188,7 @@ def _shape_and_dtype(tensor: ir.RankedTensorType) -> tuple[tuple[int, ...], type
 
 
 def _lower(module: ir.Module) -> ir.Module:
-    """To the LLVM dialect, in place."""
+    """Lower a module to the LLVM dialect, in place."""
     register_torch_passes()
     try:
         with module.context:
@@ -198,11 +196,11 @@ def _lower(module: ir.Module) -> ir.Module:
     except ir.MLIRError as error:
         diagnostics = error.error_diagnostics
         reason = diagnostics[0].message if diagnostics else str(error)
-        where = location_of(diagnostics[0].location) if diagnostics else ""
-        raise CompileError(f"The CPU reference cannot lower the module: {reason}", where) from error
+        location = location_of(diagnostics[0].location) if diagnostics else ""
+        raise CompileError(f"The CPU reference cannot lower the module: {reason}", location) from error
     return module
 
 
 def evaluate(module: ir.Module, function: str = "main") -> list[np.ndarray]:
-    """The results of a function without arguments."""
+    """Run a function without arguments; its results."""
     return CpuReference(module, function)()

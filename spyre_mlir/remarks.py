@@ -28,7 +28,7 @@ _current: contextvars.ContextVar[Remarks | None] = contextvars.ContextVar("remar
 
 @dataclass(frozen=True)
 class Remark:
-    """One decision: who took it, about which operation, what kind, why, and its cost before and after."""
+    """One decision of a pass about an operation: its kind, its reason, and the cost before and after."""
 
     pass_name: str
     op_location: str
@@ -48,7 +48,7 @@ class Remarks(list[Remark]):
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[Remarks]:
-        """Within this block, ``add`` appends here."""
+        """Make this the current collector of ``add`` within a block."""
         token = _current.set(self)
         try:
             yield self
@@ -56,15 +56,16 @@ class Remarks(list[Remark]):
             _current.reset(token)
 
     def of_kind(self, kind: str) -> list[Remark]:
+        """Return the remarks of a kind."""
         return [remark for remark in self if remark.kind == kind]
 
     def json_lines(self) -> str:
-        """One JSON object per line, fields in the order of ``Remark``, absent costs left out."""
+        """Format one JSON object per line, fields in the order of ``Remark``, without absent costs."""
         return "".join(json.dumps(_record(remark)) + "\n" for remark in self)
 
     @classmethod
     def from_json_lines(cls, text: str) -> Remarks:
-        """The remarks of a file that ``json_lines`` wrote; ``ValueError`` for a line that is no remark."""
+        """Parse the text of ``json_lines``; ``ValueError`` for a line that is no remark."""
         return cls(_remark(line, number) for number, line in enumerate(text.splitlines(), 1))
 
 

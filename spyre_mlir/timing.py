@@ -1,10 +1,10 @@
-"""What takes how long: scopes in scopes, such as stage, pass and part of a pass.
+"""Timing by nested scopes, such as stage, pass and part of a pass.
 
     with scope("trial"):
         ...
 
 A scope is a line of ``--mlir-timing`` and of ``SPYRE_LOG=debug``, and a word of the progress line. It costs some
-microseconds, so it is for what takes milliseconds at least.
+microseconds, so it is for work that takes milliseconds at least.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ _LEVELS: dict[Kind, int] = {"stages": logging.INFO, "passes": logging.DEBUG, "pa
 
 @dataclass(eq=False)
 class Scope:
-    """A piece of work.
+    """One timed piece of work and the scopes inside of it.
 
-    ``options`` is its name with its options, if it has any; ``place`` the number of a step or a pass
-    and how many there are.
+    ``options`` is its name with its options, if it has any; ``place`` the number of a step or a pass and their count.
     """
 
     name: str
@@ -42,12 +41,13 @@ class Scope:
 
     @property
     def title(self) -> str:
+        """The name in reports."""
         return self.options or self.name
 
 
-#: The scopes in which the program is, the outermost first.
+#: The open scopes, the outermost first.
 _path: contextvars.ContextVar[tuple[Scope, ...]] = contextvars.ContextVar("path", default=())
-#: The scope that the next one is a part of, if anybody collects.
+#: The scope that collects the next one, None outside of ``Timing.collecting``.
 _outer: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("outer", default=None)
 
 
@@ -55,50 +55,47 @@ _outer: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("outer", d
 def scope(
     name: str, kind: Kind = "parts", options: str = "", place: tuple[int, int] | None = None
 ) -> Iterator[None]:
-    """The work of this block, or of the function that it decorates, is a scope of that name.
-
-    Whatever is inside of a pass is a part of it.
-    """
-    around, outer = _path.get(), _outer.get()
-    is_part = any(each.kind != "stages" for each in around)
-    entered = Scope(name, "parts" if is_part else kind, options, place)
-    path = (*around, entered)
+    """Time a block, or a decorated function, as a scope; any scope inside of a pass is a part."""
+    enclosing, outer = _path.get(), _outer.get()
+    is_part = any(scope.kind != "stages" for scope in enclosing)
+    current = Scope(name, "parts" if is_part else kind, options, place)
+    path = (*enclosing, current)
     if outer is not None:
-        outer.scopes.append(entered)
-    tokens = _path.set(path), _outer.set(entered)
-    logs.show_progress(_progress(path), is_part=entered.kind == "parts")
-    begun = time.perf_counter()
+        outer.scopes.append(current)
+    tokens = _path.set(path), _outer.set(current)
+    logs.show_progress(_progress(path), is_part=current.kind == "parts")
+    start = time.perf_counter()
     try:
         yield
     finally:
-        entered.seconds = time.perf_counter() - begun
+        current.seconds = time.perf_counter() - start
         _path.reset(tokens[0])
         _outer.reset(tokens[1])
         _leave(path)
 
 
 def entered() -> list[str]:
-    """The names of the scopes in which the program is, the outermost first."""
-    return [each.name for each in _path.get()]
+    """Return the names of the open scopes, the outermost first."""
+    return [scope.name for scope in _path.get()]
 
 
 def _leave(path: Sequence[Scope]) -> None:
-    """Tells what the last scope of a path took; behind the outermost there is no progress."""
-    left, names = path[-1], [each.name for each in path]
-    logs.tell(_LEVELS[left.kind], f"[{' > '.join(names)}] {left.seconds:.4f} s", left.kind, names)
+    """Log the seconds of the last scope of a path; clear the progress line after the outermost."""
+    scope, names = path[-1], [scope.name for scope in path]
+    logs.tell(_LEVELS[scope.kind], f"[{' > '.join(names)}] {scope.seconds:.4f} s", scope.kind, names)
     if len(path) == 1:
         logs.clear_progress()
 
 
 def _progress(path: Sequence[Scope]) -> str:
-    """``[2/7 12/48] device_1 > tiled > auto-tiling > trial``."""
-    places = " ".join("{}/{}".format(*each.place) for each in path if each.place)
+    """Format a path as ``[2/7 12/48] device_1 > tiled > auto-tiling > trial``."""
+    places = " ".join("{}/{}".format(*scope.place) for scope in path if scope.place)
     head = f"[{places}] " if places else ""
-    return head + " > ".join(each.name for each in path)
+    return head + " > ".join(scope.name for scope in path)
 
 
 class Timing(Sequence[tuple[str, float]]):
-    """What was measured within ``collecting``: as a sequence the seconds of each pass, and a tree as ``report``."""
+    """Measurements of ``collecting``: a sequence of (pass, seconds), and a tree of all scopes as ``report``."""
 
     def __init__(self) -> None:
         self.root = Scope("Total")
@@ -106,16 +103,16 @@ class Timing(Sequence[tuple[str, float]]):
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
-        """The scopes of this block are added; within such a block they are already."""
+        """Add the scopes of a block; nested calls add nothing twice."""
         if self._is_collecting:
             yield
             return
         self._is_collecting, token = True, _outer.set(self.root)
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
             yield
         finally:
-            self.root.seconds += time.perf_counter() - begun
+            self.root.seconds += time.perf_counter() - start
             self._is_collecting = False
             _outer.reset(token)
 
@@ -129,12 +126,12 @@ class Timing(Sequence[tuple[str, float]]):
         return self._passes()[index]
 
     def _passes(self) -> list[tuple[str, float]]:
-        return [(each.title, each.seconds) for each in _passes_in(self.root)]
+        return [(scope.title, scope.seconds) for scope in _passes_in(self.root)]
 
     def report(self) -> str:
-        """A tree of seconds and their part of all; scopes of the same name in the same scope are one line."""
+        """Format a tree of seconds and percentages; scopes of the same name in the same scope are one line."""
         total = self.root.seconds
-        rest = total - sum(each.seconds for each in self.root.scopes)
+        rest = total - sum(scope.seconds for scope in self.root.scopes)
         rows = [*_rows(self.root.scopes, 0), ("Rest", rest), ("Total", total)]
         table = [f"  {s:8.4f} ({100 * s / (total or 1):5.1f}%)  {name}" for name, s in rows]
         head = ["... Execution time report ...", "  ----Wall Time----  ----Name----"]
@@ -142,19 +139,19 @@ class Timing(Sequence[tuple[str, float]]):
 
 
 def _passes_in(outer: Scope) -> Iterator[Scope]:
-    for each in outer.scopes:
-        if each.kind == "passes":
-            yield each
+    for scope in outer.scopes:
+        if scope.kind == "passes":
+            yield scope
         else:
-            yield from _passes_in(each)
+            yield from _passes_in(scope)
 
 
 def _rows(scopes: Iterable[Scope], depth: int) -> Iterator[tuple[str, float]]:
-    """Name and seconds of each line, indented, in the order in which the names came first."""
-    named: dict[str, list[Scope]] = {}
-    for each in scopes:
-        named.setdefault(each.title, []).append(each)
-    for name, same in named.items():
-        times = f" ({len(same)} times)" if len(same) > 1 else ""
-        yield f"{'  ' * depth}{name}{times}", sum(each.seconds for each in same)
-        yield from _rows(itertools.chain.from_iterable(each.scopes for each in same), depth + 1)
+    """Name and seconds of the lines of a tree, indented, in the order of the first scope of a name."""
+    by_title: dict[str, list[Scope]] = {}
+    for scope in scopes:
+        by_title.setdefault(scope.title, []).append(scope)
+    for title, group in by_title.items():
+        times = f" ({len(group)} times)" if len(group) > 1 else ""
+        yield f"{'  ' * depth}{title}{times}", sum(scope.seconds for scope in group)
+        yield from _rows(itertools.chain.from_iterable(scope.scopes for scope in group), depth + 1)

@@ -1,9 +1,9 @@
-"""What passes between host and device in a program of several steps: as little as the layouts allow.
+"""Transfers between host and device in a program of several steps: as few as the layouts allow.
 
-The bundles of a sequence have one device memory: what is brought to one of them is there for those behind it.
+The bundles of a sequence have one device memory: later ones read what was copied to it for an earlier one.
 
-A value that one bundle makes and later ones read stays in device memory over the host functions between them, if all
-want it laid out as it is made. It is the program that transfers, not the bundle: the simulator loads each argument from
+A value that one bundle writes and later ones read stays in device memory over the host functions between them, if all
+use the layout in which it was written. The program transfers, not the bundle: the simulator loads each argument from
 the host's array, which has the same numbers.
 """
 
@@ -19,65 +19,66 @@ from spyre_mlir.steps import BundleStep, HostStep, Step
 
 @dataclass(frozen=True)
 class Transfers:
-    """Of one bundle step: the values that each call brings to the device before it, and takes to the host after it.
+    """Values that a call copies to the device before a bundle step and to the host after it.
 
-    ``kept`` are inputs that are in device memory already.
+    ``resident`` are inputs that are in device memory already.
     """
 
     to_device: tuple[Argument, ...] = ()
     to_host: tuple[Argument, ...] = ()
-    kept: tuple[Argument, ...] = ()
+    resident: tuple[Argument, ...] = ()
 
 
 def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[str]) -> list[Transfers]:
-    """Of each step, none for those of the host; ``weights`` are on the device already, ``returned`` go to the host."""
-    made = {name: argument for step in steps for name, argument in _results(step)}
-    wanted = set(returned)
-    for step in steps:
-        if isinstance(step, HostStep):
-            wanted.update(step.inputs)
-    kept: dict[int, tuple[Argument, ...]] = {}
-    brought: dict[int, tuple[Argument, ...]] = {}
+    """Plan the transfers of each step, none for host steps.
+
+    ``weights`` are on the device already, ``returned`` are the values that go to the host in the end.
+    """
+    produced = {name: argument for step in steps for name, argument in _results(step)}
+    host_values = set(returned).union(*(step.inputs for step in steps if isinstance(step, HostStep)))
+    resident: list[tuple[Argument, ...]] = []
+    copied: list[tuple[Argument, ...]] = []
     present: set[str] = set()
-    for at, step in enumerate(steps):
-        given = [each for each in _given(step) if each.array_name not in weights]
+    for step in steps:
+        inputs = [argument for argument in _inputs(step) if argument.array_name not in weights]
         if not _is_continued(step):
             present = set()
-        stays = {each.name for each in given if each.name in present or _stays(each, made)}
-        kept[at] = tuple(each for each in given if each.name in stays)
-        brought[at] = tuple(each for each in given if each.name not in stays)
-        wanted.update(each.array_name for each in brought[at])
-        present.update(each.name for each in given)
-    return [
-        Transfers(
-            brought[at], tuple(argument for name, argument in _results(step) if name in wanted), kept[at]
-        )
-        for at, step in enumerate(steps)
-    ]
+        names = {
+            argument.name
+            for argument in inputs
+            if argument.name in present or _is_resident(argument, produced)
+        }
+        resident.append(tuple(argument for argument in inputs if argument.name in names))
+        copied.append(tuple(argument for argument in inputs if argument.name not in names))
+        host_values.update(argument.array_name for argument in copied[-1])
+        present.update(argument.name for argument in inputs)
+    # A value that a later step copies from the host must come to it first, so all steps are visited before.
+    to_host = [tuple(argument for name, argument in _results(step) if name in host_values) for step in steps]
+    return [Transfers(*values) for values in zip(copied, to_host, resident, strict=True)]
 
 
 def _is_continued(step: Step) -> bool:
-    """Whether a step is a bundle that goes on in the memory of the one before."""
+    """Return whether a step is a bundle that continues in the device memory of the one before."""
     return isinstance(step, BundleStep) and bool(step.bundle.manifest.expects)
 
 
-def _given(step: Step) -> list[Argument]:
-    """The arguments of a bundle that are values of the program, those with a second layout too."""
+def _inputs(step: Step) -> list[Argument]:
+    """Return the arguments of a bundle that are values of the program, with repetitions in another layout."""
     if isinstance(step, HostStep):
         return []
-    return [each for each in step.bundle.manifest.arguments if each.array_name in step.inputs]
+    return [argument for argument in step.bundle.manifest.arguments if argument.array_name in step.inputs]
 
 
 def _results(step: Step) -> list[tuple[str, Argument]]:
     if isinstance(step, HostStep):
         return []
-    results = [each for each in step.bundle.manifest.arguments if each.kind == "result"]
+    results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
     return list(zip(step.outputs, results, strict=True))
 
 
-def _stays(argument: Argument, made: dict[str, Argument]) -> bool:
-    """Whether an argument is, byte for byte, what a bundle has made; its padding is what that left there."""
-    source = made.get(argument.array_name)
+def _is_resident(argument: Argument, produced: dict[str, Argument]) -> bool:
+    """Return whether an argument is, byte for byte, the result of another bundle, whose padding it must accept."""
+    source = produced.get(argument.array_name)
     return (
         source is not None
         and argument.fill is None

@@ -1,3 +1,3 @@
-"""The version, read by ``pyproject.toml`` and the tools."""
+"""Version of the package, read by ``pyproject.toml`` and the tools."""
 
 VERSION = "0.1.0"

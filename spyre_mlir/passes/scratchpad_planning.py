@@ -207,7 +207,7 @@ def _agreed(
         placement = pinned.placement
         if placement.memory == "lx":
             assert isinstance(placement.address, int)
-            placement = replace(placement, at=placement.address - offset)
+            placement = replace(placement, address=placement.address - offset)
         if known is None:
             known = replace(pinned, placement=placement)
             yield candidate.root, known

@@ -72,7 +72,7 @@ def _rows(steps: Sequence[Step], moved: Sequence[Transfers]) -> Iterator[Row]:
 def _described(step: Step, transfers: Transfers) -> str:
     if isinstance(step, HostStep):
         return f"{step.operations:,} operations, {step.float_operations:,} on floats"
-    kept = f", {_bytes(transfers.kept)} bytes stay from earlier steps" if transfers.kept else ""
+    kept = f", {_bytes(transfers.resident)} bytes stay from earlier steps" if transfers.resident else ""
     return (
         f"{len(step.facts().operations):,} operations; each call brings {_bytes(transfers.to_device)} bytes{kept}, "
         f"and takes {_bytes(transfers.to_host)}{_resident(step.bundle)}"

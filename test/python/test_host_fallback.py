@@ -225,9 +225,13 @@ def names(arguments) -> list[str]:
 def test_a_value_stays_in_device_memory_over_a_host_call() -> None:
     """device_0's result goes to the host, which reads it, but does not come back for device_1."""
     first, host, last = spyre_mlir.compile(sin_program()).transfers()
-    assert (names(first.to_device), names(first.to_host), names(first.kept)) == (["arg0"], ["result0"], [])
+    assert (names(first.to_device), names(first.to_host), names(first.resident)) == (
+        ["arg0"],
+        ["result0"],
+        [],
+    )
     assert host == type(host)()
-    assert (names(last.to_device), names(last.kept), names(last.to_host)) == (
+    assert (names(last.to_device), names(last.resident), names(last.to_host)) == (
         ["host_0.0"], ["device_0.0"], ["result0"],
     )  # fmt: skip
 
@@ -247,7 +251,7 @@ def test_a_value_that_is_wanted_otherwise_goes_by_way_of_the_host() -> None:
     assert made.transfer != other.transfer
     last.bundle = replace(last.bundle, manifest=replace(last.bundle.manifest, arguments=tuple(changed)))
     moved = program.transfers()[2]
-    assert "device_0.0" in names(moved.to_device) and not moved.kept
+    assert "device_0.0" in names(moved.to_device) and not moved.resident
 
 
 def test_weights_are_not_moved_at_calls() -> None:

@@ -234,7 +234,7 @@ def test_a_value_over_a_host_step_is_saved_once_and_restored_once() -> None:
     assert (before.last_run.statistics.read_bytes, before.last_run.statistics.write_bytes) == (size, 2 * size)
     # The sine and exp are read, once, and the result is written.
     assert (after.last_run.statistics.read_bytes, after.last_run.statistics.write_bytes) == (2 * size, size)
-    assert [len(moved.kept) for moved in program.transfers()] == [0, 0, 1]
+    assert [len(moved.resident) for moved in program.transfers()] == [0, 0, 1]
     assert not any(step.bundle.manifest.expects for step in program.bundles)
 
 
