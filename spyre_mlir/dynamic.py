@@ -2,7 +2,7 @@
 
 A bundle has symbolic addresses, but the sizes of its designs are numbers. So a dynamic dim has a program per
 multiple of its granularity, compiled when a call first needs it. A call of another size is padded to the next multiple
-where that is proven to change no number (``frontend/prefixes.py``), and is an error elsewhere.
+where that is proven to change no number (``frontend/padding_safety.py``), and is an error elsewhere.
 """
 
 from __future__ import annotations
