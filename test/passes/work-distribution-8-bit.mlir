@@ -2,7 +2,7 @@
 
 // The contracted dim of an 8-bit matmul is not split, whatever that leaves idle: its kernel has no partial sums.
 // CHECK-LABEL: func.func @whole_sums(
-// CHECK: sdsc.division = #sdsc.division<[2, 1, 1], #{{.*}}>, sdsc.op = #sdsc.op<"batchmatmulint8", {}>
+// CHECK: sdsc.division = #sdsc.division<[4, 1, 1], #{{.*}}>, sdsc.op = #sdsc.op<"batchmatmulint8", {}>
 #rows = affine_map<(d0, d1) -> (d1 floordiv 128, d0, d1 mod 128)>
 #pairs = affine_map<(d0, d1) -> (d1 floordiv 64, d0 floordiv 2, d1 mod 64, d0 mod 2)>
 #half = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
