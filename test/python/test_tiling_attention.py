@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -219,10 +220,20 @@ LARGE = {
 
 @pytest.mark.parametrize("name", LARGE)
 def test_what_batches_and_groups_move(name):
-    """Neither the scores nor copies of keys and values for each head of a group go through device memory."""
+    """Neither the scores nor copies of keys and values for each head of a group go through device memory.
+
+    Where more moves, a remark has the price of tiles with which it does not, and that they take longer.
+    """
     options, shapes, most = LARGE[name]
     program = spyre_mlir.compile(Attention(**options), _empty(*shapes))
-    assert moved(program) <= most * sum(argument.bytes for argument in program.bundle.manifest.arguments)
+    bound = sum(argument.bytes for argument in program.bundle.manifest.arguments)
+    (remark,) = (remark for remark in program.remarks if remark.pass_name == "online-softmax")
+    prices = re.findall(r"([\d.]+) us, ([\d,]+) bytes", remark.reason)
+    fastest = min(float(time) for time, _ in prices)
+    slower = [
+        float(time) > 1.1 * fastest for time, size in prices if int(size.replace(",", "")) <= most * bound
+    ]
+    assert moved(program) <= (2 if any(slower) else most) * bound
 
 
 def test_one_tensor_three_times():
