@@ -21,7 +21,6 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._f32_functions import REPLACED, replace_in_f32
 from spyre_mlir.passes._quantized import is_integer_sum
 from spyre_mlir.passes._rounding import MATMULS, amplified, is_rounded_at_once, unrounded
 from spyre_mlir.passes._terms import buffer_of, fail
@@ -31,6 +30,9 @@ from spyre_mlir.target.ops import DEVICE_OPS, FP32
 
 #: The largest number that fp16 rounds to 0.
 _ZERO_F16 = 2.0**-25
+
+#: Operations that DL16 alone has, and f32 by others.
+_ROOTS = ("sqrt", "rsqrt")
 
 #: Reductions whose partial results differ from rounded ones.
 _ROUNDING = ("sum", "sumnonstick", "mean", "meannonstick", "prod")
@@ -53,7 +55,7 @@ class ApplyPrecision(Pass):
     A matmul with a 16-bit result of which an exponential is taken is marked (``sdsc.amplified``): a run looks at its
     numbers.
 
-    Roots and logarithms that stay f32 become operations that FP32 has (``_f32_functions.py``).
+    Roots that stay f32 become ``layernormscale`` without a constant, which FP32 has.
     """
 
     name: ClassVar[str] = "apply-precision"
@@ -80,7 +82,7 @@ class ApplyPrecision(Pass):
             self._tell(func, len(inner), demotion.in_f32)
             _separate_results(list(block.operations)[-1].operation)
         for op in [op.operation for op in block.operations]:
-            replace_in_f32(op)
+            _replace_root(op)
         for op in amplified(block):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
 
@@ -102,6 +104,36 @@ def _parameters(func: ir.Operation) -> frozenset[int]:
         for number, host in enumerate(hosts)
         if host is not None and ir.StringAttr(host.kind).value != "input"
     )
+
+
+def _replace_root(op: ir.Operation) -> None:
+    """Roots of f32 by what f32 has: 1 / sqrt(x + 0), and sqrt(x) as its reciprocal.
+
+    That is right for 0 and infinity too: 1 / (1 / sqrt(0)) is 0.
+    """
+    if sdsc.opcode_of(op) not in _ROOTS or element_of(op.results[0]) != "f32":
+        return
+    generic = structured(op)
+    assert generic is not None
+    with ir.InsertionPoint(op), op.location:
+        result = device_op(
+            "layernormscale",
+            list(generic.inputs),
+            generic.maps[:-1],
+            generic.extents,
+            "f32",
+            location=op.location,
+            result_map=generic.maps[-1],
+            constants={"eps": 0.0},
+        )
+        sdsc.inherit(maker_of(result), op)
+        if generic.opcode == "sqrt":
+            shape = shape_of(result)
+            result = device_op(
+                "reciprocal", [result], [tuple(range(len(shape)))], shape, "f32", location=op.location
+            )
+    op.results[0].replace_all_uses_with(result)
+    op.erase()
 
 
 def _separate_results(terminator: ir.Operation) -> None:
@@ -320,7 +352,7 @@ class _Demotion:
     def _element(self, generic: Structured) -> str:
         """The type that an operation computes in."""
         formats = DEVICE_OPS[generic.opcode].formats if generic.opcode in DEVICE_OPS else ()
-        if FP32 not in formats and generic.opcode not in REPLACED:
+        if FP32 not in formats and generic.opcode not in _ROOTS:
             return "f16"
         if any(value in self.unrounded for value in (*generic.inputs, generic.result)):
             return "f32"

@@ -1,7 +1,5 @@
 """Norms, statistics and what else PyTorch computes in f32: as exact as PyTorch whatever the inputs are like."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -173,22 +171,3 @@ def test_strict_attention_does_not_round_large_scores(form: str, mean: int) -> N
     program = spyre_mlir.compile(model, inputs, precision="strict")
     assert program.is_one_bundle
     check_close(form, program(*inputs), model, inputs)
-
-
-@pytest.mark.parametrize("scale", [0.1, 0.5, 2.0, 8.0])
-def test_the_logarithm_of_a_sum_is_rounded_once(scale):
-    """The device has the logarithm in DL16 only; with the largest element added its error would show."""
-    torch.manual_seed(0)
-    x = (torch.randn(64, 4) * scale).half()
-    program = spyre_mlir.compile(lambda x: torch.logsumexp(x, -1), (x,))
-    exact = torch.logsumexp(x.double(), -1)
-    unit = torch.finfo(torch.float16).eps * exact.abs().max()
-    assert (program(x).double() - exact).abs().max() <= 0.51 * unit
-
-
-def test_logarithms_of_f32_run_on_the_device():
-    """By one step of Newton's method; of 0, infinity and the largest and smallest fp16 too."""
-    x = torch.cat([torch.rand(60) * 1e-3, torch.tensor([0.0, math.inf, 2.0**-24, 65504.0])]).half()
-    program = spyre_mlir.compile(lambda x: torch.log(x.float()), (x,), precision="strict")
-    assert program.is_one_bundle
-    torch.testing.assert_close(program(x), torch.log(x.float()), rtol=1e-5, atol=1e-5)
