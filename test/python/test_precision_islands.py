@@ -171,3 +171,9 @@ def test_strict_attention_does_not_round_large_scores(form: str, mean: int) -> N
     program = spyre_mlir.compile(model, inputs, precision="strict")
     assert program.is_one_bundle
     check_close(form, program(*inputs), model, inputs)
+
+
+def test_logarithms_of_f32_beyond_fp16_are_those_of_f32():
+    """A number that fp16 has as 0, subnormal or infinity has a finite logarithm."""
+    x = torch.tensor([[1e-30, 1e-9, 3e-6, 1.0, 1e5, 1e30]])
+    torch.testing.assert_close(spyre_mlir.compile(torch.log, (x,))(x), torch.log(x))
