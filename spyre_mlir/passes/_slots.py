@@ -133,10 +133,12 @@ def _clone(usage: Usage, access: Access, room: int, name: str) -> Iterator[ir.Op
     yield maker_of(clone)
 
 
-def drop_clones(clones: Sequence[ir.Operation], chosen: Sequence[Slot]) -> None:
-    """Take back the clones that have no slot."""
+def drop_clones(clones: Sequence[ir.Operation], chosen: Sequence[Slot]) -> list[ir.Operation]:
+    """Take back the clones that have no slot; the others."""
     used = [slot.load for slot in chosen]
+    kept = [clone for clone in clones if clone in used]
     for clone in clones:
-        if clone not in used:
+        if clone not in kept:
             clone.results[0].replace_all_uses_with(clone.operands[0])
             clone.erase()
+    return kept

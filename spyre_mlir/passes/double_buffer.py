@@ -94,7 +94,7 @@ class DoubleBuffer(BeforePlanning):
                 clones = clone_streams(Usage(changed), loop, self.space.capacity, self.name)
             chosen = slots(Usage(changed), loop)
             chosen = [slot for slot in chosen if trip_count(loop) > 1 or not slot.ahead]
-            drop_clones(clones, chosen)
+            clones = drop_clones(clones, chosen)
             for slot in chosen:
                 if not slot.ahead:
                     move_behind(slot.load, slot.behind)

@@ -124,6 +124,23 @@ def test_loops_in_loops():
     assert ahead.timeline().total_ns < behind.timeline().total_ns
 
 
+def test_the_load_that_is_left_of_two():
+    """Two operations stream, one product computes: the clone for the second stream of the two is taken back."""
+    x, w, _, residual = _inputs(1024, 256, 256)
+
+    def two_streams(scale, residual, x, w):
+        with spyre_hint(tiles={"M": 4}):
+            return (x @ w + residual) * scale
+
+    inputs = residual + 1, residual, x, w
+    ahead, behind = (
+        spyre_mlir.compile(two_streams, inputs, sencores=1, verify_each=True, double_buffer=chosen)
+        for chosen in (True, False)
+    )
+    assert _remark(ahead) == "double buffers"
+    assert torch.equal(ahead(*inputs), behind(*inputs))
+
+
 def test_the_load_runs_over_the_product():
     """In the loop, each load but the first streams while the product before it computes."""
     ahead, *_ = _compiled(scaled_weights, (512, 256, 640), (("N", 5),))
