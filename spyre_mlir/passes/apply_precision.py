@@ -22,7 +22,8 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._quantized import is_integer_sum
-from spyre_mlir.passes._rounding import MATMULS, amplified, is_rounded_at_once, unrounded
+from spyre_mlir.passes._rounding import amplified, is_rounded_at_once, unrounded
+from spyre_mlir.passes._rounding_facts import MATMULS
 from spyre_mlir.passes._terms import buffer_of, fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.formats import FP16_MAX, fits_fp16
@@ -72,12 +73,14 @@ class ApplyPrecision(Pass):
         block = func.regions[0].blocks[0]
         islands = Islands(block)
         if self.policy == "strict":
-            inner, in_f32 = islands.rounded_matmuls(), set[ir.Value]()
+            inner, in_f32, required = islands.rounded_matmuls(), set[ir.Value](), set[ir.Value]()
         else:
             inner = islands.inner()
-            in_f32 = (unrounded(block, _parameters(func)) if inner else set[ir.Value]()) | islands.partial
+            in_f32, required = (
+                unrounded(block, _parameters(func)) if inner else (set[ir.Value](), set[ir.Value]())
+            )
         if inner:
-            demotion = _Demotion(block, inner, in_f32)
+            demotion = _Demotion(block, inner, in_f32 | islands.partial, required)
             demotion.run()
             self._tell(func, len(inner), demotion.in_f32)
             _separate_results(list(block.operations)[-1].operation)
@@ -273,14 +276,17 @@ class _Demotion:
     """Rebuilds the ops of an island, each in f16 or f32; a value has the other type by a cast where that is read.
 
     ``inner`` are the f32 values of the islands, ``unrounded`` those of them that are read in f32. An operation runs in
-    f32 if it reads or makes one of these, or if all that it reads were made in f32 anyway. Casts at the rim become
-    nothing.
+    f32 if it reads or makes one of these, or if all that it reads were made in f32 anyway; one that the device has in
+    16 bits alone only if its result is ``required`` in f32: it is then for the host. Casts at the rim become nothing.
     """
 
-    def __init__(self, block: ir.Block, inner: set[ir.Value], unrounded: set[ir.Value]) -> None:
+    def __init__(
+        self, block: ir.Block, inner: set[ir.Value], unrounded: set[ir.Value], required: set[ir.Value]
+    ) -> None:
         self.block = block
         self.inner = inner
         self.unrounded = unrounded & inner
+        self.required = required
         self.in_f32 = 0
         self.values: dict[ir.Value, ir.Value] = {}
         self.casts: dict[tuple[ir.Value, str], ir.Value] = {}
@@ -353,7 +359,7 @@ class _Demotion:
         """The type that an operation computes in."""
         formats = DEVICE_OPS[generic.opcode].formats if generic.opcode in DEVICE_OPS else ()
         if FP32 not in formats and generic.opcode not in _ROOTS:
-            return "f16"
+            return "f32" if generic.result in self.required else "f16"
         if any(value in self.unrounded for value in (*generic.inputs, generic.result)):
             return "f32"
         return self._common_element(generic.inputs)

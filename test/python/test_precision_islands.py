@@ -177,3 +177,66 @@ def test_logarithms_of_f32_beyond_fp16_are_those_of_f32():
     """A number that fp16 has as 0, subnormal or infinity has a finite logarithm."""
     x = torch.tensor([[1e-30, 1e-9, 3e-6, 1.0, 1e5, 1e30]])
     torch.testing.assert_close(spyre_mlir.compile(torch.log, (x,))(x), torch.log(x))
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+#: Functions of numbers that fp16 rounds to 0, or of which it leaves few digits, whose results it has.
+NEAR_0 = {
+    "log of a softmax": lambda x: torch.log(_softmax(x)),
+    "log of a sigmoid": lambda x: torch.log(torch.sigmoid(x)),
+    "log of what is left of 1": lambda x: torch.log(1 - torch.sigmoid(x + 8)),
+    "log of a hyperbolic tangent": lambda x: torch.log(1 + torch.tanh(x / 4)),
+    "log of a small multiple": lambda x: torch.log(torch.exp(x) * 0.01),
+    "log of shares": lambda x: torch.log(x.exp() / x.exp().sum(-1, keepdim=True)),
+    "root of a softmax": lambda x: torch.sqrt(_softmax(x)),
+    "inverse root": lambda x: torch.rsqrt(_softmax(x)) * 1e-3,
+    "reciprocal": lambda x: 1e-6 / _softmax(x / 2),
+    "quotient of exponentials": lambda x: torch.exp(x - 3) / torch.exp(x),
+    "product of exponentials": lambda x: torch.exp(x) * torch.exp(-x),
+    "two large factors": lambda x: torch.exp(x - 10) * 3e4 * 3e4,
+    "a small divisor": lambda x: _softmax(x) / 2e-5,
+    "entropy": lambda x: -(_softmax(x) * (_softmax(x) + 1e-9).log()).sum(-1),
+    "divergence": lambda x: (_softmax(x) * (_softmax(x).log() - _softmax(x / 2).log())).sum(-1),
+    "shares of the largest": lambda x: _softmax(x)[:, 1:3] / _softmax(x)[:, 1:3].sum(-1, keepdim=True),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_0)
+def test_numbers_that_fp16_rounds_to_0_keep_what_follows_finite(name: str) -> None:
+    x = torch.tensor([[0, -20, -15, 5.0], [3, -1, -9, 2]]).half()
+    model = Apply(lambda x: NEAR_0[name](x.float()).half())
+    result = spyre_mlir.compile(model, (x,))(x)
+    torch.testing.assert_close(result, NEAR_0[name](x.double()).half(), rtol=4e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "log_softmax",
+        "logsumexp",
+        "cross_entropy",
+        "silu",
+        "softplus",
+        "logsigmoid",
+        "cosine",
+        "bounded divisor",
+    ],
+)
+def test_logarithms_and_quotients_of_what_cannot_be_near_0_stay_on_the_device(name: str) -> None:
+    models = {
+        "log_softmax": lambda x: F.log_softmax(x.float(), -1).half(),
+        "logsumexp": lambda x: torch.logsumexp(x.float(), -1).half(),
+        "cross_entropy": lambda x: F.cross_entropy(x.float(), x.float().softmax(-1)).half(),
+        "silu": lambda x: (x.float() / (1 + torch.exp(-x.float()))).half(),
+        "softplus": lambda x: torch.log(1 + torch.exp(x.float())).half(),
+        "logsigmoid": lambda x: (x.float().clamp(max=0) - torch.log(1 + torch.exp(-x.float().abs()))).half(),
+        "cosine": lambda x: F.cosine_similarity(x.float(), x.float().flip(0) + 1, dim=-1).half(),
+        "bounded divisor": lambda x: (x.float() / x.float().abs().clamp(min=0.5)).half(),
+    }
+    x = _inputs("ordinary")
+    program = spyre_mlir.compile(Apply(models[name]), (x,))
+    assert program.is_one_bundle
+    check_close(name, program(x), Apply(models[name]), (x,))
