@@ -1,0 +1,360 @@
+"""What is known of the size of the values of a block, from the operations alone, for inputs of any size.
+
+``growth`` follows units as in physics: inputs have the unit 1, their squares 2, the mean of squares plus a constant
+something from 0 to 2, its inverse root from -1 to 0. Parameters have none. ``factor`` and ``least`` are how large and
+how near to 0 a value may be beside its unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import Structured, defining_op, element_of, structured
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+Growth = tuple[float, float]
+
+#: log2 of the smallest number that has all bits in fp16.
+SMALLEST = -14.0
+
+#: How many times the largest input a value may be, and what a value without unit may be; both as powers of two.
+HEADROOM, _LARGEST = 3.0, 15.0
+
+#: What the exponential of anything may be, as a power of two: more is an overflow, which a run reports.
+_EXPONENTIAL = 14.0
+
+MATMULS = frozenset(name for name, op in DEVICE_OPS.items() if op.kind is Kind.MATMUL)
+CASTS = ("dl16tofp32", "fp32todl16")
+SUMS = ("add", "sub", "revsub")
+_REDUCTIONS = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
+_TOTALS = ("sum", "sumnonstick", "mean", "meannonstick")
+_MAXIMA = ("max", "maxnonstick")
+_COMPARISONS = tuple("equal notequal greaterequal lesserequal greaterthan lesserthan".split())
+_BOUNDED = frozenset(("log", "log1p", "erf", "sigmoid", "tanh", *_COMPARISONS))
+#: Whose result is one of the operands, or its negative.
+_SELECTIONS = frozenset(
+    "identity abs neg relufwd maximum minimum where3 clip relu6fwd max maxnonstick min minnonstick absmax"
+    " absmaxnonstick gather".split()
+)
+#: Whose result is never negative, and those where that holds if it holds for all operands.
+_NONNEGATIVE = frozenset(
+    (*"exp sigmoid sqrt rsqrt layernormscale abs relufwd relu6fwd exx2_zeromean absmax absmaxnonstick".split(),
+     *_COMPARISONS)
+)  # fmt: skip
+_SIGN_KEEPING = frozenset(
+    (*"add mul realdiv reciprocal maximum minimum where3 identity gather max min maxnonstick minnonstick prod".split(),
+     *"tanh erf log1p".split(), *_TOTALS, *CASTS)
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of a tensor.
+
+    ``exact``: fp16 holds its elements as they are. ``growth``: the least and largest power of the inputs that it may
+    grow with. ``factor``: log2 of how many times that power it may be, ``least`` of how little, where it is not 0
+    because the inputs are. ``nonnegative``: no element is below 0. ``sources``: bits of the inputs that it depends on,
+    ``reduced`` of those that it depends on by way of a reduction.
+    """
+
+    exact: bool
+    growth: Growth = (0.0, 0.0)
+    factor: float = 0.0
+    least: float = 0.0
+    nonnegative: bool = False
+    sources: int = 0
+    reduced: int = 0
+
+    def in_f16(self) -> Facts:
+        """The same tensor after it was rounded to fp16."""
+        low, high = self.growth
+        growth = min(max(low, -1.0), 1.0), min(max(high, -1.0), 1.0)
+        return replace(
+            self, exact=True, growth=growth, factor=min(self.factor, 0.0 if high > 0 else _LARGEST)
+        )
+
+    @property
+    def fits_f16(self) -> bool:
+        """Whether fp16 has the range for it, as it has for the inputs."""
+        low, high = self.growth
+        return -1 <= low and high <= 1 and self.factor <= (HEADROOM if high > 0 else _LARGEST)
+
+    @property
+    def vanishes_in_f16(self) -> bool:
+        """Whether it may be nearer to 0 than fp16 has numbers with all bits, and is not 0."""
+        return not self.exact and self.least < SMALLEST
+
+
+# -- how facts follow from facts ----------------------------------------------------------------------
+
+
+def after(generic: Structured, inputs: Sequence[Facts]) -> Facts:
+    """The facts of the result of a device operation."""
+    opcode = generic.opcode
+    facts = joined(inputs)
+    if opcode in DEVICE_OPS and DEVICE_OPS[opcode].kind in _REDUCTIONS:
+        facts = replace(facts, reduced=facts.sources)
+    if opcode in CASTS:
+        return facts.in_f16() if opcode == "fp32todl16" else facts
+    least = _LEAST[opcode](generic, inputs) if opcode in _LEAST else facts.least
+    facts = replace(facts, least=least, nonnegative=_is_nonnegative(generic, inputs))
+    if opcode in _BOUNDED:
+        facts = replace(facts, growth=(0.0, 0.0), factor=0.0)
+    elif opcode in _GROWTH:
+        growth, factor = _GROWTH[opcode](generic, inputs)
+        facts = replace(facts, growth=growth, factor=factor)
+    exact = opcode in _SELECTIONS and all(each.exact for each in inputs)
+    if opcode in MATMULS or element_of(generic.result) != "f32":
+        return facts.in_f16()  # in more than 16 bits the device does not give it
+    return replace(facts, exact=exact)
+
+
+def joined(inputs: Sequence[Facts]) -> Facts:
+    """What may be any of the inputs, element by element."""
+    sources = reduced = 0
+    for each in inputs:
+        sources |= each.sources
+        reduced |= each.reduced
+    growth = min(each.growth[0] for each in inputs), max(each.growth[1] for each in inputs)
+    factor, least = max(each.factor for each in inputs), min(each.least for each in inputs)
+    exact, nonnegative = all(each.exact for each in inputs), all(each.nonnegative for each in inputs)
+    return Facts(exact, growth, factor, least, nonnegative, sources, reduced)
+
+
+def of_constant(op: ir.Operation) -> Facts:
+    """The facts of a constant."""
+    attr = op.attributes["value"]
+    if not isinstance(attr, ir.DenseElementsAttr) or element_of(op.results[0]) not in ("f16", "f32"):
+        return Facts(exact=True)
+    elements = numbers(attr)
+    size = np.abs(elements)
+    finite = size[np.isfinite(size) & (size > 0)]
+    with np.errstate(over="ignore"):
+        exact = bool(np.all(finite.astype(np.float16).astype(np.float64) == finite))
+    ends = (finite.min(), finite.max()) if finite.size else (2.0**-_LARGEST, 2.0**-_LARGEST)
+    least, factor = (math.log2(end) for end in ends)
+    return Facts(exact, factor=factor, least=least, nonnegative=bool((elements >= 0).all()))
+
+
+def numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
+    """The elements of a constant, or the one that all are equal to, in float64."""
+    if not attr.is_splat:
+        return np.array(attr, np.float64)
+    number = attr.get_splat_value()
+    return np.array([number.value], np.float64)
+
+
+def _scaled(growth: Growth, power: float) -> Growth:
+    ends = growth[0] * power, growth[1] * power
+    return min(ends), max(ends)
+
+
+_Rule = Callable[[Structured, Sequence[Facts]], tuple[Growth, float]]
+
+
+def _added(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+    left, right = (each.factor for each in inputs)
+    alike = inputs[0].growth[1] == inputs[1].growth[1]
+    growth = joined(inputs).growth
+    return growth, float(np.logaddexp2(left, right)) if alike else max(left, right)
+
+
+def _multiplied(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+    (low, high), (other_low, other_high) = (each.growth for each in inputs)
+    return (low + other_low, high + other_high), inputs[0].factor + inputs[1].factor
+
+
+def _divided(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+    dividend, divisor = inputs
+    growth = dividend.growth[0] - divisor.growth[1], dividend.growth[1] - divisor.growth[0]
+    is_number = not divisor.sources
+    return growth, dividend.factor - divisor.factor if is_number else min(dividend.factor, _LARGEST)
+
+
+def _exponential(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+    return (0.0, 0.0), 0.0 if _maximum_axes(generic) is not None else _EXPONENTIAL
+
+
+def _power(exponent: float, has_shift: bool = False) -> _Rule:
+    """The rule of ``x ** exponent``, or of ``(x + constant) ** exponent``."""
+
+    def rule(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+        (facts,) = inputs
+        low, high = facts.growth
+        growth = (min(low, 0.0), max(high, 0.0)) if has_shift else facts.growth
+        return _scaled(growth, exponent), max(facts.factor * exponent, 0.0) if exponent > 0 else 0.0
+
+    return rule
+
+
+def _reduced(power: float, constant: str = "") -> _Rule:
+    """The rule of a sum of powers, times a constant of the operation."""
+
+    def rule(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+        (facts,) = inputs
+        terms = math.prod(generic.extents[dim] for dim in generic.reduced)
+        scale = abs(sdsc.constants_of(generic.op)[constant]) if constant else 1.0
+        factor = facts.factor * power + math.log2(max(terms * scale, 2.0**-_LARGEST))
+        return _scaled(facts.growth, power), factor
+
+    return rule
+
+
+def _product(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+    terms = math.prod(generic.extents[dim] for dim in generic.reduced)
+    return _scaled(inputs[0].growth, terms), inputs[0].factor * terms
+
+
+_GROWTH: dict[str, _Rule] = {
+    **dict.fromkeys(SUMS, _added),
+    "mul": _multiplied,
+    "realdiv": _divided,
+    "exp": _exponential,
+    "reciprocal": _power(-1.0),
+    "sqrt": _power(0.5),
+    "rsqrt": _power(-0.5),
+    "layernormscale": _power(-0.5, has_shift=True),
+    **dict.fromkeys(("sum", "sumnonstick"), _reduced(1.0)),
+    **dict.fromkeys(("mean", "meannonstick"), _reduced(1.0, "scaling_factor")),
+    "exx2_zeromean": _reduced(2.0, "exx2scale"),
+    "prod": _product,
+}
+
+
+# -- how near to 0 ------------------------------------------------------------------------------------
+
+_Least = Callable[[Structured, Sequence[Facts]], float]
+
+
+def _any(generic: Structured, inputs: Sequence[Facts]) -> float:
+    return -math.inf
+
+
+def _unless_exact(generic: Structured, inputs: Sequence[Facts]) -> float:
+    """Of an operation that gives of numbers of fp16 numbers that fp16 has but for their last bits."""
+    return 0.0 if all(facts.exact for facts in inputs) else -math.inf
+
+
+def _least_sum(generic: Structured, inputs: Sequence[Facts]) -> float:
+    """Of a sum of two: numbers that are not negative take nothing from each other."""
+    if all(facts.nonnegative for facts in inputs):
+        return max(facts.least for facts in inputs)
+    return _unless_exact(generic, inputs)
+
+
+def _least_total(generic: Structured, inputs: Sequence[Facts]) -> float:
+    """Of a sum over dims. One term of those of a softmax is 1."""
+    (facts,) = inputs
+    scale = 0.0
+    if generic.opcode.startswith("mean"):
+        scale = math.log2(max(abs(sdsc.constants_of(generic.op)["scaling_factor"]), 2.0**-100))
+    if _has_a_term_of_1(generic):
+        return scale
+    return facts.least + scale if facts.nonnegative and not facts.exact else _unless_exact(generic, inputs)
+
+
+def _least_maximum(generic: Structured, inputs: Sequence[Facts]) -> float:
+    bounds = [facts.least for facts in inputs if facts.nonnegative]
+    return max(bounds) if bounds else min(facts.least for facts in inputs)
+
+
+def _least_clip(generic: Structured, inputs: Sequence[Facts]) -> float:
+    low = sdsc.constants_of(generic.op).get("clipMin", 0.0)
+    return math.log2(low) if low > 0 else inputs[0].least
+
+
+def _least_product(generic: Structured, inputs: Sequence[Facts]) -> float:
+    return inputs[0].least + inputs[1].least
+
+
+def _least_quotient(generic: Structured, inputs: Sequence[Facts]) -> float:
+    dividend, divisor = inputs
+    return -math.inf if divisor.sources else dividend.least - divisor.factor
+
+
+_LEAST: dict[str, _Least] = {
+    **dict.fromkeys(("exp", "sigmoid", "silu", "reciprocal", "rsqrt", "layernormscale", "prod"), _any),
+    **dict.fromkeys(("log", "log1p", "sub", "revsub"), _unless_exact),
+    "add": _least_sum,
+    **dict.fromkeys(_TOTALS, _least_total),
+    "maximum": _least_maximum,
+    "clip": _least_clip,
+    "mul": _least_product,
+    "realdiv": _least_quotient,
+    "sqrt": lambda generic, inputs: inputs[0].least / 2,
+    "exx2_zeromean": lambda generic, inputs: 2 * inputs[0].least,
+    **dict.fromkeys(_COMPARISONS, lambda generic, inputs: 0.0),
+}
+
+
+def _is_nonnegative(generic: Structured, inputs: Sequence[Facts]) -> bool:
+    opcode = generic.opcode
+    is_square = opcode == "mul" and generic.inputs[0] == generic.inputs[1]
+    if opcode in _NONNEGATIVE or is_square:
+        return True
+    if opcode == "maximum":
+        return any(facts.nonnegative for facts in inputs)
+    return opcode in _SIGN_KEEPING and all(facts.nonnegative for facts in inputs)
+
+
+def _has_a_term_of_1(generic: Structured) -> bool:
+    """Whether each sum over dims has exp(x - max(x)) of the largest x among its terms."""
+    op = defining_op(generic.inputs[0])
+    terms = structured(op) if op is not None and sdsc.opcode_of(op) == "exp" else None
+    axes = None if terms is None else _maximum_axes(terms)
+    return axes is not None and axes <= _reduced_axes(generic)
+
+
+def _maximum_axes(generic: Structured) -> frozenset[int] | None:
+    """The dims whose maximum is subtracted from what an exponential is taken of; None if none is."""
+    op = defining_op(generic.inputs[0])
+    difference = structured(op) if op is not None and sdsc.opcode_of(op) == "sub" else None
+    if difference is None or not _is_plain(difference, 0) or not _is_plain(generic, 0):
+        return None
+    value, subtracted = difference.inputs
+    maximum = _maximum_of(subtracted)
+    if maximum is None or _origin(maximum.inputs[0]) != _origin(value):
+        return None
+    source, result = maximum.maps
+    if not set(result) <= set(source):
+        return None
+    rows = tuple(difference.maps[0][source.index(dim)] for dim in result)
+    return _reduced_axes(maximum) if difference.maps[1] == rows else None
+
+
+def _maximum_of(value: ir.Value) -> Structured | None:
+    """The maximum over dims that a value is, but where it is replaced by another number."""
+    waiting = [value]
+    while waiting:
+        op = defining_op(waiting.pop())
+        generic = None if op is None else structured(op)
+        if generic is None:
+            continue
+        if generic.opcode in _MAXIMA:
+            return generic
+        if generic.opcode in (*CASTS, "identity", "where3"):
+            waiting += generic.inputs[-2:] if generic.opcode == "where3" else generic.inputs
+    return None
+
+
+def _origin(value: ir.Value) -> ir.Value:
+    """The value that casts and copies in place give."""
+    op = defining_op(value)
+    generic = structured(op) if op is not None and sdsc.opcode_of(op) in (*CASTS, "identity") else None
+    return value if generic is None or not _is_plain(generic, 0) else _origin(generic.inputs[0])
+
+
+def _is_plain(generic: Structured, number: int) -> bool:
+    """Whether an operand has the dims of the result, in their order."""
+    return generic.maps[number] == generic.maps[-1]
+
+
+def _reduced_axes(generic: Structured) -> frozenset[int]:
+    """The dims of the operand of a reduction that it reduces."""
+    return frozenset(axis for axis, dim in enumerate(generic.maps[0]) if dim in generic.reduced)
