@@ -25,11 +25,6 @@ from spyre_mlir.transfers import Transfers, transfers
 
 #: The name of a program that is one bundle, where steps are named.
 ONLY = "device_0"
-_PARTITION = (
-    "attach-hints,drop-dead-results,decompose-softmax,narrow-matmuls,canonicalize,cse,"
-    "outline-host-functions{precision=%s}"
-)
-
 
 #: By the element type of the program.
 _DTYPES = {
@@ -174,7 +169,7 @@ def _partitioned(
     whole = source.operation
     remarks, timing = Remarks(), Timing()
     try:
-        run_pipeline(whole, _PARTITION % pipeline.precision, remarks=remarks, timing=timing)
+        run_pipeline(whole, pipeline.partition(), remarks=remarks, timing=timing)
     except CompileError:
         raise error from error.__cause__
     found = {_name(func): func for func in functions(whole)}

@@ -18,6 +18,7 @@ from torch_mlir.passmanager import PassManager
 __all__ = [
     "PassManager",
     "announce_dialect",
+    "clean",
     "execution_engine",
     "ext",
     "indexing_maps",
@@ -37,6 +38,12 @@ def announce_dialect(namespace: str, module: str) -> None:
     the pipeline's time on a chain of 1000 ops.
     """
     sys.modules.setdefault(f"torch_mlir.dialects.{namespace}", sys.modules[module])
+
+
+def clean(operation: ir.Operation) -> None:
+    """Run upstream's canonicalization and elimination of common subexpressions."""
+    with operation.context:
+        PassManager.parse("builtin.module(canonicalize,cse)").run(operation)
 
 
 def execution_engine(module: ir.Module) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.hints import DIM_SIZES
@@ -61,10 +61,14 @@ def makers(op: ir.Operation) -> Iterator[ir.Operation]:
 
 
 class Outlined:
-    """A group of ops of one block, in order, as a function: ``arguments`` and ``results`` are values of the block."""
+    """A group of ops of one block, in order, as a function: ``arguments`` and ``results`` are values of the block.
 
-    def __init__(self, ops: Sequence[ir.Operation]) -> None:
+    Operations that they read and that are ``copied`` become a part of it.
+    """
+
+    def __init__(self, ops: Sequence[ir.Operation], copied: Callable[[ir.Operation], bool] = is_free) -> None:
         self.inside: list[ir.Operation] = []
+        self._copied = copied
         self._seen: set[ir.Value] = set()
         own = {value for op in ops for value in op.results}
         for op in ops:
@@ -86,31 +90,41 @@ class Outlined:
         self._seen.add(op.results[0])
         for value in read_by(op):
             maker = defining_op(value)
-            if maker is not None and value not in own and is_free(maker):
+            if maker is not None and value not in own and self._copied(maker):
                 self._add(maker, own)
         self.inside.append(op)
 
-    def build(self, name: str, argument_attrs: Sequence[ir.DictAttr], layouts: bool) -> ir.Operation:
-        """The function, at the current insertion point; ``layouts`` says whether its arguments keep theirs."""
+    def build(
+        self,
+        name: str,
+        argument_attrs: Sequence[ir.DictAttr],
+        result_attrs: Sequence[ir.DictAttr] = (),
+        layouts: bool = True,
+        prepare: Callable[[ir.Operation, ir.Operation], None] | None = None,
+    ) -> ir.Operation:
+        """Build the function at the current insertion point.
+
+        Its arguments have their layouts if ``layouts``; ``prepare`` is called with each op and its copy.
+        """
         types = [value.type if layouts else stick.without_layout(value.type) for value in self.arguments]
-        func = ir.Operation.create(
-            "func.func",
-            regions=1,
-            attributes={
-                "sym_name": ir.StringAttr.get(name),
-                "function_type": ir.TypeAttr.get(
-                    ir.FunctionType.get(types, [value.type for value in self.results])
-                ),
-                "arg_attrs": ir.ArrayAttr.get(list(argument_attrs)),
-            },
-        )
+        function_type = ir.FunctionType.get(types, [value.type for value in self.results])
+        attributes: dict[str, ir.Attribute] = {
+            "sym_name": ir.StringAttr.get(name),
+            "function_type": ir.TypeAttr.get(function_type),
+            "arg_attrs": ir.ArrayAttr.get(list(argument_attrs)),
+        }
+        if result_attrs:
+            attributes["res_attrs"] = ir.ArrayAttr.get(list(result_attrs))
+        func = ir.Operation.create("func.func", regions=1, attributes=attributes)
         block = ir.Block.create_at_start(func.regions[0], types)
         values: dict[ir.Value, ir.Value] = dict(zip(self.arguments, block.arguments, strict=True))
         with ir.InsertionPoint(block):
             for op in self.inside:
-                made = op.clone().operation
-                _replace(made, values)
-                values.update(zip(op.results, made.results, strict=True))
+                copy = op.clone().operation
+                _replace(copy, values)
+                if prepare is not None:
+                    prepare(op, copy)
+                values.update(zip(op.results, copy.results, strict=True))
             ir.Operation.create("func.return", operands=[values[value] for value in self.results])
         return func
 

@@ -49,6 +49,7 @@ class ApplyPlan(Pass):
     """
 
     name: ClassVar[str] = "apply-plan"
+    is_evaluated: ClassVar[bool] = False
     level: Literal["device-ops", "tiled", "laid-out", "divided", "placed"] = "tiled"
     file: str = ""
     sencores: int = from_environment("SENCORES", device().cores)

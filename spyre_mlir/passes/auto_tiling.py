@@ -13,11 +13,11 @@ from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
+from spyre_mlir.passes._groups import default_bytes, group_module
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._tile_nests import Nests, Tiled, makers
-from spyre_mlir.passes._trial import Trials, default_bytes
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hints import TiledLoop
@@ -33,15 +33,14 @@ _LONGEST = 64
 
 
 @dataclass(frozen=True)
-class AutoTiling(Pass):
+class AutoTiling(EvaluatingPass):
     """Tile operations that cannot reach their operands otherwise, and runs whose intermediates do not fit the LX.
 
     ``spans``: an operation with an operand so large that no division lets each core reach its part is tiled
     along the dim, or two where one is not enough, and into the number of tiles with the least time. ``spills``:
     where the intermediates that are alive at an operation need more than all scratchpads have, the run of
     operations around that shares a dim, which some may reduce, is tiled if that takes less time. Prices are those
-    of the cost model after the real division and planning of LX, on the run alone (``_trial.py``). What hints tile
-    is left as it is.
+    of the cost model after the rest of the pipeline, on the run alone. What hints tile is left as it is.
 
     ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
 
@@ -54,31 +53,35 @@ class AutoTiling(Pass):
     sencores: int = from_environment("SENCORES", device().cores)
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
-    def run(self, module: ir.Operation) -> None:
-        trials = Trials(self.sencores, self.lx_frac_avail)
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         room = usable_lx_bytes(self.lx_frac_avail)
         for func in functions(module):
             ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
             if self.spans:
-                self._for_spans(ops, trials)
+                self._for_spans(ops, evaluator)
             if self.spills and room:
-                self._for_lx(ops, trials, room)
+                self._for_lx(ops, evaluator, room)
 
     # -- spans ----------------------------------------------------------------------------------------
 
-    def _for_spans(self, ops: Sequence[Tiled], trials: Trials) -> None:
+    def _for_spans(self, ops: Sequence[Tiled], evaluator: Evaluator) -> None:
         for each in ops:
             if TILING in each.op.attributes or not _may_be_out_of_reach(each):
                 continue
-            if trials.price([each.op], {}) is None:
-                self._reach(each, trials)
+            if evaluator.cost(group_module([each.op], {})) is None:
+                self._reach(each, evaluator)
 
-    def _reach(self, each: Tiled, trials: Trials) -> None:
+    def _reach(self, each: Tiled, evaluator: Evaluator) -> None:
         """The cheapest of the coarsest tilings along each dim, or two, with which all cores reach their parts."""
         classes = dim_classes([each])
         for depth in (1, 2):
             nests = itertools.combinations(classes, depth)
-            tried = [found for nest in nests if (found := _coarsest(each, nest, trials)) is not None]
+            tried = [
+                found
+                for nest in nests
+                if (found := _coarsest(each, nest, evaluator, self.sencores)) is not None
+            ]
             if tried:
                 break
         else:
@@ -93,16 +96,16 @@ class AutoTiling(Pass):
 
     # -- spills ---------------------------------------------------------------------------------------
 
-    def _for_lx(self, ops: Sequence[Tiled], trials: Trials, room: int) -> None:
+    def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, room: int) -> None:
         live, runs = _live_bytes(ops, self.sencores), _Runs(ops)
         at = 0
         while at < len(ops):
             if live[at] <= room or TILING in ops[at].op.attributes:
                 at += 1
                 continue
-            at = max(self._best_run(runs, at, trials, live[at], room), at) + 1
+            at = max(self._best_run(runs, at, evaluator, live[at], room), at) + 1
 
-    def _best_run(self, runs: _Runs, at: int, trials: Trials, live: int, room: int) -> int:
+    def _best_run(self, runs: _Runs, at: int, evaluator: Evaluator, live: int, room: int) -> int:
         """Tiles the run around an operation along the dim that saves most time; the last position of the run."""
         best: tuple[float, float, Sequence[Tiled], DimClass, Cut] | None = None
         tried: list[str] = []
@@ -110,11 +113,11 @@ class AutoTiling(Pass):
         for first, last, along in runs.around(at):
             run = ops[first : last + 1]
             chosen = [each.op for each in run]
-            untiled = trials.price(chosen, {})
+            untiled = evaluator.cost(group_module(chosen, {}))
             if untiled is None:
                 continue
             for cut in _enough(along, math.ceil(live / room), self.sencores):
-                price = trials.price(chosen, _together(run, along, cut, at))
+                price = evaluator.cost(group_module(chosen, _together(run, along, cut, at)))
                 tried.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
                 saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
                 if saved > 0 and (best is None or saved > best[0]):
@@ -132,14 +135,16 @@ class AutoTiling(Pass):
         return ops.index(run[-1])
 
 
-def _coarsest(each: Tiled, nest: Sequence[DimClass], trials: Trials) -> tuple[Price, Tiles] | None:
+def _coarsest(
+    each: Tiled, nest: Sequence[DimClass], evaluator: Evaluator, cores: int
+) -> tuple[Price, Tiles] | None:
     """The fewest tiles of nested loops along some dims with which an operation is in reach, and their price."""
     dims = [along.dims[each][0] for along in nest]
-    cuts = (along.cuts(2, device().loop_iterations, trials.sencores) for along in nest)
+    cuts = (along.cuts(2, device().loop_iterations, cores) for along in nest)
     tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
     coarsest_first = sorted(tilings, key=lambda chosen: (math.prod(_counts(chosen)), _counts(chosen)))
     for chosen in coarsest_first[:_MOST_COUNTS]:
-        price = trials.price([each.op], _nested(each, chosen))
+        price = evaluator.cost(group_module([each.op], _nested(each, chosen)))
         if price is not None:
             return price, chosen
     return None

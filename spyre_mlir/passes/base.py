@@ -12,17 +12,21 @@
 
 The class statement registers the pass. A pass runs on the whole module. It raises ``CompileError`` for
 what the user must change, and calls ``self.remark`` for every decision it takes, ``self.warn`` for what the
-user may want to change.
+user may want to change. A pass that decides by what a choice costs is an ``EvaluatingPass``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from spyre_mlir import remarks
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.limits import DeviceOptions
+
+if TYPE_CHECKING:
+    from spyre_mlir.passes._prices import Price
+    from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
 
 PASSES: dict[str, type[Pass]] = {}
 
@@ -32,6 +36,9 @@ class Pass(DeviceOptions):
     """One verb of the compiler: rewrites, or checks, a module in place."""
 
     name: ClassVar[str] = ""
+
+    #: Whether evaluations run it where it is a part of the rest of a pipeline.
+    is_evaluated: ClassVar[bool] = True
 
     def __init_subclass__(cls) -> None:
         if not cls.__dict__.get("name"):
@@ -53,6 +60,10 @@ class Pass(DeviceOptions):
         """Rewrite ``module`` (a ``builtin.module`` operation) in place."""
         raise NotImplementedError
 
+    def in_evaluation(self) -> Pass | None:
+        """Return the pass as an evaluation runs it; None if it leaves the pass out."""
+        return self if self.is_evaluated else None
+
     def remark(
         self,
         op: ir.Operation | ir.OpView,
@@ -69,6 +80,86 @@ class Pass(DeviceOptions):
     def warn(self, op: ir.Operation | ir.OpView, reason: str) -> None:
         """Record what is wrong with the user's program at ``op`` although it can be compiled."""
         self.remark(op, remarks.WARNING, reason)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The diagnostic of the passes that refuse a module.
+
+    ``is_part`` marks a module that may run beside others: as a part of a fused operation, or in another format.
+    """
+
+    reason: str
+    location: str = ""
+    is_part: bool = False
+
+
+class Evaluator(Protocol):
+    """The rest of the pipeline that a pass is in, as a way to evaluate modules of the level that the pass leaves.
+
+    The rest runs on the module that is given, in place, with its options and with the passes of the user among it;
+    passes that evaluate themselves are left out, or decide as they do without an evaluator (``is_evaluated``).
+    """
+
+    @property
+    def planning(self) -> ScratchpadPlanning:
+        """The pass of the rest that plans the scratchpads."""
+        ...
+
+    def cost(self, module: ir.Module) -> Price | None:
+        """Evaluate the buffers' places by the cost model; None if the rest refuses the module.
+
+        Equal modules are evaluated once.
+        """
+        ...
+
+    def time(self, module: ir.Module) -> Price | None:
+        """Evaluate the bundle by its timeline; None if the rest refuses the module."""
+        ...
+
+    def refusal(self, module: ir.Module) -> Refusal | None:
+        """Return why the device cannot run a module: the diagnostic of the passes up to layouts; None if it can."""
+        ...
+
+
+class NoEvaluator:
+    """An ``Evaluator`` without a pipeline: it refuses nothing, and nothing has a cost."""
+
+    @property
+    def planning(self) -> ScratchpadPlanning:
+        """The pass that plans the scratchpads, with its defaults."""
+        from spyre_mlir.passes.scratchpad_planning import (
+            ScratchpadPlanning,  # a subclass of this file's classes
+        )
+
+        return ScratchpadPlanning()
+
+    def cost(self, module: ir.Module) -> Price | None:
+        """Return None."""
+        return None
+
+    def time(self, module: ir.Module) -> Price | None:
+        """Return None."""
+        return None
+
+    def refusal(self, module: ir.Module) -> Refusal | None:
+        """Return None."""
+        return None
+
+
+@dataclass(frozen=True)
+class EvaluatingPass(Pass):
+    """A pass that decides by what its choices cost; the runner gives it an evaluator."""
+
+    is_evaluated: ClassVar[bool] = False
+
+    def run(self, module: ir.Operation) -> None:
+        """Rewrite ``module`` in place as the pass does where nothing can be evaluated."""
+        self.decide(module, NoEvaluator())
+
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
+        raise NotImplementedError
 
 
 def _origin(cls: type) -> str:

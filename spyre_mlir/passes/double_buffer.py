@@ -13,12 +13,10 @@ from spyre_mlir.passes._loops import LOOP, trip_count
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_in_lx
 from spyre_mlir.passes._pipelining import pipeline
 from spyre_mlir.passes._planned import BeforePlanning, replace_function
-from spyre_mlir.passes._predictions import predicted_by
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._slots import clone_streams, drop_clones, slots
 from spyre_mlir.passes._usage import Usage
-from spyre_mlir.remarks import Remarks
-from spyre_mlir.timing import scope
+from spyre_mlir.passes.base import Evaluator
 
 #: Of the traffic of a program, what loads ahead may add to it: buffers that take turns leave less room for others.
 MOST_TRAFFIC = 1.01
@@ -38,7 +36,7 @@ class DoubleBuffer(BeforePlanning):
     Only loops without loops in them are changed, and only if the timeline of the program, planned to its end, is
     shorter, hardly more moves (``MOST_TRAFFIC``), and all that goes ahead is in LX. The program still does one
     operation after the other. ``compare=false`` lets loads go ahead unasked, with new clones only where there are no
-    other loads. The other options are those of the planning.
+    other loads.
 
     Before, level *divided*:
         for i: %t = tanh(%x[i]); %p = matmul(%t, %w); %s = add(%s, %p)
@@ -52,13 +50,14 @@ class DoubleBuffer(BeforePlanning):
     name: ClassVar[str] = "double-buffer"
     compare: bool = True
 
-    def run(self, module: ir.Operation) -> None:
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         for func in functions(module):
             has_pairs = any(sdsc.PING_PONG in op.attributes for op in all_ops(func))
             if not has_pairs and any(True for _ in _innermost_loops(func)):
-                self._choose(func)
+                self._choose(func, evaluator)
 
-    def _choose(self, func: ir.Operation) -> None:
+    def _choose(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """The best of the function as it is, with loads that go ahead, and with clones of what it streams, too."""
         plans = [self._plan(func, streams=streams) for streams in (False, True)]
         plans = [plan for plan in plans if plan.loads]
@@ -68,9 +67,10 @@ class DoubleBuffer(BeforePlanning):
         if not self.compare:
             replace_function(func, plans[0].func)
             return
-        before = self._predicted(func)
-        assert before is not None
-        prices = {plan: price for plan in plans if (price := self._predicted(plan.func)) is not None}
+        before = self._time(func, evaluator)
+        if before is None:
+            return
+        prices = {plan: price for plan in plans if (price := self._time(plan.func, evaluator)) is not None}
         if not prices:
             self.remark(
                 func, "no double buffers", f"LX has no room for what is loaded ahead; {before} without that"
@@ -106,24 +106,21 @@ class DoubleBuffer(BeforePlanning):
             loads, pairs = loads + len(chosen), pairs + len(ahead)
         return _Plan(changed, loads, pairs)
 
-    @scope("plan")
-    def _predicted(self, func: ir.Operation) -> Price | None:
-        """The price of a function by the timeline of its bundle; None if what it loads ahead is not in LX.
+    def _time(self, func: ir.Operation, evaluator: Evaluator) -> Price | None:
+        """Evaluate a function by the timeline of its bundle; None if what it loads ahead is not in LX.
 
         Nothing is where a plan file pins it, which may tell of the program with its loads ahead.
         """
-        module = module_of(func).operation
-        for op in all_ops(functions(module)[0]):
+        module = module_of(func)
+        for op in all_ops(functions(module.operation)[0]):
             if sdsc.PINS in op.attributes:
                 del op.attributes[sdsc.PINS]
-        with Remarks().collecting():
-            self.planning.run(module)
-        (planned,) = functions(module)
+        price = evaluator.time(module)
+        (planned,) = functions(module.operation)
         memory = Memory(planned)
         loads = (op for op in all_ops(planned) if self._is_ours(op))
-        if any(not is_in_lx(memory.place(op.results[0]).buffer) for op in loads):
-            return None
-        return predicted_by(module, self.lx_frac_avail)
+        is_ahead = all(is_in_lx(memory.place(op.results[0]).buffer) for op in loads)
+        return price if is_ahead else None
 
     def _is_ours(self, op: ir.Operation) -> bool:
         """Whether an operation is a load into a pair of buffers, or a clone of what was streamed."""

@@ -18,11 +18,13 @@ from spyre_mlir.passes._clones import (
     read_instead,
     whole_of,
 )
+from spyre_mlir.passes._loads import module_of
 from spyre_mlir.passes._loops import block_of
 from spyre_mlir.passes._lx_candidates import Candidate
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._planned import BeforePlanning, replace_function
 from spyre_mlir.passes._usage import Access, Touched, Usage
+from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.scratchpad import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.moving_solver import MovingSolver
 from spyre_mlir.scratchpad.plan import Residency
@@ -51,13 +53,14 @@ class EvictAndReload(BeforePlanning):
     name: ClassVar[str] = "evict-and-reload"
     steps: int = 10_000
 
-    def run(self, module: ir.Operation) -> None:
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         for func in functions(module):
-            self._move(func)
+            self._move(func, evaluator)
 
-    def _move(self, func: ir.Operation) -> None:
+    def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = Usage(func)
-        able = self.able(usage)
+        able = self.able(usage, evaluator)
         if self.load(able) <= self.space.capacity:
             return
         moving = {each.buffer.name: each for each in _all_moving(usage, able)}
@@ -71,8 +74,10 @@ class EvictAndReload(BeforePlanning):
         if not moved:
             return
         changed = func.clone().operation
-        self._apply(changed, {each.name: plan.of(each.name) for each in moved})
-        before, after = self.price(func), self.price(changed)
+        self._apply(changed, {each.name: plan.of(each.name) for each in moved}, evaluator)
+        before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
+        if before is None or after is None:
+            return
         if after.bytes >= before.bytes or after.nanoseconds >= before.nanoseconds:
             self.remark(
                 func, "no moves", f"{before} without moves of {len(moved)} buffers, {after} with them"
@@ -82,10 +87,12 @@ class EvictAndReload(BeforePlanning):
         self.remark(func, "moves", text, before=before.bytes, after=after.bytes)
         replace_function(func, changed)
 
-    def _apply(self, func: ir.Operation, residencies: Mapping[str, Sequence[Residency]]) -> None:
+    def _apply(
+        self, func: ir.Operation, residencies: Mapping[str, Sequence[Residency]], evaluator: Evaluator
+    ) -> None:
         """Makes the clones for buffers by name, in a clone of the function that was planned."""
         usage = Usage(func)
-        for each in _all_moving(usage, self.able(usage)):
+        for each in _all_moving(usage, self.able(usage, evaluator)):
             if each.buffer.name in residencies:
                 self._clone(each, residencies[each.buffer.name])
 

@@ -21,9 +21,10 @@ from spyre_mlir.dialects.structured import (
 )
 from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.rules import RULES
-from spyre_mlir.mlir import ir
+from spyre_mlir.mlir import clean, ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._attention import Attention, NotOnline, attention_of, behind, is_broadcast
+from spyre_mlir.passes._groups import default_bytes, group_module
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._reshaping import (
     Cuts,
@@ -39,16 +40,14 @@ from spyre_mlir.passes._reshaping import (
     source_factors,
     view_chain,
 )
-from spyre_mlir.passes._stages import CLEAN, run_steps
 from spyre_mlir.passes._tile_nests import VIEWS
-from spyre_mlir.passes._trial import Trials, default_bytes
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
 
 
 @dataclass(frozen=True)
-class ExpandAttention(Pass):
+class ExpandAttention(EvaluatingPass):
     """Write attention without views between its operations and without repeated keys and values.
 
     Matmuls come with all batch dims as one, between softmax that has them apart; keys and values of grouped heads come
@@ -57,8 +56,8 @@ class ExpandAttention(Pass):
     would have more dims than the device has, neighbours that no operand tells apart become one again.
 
     Scores that fit half of the scratchpads are not tiled: then it is done where it takes less time, by the cost model
-    after the real division and planning of LX (``_trial.py``), or where a hint asks for loops; then the heads of groups
-    stay one dim, as the hint names them. ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the
+    after the rest of the pipeline, or where a hint asks for loops; then the heads of groups stay one dim, as the hint
+    names them. ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the
     backend keeps.
 
     Before, level *device-ops*, and after, for q of 2x8x64x64 and k of 2x2x64x64:
@@ -72,9 +71,9 @@ class ExpandAttention(Pass):
     sencores: int = from_environment("SENCORES", device().cores)
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
-    def run(self, module: ir.Operation) -> None:
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         changed = False
-        trials = Trials(self.sencores, self.lx_frac_avail)
         for func in functions(module):
             for op in [each.operation for each in func.regions[0].blocks[0].operations]:
                 try:
@@ -82,11 +81,11 @@ class ExpandAttention(Pass):
                 except NotOnline:
                     continue  # online-softmax tells why
                 if found is not None and _is_spread(found):
-                    changed |= self._expand(found, trials)
+                    changed |= self._expand(found, evaluator)
         if changed:
-            run_steps(module, CLEAN)
+            clean(module)
 
-    def _expand(self, found: Attention, trials: Trials) -> bool:
+    def _expand(self, found: Attention, evaluator: Evaluator) -> bool:
         matmul = found.matmul.op
         is_hinted = any(hints_in(each.op.location) is not None for each in found.ops)
         try:
@@ -101,10 +100,10 @@ class ExpandAttention(Pass):
         sizes = " x ".join(str(size) for size in expansion.sizes)
         text = f"all its operations over {sizes}, without views between them"
         is_free = self._is_tiled(found) or any(hints_in(each.op.location) is not None for each in found.ops)
-        before = None if is_free else trials.price(expansion.old, {})
+        before = None if is_free else evaluator.cost(group_module(expansion.old, {}))
         result = expansion.write()
         matmul.results[0].replace_all_uses_with(result)
-        after = None if is_free else trials.price(expansion.new, {})
+        after = None if is_free else evaluator.cost(group_module(expansion.new, {}))
         if before is not None and (after is None or after.nanoseconds > before.nanoseconds):
             result.replace_all_uses_with(matmul.results[0])
             _erase([maker_of(result), *reversed(expansion.new)])

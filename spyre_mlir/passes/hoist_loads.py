@@ -21,15 +21,14 @@ from spyre_mlir.passes._loads import (
 from spyre_mlir.passes._loops import LOOP
 from spyre_mlir.passes._memory import functions, is_compute
 from spyre_mlir.passes._ownership import Divided
-from spyre_mlir.passes._predictions import predicted
 from spyre_mlir.passes._usage import Usage
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
-class HoistLoads(Pass):
+class HoistLoads(EvaluatingPass):
     """Move an operation that reads only what the host gave behind an earlier one that computes longer than it loads.
 
     The memory is idle meanwhile, and the next operation's loads begin early (``timeline/events.py``). Such are
@@ -44,26 +43,28 @@ class HoistLoads(Pass):
     """
 
     name: ClassVar[str] = "hoist-loads"
+    is_evaluated: ClassVar[bool] = True
     compare: bool = True
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
-    def run(self, module: ir.Operation) -> None:
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         for func in functions(module):
             moves = list(_moves(Usage(func)))
-            if moves and self._pays(func):
+            if moves and self._pays(func, evaluator):
                 for each, behind in moves:
                     self.remark(each.op, "hoist", f"its loads overlap '{behind.opcode}'")
                 _apply(moves)
 
-    def _pays(self, func: ir.Operation) -> bool:
-        """Whether the program takes less time in the new order; yes if nobody is to compare."""
+    def _pays(self, func: ir.Operation, evaluator: Evaluator) -> bool:
+        """Return whether the program takes less time in the new order, or nothing tells."""
         if not self.compare:
             return True
         before, after = module_of(func), module_of(func)
         with Remarks().collecting():
             _apply(list(_moves(Usage(functions(after.operation)[0]))))
-        found = [predicted(each.operation, self.lx_frac_avail, self.name) for each in (before, after)]
-        return found[1].nanoseconds < found[0].nanoseconds
+        old, new = evaluator.time(before), evaluator.time(after)
+        return old is None or (new is not None and new.nanoseconds < old.nanoseconds)
 
 
 def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:

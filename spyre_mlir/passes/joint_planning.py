@@ -11,21 +11,20 @@ from spyre_mlir.division.agreement import Agreement, agree
 from spyre_mlir.division.homes import Home
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.variants import Shared, Variant, Work
-from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import copy_space, division_of_copy, insert_clone, read_instead, whole_of
 from spyre_mlir.passes._dividing import Divider, work_of
+from spyre_mlir.passes._loads import module_of
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._ownership import SHUFFLE, Divided, Pieces
 from spyre_mlir.passes._pins import pins_of
-from spyre_mlir.passes._predictions import predicted
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._usage import Access, Touched, Usage
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import KINDS, Kind
@@ -33,7 +32,7 @@ from spyre_mlir.timing import scope
 
 
 @dataclass(frozen=True)
-class JointPlanning(Pass):
+class JointPlanning(EvaluatingPass):
     """Change divisions, and relay buffers over the ring, where the program then takes less time.
 
     ``work-distribution`` divides each operation for itself. A buffer that its readers slice in another way than its
@@ -56,17 +55,19 @@ class JointPlanning(Pass):
     """
 
     name: ClassVar[str] = "joint-planning"
+    is_evaluated: ClassVar[bool] = True
     variants: int = 8
     relayouts: bool = True
     matmul: Literal["cost", "specified"] = "cost"
     compare: bool = True
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
-    def run(self, module: ir.Operation) -> None:
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         for func in functions(module):
-            self._plan(func)
+            self._plan(func, evaluator)
 
-    def _plan(self, func: ir.Operation) -> None:
+    def _plan(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """The first way that is better than none; where the ring has its work already, all is planned."""
         if any(each.opcode == SHUFFLE for each in Usage(func).ops):
             return
@@ -76,8 +77,8 @@ class JointPlanning(Pass):
             found = self._agreement(func, relayouts)
             if not _changes(found, Usage(func)):
                 return
-            alone = alone or self._alone(func)
-            together = None if alone is None else self._prediction(func, found)
+            alone = alone or self._alone(func, evaluator)
+            together = None if alone is None else self._prediction(func, found, evaluator)
             if self._is_better(found, alone, together):
                 self._apply(func, found)
                 self._tell(func, found)
@@ -100,13 +101,13 @@ class JointPlanning(Pass):
             return replace(work, blocked=frozenset(range(len(work.space.units))))
         return work
 
-    def _alone(self, func: ir.Operation) -> Price | None:
+    def _alone(self, func: ir.Operation, evaluator: Evaluator) -> Price | None:
         """What a function takes without a plan; None if there is nothing to compare with.
 
         So it is where a plan file wants relayouts, which it had when they were found to be better.
         """
         pinned = any(pins_of(each.op).relaid for each in Usage(func).ops)
-        return self._prediction(func, None) if self.compare and not pinned else None
+        return self._prediction(func, None, evaluator) if self.compare and not pinned else None
 
     def _is_better(self, found: Agreement, alone: Price | None, together: Price | None) -> bool:
         """Whether a function is better with a plan; by the cost model alone if it is no whole program."""
@@ -114,18 +115,13 @@ class JointPlanning(Pass):
             return found.after < found.before
         return together is not None and together.is_better_than(alone)
 
-    def _prediction(self, func: ir.Operation, found: Agreement | None) -> Price | None:
-        """What a function takes with a plan, or with none; None where the rest of the pipeline refuses it."""
-        module = ir.Module.create(func.location)
-        changed = func.clone().operation
-        ir.InsertionPoint(module.body).insert(changed)
-        try:
-            if found is not None:
-                with Remarks().collecting():
-                    self._apply(changed, found)
-            return predicted(module.operation, self.lx_frac_avail, self.name)
-        except CompileError:
-            return None
+    def _prediction(self, func: ir.Operation, found: Agreement | None, evaluator: Evaluator) -> Price | None:
+        """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
+        module = module_of(func)
+        if found is not None:
+            with Remarks().collecting():
+                self._apply(functions(module.operation)[0], found)
+        return evaluator.time(module)
 
     def _apply(self, func: ir.Operation, found: Agreement) -> None:
         """Writes divisions and shuffles into a function."""

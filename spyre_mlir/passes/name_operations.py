@@ -34,6 +34,7 @@ class NameOperations(Pass):
     """
 
     name: ClassVar[str] = "name-operations"
+    is_evaluated: ClassVar[bool] = False
     inserted: bool = False
 
     def run(self, module: ir.Operation) -> None:

@@ -24,11 +24,11 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._attention import Attention, NotOnline, around_softmax, attention_of
 from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
+from spyre_mlir.passes._groups import Tiling, default_bytes, group_module
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
-from spyre_mlir.passes._trial import Tiling, Trials, default_bytes
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop
 
@@ -43,15 +43,15 @@ Tiles = tuple[Cut, ...]
 
 
 @dataclass(frozen=True)
-class OnlineSoftmax(Pass):
+class OnlineSoftmax(EvaluatingPass):
     """Run attention over tiles of keys where its matrix of scores does not fit the scratchpads and it pays.
 
     The division by the sum of a softmax comes after the matmul that takes its result: ``(e / l) @ v = (e @ v) / l``.
     Then e is all that the matmul waits for, and ``coarse-tiling`` can run both over tiles of keys: the maximum is the
     one so far, and the sums so far are corrected by ``exp(maximum before - maximum now)`` (Milakov and Gimelshein,
     "Online normalizer calculation for softmax", 2018). Loops over the outer dims (batch, groups, heads), rows and keys
-    are those with the least time by the cost model, after the real division and planning of LX (``_trial.py``); the
-    loops that a hint asks for are taken as they are. A remark tells of each attention what was chosen, or why it stays
+    are those with the least time by the cost model, after the rest of the pipeline; the loops that a hint asks for are
+    taken as they are. A remark tells of each attention what was chosen, or why it stays
     as it is, and what that costs.
 
     ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
@@ -67,8 +67,8 @@ class OnlineSoftmax(Pass):
     sencores: int = from_environment("SENCORES", device().cores)
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
-    def run(self, module: ir.Operation) -> None:
-        trials = Trials(self.sencores, self.lx_frac_avail)
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         room = usable_lx_bytes(self.lx_frac_avail)
         for func in functions(module):
             number = 0
@@ -78,19 +78,19 @@ class OnlineSoftmax(Pass):
                     if found is not None:
                         _check_dims(found)
                 except NotOnline as refusal:
-                    self._refuse(op, str(refusal), trials)
+                    self._refuse(op, str(refusal), evaluator)
                     continue
-                if found is not None and self._visit(found, str(number), trials, room):
+                if found is not None and self._visit(found, str(number), evaluator, room):
                     number += 1
 
-    def _refuse(self, matmul: ir.Operation, reason: str, trials: Trials) -> None:
+    def _refuse(self, matmul: ir.Operation, reason: str, evaluator: Evaluator) -> None:
         """A remark with the price of a softmax and the matmul that takes it."""
-        price = trials.price(around_softmax(matmul), {})
+        price = evaluator.cost(group_module(around_softmax(matmul), {}))
         self.remark(
             matmul, "no tiling", f"attention stays as it is: {reason}; untiled: {price or 'not possible'}"
         )
 
-    def _visit(self, found: Attention, name: str, trials: Trials, room: int) -> bool:
+    def _visit(self, found: Attention, name: str, evaluator: Evaluator, room: int) -> bool:
         """Rewrites attention that hints tile along keys, or whose scores are too large for LX."""
         ops = [each.op for each in found.ops]
         if any(TILING in op.attributes for op in ops):
@@ -104,12 +104,11 @@ class OnlineSoftmax(Pass):
         scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result)) // self.sencores
         if scores <= room // 2:
             text = f"the scores of a core, {scores:,} bytes, fit half of its scratchpad"
-            self.remark(
-                found.matmul.op, "no tiling", f"{text}; untiled: {trials.price(ops, {}) or 'not possible'}"
-            )
+            price = evaluator.cost(group_module(ops, {})) or "not possible"
+            self.remark(found.matmul.op, "no tiling", f"{text}; untiled: {price}")
             return False
         columns = found.columns
-        self._tile(self._rewrite(found, name), name, columns, trials, room)
+        self._tile(self._rewrite(found, name), name, columns, evaluator, room)
         return True
 
     def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
@@ -161,17 +160,19 @@ class OnlineSoftmax(Pass):
         first = [*found.operands, *found.scores, found.maximum, found.sub, found.exp, found.sum]
         return [*(each.op for each in first), *after, maker_of(made), *cast, maker_of(result)]
 
-    def _tile(self, ops: list[ir.Operation], name: str, columns: int, trials: Trials, room: int) -> None:
+    def _tile(
+        self, ops: list[ir.Operation], name: str, columns: int, evaluator: Evaluator, room: int
+    ) -> None:
         """Gives the ops the loops with the least time; none where that is best."""
         group = [Tiled(op, _known(structured(op))) for op in ops]
         space = _Space.of(group, columns, self.sencores, room)
-        untiled = trials.price(ops, {})
+        untiled = evaluator.cost(group_module(ops, {}))
         tried: list[_Tried] = [_Tried((), {}, untiled)]
 
         def is_better(tiles: Tiles) -> bool:
             least = _least(tried)
             tiling = space.tiling(tiles, name)
-            tried.append(_Tried(tiles, tiling, trials.price(ops, tiling)))
+            tried.append(_Tried(tiles, tiling, evaluator.cost(group_module(ops, tiling))))
             return _least(tried) < least
 
         worse = 0

@@ -12,11 +12,10 @@ from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import Node, Phase, Side, phases
-from spyre_mlir.passes._device_trial import DeviceTrials, Verdict
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._outlining import Outlined, dim_sizes_of, is_free, makers
 from spyre_mlir.passes._quantized import is_integer_product
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.remarks import HOST
 
 #: Ops that name or move data: they follow what is around them, for alone they are not worth a bundle.
@@ -30,7 +29,7 @@ _BYTES = {"i1": 1, "i8": 1, "ui8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "
 
 
 @dataclass(frozen=True)
-class OutlineHostFunctions(Pass):
+class OutlineHostFunctions(EvaluatingPass):
     """Put what the device cannot run into functions for the host, as few as possible.
 
         func.func @main(%x) {                  func.func @device_0(%x) {exp} .. func.func @host_0(%0) {sin}
@@ -50,26 +49,28 @@ class OutlineHostFunctions(Pass):
     name: ClassVar[str] = "outline-host-functions"
     precision: Literal["device", "strict"] = "device"
 
-    def run(self, module: ir.Operation) -> None:
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         found = functions(module)
         if len(found) != 1:
             where = location_of(module.location)
             raise CompileError(f"a program is one function with a body, this module has {len(found)}", where)
-        _Partition(self, found[0]).run()
+        _Partition(self, found[0], evaluator).run()
 
 
 class _Partition:
     """One function: the side of each op, the phases, and their functions."""
 
-    def __init__(self, pass_: OutlineHostFunctions, func: ir.Operation) -> None:
+    def __init__(self, pass_: OutlineHostFunctions, func: ir.Operation, evaluator: Evaluator) -> None:
         self.pass_ = pass_
         self.func = func
         self.block = func.regions[0].blocks[0]
         *body, self.end = [op.operation for op in self.block.operations]
         returned = {maker for value in self.end.operands if (maker := defining_op(value)) is not None}
         self.ops = [op for op in body if not is_free(op) or op in returned]
-        self.trials = DeviceTrials(pass_.precision)
-        self.reasons: dict[int, Verdict] = {}
+        self.evaluator = evaluator
+        self.refusals: dict[str, Refusal | None] = {}  # by the text of a group, which is evaluated once
+        self.reasons: dict[int, Refusal] = {}
         self.untiled: set[int] = set()
 
     def run(self) -> None:
@@ -94,12 +95,20 @@ class _Partition:
             return Side.EITHER
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
         if integers and not is_integer_product(op):
-            self.reasons[at] = Verdict("integers are for the host", location_of(op.location))
+            self.reasons[at] = Refusal("integers are for the host", location_of(op.location))
             return Side.HOST
-        verdict = self.trials.verdict(Outlined([op]))
-        if verdict.reason:
-            self.reasons[at] = verdict  # kept for a part, which may have to go yet
-        return Side.HOST if verdict.reason and not verdict.is_part else Side.DEVICE
+        refusal = self._refusal([op])
+        if refusal is not None:
+            self.reasons[at] = refusal  # kept for a part, which may have to go yet
+        return Side.DEVICE if refusal is None or refusal.is_part else Side.HOST
+
+    def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:
+        """Return why ops cannot be one program of the device; None if they can."""
+        module = _program(Outlined(ops))
+        text = str(module)
+        if text not in self.refusals:
+            self.refusals[text] = self.evaluator.refusal(module)
+        return self.refusals[text]
 
     def _settled(self, sides: list[Side]) -> list[Phase]:
         """The phases; parts of operations that are not fused where they are go to the host, and it is cut again."""
@@ -116,15 +125,15 @@ class _Partition:
                 sides[at] = Side.HOST
 
     def _unfused(self, phase: Phase, sides: Sequence[Side]) -> list[int]:
-        """The parts in a phase that its passes refuse: those with the same verdict if there are any, else all."""
+        """The parts in a phase that its passes refuse: those with the same refusal if there are any, else all."""
         parts = [at for at in phase.nodes if at in self.reasons and sides[at] is Side.DEVICE]
         if not parts:
             return []
-        verdict = self.trials.verdict(Outlined([self.ops[at] for at in phase.nodes]))
-        if not verdict.reason:
+        refusal = self._refusal([self.ops[at] for at in phase.nodes])
+        if refusal is None:
             return []
-        same = [at for at in parts if self.reasons[at].reason == verdict.reason]
-        there = [at for at in same if self.reasons[at].location == verdict.location]
+        same = [at for at in parts if self.reasons[at].reason == refusal.reason]
+        there = [at for at in same if self.reasons[at].location == refusal.location]
         return there or same or parts
 
     # -- functions ------------------------------------------------------------------------------------
@@ -203,6 +212,15 @@ class _Partition:
                 self.pass_.warn(
                     op, f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
                 )
+
+
+def _program(outlined: Outlined) -> ir.Module:
+    """Build a program of a group of ops; its arguments are inputs."""
+    with outlined.inside[0].context, ir.Location.unknown():
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            outlined.build("main", [ir.DictAttr.get({})] * len(outlined.arguments), layouts=False)
+        return module
 
 
 def _is_foreign(view: ir.Operation) -> bool:

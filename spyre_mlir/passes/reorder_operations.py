@@ -8,10 +8,12 @@ from typing import ClassVar
 
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._loads import module_of
 from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, terminator
 from spyre_mlir.passes._memory import Memory, functions, is_compute
 from spyre_mlir.passes._planned import BeforePlanning, replace_function
 from spyre_mlir.passes._usage import Usage
+from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.scratchpad.ordering import Task, better_order
 
 
@@ -32,13 +34,14 @@ class ReorderOperations(BeforePlanning):
 
     name: ClassVar[str] = "reorder-operations"
 
-    def run(self, module: ir.Operation) -> None:
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         for func in functions(module):
-            self._reorder(func)
+            self._reorder(func, evaluator)
 
-    def _reorder(self, func: ir.Operation) -> None:
+    def _reorder(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = Usage(func)
-        able = self.able(usage)
+        able = self.able(usage, evaluator)
         if self.load(able) <= self.space.capacity:
             return
         order = better_order(_tasks(usage.memory), [each.buffer for each in able], self.space)
@@ -46,7 +49,9 @@ class ReorderOperations(BeforePlanning):
             return
         changed = func.clone().operation
         _apply(changed, order)
-        before, after = self.price(func), self.price(changed)
+        before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
+        if before is None or after is None:
+            return
         if after.bytes >= before.bytes or after.nanoseconds > before.nanoseconds:
             self.remark(
                 func, "no order", f"{before} in the order of the program, {after} in the best one known"

@@ -23,6 +23,7 @@ class SavePlan(Pass):
     """
 
     name: ClassVar[str] = "save-plan"
+    is_evaluated: ClassVar[bool] = False
     file: str = ""
 
     def run(self, module: ir.Operation) -> None:

@@ -22,13 +22,13 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.layout.graph import signature
 from spyre_mlir.layout.rules import stick_assignments
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes._groups import default_bytes
 from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes._named_iteration import NamedIterations
 from spyre_mlir.passes._regrouping import merged, regrouped
 from spyre_mlir.passes._tensor_ops import transposed
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._tile_nests import VIEWS
-from spyre_mlir.passes._trial import default_bytes
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.tiling import DimSplit, HintError, NamedIteration, check_dims, dim_splits
 

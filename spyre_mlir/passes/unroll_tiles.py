@@ -11,10 +11,10 @@ from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
+from spyre_mlir.passes._groups import default_bytes, group_module
 from spyre_mlir.passes._memory import functions, usable_lx_bytes
 from spyre_mlir.passes._tile_nests import MOST_COPIES, Nest, Nests, Tiled, trace
-from spyre_mlir.passes._trial import Trials, default_bytes
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop
 
@@ -23,13 +23,13 @@ _MOST_OPERATIONS = 256
 
 
 @dataclass(frozen=True)
-class UnrollTiles(Pass):
+class UnrollTiles(EvaluatingPass):
     """Unroll a loop that touches, slice by slice, what an iteration of the loop around it makes and reads.
 
     An address in LX is a literal of a design and moves with no loop, so such a buffer would go through device memory.
     Unrolled, each iteration has addresses of its own. That is done where the nest then takes less time by the cost
-    model, after the real division and planning of LX (``_trial.py``); a remark tells both prices, or why there is no
-    trial. Loops that a plan file pins stay as they are.
+    model, after the rest of the pipeline; a remark tells both costs, or why nothing was evaluated. Loops that a plan
+    file pins stay as they are.
 
     ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
 
@@ -43,24 +43,24 @@ class UnrollTiles(Pass):
     sencores: int = from_environment("SENCORES", device().cores)
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
-    def run(self, module: ir.Operation) -> None:
-        trials = Trials(self.sencores, self.lx_frac_avail)
+    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite ``module`` in place."""
         for func in functions(module):
             nests = Nests(func.regions[0].blocks[0])
             for item in nests.items:
                 if isinstance(item, Nest):
-                    self._decide(list(item.operations()), nests.tiled, trials)
+                    self._unroll(list(item.operations()), nests.tiled, evaluator)
 
-    def _decide(self, ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled], trials: Trials) -> None:
+    def _unroll(self, ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled], evaluator: Evaluator) -> None:
         """Unrolls those loops of a nest with which it takes less time."""
         unrolled = frozenset[Nest]()
         for maker, loops in _slicing(ops, tiled):
             if loops <= unrolled or not all(_is_open(nest, ops) for nest in loops):
                 continue
-            before = trials.price([each.op for each in ops], _tiling(ops, unrolled))
+            before = evaluator.cost(_group(ops, unrolled))
             text = self._why_not(maker, ops, unrolled | loops, loops)
             if text is None:
-                after = trials.price([each.op for each in ops], _tiling(ops, unrolled | loops))
+                after = evaluator.cost(_group(ops, unrolled | loops))
                 text = f"unrolled {after or 'not possible'}"
                 if before is not None and after is not None and after.nanoseconds < before.nanoseconds:
                     unrolled |= loops
@@ -114,8 +114,9 @@ def _is_open(nest: Nest, ops: Sequence[Tiled]) -> bool:
     return all(loop.unrolled is None for each in ops for loop in tiling_of(each.op) if loop.loop == nest.loop)
 
 
-def _tiling(ops: Sequence[Tiled], unrolled: frozenset[Nest]) -> dict[ir.Value, list[TiledLoop]]:
-    return {each.result: _loops(each, unrolled) for each in ops}
+def _group(ops: Sequence[Tiled], unrolled: frozenset[Nest]) -> ir.Module:
+    """Build the program of a nest when some loops are unrolled."""
+    return group_module([each.op for each in ops], {each.result: _loops(each, unrolled) for each in ops})
 
 
 def _loops(each: Tiled, unrolled: frozenset[Nest]) -> list[TiledLoop]:

@@ -25,6 +25,7 @@ class VerifyBundle(Pass):
     """
 
     name: ClassVar[str] = "verify-bundle"
+    is_evaluated: ClassVar[bool] = False
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:

@@ -26,6 +26,7 @@ class VerifyLaidOut(Pass):
     """
 
     name: ClassVar[str] = "verify-laid-out"
+    is_evaluated: ClassVar[bool] = False
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):

@@ -27,6 +27,7 @@ class VerifyOwnership(Pass):
     """
 
     name: ClassVar[str] = "verify-ownership"
+    is_evaluated: ClassVar[bool] = False
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):

@@ -31,6 +31,7 @@ class VerifyPadding(Pass):
     """
 
     name: ClassVar[str] = "verify-padding"
+    is_evaluated: ClassVar[bool] = False
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):

@@ -29,6 +29,7 @@ class VerifyPlaced(Pass):
     """
 
     name: ClassVar[str] = "verify-placed"
+    is_evaluated: ClassVar[bool] = False
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):

@@ -45,6 +45,7 @@ class VerifyScratchpad(Pass):
     """
 
     name: ClassVar[str] = "verify-scratchpad"
+    is_evaluated: ClassVar[bool] = False
     lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
 
     def run(self, module: ir.Operation) -> None:

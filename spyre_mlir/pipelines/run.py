@@ -6,7 +6,7 @@ import contextlib
 import difflib
 import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from spyre_mlir import logs, passes
@@ -14,8 +14,8 @@ from spyre_mlir.diagnostics import compile_error, of_remark
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
-from spyre_mlir.passes._stages import no_layout
-from spyre_mlir.passes.base import Pass
+from spyre_mlir.passes.base import EvaluatingPass
+from spyre_mlir.pipelines.evaluator import Costs, PipelineEvaluator, no_layout
 from spyre_mlir.pipelines.text import Pipeline, Step
 from spyre_mlir.remarks import WARNING, Remark, Remarks
 from spyre_mlir.timing import Timing, entered, scope
@@ -74,7 +74,7 @@ def run_pipeline(
     timed = timing.collecting() if timing is not None else contextlib.nullcontext()
     hidden = logs.hidden_progress() if printing and printing.is_wanted else contextlib.nullcontext()
     with operation.context, operation.location, collecting, timed, hidden:
-        managers = [(step, _manager(step, verify_each, printing)) for step in pipeline.steps]
+        managers = list(_managers(pipeline, verify_each, printing))
         count = itertools.count(1)
         for stage, steps in itertools.groupby(managers, key=lambda each: each[0].stage):
             with scope(stage, "stages") if stage else contextlib.nullcontext():
@@ -86,23 +86,33 @@ def run_pipeline(
 def check(pipeline: Pipeline, context: ir.Context) -> None:
     """Raise for a pass that does not exist or options that it does not take, without running anything."""
     with context:
-        for step in pipeline.steps:
-            _manager(step, True, None)
+        list(_managers(pipeline, True, None))
 
 
-def _manager(step: Step, verify_each: bool, printing: Printing | None) -> PassManager:
-    manager = PassManager("builtin.module")
-    manager.enable_verifier(verify_each)
-    if step.ours:
-        manager.add(_callable(step.ours), name=type(step.ours).__name__, argument=str(step.ours))
-    else:
-        _add_upstream(manager, step)
-    if printing is not None:
-        printing.apply(manager, step.name)
-    return manager
+def _managers(
+    pipeline: Pipeline, verify_each: bool, printing: Printing | None
+) -> Iterator[tuple[Step, PassManager]]:
+    """The steps, each with its manager; those that evaluate know what follows them."""
+    costs: Costs = {}
+    for index, step in enumerate(pipeline.steps):
+        manager = PassManager("builtin.module")
+        manager.enable_verifier(verify_each)
+        if step.ours:
+            run = _callable(pipeline, index, costs)
+            manager.add(run, name=type(step.ours).__name__, argument=str(step.ours))
+        else:
+            _add_upstream(manager, step)
+        if printing is not None:
+            printing.apply(manager, step.name)
+        yield step, manager
 
 
-def _callable(pass_: Pass) -> Callable[[ir.Operation, object], None]:
+def _callable(pipeline: Pipeline, index: int, costs: Costs) -> Callable[[ir.Operation, object], None]:
+    pass_ = pipeline.steps[index].ours
+    assert pass_ is not None
+    if isinstance(pass_, EvaluatingPass):
+        evaluator = PipelineEvaluator.behind(pipeline, index, costs)
+        return lambda operation, _: pass_.decide(operation, evaluator)
     return lambda operation, _: pass_.run(operation)
 
 

@@ -9,10 +9,11 @@ from typing import Literal
 from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._stages import to_device_ops
 from spyre_mlir.pipelines.text import Pipeline, Step
 from spyre_mlir.target.device import device
 from spyre_mlir.target.limits import DeviceOptions
+
+_CLEAN = ("canonicalize", "cse")
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class SpyrePipeline(DeviceOptions):
     ``from_level`` is the
     level of the input, if it is one of ours already: the passes that make it are left out, and the verifiers of that
     level and of those above run first.
+
+    ``insert`` adds passes of the user: ``NAME@OTHER`` or ``NAME{options}@OTHER`` right behind the last pass OTHER.
+    What a choice costs is known behind the passes that follow it, these among them.
 
     ``use_plan`` is a plan file that has to hold; ``save_plan`` is where to write that of the program. An empty name
     is the attribute ``sdsc.plan`` of the module.
@@ -72,6 +76,7 @@ class SpyrePipeline(DeviceOptions):
     tile_for_lx: bool = True
     tile_for_span: bool = True
     from_level: str = ""
+    insert: tuple[str, ...] = ()
     use_plan: str | None = None
     save_plan: str | None = None
 
@@ -81,8 +86,14 @@ class SpyrePipeline(DeviceOptions):
 
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
         """The levels in order, each with the passes that make it."""
+        stages = self._stages()
+        for text in self.insert:
+            _insert(stages, text)
+        return stages
+
+    def _stages(self) -> list[tuple[str, tuple[str, ...]]]:
         return [
-            ("device-ops", to_device_ops(self.precision, self.sencores)),
+            ("device-ops", self._device_ops()),
             (
                 "tiled",
                 (
@@ -130,6 +141,37 @@ class SpyrePipeline(DeviceOptions):
             ("bundle", ("convert-sdsc-to-sdscbundle", *self._checked_bundle())),
         ]
 
+    def _device_ops(self) -> tuple[str, ...]:
+        return (
+            "attach-hints",
+            "drop-dead-results",
+            "decompose-softmax",
+            *_CLEAN,
+            "narrow-matmuls",
+            f"unroll-windows{{sencores={self.sencores}}}",
+            "func.func(linalg-fold-unit-extent-dims)",
+            "func.func(linalg-generalize-named-ops)",
+            *_CLEAN,
+            "fold-constants",
+            "decompose-to-device-ops",
+            *_CLEAN,
+            "fuse-device-ops",
+            f"apply-precision{{policy={self.precision}}}",
+            *_CLEAN,
+            "fuse-device-ops",
+            "hoist-weight-views",
+            "verify-device-ops",
+        )
+
+    def partition(self) -> Pipeline:
+        """Return the passes that cut a program into functions for the device and for the host.
+
+        They ask whether the device can run an operation: ``pipeline`` is beyond them.
+        """
+        text = _text("outline-host-functions", precision=self.precision)
+        steps = ("attach-hints", "drop-dead-results", "decompose-softmax", "narrow-matmuls", *_CLEAN, text)
+        return replace(self._parsed(steps, ""), beyond=replace(self, from_level="").pipeline().steps)
+
     def pipeline(self, to_level: str | None = None) -> Pipeline:
         """The passes from ``from_level`` up to and including a level; without one all that follow.
 
@@ -140,8 +182,11 @@ class SpyrePipeline(DeviceOptions):
         begin = self._number(self.from_level, levels) if self.from_level else 0
         entry = self._parsed(self._entry(begin), "entry")
         end = self._number(to_level, levels) if to_level is not None else len(levels)
-        parsed = (self._parsed(texts, level) for level, texts in stages[begin:end])
-        return sum(parsed, entry)
+        made, beyond = (
+            sum((self._parsed(texts, level) for level, texts in part), Pipeline())
+            for part in (stages[begin:end], stages[max(begin, end) :])
+        )
+        return replace(entry + made, beyond=beyond.steps)
 
     def _entry(self, begin: int) -> tuple[str, ...]:
         """The checks of what enters when so many levels are made already."""
@@ -255,7 +300,11 @@ class SpyrePipeline(DeviceOptions):
             "evict-and-reload": self.moves,
             "double-buffer": self.double_buffer,
         }
-        changing = [_text(name, **options) for name, wanted in changes.items() if wanted and not is_numbered]
+        changing = [
+            _text(name, lx_frac_avail=self.lx_frac_avail)
+            for name, wanted in changes.items()
+            if wanted and not is_numbered
+        ]
         planning = _text("scratchpad-planning", **options)
         return (*cloning, *changing, *self._plan("divided"), planning)
 
@@ -295,6 +344,21 @@ class SpyrePipeline(DeviceOptions):
 
     def _checks(self, *names: str) -> tuple[str, ...]:
         return names if self.verify_each else ()
+
+
+def _insert(stages: list[tuple[str, tuple[str, ...]]], text: str) -> None:
+    """Put ``NAME@OTHER`` right behind the last pass OTHER."""
+    added, _, other = text.rpartition("@")
+    for index, (level, texts) in reversed(list(enumerate(stages))):
+        positions = [at for at, each in enumerate(texts) if each.partition("{")[0] == other]
+        if added and positions:
+            behind = positions[-1] + 1
+            stages[index] = level, (*texts[:behind], added, *texts[behind:])
+            return
+    names = ", ".join(dict.fromkeys(each.partition("{")[0] for _, texts in stages for each in texts))
+    raise CompileError(
+        f"insert is '{text}'; it takes NAME@OTHER, where OTHER is a pass of the pipeline: {names}."
+    )
 
 
 def _text(name: str, **options: object) -> str:

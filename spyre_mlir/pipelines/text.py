@@ -34,9 +34,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Passes in the order in which they run on a module."""
+    """Passes in the order in which they run on a module.
+
+    ``beyond`` are the steps behind the level at which it ends: what a choice costs is known behind them.
+    """
 
     steps: tuple[Step, ...] = ()
+    beyond: tuple[Step, ...] = ()
 
     @classmethod
     def parse(cls, text: str, source: str = "pass-pipeline") -> Pipeline:
@@ -47,8 +51,12 @@ class Pipeline:
         """The same passes as parts of a stage."""
         return Pipeline(tuple(replace(step, stage=stage) for step in self.steps))
 
+    def after(self, index: int) -> tuple[Step, ...]:
+        """Return the steps behind one, those beyond the end too."""
+        return self.steps[index + 1 :] + self.beyond
+
     def __add__(self, other: Pipeline) -> Pipeline:
-        return Pipeline(self.steps + other.steps)
+        return Pipeline(self.steps + other.steps, other.beyond)
 
     def __str__(self) -> str:
         return f"builtin.module({','.join(map(str, self.steps))})"

@@ -122,6 +122,8 @@ def _optimize(options: argparse.Namespace) -> int:
     context.allow_unregistered_dialects = options.allow_unregistered_dialect
     pipeline = _pipeline(options)
     check(pipeline, context)
+    if options.dump_pass_pipeline:
+        print(pipeline, file=sys.stderr)
     timing = Timing() if options.mlir_timing else None
     run = _Run(options, context, pipeline, _printing(options), timing, Remarks())
     results = [run.process(chunk) for chunk in _chunks(options)]
@@ -253,6 +255,7 @@ def _parser() -> argparse.ArgumentParser:
         ("--mlir-print-ir-after-change", "print IR after a pass only if it has changed"),
         ("--mlir-print-debuginfo", "print locations"),
         ("--mlir-print-op-generic", "print the generic form"),
+        ("--dump-pass-pipeline", "print the passes that run, as a text for --pass-pipeline, to stderr"),
         ("--mlir-timing", "print what stages, passes and their parts took to stderr"),
         ("--show-dialects", "list the dialects and exit"),
     ):

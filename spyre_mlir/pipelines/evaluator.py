@@ -1,0 +1,170 @@
+"""Evaluation of the choices of a pass: the rest of the pipeline that the pass is in, run on a module of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from spyre_mlir.diagnostics import compile_error
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import ViewError
+from spyre_mlir.mlir import PassManager, ir
+from spyre_mlir.passes._memory import functions
+from spyre_mlir.passes._prices import Price, price_of
+from spyre_mlir.passes._usage import Usage
+from spyre_mlir.passes.base import Pass, Refusal
+from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
+from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
+from spyre_mlir.pipelines.spyre import SpyrePipeline
+from spyre_mlir.pipelines.text import Pipeline, Step
+from spyre_mlir.remarks import Remarks
+from spyre_mlir.target.device import device
+from spyre_mlir.timeline import timeline
+from spyre_mlir.timing import scope
+
+#: The passes before which the scratchpads are planned, and all memory is.
+_PLANNED, _PLACED = "place-in-hbm", "convert-sdsc-to-sdscbundle"
+
+#: The levels that say whether the device can run a module, and the pass of the first behind which the forms of
+#: operations are those of the program: what is refused there may be a part of a fused operation.
+_RUNNABLE, _WHOLE = ("device-ops", "laid-out"), "apply-precision"
+
+#: Costs by the passes that were run and the text of the module.
+Costs = dict[tuple[str, str], Price | None]
+
+
+@dataclass(frozen=True)
+class PipelineEvaluator:
+    """An ``Evaluator`` of the steps behind a pass; evaluators that share ``costs`` evaluate equal modules once."""
+
+    rest: Sequence[Step]
+    costs: Costs = field(default_factory=dict)
+
+    @classmethod
+    def behind(cls, pipeline: Pipeline, index: int, costs: Costs) -> PipelineEvaluator:
+        """Return the evaluator for a step of a pipeline.
+
+        A pipeline that ends before the bundle goes on as that of the compiler does, with the options of the pass.
+        """
+        step, rest = pipeline.steps[index], pipeline.after(index)
+        if not any(later.name == _PLACED for later in rest):
+            rest = (*rest, *_continued([step, *rest]))
+        return cls(rest, costs)
+
+    @property
+    def planning(self) -> ScratchpadPlanning:
+        """The pass of the rest that plans the scratchpads."""
+        found = (step.ours for step in self.rest if isinstance(step.ours, ScratchpadPlanning))
+        return next(found, ScratchpadPlanning())
+
+    def cost(self, module: ir.Module) -> Price | None:
+        """Evaluate the buffers' places by the cost model; None if the rest refuses the module."""
+        passes = list(self._before(_PLANNED))
+        key = ",".join(map(str, passes)), str(module)
+        if key not in self.costs:
+            with scope("trial"):
+                self.costs[key] = None if self._run(passes, module) else price_of(_usage(module))
+        return self.costs[key]
+
+    def time(self, module: ir.Module) -> Price | None:
+        """Evaluate the bundle by its timeline; None if the rest refuses the module."""
+        with scope("prediction"):
+            if self._run(list(self._before(_PLACED)), module):
+                return None
+            with scope("bundle"):
+                bundle = bundle_of(module.operation)
+            run = timeline(bundle, self.planning.lx_frac_avail)
+            moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
+            return Price(run.total_ns, moved)
+
+    def refusal(self, module: ir.Module) -> Refusal | None:
+        """Return the diagnostic of the passes up to layouts; None if the device can run the module."""
+        steps = [step for step in self.rest if step.stage in _RUNNABLE]
+        whole = next(index for index, step in enumerate(steps) if step.name == _WHOLE)
+        with scope("trial"), Remarks().collecting():
+            for index, step in enumerate(steps):
+                error = _failure(_evaluated(step), module)
+                if error is not None:
+                    is_part = index >= whole and step.stage == _RUNNABLE[0]
+                    return Refusal(error.message, error.location, is_part)
+        return None
+
+    def _before(self, name: str) -> Iterator[Pass | Step]:
+        """The steps of the rest in front of a pass, as an evaluation runs them."""
+        for step in self.rest:
+            if step.name == name:
+                return
+            evaluated = _evaluated(step)
+            if evaluated is not None:
+                yield evaluated
+        raise CompileError(
+            f"A pass asks what its choices cost, and '{name}', behind which that is known, does not follow it; "
+            "give it a whole pipeline, as 'spyre-opt --dump-pass-pipeline' prints one."
+        )
+
+    def _run(self, passes: Sequence[Pass | Step], module: ir.Module) -> CompileError | None:
+        with Remarks().collecting():
+            return next((error for each in passes if (error := _failure(each, module)) is not None), None)
+
+
+def _continued(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps of the compiler's own pipeline behind the last of these that it has, too; none if it has none."""
+    known = {option.name for option in dataclasses.fields(SpyrePipeline)}
+    options = {name: value for name, value in vars(steps[0].ours).items() if name in known}
+    compiler = SpyrePipeline(**options)
+    for pipeline in (compiler.pipeline(), compiler.partition()):
+        names = [step.name for step in pipeline.steps]
+        positions = [names.index(step.name) for step in steps if step.name in names]
+        if positions:
+            return pipeline.after(max(positions))
+    return ()
+
+
+def _evaluated(step: Step) -> Pass | Step | None:
+    return step if step.ours is None else step.ours.in_evaluation()
+
+
+def _failure(step: Pass | Step | None, module: ir.Module) -> CompileError | None:
+    """Run a step on a module; the error if it refuses the module."""
+    if step is None:
+        return None
+    try:
+        with scope(step.name):
+            execute(step, module)
+    except CompileError as error:
+        return error
+    return None
+
+
+def execute(step: Pass | Step, module: ir.Module) -> None:
+    """Run a pass of ours or of upstream on a module in place, without an evaluator; ``CompileError`` if it fails."""
+    operation = module.operation
+    if isinstance(step, Pass):
+        with ir.Location.unknown(operation.context):
+            try:
+                step.run(operation)
+            except ViewError as error:
+                raise no_layout(error) from None
+        return
+    context = operation.context
+    emit, context.emit_error_diagnostics = context.emit_error_diagnostics, False
+    try:
+        with context:
+            PassManager.parse(f"builtin.module({step.text})").run(operation)
+    except ir.MLIRError as error:
+        raise compile_error(error, "A pass failed without a diagnostic.") from error
+    finally:
+        context.emit_error_diagnostics = emit
+
+
+def no_layout(error: ViewError) -> CompileError:
+    """Return the diagnostic for a layout that a pass needs and the device, of its stick size, does not have."""
+    return CompileError(
+        f"A tensor cannot lie in sticks of {device().stick_bytes} bytes as an operation wants it: {error}."
+    )
+
+
+def _usage(module: ir.Module) -> Usage:
+    (function,) = functions(module.operation)
+    return Usage(function)
