@@ -251,15 +251,15 @@ def test_a_stream_that_waits_for_memory_alone_stays_as_it_is():
 @pytest.mark.parametrize("name", LOOPED)
 def test_any_loop_is_right_with_its_loads_ahead(name, monkeypatch):
     """Whether it pays or not: the prices say that what goes ahead is cheaper."""
-    each, predicted = looped(name), DoubleBuffer._predicted
+    each, time = looped(name), DoubleBuffer._time
     expected = _results(each.program(*each.inputs))  # which others share: as the compiler makes it
 
-    def biased(self, func):
-        price = predicted(self, func)
+    def biased(self, func, evaluator):
+        price = time(self, func, evaluator)
         ahead = str(func).count("double-buffer") + str(func).count("ping_pong")
         return price and replace(price, nanoseconds=-float(ahead))
 
-    monkeypatch.setattr(DoubleBuffer, "_predicted", biased)
+    monkeypatch.setattr(DoubleBuffer, "_time", biased)
     monkeypatch.setattr(_slots, "device", lambda: replace(device(), hbm_access_ns=0))
     made = spyre_mlir.compile(each.copy(), **{**vars(each.options), "verify_each": True})
     made.arrays.update(each.arrays)

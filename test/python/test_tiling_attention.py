@@ -20,7 +20,6 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._stages import run_steps
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
 #: Of the largest value: in fp16 each tile of keys rounds the sums so far once more.
@@ -124,7 +123,7 @@ def tiled(name: str, seed: int, *, apart: bool = False) -> ir.Module:
     module = ir.Module.parse(imported(name)[2].module.operation.get_asm(enable_debug_info=True), context())
     run_pipeline(module, SpyrePipeline().pipeline("device-ops"))
     if not apart:
-        run_steps(module, ["expand-attention{lx_frac_avail=1.0}"])  # without LX no trial is asked
+        run_pipeline(module, "expand-attention{lx_frac_avail=1.0}")  # without LX nothing is evaluated
     with module.context:
         tile_keys_at_random(module, seed, apart=apart)
     return module
