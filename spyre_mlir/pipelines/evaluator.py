@@ -72,8 +72,11 @@ class PipelineEvaluator:
         with scope("prediction"):
             if self._run(list(self._before(_PLACED)), module):
                 return None
-            with scope("bundle"):
-                bundle = bundle_of(module.operation)
+            try:
+                with scope("bundle"):
+                    bundle = bundle_of(module.operation)
+            except CompileError:
+                return None
             run = timeline(bundle, self.planning.lx_frac_avail)
             moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
             return Price(run.total_ns, moved)
