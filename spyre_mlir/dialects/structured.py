@@ -1,18 +1,19 @@
 """Reader and builder of the ``linalg.generic`` ops that represent device operations.
 
 ``Structured`` is a read-only view of one op with its maps as tuples of iteration dims; ``device_op`` builds the op
-of one device operation. The body comes from the table below, so that it is a function of the operation and upstream's
-lowering can run every level.
+of one device operation. The body comes from its expression in ``target/ops.py``, so that it is a function of the
+operation and upstream's lowering can run every level.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.ops import NEUTRAL
+from spyre_mlir.target.expressions import SCALARS, Expression
+from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind, scalar_expression
 
 #: Indexing map of an operand: for each of its dims the iteration dim that indexes it; None is the constant 0.
 Map = tuple[int | None, ...]
@@ -169,7 +170,7 @@ def device_op(
     block = ir.Block.create_at_start(op.regions[0], [*scalars, type_.element_type])
     with ir.InsertionPoint(block), location:
         body = Body(type_.element_type, constants or {}, rank)
-        value = BODIES[opcode](body, *block.arguments)
+        value = body.build(opcode, list(block.arguments))
         ir.Operation.create("linalg.yield", operands=[value])
     return op.result
 
@@ -225,13 +226,8 @@ def filled(constant: ir.Value, empty: ir.Value) -> ir.Value:
     return fill.result
 
 
-# Predicates of arith.cmpf: ordered, so false for NaN; but unordered "ne", as in C and PyTorch.
-_EQ, _GT, _GE, _LT, _LE, _NE = 1, 2, 3, 4, 5, 13
-_CMPI_EQ = 0
-
-
 class Body:
-    """Builder of scalar ops in the body of a device operation, in its element type."""
+    """Builder of the scalar ops of a device operation, in an element type."""
 
     def __init__(self, element: ir.Type, constants: Mapping[str, float], rank: int = 0) -> None:
         self.element = element
@@ -245,6 +241,21 @@ class Body:
             name, results=[result or self.element], operands=list(operands), attributes=attributes
         ).result
 
+    def build(self, opcode: str, arguments: Sequence[ir.Value]) -> ir.Value:
+        """Build what a device operation does with the scalars of its inputs and of its result; ``KeyError`` for a
+        constant that is missing."""
+        *inputs, accumulator = arguments
+        op = DEVICE_OPS.get(opcode)
+        if op is None:  # a scalar function that a fused operation takes up
+            return self._apply(opcode, inputs)
+        if op.expression is None:
+            return self._row(*arguments)
+        if op.kind is Kind.MATMUL:
+            inputs = [self._widened(value) for value in inputs]
+        values: dict[Expression, ir.Value] = dict(zip(op.operands, inputs, strict=True))
+        value = self._expression(scalar_expression(op.expression), values)
+        return value if op.combine is None else self._apply(op.combine, [accumulator, value])
+
     def constant(self, value: float | str) -> ir.Value:
         """Build a constant: a number, or by its name a constant of the device operation."""
         number = self.constants[value] if isinstance(value, str) else value
@@ -254,136 +265,62 @@ class Body:
             attr = ir.FloatAttr.get(self.element, number)
         return self("arith.constant", value=attr)
 
-    def compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value, op: str = "arith.cmpf") -> ir.Value:
-        """Build an i1 comparison."""
+    def _expression(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
+        """Build an expression of scalar functions; ``values`` are those that are built already."""
+        if expression in values:
+            return values[expression]
+        if not isinstance(expression, tuple):
+            return self.constant(expression)
+        function, *arguments = expression
+        if function == "where3":
+            condition, *others = arguments
+            truth = self._condition(condition, values)
+            values[expression] = self(
+                "arith.select", truth, *(self._expression(argument, values) for argument in others)
+            )
+        else:
+            values[expression] = self._apply(
+                function, [self._expression(argument, values) for argument in arguments]
+            )
+        return values[expression]
+
+    def _apply(self, function: str, operands: Sequence[ir.Value]) -> ir.Value:
+        scalar = SCALARS[function]
+        if scalar.predicate is not None:
+            return self("arith.uitofp", self._compare(scalar.predicate, *operands))
+        is_integer = scalar.integer_op and isinstance(self.element, ir.IntegerType)
+        return self(scalar.integer_op if is_integer else scalar.op, *operands)
+
+    def _condition(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
+        """Build the i1 of a truth value, whose element type need not be that of the body."""
+        if isinstance(expression, tuple):
+            predicate = SCALARS[expression[0]].predicate
+            if predicate is not None:
+                return self._compare(predicate, *(self._expression(each, values) for each in expression[1:]))
+        value = self._expression(expression, values)
+        zero = self("arith.constant", result=value.type, value=ir.FloatAttr.get(value.type, 0.0))
+        return self._compare(_NOT_EQUAL, value, zero)
+
+    def _compare(self, predicate: int, lhs: ir.Value, rhs: ir.Value, op: str = "arith.cmpf") -> ir.Value:
         i1, i64 = ir.IntegerType.get_signless(1), ir.IntegerType.get_signless(64)
         return self(op, lhs, rhs, result=i1, predicate=ir.IntegerAttr.get(i64, predicate))
 
-    def truth(self, predicate: int, lhs: ir.Value, rhs: ir.Value) -> ir.Value:
-        """Build the device's truth value of a comparison: 1.0 or 0.0."""
-        return self("arith.uitofp", self.compare(predicate, lhs, rhs))
+    def _widened(self, value: ir.Value) -> ir.Value:
+        """Cast a factor to the type of the sum."""
+        if value.type == self.element:
+            return value
+        if not isinstance(value.type, ir.IntegerType):
+            return self("arith.extf", value)
+        return self("arith.extsi" if isinstance(self.element, ir.IntegerType) else "arith.sitofp", value)
 
-    def nonzero(self, value: ir.Value) -> ir.Value:
-        """Build the i1 that a truth value stands for; its element type need not be that of the body."""
-        zero = ir.FloatAttr.get(value.type, 0.0)
-        return self.compare(_NE, value, self("arith.constant", result=value.type, value=zero))
-
-
-def _sigmoid(b: Body, x: ir.Value) -> ir.Value:
-    return b(
-        "arith.divf", b.constant(1.0), b("arith.addf", b.constant(1.0), b("math.exp", b("arith.negf", x)))
-    )
-
-
-def _softplus(b: Body, x: ir.Value) -> ir.Value:
-    scaled = b("arith.mulf", x, b.constant("softplusBeta"))
-    soft = b("arith.divf", b("math.log1p", b("math.exp", scaled)), b.constant("softplusBeta"))
-    over = b.compare(_GT, scaled, b.constant("softplusThresh"))
-    return b("arith.select", over, x, soft)
+    def _row(self, position: ir.Value, row: ir.Value, accumulator: ir.Value) -> ir.Value:
+        """Select the row at the position; the last iteration dim runs over all rows of the table."""
+        i64 = ir.IntegerType.get_signless(64)
+        index = self("linalg.index", result=ir.IndexType.get(), dim=ir.IntegerAttr.get(i64, self.rank - 1))
+        row_number = self("arith.index_cast", index, result=position.type)
+        is_match = self._compare(_EQUAL_INTEGERS, row_number, position, "arith.cmpi")
+        return self("arith.select", is_match, row, accumulator)
 
 
-def _gelu(b: Body, x: ir.Value) -> ir.Value:
-    erf = b("math.erf", b("arith.mulf", x, b.constant(0.5**0.5)))
-    return b("arith.mulf", b("arith.mulf", x, b.constant(0.5)), b("arith.addf", erf, b.constant(1.0)))
-
-
-def _clip(b: Body, x: ir.Value) -> ir.Value:
-    return b("arith.minimumf", b("arith.maximumf", x, b.constant("clipMin")), b.constant("clipMax"))
-
-
-def _matmul(b: Body, x: ir.Value, y: ir.Value, acc: ir.Value) -> ir.Value:
-    x, y = _widened(b, x), _widened(b, y)
-    if isinstance(b.element, ir.IntegerType):
-        return b("arith.addi", acc, b("arith.muli", x, y))
-    return b("arith.addf", acc, b("arith.mulf", x, y))
-
-
-def _widened(b: Body, x: ir.Value) -> ir.Value:
-    if x.type == b.element:
-        return x
-    if not isinstance(x.type, ir.IntegerType):
-        return b("arith.extf", x)
-    return b("arith.extsi" if isinstance(b.element, ir.IntegerType) else "arith.sitofp", x)
-
-
-def _gather(b: Body, position: ir.Value, row: ir.Value, acc: ir.Value) -> ir.Value:
-    """Select the row at the position; the last iteration dim runs over all rows of the table."""
-    i64 = ir.IntegerType.get_signless(64)
-    index = b("linalg.index", result=ir.IndexType.get(), dim=ir.IntegerAttr.get(i64, b.rank - 1))
-    row_number = b("arith.index_cast", index, result=position.type)
-    is_match = b.compare(_CMPI_EQ, row_number, position, "arith.cmpi")
-    return b("arith.select", is_match, row, acc)
-
-
-def _leaky(b: Body, x: ir.Value) -> ir.Value:
-    is_positive = b.compare(_GT, x, b.constant(0.0))
-    return b("arith.select", is_positive, x, b("arith.mulf", x, b.constant("alpha")))
-
-
-def _reduce(name: str) -> Callable[..., ir.Value]:
-    return lambda b, x, acc: b(name, acc, x)
-
-
-def _scaled(constant: str, square: bool = False) -> Callable[..., ir.Value]:
-    def write(b: Body, x: ir.Value, acc: ir.Value) -> ir.Value:
-        term = b("arith.mulf", x, x) if square else x
-        return b("arith.addf", acc, b("arith.mulf", term, b.constant(constant)))
-
-    return write
-
-
-def _absmax(b: Body, x: ir.Value, acc: ir.Value) -> ir.Value:
-    return b("arith.maximumf", acc, b("math.absf", x))
-
-
-_ONE_TO_ONE = {
-    "add": "arith.addf", "sub": "arith.subf", "mul": "arith.mulf", "realdiv": "arith.divf",
-    "maximum": "arith.maximumf", "minimum": "arith.minimumf", "abs": "math.absf", "neg": "arith.negf",
-    "exp": "math.exp", "floor": "math.floor", "log": "math.log", "sqrt": "math.sqrt", "rsqrt": "math.rsqrt",
-    "tanh": "math.tanh", "dl16tofp32": "arith.extf", "fp32todl16": "arith.truncf",
-    "fp32toint32": "arith.fptosi", "int32tofp32": "arith.sitofp", "addi32toi32": "arith.addi",
-    "muli32toi32": "arith.muli", "erf": "math.erf", "log1p": "math.log1p",
-}  # fmt: skip
-
-
-def _direct(name: str) -> Callable[..., ir.Value]:
-    return lambda b, *operands: b(name, *operands[:-1])
-
-
-def _without_output(write: Callable[..., ir.Value]) -> Callable[..., ir.Value]:
-    return lambda b, *operands: write(b, *operands[:-1])
-
-
-#: By operation: builds its scalar body from (Body, input scalars.., accumulator).
-BODIES: dict[str, Callable[..., ir.Value]] = {
-    **{opcode: _direct(name) for opcode, name in _ONE_TO_ONE.items()},
-    "revsub": lambda b, x, y, _: b("arith.subf", y, x),
-    "identity": lambda b, x, _: x,
-    "reciprocal": lambda b, x, _: b("arith.divf", b.constant(1.0), x),
-    "sigmoid": _without_output(_sigmoid),
-    "silu": lambda b, x, _: b("arith.mulf", x, _sigmoid(b, x)),
-    "relufwd": lambda b, x, _: b("arith.maximumf", x, b.constant(0.0)),
-    "relu6fwd": lambda b, x, _: b("arith.minimumf", b("arith.maximumf", x, b.constant(0.0)), b.constant(6.0)),
-    "gelufwd": _without_output(_gelu),
-    "mish": lambda b, x, _: b("arith.mulf", x, b("math.tanh", b("math.log1p", b("math.exp", x)))),
-    "clip": _without_output(_clip),
-    "leakyrelufwd": _without_output(_leaky),
-    "softplus": _without_output(_softplus),
-    "layernormscale": lambda b, x, _: b("math.rsqrt", b("arith.addf", x, b.constant("eps"))),
-    "where3": lambda b, c, x, y, _: b("arith.select", b.nonzero(c), x, y),
-    "equal": lambda b, x, y, _: b.truth(_EQ, x, y),
-    "notequal": lambda b, x, y, _: b.truth(_NE, x, y),
-    "greaterthan": lambda b, x, y, _: b.truth(_GT, x, y),
-    "greaterequal": lambda b, x, y, _: b.truth(_GE, x, y),
-    "lesserthan": lambda b, x, y, _: b.truth(_LT, x, y),
-    "lesserequal": lambda b, x, y, _: b.truth(_LE, x, y),
-    **dict.fromkeys(("sum", "sumnonstick"), _reduce("arith.addf")),
-    **dict.fromkeys(("max", "maxnonstick"), _reduce("arith.maximumf")),
-    **dict.fromkeys(("min", "minnonstick"), _reduce("arith.minimumf")),
-    **dict.fromkeys(("absmax", "absmaxnonstick"), _absmax),
-    "prod": _reduce("arith.mulf"),
-    **dict.fromkeys(("mean", "meannonstick"), _scaled("scaling_factor")),
-    "exx2_zeromean": _scaled("exx2scale", square=True),
-    **dict.fromkeys(("batchmatmul", "batchmatmulint8", "batchmatmulfp8"), _matmul),
-    "gather": _gather,
-}
+_NOT_EQUAL = SCALARS["notequal"].predicate or 0
+_EQUAL_INTEGERS = 0  # of arith.cmpi

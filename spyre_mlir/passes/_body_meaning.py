@@ -10,12 +10,15 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import BODIES, Body, Structured, defining_op
+from spyre_mlir.dialects.structured import Body, Structured, defining_op
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import terminator
 from spyre_mlir.passes._terms import fail
+from spyre_mlir.target.expressions import SCALARS
 from spyre_mlir.target.ops import NEUTRAL
 
 #: What the arguments of a body are in turn: of both signs, apart, a few equal, none at an edge of a format.
@@ -73,7 +76,7 @@ def _expected(
         holder = ir.Operation.create("scf.execute_region", regions=1)
         block = ir.Block.create_at_start(holder.regions[0], types)
         with ir.InsertionPoint(block):
-            value = BODIES[opcode](Body(types[-1], dict(constants), rank), *block.arguments)
+            value = Body(types[-1], dict(constants), rank).build(opcode, list(block.arguments))
             ir.Operation.create("scf.yield", operands=[value])
     return _values(block)
 
@@ -120,10 +123,8 @@ def _scalar(op: ir.Operation, operands: Sequence[float]) -> float:
         return math.nan if compare is None else float(compare(*operands))
     if op.name not in _SCALARS:
         raise fail(op, f"'{op.name}' is in no body of a device operation")
-    try:
-        return _SCALARS[op.name](*operands)
-    except (ValueError, ZeroDivisionError, OverflowError):
-        return math.nan
+    with np.errstate(all="ignore"):
+        return float(_SCALARS[op.name](*(np.float64(operand) for operand in operands)))
 
 
 def _is_close(left: float, right: float) -> bool:
@@ -137,26 +138,7 @@ _FLOAT_PREDICATES: dict[int, Callable[[float, float], bool]] = {
 _INTEGER_PREDICATES: dict[int, Callable[[float, float], bool]] = {0: float.__eq__, 1: float.__ne__}
 
 _SCALARS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("arith.addf", "arith.addi"), lambda x, y: x + y),
-    "arith.subf": lambda x, y: x - y,
-    **dict.fromkeys(("arith.mulf", "arith.muli"), lambda x, y: x * y),
-    "arith.divf": lambda x, y: x / y,
-    "arith.maximumf": max,
-    "arith.minimumf": min,
-    "arith.negf": lambda x: -x,
-    "arith.select": lambda condition, x, y: x if condition else y,
-    "arith.fptosi": lambda x: float(math.trunc(x)),
-    **dict.fromkeys(
-        ("arith.extf", "arith.truncf", "arith.sitofp", "arith.uitofp", "arith.extsi", "arith.index_cast"),
-        lambda x: x,
-    ),
-    "math.absf": abs,
-    "math.exp": math.exp,
-    "math.floor": lambda x: float(math.floor(x)),
-    "math.log": math.log,
-    "math.log1p": math.log1p,
-    "math.sqrt": math.sqrt,
-    "math.rsqrt": lambda x: 1 / math.sqrt(x),
-    "math.tanh": math.tanh,
-    "math.erf": math.erf,
+    **{scalar.integer_op or scalar.op: scalar.compute for scalar in SCALARS.values()},
+    **{scalar.op: scalar.compute for scalar in SCALARS.values() if scalar.predicate is None},
+    **dict.fromkeys(("arith.sitofp", "arith.uitofp", "arith.extsi", "arith.index_cast"), lambda x: x),
 }

@@ -18,8 +18,6 @@ from spyre_mlir.target.formats import DL16_SMALLEST, fits_fp16
 from spyre_mlir.target.ops import DEVICE_OPS, FP32
 
 _MULTIPLY = ("arith.mulf", "arith.muli")
-_LOWEST = {"f16": -65504.0, "f32": -3.4028234663852886e38, "i32": -(2.0**31)}
-
 
 #: Where a constant scales: elsewhere it may be moved by less than the device has numbers.
 _SCALING = ("mul", "realdiv", "reciprocal")
@@ -137,9 +135,8 @@ class BodyDecomposer:
             return self._power(op, *nodes)
         opcode = self._opcode(op)
         if all(node.value is None for node in nodes):
-            folded = scalar.fold(opcode, [node.constant for node in nodes if node.constant is not None])
-            if folded is not None:
-                return Node(None, constant=folded)
+            values = [node.constant for node in nodes if node.constant is not None]
+            return Node(None, constant=scalar.fold(opcode, values))
         if opcode == "where3":
             return self._where(nodes, str(op.results[0].type))
         if opcode == "realdiv" and nodes[0].constant == 1.0:
@@ -229,11 +226,8 @@ class BodyDecomposer:
         combine = next((op for op in ops if op.results[0] == yielded), None)
         if combine is not None and combine.name == "arith.addi":
             return self._integer_sum(ops, combine, accumulator)
-        if (
-            combine is None
-            or combine.name not in scalar.COMBINES
-            or accumulator not in list(combine.operands)
-        ):
+        combination = scalar.combination(combine.name) if combine is not None else None
+        if combine is None or combination is None or accumulator not in list(combine.operands):
             raise fail(
                 self.op, "this reduction has no device operation; sums, products, minima and maxima have"
             )
@@ -245,14 +239,18 @@ class BodyDecomposer:
         product = self._contraction(others, source) if combine.name == "arith.addf" else None
         if product is None:
             self._elementwise(others)
-            node = self._reduce(self._to(self._lookup(source), element, self.op), combine.name)
+            node = self._reduce(self._to(self._lookup(source), element, self.op), combination)
         else:
             node = product
-        return self._term(self._with_init(node, combine.name, element))
+        init = self._node(self.generic.output, self.generic.maps[-1])
+        if init.value is None and scalar.is_neutral(combine.name, init.constant, element):
+            return self._term(node)
+        operands = [node, self._to(init, element, self.op)]
+        return self._term(self._emit(combination.elementwise, operands, element))
 
-    def _reduce(self, node: Node, combine: str) -> Node:
+    def _reduce(self, node: Node, combination: scalar.Combination) -> Node:
         """The last dim by the operation over the stick, the others by the other one."""
-        over_stick, over_others, _ = scalar.COMBINES[combine]
+        over_stick, over_others = combination.over_stick, combination.over_others
         if node.value is None:
             raise fail(self.op, "a reduction of a constant has no device operation")
         missing = [dim for dim in self.generic.reduced if dim not in node.dims]
@@ -289,13 +287,6 @@ class BodyDecomposer:
             reduced=[at for at, dim in enumerate(node.dims) if dim in reduced],
         )
         return Node(made, tuple(dim for dim in node.dims if dim not in reduced))
-
-    def _with_init(self, node: Node, combine: str, element: str) -> Node:
-        """Combines with the op's initial value, unless that is neutral."""
-        init = self._node(self.generic.output, self.generic.maps[-1])
-        if init.value is None and is_neutral(combine, init.constant, element):
-            return node
-        return self._emit(scalar.COMBINES[combine][2], [node, self._to(init, element, self.op)], element)
 
     def _integer_sum(self, ops: list[ir.Operation], combine: ir.Operation, accumulator: ir.Value) -> Term:
         """A sum of products of int8 that starts at 0; other sums of integers are the host's."""
@@ -398,18 +389,3 @@ def _guarding(opcode: str, node: Node) -> Node:
     if node.constant and abs(node.constant) < DL16_SMALLEST and opcode not in _SCALING:
         return Node(None, constant=math.copysign(DL16_SMALLEST, node.constant))
     return node
-
-
-def is_neutral(combine: str, init: float | None, element: str) -> bool:
-    """Whether a combination with the constant ``init`` changes nothing; None is no constant."""
-    if init is None:
-        return False
-    if combine == "arith.addf":
-        return init == 0.0
-    if combine == "arith.mulf":
-        return init == 1.0
-    if combine in ("arith.maximumf", "arith.maxnumf"):
-        return init == -math.inf or init <= _LOWEST[element]
-    if combine in ("arith.minimumf", "arith.minnumf"):
-        return init == math.inf or init >= -_LOWEST[element]
-    return init == (1.0 if combine == "arith.andi" else 0.0)

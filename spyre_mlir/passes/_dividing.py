@@ -17,7 +17,7 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._pins import pins_of, refused
-from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, WHOLE_SUMS
+from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 
 
 def blocked_dims(op: ir.Operation) -> frozenset[int]:
@@ -25,7 +25,8 @@ def blocked_dims(op: ir.Operation) -> frozenset[int]:
 
     And the contracted one of a matmul that has no partial sums.
     """
-    generic = structured(op) if sdsc.opcode_of(op) in WHOLE_SUMS else None
+    described = DEVICE_OPS.get(sdsc.opcode_of(op) or "")
+    generic = structured(op) if described is not None and described.whole_sums else None
     return frozenset((*sdsc.masks_of(op), *(generic.reduced if generic else ())))
 
 

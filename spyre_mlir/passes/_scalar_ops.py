@@ -1,39 +1,29 @@
-"""Which device operation a scalar op of a ``linalg`` body is: one table for decomposition.
+"""Device operations that the scalar ops of a ``linalg`` body are, by the table of operations.
 
-The left side are upstream ops on scalars, the right side operations of ``target/ops.py``. ``erf`` and
-``log1p`` are no device operations: they stand for themselves until a fused operation takes them up.
+``erf`` and ``log1p`` are no device operations: they stand for themselves until a fused operation takes them up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from typing import NamedTuple
+
+import numpy as np
 
 from spyre_mlir.mlir import ir
+from spyre_mlir.target.expressions import SCALARS, evaluate
+from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind, scalar_expression
 
+#: The largest number of an element type.
+_LARGEST = {"f16": 65504.0, "f32": 3.4028234663852886e38, "i32": 2.0**31}
+
+#: The operation that a scalar op is, on the numbers of which it computes in an expression.
 DIRECT: dict[str, str] = {
-    "arith.addf": "add",
-    "arith.subf": "sub",
-    "arith.mulf": "mul",
-    "arith.divf": "realdiv",
-    "arith.negf": "neg",
-    "arith.maximumf": "maximum",
+    **{function.op: name for name, function in SCALARS.items() if function.predicate is None},
     "arith.maxnumf": "maximum",
-    "arith.minimumf": "minimum",
     "arith.minnumf": "minimum",
-    "arith.select": "where3",
     "arith.addi": "addi32toi32",
     "arith.muli": "muli32toi32",
-    "math.absf": "abs",
-    "math.exp": "exp",
-    "math.floor": "floor",
-    "math.log": "log",
-    "math.log1p": "log1p",
-    "math.sqrt": "sqrt",
-    "math.rsqrt": "rsqrt",
-    "math.tanh": "tanh",
-    "math.erf": "erf",
 }
 
 #: Whose results can be larger than their operands.
@@ -53,51 +43,56 @@ CASTS = {
     "arith.trunci",
 }
 
+_PREDICATES = {
+    function.predicate: name for name, function in SCALARS.items() if function.predicate is not None
+}
+
 #: Predicates of arith.cmpf; ordered and unordered ones run alike, the device has one NaN.
 COMPARISONS: dict[int, str] = {
-    1: "equal", 2: "greaterthan", 3: "greaterequal", 4: "lesserthan", 5: "lesserequal", 6: "notequal",
-    8: "equal", 9: "greaterthan", 10: "greaterequal", 11: "lesserthan", 12: "lesserequal", 13: "notequal",
-}  # fmt: skip
-
-#: How a reduction combines: scalar op -> (reduction over the last dim, over others, elementwise).
-COMBINES: dict[str, tuple[str, str, str]] = {
-    "arith.addf": ("sum", "sumnonstick", "add"),
-    "arith.maximumf": ("max", "maxnonstick", "maximum"),
-    "arith.maxnumf": ("max", "maxnonstick", "maximum"),
-    "arith.minimumf": ("min", "minnonstick", "minimum"),
-    "arith.minnumf": ("min", "minnonstick", "minimum"),
-    "arith.mulf": ("prod", "prod", "mul"),
-    "arith.andi": ("min", "minnonstick", "minimum"),
-    "arith.ori": ("max", "maxnonstick", "maximum"),
+    **_PREDICATES,
+    **{predicate + 7: name for predicate, name in _PREDICATES.items() if predicate < 6},
+    6: "notequal",
 }
 
-_FOLD: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "realdiv": lambda a, b: a / b if b else math.copysign(math.inf, a),
-    "neg": lambda a: -a,
-    "maximum": max,
-    "minimum": min,
-    "sqrt": lambda a: math.sqrt(a) if a >= 0 else math.nan,
-    "rsqrt": lambda a: 1 / math.sqrt(a) if a > 0 else math.inf,
-    "exp": lambda a: math.exp(a) if a < 709.0 else math.inf,
-    "abs": abs,
-    "equal": lambda a, b: float(a == b),
-    "notequal": lambda a, b: float(a != b),
-    "greaterthan": lambda a, b: float(a > b),
-    "greaterequal": lambda a, b: float(a >= b),
-    "lesserthan": lambda a, b: float(a < b),
-    "lesserequal": lambda a, b: float(a <= b),
-    "where3": lambda c, a, b: a if c else b,
-    "addi32toi32": lambda a, b: a + b,
-    "muli32toi32": lambda a, b: a * b,
-}
+#: Combinations of booleans, which run as 0.0 and 1.0.
+_LOGICAL_COMBINATIONS = {"arith.andi": "minimum", "arith.ori": "maximum"}
 
 
-def fold(opcode: str, values: list[float]) -> float | None:
-    """The value of an operation on constants; None if it is not one that folds."""
-    return _FOLD[opcode](*values) if opcode in _FOLD else None
+class Combination(NamedTuple):
+    """Reductions over the last dim and over others, the operation on two elements, and its neutral element."""
+
+    over_stick: str
+    over_others: str
+    elementwise: str
+    neutral: float
+
+
+def combination(op_name: str) -> Combination | None:
+    """Return how a reduction with this scalar op runs; None if the device has none."""
+    combine = _LOGICAL_COMBINATIONS.get(op_name) or DIRECT.get(op_name)
+    names = {op.kind: op.name for op in DEVICE_OPS.values() if (op.combine, op.expression) == (combine, "x")}
+    if combine is None or not names:
+        return None
+    others = names[Kind.REDUCE_OTHER]
+    return Combination(names.get(Kind.REDUCE_STICK, others), others, combine, NEUTRAL[others])
+
+
+def is_neutral(op_name: str, init: float | None, element: str) -> bool:
+    """Return whether a reduction that begins with the constant ``init`` is one that begins with nothing."""
+    found = combination(op_name)
+    if init is None or found is None:
+        return False
+    if op_name in _LOGICAL_COMBINATIONS:
+        return init == (1.0 if op_name == "arith.andi" else 0.0)
+    is_largest = math.isinf(found.neutral) and abs(init) >= _LARGEST[element]
+    return init == found.neutral or (is_largest and (init > 0) == (found.neutral > 0))
+
+
+def fold(opcode: str, values: list[float]) -> float:
+    """Return the value of an operation on constants."""
+    names = tuple(map(str, range(len(values))))
+    numbers = dict(zip(names, map(np.float64, values), strict=True))
+    return float(evaluate(scalar_expression((opcode, *names)), numbers))
 
 
 def power(exponent: float) -> tuple[str, ...] | None:

@@ -21,9 +21,6 @@ from spyre_mlir.passes._loops import LOOP
 from spyre_mlir.passes._tile_nests import VIEWS, Nest, Nests, Tiled, in_format, makers, source_dims, trace
 from spyre_mlir.target.ops import COMBINE
 
-#: The operation that combines a partial result with those before.
-_COMBINERS = {"add": "add", "max": "maximum", "min": "minimum", "mul": "mul"}
-
 _DYNAMIC = -(1 << 63)
 
 
@@ -266,7 +263,7 @@ class LoopWriter:
     def _combined(self, each: Tiled, before: ir.Value, value: ir.Value) -> ir.Value:
         shape = shape_of(value)
         dims = tuple(range(len(shape)))
-        opcode = _COMBINERS[COMBINE[each.generic.opcode]]
+        opcode = COMBINE[each.generic.opcode]
         made = device_op(
             opcode, [before, value], [dims, dims], shape, element_of(value), location=each.op.location
         )

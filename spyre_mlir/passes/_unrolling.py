@@ -12,7 +12,6 @@ from spyre_mlir.layout.roles import Role
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import _scalar_ops as scalar
-from spyre_mlir.passes._decompose_body import is_neutral
 from spyre_mlir.passes._patches import Patches
 from spyre_mlir.passes._tensor_ops import (
     collapsed,
@@ -25,7 +24,7 @@ from spyre_mlir.passes._tensor_ops import (
 )
 from spyre_mlir.passes._terms import device_element, fail
 from spyre_mlir.passes._windows import Window, Windowed
-from spyre_mlir.target.ops import NEUTRAL, Kind
+from spyre_mlir.target.ops import Kind
 
 #: Dims of rows that a matmul of the device takes.
 MOST_ROWS = next(limit.maximum or 0 for limit in RULES[Kind.MATMUL].dim_counts if limit.role is Role.ROW)
@@ -85,7 +84,7 @@ class Unrolling:
         yielded, accumulator = terminator.operands[0], list(self.body.arguments)[-1]
         uses = [use.owner.operation for use in accumulator.uses]
         combine = next((op for op in ops if op.results[0] == yielded), None)
-        if combine is None or uses != [combine] or combine.name not in scalar.COMBINES:
+        if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
             self._refuse("sums, products, minima and maxima")
         if not isinstance(accumulator.type, ir.FloatType):
             self._refuse("those of floating-point numbers")
@@ -223,8 +222,9 @@ class Unrolling:
     def _nothing(self, shape: Sequence[int]) -> ir.Value:
         """What the first tap of a row is combined with."""
         element = ir.RankedTensorType(self.found.op.results[0].type).element_type
-        reduction, *_ = scalar.COMBINES[self.combine.name]
-        value = ir.FloatAttr.get(element, NEUTRAL[reduction])
+        combination = scalar.combination(self.combine.name)
+        assert combination is not None
+        value = ir.FloatAttr.get(element, combination.neutral)
         constant = ir.Operation.create(
             "arith.constant", results=[element], attributes={"value": value}
         ).result
@@ -273,7 +273,7 @@ def _is_neutral(destination: ir.Value, combine: ir.Operation) -> bool:
     source = defining_op(fill.operands[0])
     number = scalar.scalar_constant(source) if source is not None else None
     element = device_element(str(combine.results[0].type), combine.location)
-    return number is not None and is_neutral(combine.name, number, element)
+    return number is not None and scalar.is_neutral(combine.name, number, element)
 
 
 def _spread(destination: ir.Value) -> tuple[ir.Value, Map]:

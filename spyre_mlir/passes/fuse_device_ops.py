@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
 
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import (
@@ -20,58 +22,9 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._quantized import rounded_sum
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.ops import DEVICE_OPS
-
-#: A pattern: a variable "x", a constant (number, or "?name" to bind one), or (opcode, operand patterns..). What an
-#: opcode after ``_SHARED`` gives may have other readers; it goes only if it has none left.
-Pattern = str | float | tuple
-_SHARED = "shared "
-
-_COMMUTES = {"add", "mul", "maximum", "minimum", "equal", "notequal"}
-
-_SIGMOID = ("reciprocal", ("add", ("exp", ("neg", "x")), 1.0))
-_ERF = ("add", ("erf", ("mul", "x", 0.70710678)), 1.0)
-_ERF_DIV = ("add", ("erf", ("realdiv", "x", 1.41421356)), 1.0)
-
-_SCALED = (_SHARED + "mul", "x", "?b")
-
-#: (pattern, operation, its operands, its constants from the bound ones)
-Rule = tuple[tuple, str, tuple[str, ...], Callable[[dict[str, float]], dict[str, float]] | None]
-
-RULES: list[Rule] = [
-    (_SIGMOID, "sigmoid", ("x",), None),
-    (("mul", "x", ("sigmoid", "x")), "silu", ("x",), None),
-    (("realdiv", "x", ("add", ("exp", ("neg", "x")), 1.0)), "silu", ("x",), None),
-    *(
-        (pattern, "gelufwd", ("x",), None)
-        for erf in (_ERF, _ERF_DIV)
-        for pattern in (
-            ("mul", "x", ("mul", erf, 0.5)),
-            ("mul", ("mul", "x", 0.5), erf),
-            ("mul", ("mul", "x", erf), 0.5),
-        )
-    ),
-    (("maximum", "x", 0.0), "relufwd", ("x",), None),
-    (("where3", ("greaterthan", "x", 0.0), "x", 0.0), "relufwd", ("x",), None),
-    (("add", ("relufwd", "x"), ("mul", ("minimum", "x", 0.0), "?a")), "leakyrelufwd", ("x",),
-     lambda c: {"alpha": c["?a"]}),
-    (("where3", ("greaterthan", "x", 0.0), "x", ("mul", "x", "?a")), "leakyrelufwd", ("x",),
-     lambda c: {"alpha": c["?a"]}),
-    (("where3", ("lesserthan", "x", "y"), "y", "x"), "maximum", ("x", "y"), None),
-    (("where3", ("lesserthan", "x", "y"), "x", "y"), "minimum", ("x", "y"), None),
-    (("where3", ("greaterthan", "x", "y"), "y", "x"), "minimum", ("x", "y"), None),
-    (("where3", ("greaterthan", "x", "y"), "x", "y"), "maximum", ("x", "y"), None),
-    (("minimum", ("maximum", "x", "?lo"), "?hi"), "clip", ("x",),
-     lambda c: {"clipMin": c["?lo"], "clipMax": c["?hi"]}),
-    (("minimum", ("relufwd", "x"), 6.0), "relu6fwd", ("x",), None),
-    (("minimum", ("relufwd", "x"), "?hi"), "clip", ("x",), lambda c: {"clipMin": 0.0, "clipMax": c["?hi"]}),
-    (("where3", ("greaterthan", "x", "?t"), "x", ("log1p", ("exp", "x"))), "softplus", ("x",),
-     lambda c: {"softplusBeta": 1.0, "softplusThresh": c["?t"]}),
-    (("where3", ("greaterthan", _SCALED, "?t"), "x", ("realdiv", ("log1p", ("exp", _SCALED)), "?b")), "softplus",
-     ("x",), lambda c: {"softplusBeta": c["?b"], "softplusThresh": c["?t"]}),
-    (("mul", "x", ("tanh", ("softplus", "x"))), "mish", ("x",), None),
-    (("rsqrt", ("add", "x", "?e")), "layernormscale", ("x",), lambda c: {"eps": c["?e"]}),
-]  # fmt: skip
+from spyre_mlir.target.expressions import Expression, applications_of
+from spyre_mlir.target.ops import DEVICE_OPS, FP32, PATTERNS
+from spyre_mlir.target.patterns import ANY, Pattern, operand_orders
 
 _MEANS = {"sum": "mean", "sumnonstick": "meannonstick"}
 _ABSOLUTE = {"max": "absmax", "maxnonstick": "absmaxnonstick"}
@@ -204,76 +157,95 @@ def _reduction(
 
 
 def _pointwise(root: Structured) -> ir.Value | None:
-    rules = [rule for rule in RULES if rule[0][0] == root.opcode]
-    if root.reduced or not rules:
+    """The operation of the first pattern that is rooted here, in a format that it has."""
+    if root.reduced:
         return None
-    is_f32 = element_of(root.result) == "f32"
-    for rule in rules:
-        if not is_f32 or "IEEE_FP32" in DEVICE_OPS[rule[1]].formats:
-            made = _apply(rule, root)
-            if made is not None:
-                return made
+    needed = {FP32} if element_of(root.result) == "f32" else set()
+    for pattern in PATTERNS:
+        if pattern.expression[0] == root.opcode and needed.issubset(DEVICE_OPS[pattern.opcode].formats):
+            result = _apply(pattern, root)
+            if result is not None:
+                return result
     return None
 
 
-def _apply(rule: Rule, root: Structured) -> ir.Value | None:
-    """The fused operation if the rule's pattern is rooted here."""
-    pattern, opcode, operands, constants = rule
-    for bound in _match(pattern, root, tuple(range(len(root.iterators))), {}):
-        if not all(name in bound for name in operands):
-            continue
-        found = [bound[name] for name in operands]
-        numbers = {name: value for name, value in bound.items() if isinstance(value, float)}
-        return device_op(
-            opcode,
-            [value for value, _ in found],
-            [dims for _, dims in found],
-            root.extents,
-            element_of(root.result),
-            location=root.op.location,
-            result_map=root.maps[-1],
-            constants=constants(numbers) if constants else None,
-        )
-    return None
+def _apply(pattern: Pattern, root: Structured) -> ir.Value | None:
+    """Build the operation that takes the place of a pattern; None where the pattern is not the root."""
+    bound = next(
+        _Matcher(pattern).match(pattern.expression, root, tuple(range(len(root.iterators))), {}), None
+    )
+    if bound is None:
+        return None
+    operands = [bound[name] for name in pattern.operands]
+    return device_op(
+        pattern.opcode,
+        [value for value, _ in operands],
+        [dims for _, dims in operands],
+        root.extents,
+        element_of(root.result),
+        location=root.op.location,
+        result_map=root.maps[-1],
+        constants={name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants},
+    )
 
 
-def _match(pattern: tuple, op: Structured, dims: Map, bound: dict):
-    """Yields the bindings under which ``pattern`` is ``op``, its iteration dims being ``dims`` of the root's."""
-    opcode, *operands = pattern
-    opcode = opcode.removeprefix(_SHARED)
-    if opcode != op.opcode or op.reduced or len(operands) != len(op.inputs):
-        return
-    orders = itertools.permutations(range(len(operands))) if opcode in _COMMUTES else [range(len(operands))]
-    for order in orders:
-        yield from _match_operands([(operands[at], op, index) for index, at in enumerate(order)], dims, bound)
+class _Matcher:
+    """Matches the expression of a pattern with device operations.
 
+    What it binds are numbers for constants, for operands values with the dims of the root that index them. What occurs
+    twice in an expression may have readers outside of it; everything else goes.
+    """
 
-def _match_operands(todo: list, dims: Map, bound: dict):
-    if not todo:
-        yield bound
-        return
-    (pattern, op, index), *rest = todo
-    value = op.inputs[index]
-    where = tuple(None if dim is None else dims[dim] for dim in op.maps[index])
-    for extended in _match_value(pattern, value, where, bound):
-        yield from _match_operands(rest, dims, extended)
+    def __init__(self, pattern: Pattern) -> None:
+        self.constants = pattern.constants
+        self.shared = Counter(applications_of(pattern.expression))
 
+    def match(self, expression: tuple, op: Structured, dims: Map, bound: dict) -> Iterator[dict]:
+        """Yield the bindings under which an expression is ``op``, whose iteration dims are ``dims`` of the root's."""
+        opcode, *arguments = expression
+        operands, numbers = arguments[: len(op.inputs)], arguments[len(op.inputs) :]
+        if opcode != op.opcode or op.reduced or len(operands) < len(op.inputs):
+            return
+        constants = sdsc.constants_of(op.op)
+        if numbers and any(
+            number != ANY and not _is_number(constants[name], number)
+            for name, number in zip(DEVICE_OPS[opcode].constants, numbers, strict=True)
+        ):
+            return
+        for order in operand_orders(opcode, len(operands)):
+            pairs = [(operands[position], op, index) for index, position in enumerate(order)]
+            yield from self._operands(pairs, dims, bound)
 
-def _match_value(pattern: Pattern, value: ir.Value, where: Map, bound: dict):
-    if isinstance(pattern, tuple):
-        inner = _inner(value, may_be_shared=pattern[0].startswith(_SHARED))
-        if inner is not None and inner.maps[-1] == tuple(range(len(where))):
-            yield from _match(pattern, inner, where, bound)
-    elif isinstance(pattern, float):
-        constant = _constant(value)
-        if constant is not None and abs(constant - pattern) <= 1e-3 * abs(pattern):
+    def _operands(self, pairs: list, dims: Map, bound: dict) -> Iterator[dict]:
+        if not pairs:
             yield bound
-    elif pattern.startswith("?"):
-        constant = _constant(value)
-        if constant is not None and bound.get(pattern, constant) == constant:
-            yield {**bound, pattern: constant}
-    elif bound.get(pattern, (value, where)) == (value, where):
-        yield {**bound, pattern: (value, where)}
+            return
+        (expression, op, index), *rest = pairs
+        where = tuple(None if dim is None else dims[dim] for dim in op.maps[index])
+        for extended in self._value(expression, op.inputs[index], where, bound):
+            yield from self._operands(rest, dims, extended)
+
+    def _value(self, expression: Expression, value: ir.Value, where: Map, bound: dict) -> Iterator[dict]:
+        if isinstance(expression, tuple):
+            inner = _inner(value, may_be_shared=self.shared[expression] > 1)
+            if inner is not None and inner.maps[-1] == tuple(range(len(where))):
+                yield from self.match(expression, inner, where, bound)
+        elif isinstance(expression, float):
+            constant = _constant(value)
+            if constant is not None and _is_number(constant, expression):
+                yield bound
+        elif expression in self.constants:
+            constant = _constant(value)
+            if constant is not None and bound.get(expression, constant) == constant:
+                yield {**bound, expression: constant}
+        elif bound.get(expression, (value, where)) == (value, where):
+            yield {**bound, expression: (value, where)}
+
+
+def _is_number(constant: float, number: float) -> bool:
+    """Return whether a constant is the number of a pattern, which a program in fp16 may have rounded."""
+    is_exact = float(np.float16(number)) == number
+    return constant == number or (not is_exact and abs(constant - number) <= 1e-3 * abs(number))
 
 
 def _inner(value: ir.Value, may_be_shared: bool = False) -> Structured | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import BODIES, Structured, defining_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._body_meaning import check_meaning
 from spyre_mlir.passes._design import FORMATS as _FORMATS
@@ -15,7 +15,8 @@ from spyre_mlir.passes._memory import COPIES, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.ops import DEVICE_OPS, INT32, Kind
+from spyre_mlir.target.expressions import SCALARS
+from spyre_mlir.target.ops import DEVICE_OPS, INT32
 
 _OTHERS = {
     "sdsc.clone", "stick.restickify", "stick.pin", "tensor.empty", "tensor.expand_shape", "tensor.collapse_shape",
@@ -99,7 +100,7 @@ def _check_device_op(op: ir.Operation) -> Structured:
     if opcode not in DEVICE_OPS:
         known = (
             "the fused operations that use it were not recognised here"
-            if opcode in BODIES
+            if opcode in SCALARS
             else "it is unknown"
         )
         raise fail(op, f"'{opcode}' is no device operation; {known}")
@@ -109,8 +110,7 @@ def _check_device_op(op: ir.Operation) -> Structured:
     described = DEVICE_OPS[opcode]
     if len(generic.inputs) != described.arity:
         raise fail(op, f"'{opcode}' takes {described.arity} operands, not {len(generic.inputs)}")
-    reduces = described.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL, Kind.GATHER)
-    if reduces != bool(generic.reduced):
+    if described.kind.reduces != bool(generic.reduced):
         raise fail(
             op, f"'{opcode}' is a {described.kind.value}, but reduces the dims {list(generic.reduced)}"
         )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text, resolve
-from spyre_mlir.simulator.compute import COPIES, combine_partials, compute
+from spyre_mlir.simulator.compute import combine_partials, compute
 from spyre_mlir.simulator.conflicts import check_conflicts
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.gather import check_positions, rows_bytes
@@ -89,7 +89,7 @@ class _Runner:
         total = combine_partials(plan.op.name, partials)
         if plan.op.formats[0] in (INT8, FP8) and self._numerics.mode == IEEE:
             _check_sum(plan, total, group[-1])
-        if plan.op.name in COPIES:
+        if plan.op.is_copy:
             return np.broadcast_to(total, shape)
         if form == DL16:
             self._ranges.stored(plan, self._index, total, lambda: self._operands(group[-1]))
@@ -125,7 +125,7 @@ class _Runner:
         tags = access.box.wanted.read(memory.shadow, access.address, raw_type)
         _check_tags(plan, access, tags, masked, self._space)
         raw = access.box.wanted.read(memory.data, access.address, raw_type)
-        copies = plan.op.name in COPIES
+        copies = plan.op.is_copy
         numbers = raw if copies else self._numerics.load(raw, form)
         if masked:
             assert plan.mask_value is not None

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.simulator.compute import COPIES, Work
+from spyre_mlir.simulator.compute import Work
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.geometry import Box, make_box, operand_labels, slices_of
 from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, INT32, NEUTRAL, DeviceOp, Kind
-
-_ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY, Kind.RELAYOUT)
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Plan:
 
     @property
     def elementwise(self) -> bool:
-        return self.op.kind in (Kind.POINTWISE, Kind.CAST)
+        return self.op.kind.is_elementwise
 
 
 def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
@@ -91,7 +89,7 @@ def _check_formats(design: Design, op: DeviceOp) -> None:
     *sources, target = (operand.data_format for operand in design.operands)
     if op.index is not None and sources.pop(op.index) != INT32:
         raise SimulationError("design", f"'{op.name}' takes its positions as {INT32}.", design=design)
-    known = set(sources) <= set(op.formats) or op.name in COPIES  # copies move the bits of any format
+    known = set(sources) <= set(op.formats) or op.is_copy  # copies move the bits of any format
     if not known or len(set(sources)) > 1:
         text = f"'{op.name}' cannot take {' and '.join(sources)}."
         raise SimulationError("design", text, design=design)
@@ -110,7 +108,7 @@ def _check_reduced(
     ):
         text = f"the positions of '{op.name}' count one dim of its table, undivided, not {sorted(reduced)}."
         raise SimulationError("design", text, design=design)
-    if op.kind in _ELEMENTWISE and reduced:
+    if reduced and not op.kind.reduces:
         text = f"the output of '{op.name}' lacks dim '{min(reduced)}' of its inputs, but nothing is reduced."
         raise SimulationError("design", text, design=design)
     lone = [label for label in sorted(reduced) if any(label not in labels for labels in inputs)]

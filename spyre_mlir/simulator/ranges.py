@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Argument, Manifest
-from spyre_mlir.simulator.compute import COPIES, compute
+from spyre_mlir.simulator.compute import compute
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.target.formats import BFLOAT16_MAX, BIT_TRUE, FP16_MAX, IEEE, TOLERANCE, Numerics
@@ -161,7 +161,7 @@ class RangeCheck:
         """
         forms = [operand.data_format for operand in plan.design.operands]
         last = self._range.largest
-        if self._numerics.mode != BIT_TRUE or plan.op.name in COPIES or plan.op.kind is Kind.CAST:
+        if self._numerics.mode != BIT_TRUE or plan.op.is_copy or plan.op.kind is Kind.CAST:
             return
         if not any(
             form in (DL16, FP32) and (np.abs(x) == last).any()

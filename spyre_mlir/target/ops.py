@@ -1,14 +1,26 @@
-"""The device operations as one table: name, unit, kind, operands, formats, constants.
+"""The device operations as one table: name, kind, what it computes, formats, constants.
 
-Every level refers to it: matching names an operation, the stick rules follow from its kind, the writer
-takes unit and constants from it, the validator checks against it, the simulator gives it numbers.
-``opFuncName`` of the public interface is the key.
+Every level refers to it. From the expression of an entry follow the body in the IR, the function of the simulator, the
+folding of constants and the pattern by which it is fused; from its kind the stick rules, the division and the cost.
+``define`` checks an entry and adds it; ``opFuncName`` of the public interface is the key.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.target.expressions import (
+    SCALARS,
+    Expression,
+    applications_of,
+    evaluate,
+    names_of,
+    substitute,
+)
+from spyre_mlir.target.patterns import ANY, Pattern, ordered
 
 
 class Kind(enum.Enum):
@@ -27,29 +39,75 @@ class Kind(enum.Enum):
     RELAYOUT = "relayout over the ring"
     GATHER = "indirect access"
 
+    @property
+    def is_elementwise(self) -> bool:
+        """Every element of the result is computed from the elements of the operands at its position."""
+        return self in (Kind.POINTWISE, Kind.CAST)
+
+    @property
+    def combines(self) -> bool:
+        """Elements are combined into one, from a neutral element on: a reduction or a matmul."""
+        return self in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
+
+    @property
+    def reduces(self) -> bool:
+        """The iteration space has dims that the result lacks; those of a gather count the rows of its table."""
+        return self.combines or self is Kind.GATHER
+
+    @property
+    def moves_bits(self) -> bool:
+        """Elements go elsewhere as they are."""
+        return self in (Kind.RESTICKIFY, Kind.RELAYOUT, Kind.GATHER)
+
+    @property
+    def on_array(self) -> bool:
+        """The array of multiply-adds works, not the vector unit."""
+        return self in (Kind.MATMUL, Kind.CONVOLUTION)
+
 
 DL16, FP32, INT32 = "SEN169_FP16", "IEEE_FP32", "IEEE_INT32"
 INT8, FP8 = "SENINT8", "SEN143_FP8"
 _BOTH = (DL16, FP32)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DeviceOp:
-    """One device operation. ``formats`` are those of its inputs; ``result`` is the format of the result if it differs.
+    """One device operation.
 
-    ``index`` is the number of an INT32 input with positions in the input after it. ``function`` is the ``opFuncName``
-    of the interface where that differs from the name.
+    ``operands`` name its inputs, ``constants`` its constants. ``expression`` is what it computes of them, element by
+    element; a reduction combines the elements that this gives by the scalar function ``combine``, and ``neutral`` is
+    the input that changes nothing. ``written`` are other expressions of programs that it takes the place of, each with
+    the constants that it does not name.
+
+    ``formats`` are those of its inputs; ``result`` is the format of the result if it differs. ``index`` is the number
+    of an INT32 input with positions in the input after it. ``function`` is the ``opFuncName`` of the interface where
+    that differs from the name. ``whole_sums``: the contracted dim is never split over cores.
     """
 
     name: str
     kind: Kind
-    arity: int = 1
+    operands: tuple[str, ...] = ("x",)
+    expression: Expression | None = None
     formats: tuple[str, ...] = _BOTH
     result: str | None = None
     constants: tuple[str, ...] = ()
+    combine: str | None = None
+    neutral: float | None = None
+    written: tuple[tuple[tuple, Mapping[str, float]], ...] = ()
     unit: str = "sfp"
     index: int | None = None
     function: str = ""
+    whole_sums: bool = False
+
+    @property
+    def arity(self) -> int:
+        """The number of inputs."""
+        return len(self.operands)
+
+    @property
+    def is_copy(self) -> bool:
+        """Return whether the result has the bits of an input."""
+        return self.kind.moves_bits or (self.kind is Kind.POINTWISE and isinstance(self.expression, str))
 
     @property
     def table(self) -> int | None:
@@ -80,54 +138,10 @@ class DeviceOp:
         return self.result or input_format
 
 
-def _table(*ops: DeviceOp) -> dict[str, DeviceOp]:
-    return {op.name: op for op in ops}
+DEVICE_OPS: dict[str, DeviceOp] = {}
 
-
-_BINARY = (
-    "add sub revsub mul realdiv maximum minimum equal notequal greaterequal lesserequal greaterthan lesserthan"
-).split()
-_UNARY = "abs neg exp reciprocal sigmoid silu relufwd floor".split()
-_UNARY_DL16 = "log sqrt rsqrt tanh gelufwd relu6fwd mish".split()
-_REDUCTIONS = "sum max min absmax".split()
-
-DEVICE_OPS: dict[str, DeviceOp] = _table(
-    *(DeviceOp(name, Kind.POINTWISE, 2) for name in _BINARY),
-    *(DeviceOp(name, Kind.POINTWISE) for name in _UNARY),
-    *(DeviceOp(name, Kind.POINTWISE, formats=(DL16,)) for name in _UNARY_DL16),
-    DeviceOp("identity", Kind.POINTWISE, formats=(DL16, FP32, INT32)),
-    DeviceOp("where3", Kind.POINTWISE, 3),
-    DeviceOp("clip", Kind.POINTWISE, constants=("clipMin", "clipMax")),
-    DeviceOp("leakyrelufwd", Kind.POINTWISE, formats=(DL16,), constants=("alpha",)),
-    DeviceOp("softplus", Kind.POINTWISE, formats=(DL16,), constants=("softplusBeta", "softplusThresh")),
-    # 1 / sqrt(x + eps) of any tensor. Statistics lack the normalised dim: they come in, and leave, sparse.
-    DeviceOp("layernormscale", Kind.POINTWISE, constants=("eps",)),
-    DeviceOp("addi32toi32", Kind.POINTWISE, 2, (INT32,)),
-    DeviceOp("muli32toi32", Kind.POINTWISE, 2, (INT32,)),
-    DeviceOp("dl16tofp32", Kind.CAST, formats=(DL16,), result=FP32),
-    DeviceOp("fp32todl16", Kind.CAST, formats=(FP32,), result=DL16),
-    DeviceOp("fp32toint32", Kind.CAST, formats=(FP32,), result=INT32),
-    DeviceOp("int32tofp32", Kind.CAST, formats=(INT32,), result=FP32),
-    *(DeviceOp(name, Kind.REDUCE_STICK) for name in _REDUCTIONS),
-    *(DeviceOp(name + "nonstick", Kind.REDUCE_OTHER) for name in _REDUCTIONS),
-    DeviceOp("prod", Kind.REDUCE_OTHER),
-    DeviceOp("mean", Kind.REDUCE_STICK, constants=("scaling_factor",)),
-    DeviceOp("meannonstick", Kind.REDUCE_OTHER, constants=("scaling_factor",)),
-    DeviceOp("exx2_zeromean", Kind.REDUCE_STICK, constants=("exx2scale",)),
-    DeviceOp("batchmatmul", Kind.MATMUL, 2, (DL16,), unit="pt"),
-    # Both accumulate in more than their operands have and round to DL16 at the end, an integer sum too.
-    DeviceOp("batchmatmulint8", Kind.MATMUL, 2, (INT8,), result=DL16, unit="pt"),
-    DeviceOp("batchmatmulfp8", Kind.MATMUL, 2, (FP8,), result=DL16, unit="pt"),
-    DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=(DL16, FP32, INT32)),
-    # Rows of a table by their positions: a copy whose source is read indirectly.
-    DeviceOp("gather", Kind.GATHER, 2, (DL16, FP32, INT32), index=0, function="identity"),
-    # From one distribution over the LX of the cores to another, bits as they are.
-    DeviceOp("shuffle", Kind.RELAYOUT, formats=(DL16, FP32, INT32)),
-)
-
-#: The kind of every operation of the interface that the stick rules know, those without a lowering included.
+#: The kind of every operation of the interface that the stick rules know; these have no lowering.
 KINDS: dict[str, Kind] = {
-    **{op.name: op.kind for op in DEVICE_OPS.values()},
     "batchmatmulint4": Kind.MATMUL,
     **dict.fromkeys(("conv2d", "conv2dfp8", "conv2dint8", "conv2dint4"), Kind.CONVOLUTION),
     "exx2": Kind.REDUCE_STICK,
@@ -136,21 +150,281 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("topkvalue", "topkindex"), Kind.TOP_K),
 }
 
-#: The neutral value of a reduction, and of the contracted dim of a matmul: the value of masked elements.
-NEUTRAL: dict[str, float] = {
-    **dict.fromkeys(
-        ("sum", "mean", "absmax", "exx2_zeromean", "batchmatmul", "sumnonstick", "meannonstick"), 0.0
+#: The neutral element of a reduction, and of the contracted dim of a matmul: the value of masked elements.
+NEUTRAL: dict[str, float] = {}
+
+#: The scalar function by which partial results become one.
+COMBINE: dict[str, str] = {}
+
+#: What the fused operations take the place of, in the order in which the patterns are tried.
+PATTERNS: list[Pattern] = []
+
+
+def define(*ops: DeviceOp) -> None:
+    """Add operations to the table; ``CompileError`` for the first that is incomplete, before any is added."""
+    table = {**DEVICE_OPS}
+    for op in ops:
+        problem = next(_problems(op, table), None)
+        if problem is not None:
+            raise CompileError(f"The device operation '{op.name}' {problem}.")
+        table[op.name] = op
+    patterns = ordered((*PATTERNS, *(pattern for op in ops for pattern in _patterns(op))))
+    PATTERNS[:] = patterns
+    DEVICE_OPS.update(table)
+    KINDS.update((op.name, op.kind) for op in ops)
+    NEUTRAL.update((op.name, op.neutral) for op in ops if op.neutral is not None)
+    COMBINE.update((op.name, op.combine) for op in ops if op.combine is not None)
+
+
+def scalar_expression(expression: Expression, table: Mapping[str, DeviceOp] = DEVICE_OPS) -> Expression:
+    """Return an expression in scalar functions alone, those of other operations in their place."""
+    if not isinstance(expression, tuple):
+        return expression
+    function, *arguments = expression
+    arguments = [scalar_expression(argument, table) for argument in arguments]
+    if function in SCALARS:
+        return (function, *arguments)
+    op = table[function]
+    assert op.expression is not None
+    names = (*op.operands, *op.constants)
+    return substitute(scalar_expression(op.expression, table), dict(zip(names, arguments, strict=True)))
+
+
+def _patterns(op: DeviceOp) -> Iterator[Pattern]:
+    """The patterns of an operation: its expression, unless that is one function of its operands, and the others."""
+    expressions = [*op.written]
+    if isinstance(op.expression, tuple) and not op.kind.combines:
+        if any(not isinstance(argument, str) for argument in op.expression[1:]):
+            expressions.insert(0, (op.expression, {}))
+    for expression, fixed in expressions:
+        yield Pattern(expression, op.name, op.operands, op.constants, fixed)
+
+
+# -- checks of an entry -------------------------------------------------------------------------------------
+
+
+def _problems(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
+    """Yield what is wrong with an entry, each as the rest of a sentence that begins with its name."""
+    if op.name in table:
+        yield "is in the table already"
+    unknown = [name for name in (*op.formats, op.result or DL16) if name not in _FORMATS]
+    if unknown:
+        yield f"has the unknown number format '{unknown[0]}'; there are {', '.join(_FORMATS)}"
+    if not op.kind.is_elementwise and not op.kind.combines:
+        if op.expression is not None:
+            yield f"has an expression, but a {op.kind.value} computes nothing"
+        return
+    if op.expression is None:
+        yield f"has no expression: state what it computes of {', '.join(op.operands)}"
+        return
+    yield from _problems_of(op, op.expression, {}, table)
+    for expression, fixed in op.written:
+        yield from _problems_of(op, expression, {ANY: 0.0, **fixed}, table)
+    yield from _problems_of_combination(op, table)
+
+
+def _problems_of(
+    op: DeviceOp, expression: Expression, fixed: Mapping[str, float], table: Mapping[str, DeviceOp]
+) -> Iterator[str]:
+    """Yield what is wrong with an expression of an operation."""
+    stated, read = {*op.operands, *op.constants}, names_of(expression)
+    for name in sorted(read - stated - ({ANY} & fixed.keys())):
+        yield f"reads '{name}' in {expression}, which is none of its operands and constants ({', '.join(stated)})"
+    for name in sorted(stated - read - fixed.keys()):
+        yield f"does not say in {expression} what '{name}' is for"
+    for function, *arguments in applications_of(expression):
+        if function in SCALARS:
+            arity = SCALARS[function].arity
+        elif function in table and table[function].expression is not None:
+            arity = table[function].arity + len(table[function].constants)
+        else:
+            yield f"uses '{function}' in {expression}, which is no scalar function and no operation before it"
+            continue
+        if len(arguments) != arity:
+            yield f"gives '{function}' {len(arguments)} arguments in {expression}; it takes {arity}"
+
+
+def _problems_of_combination(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
+    """Yield what is wrong with how a reduction combines elements."""
+    if not op.kind.combines:
+        if op.combine is not None or op.neutral is not None:
+            yield f"states how it combines elements, but a {op.kind.value} operation does not"
+        return
+    if op.combine is None:
+        yield "does not state its combination (combine): the scalar function by which elements become one"
+    elif op.combine not in SCALARS or SCALARS[op.combine].arity != 2:
+        yield f"combines elements by '{op.combine}', which is no scalar function of two operands"
+    elif op.neutral is None:
+        yield "does not state its neutral element (neutral): the input that changes no result"
+    elif op.expression is not None and not _is_neutral(op, op.combine, op.neutral, table):
+        yield f"has the neutral element {op.neutral}, which changes what it is combined with by '{op.combine}'"
+
+
+def _is_neutral(op: DeviceOp, combine: str, neutral: float, table: Mapping[str, DeviceOp]) -> bool:
+    assert op.expression is not None
+    expression = scalar_expression(op.expression, table)
+    term, *others = (
+        evaluate(expression, dict.fromkeys(op.operands, value) | dict.fromkeys(op.constants, 0.5))
+        for value in (neutral, -3.0, 0.25, 8.0)
+    )
+    return all(SCALARS[combine].compute(other, term) == other for other in others)
+
+
+# -- the table ----------------------------------------------------------------------------------------------
+
+_FORMATS = (DL16, FP32, INT32, INT8, FP8)
+_ANY = (DL16, FP32, INT32)
+_ERFS = tuple(
+    ("add", ("erf", argument), 1.0) for argument in (("mul", "x", 0.5**0.5), ("realdiv", "x", 2**0.5))
+)
+_GELU = tuple(
+    expression
+    for erf in _ERFS
+    for expression in (
+        ("mul", ("mul", "x", 0.5), erf),
+        ("mul", "x", ("mul", erf, 0.5)),
+        ("mul", ("mul", "x", erf), 0.5),
+    )
+)
+_SCALED = ("mul", "x", "softplusBeta")
+
+
+def _op(name: str, expression: Expression, operands: tuple[str, ...] = ("x",), **fields) -> DeviceOp:
+    """Entry of a pointwise operation."""
+    return DeviceOp(name, Kind.POINTWISE, operands, expression, **fields)
+
+
+def _also(*expressions: tuple, **constants: float) -> tuple[tuple[tuple, Mapping[str, float]], ...]:
+    """Other ways to write an operation, with the constants that these do not name."""
+    return tuple((expression, constants) for expression in expressions)
+
+
+def _functions(names: str, operands: tuple[str, ...] = ("x",), **fields) -> Iterator[DeviceOp]:
+    """Entries of operations that are one scalar function each."""
+    for name in names.split():
+        yield _op(name, (name, *operands), operands, **fields)
+
+
+def _reductions(
+    name: str, expression: Expression, combine: str, neutral: float, constants: tuple[str, ...] = ()
+) -> Iterator[DeviceOp]:
+    """Entries of a reduction over the stick dim and over other dims."""
+    for opcode, kind in ((name, Kind.REDUCE_STICK), (name + "nonstick", Kind.REDUCE_OTHER)):
+        yield DeviceOp(
+            opcode, kind, ("x",), expression, constants=constants, combine=combine, neutral=neutral
+        )
+
+
+def _matmul(name: str, formats: tuple[str, ...], **fields) -> DeviceOp:
+    product = ("mul", "x", "y")
+    return DeviceOp(
+        name, Kind.MATMUL, ("x", "y"), product, formats, combine="add", neutral=0.0, unit="pt", **fields
+    )
+
+
+def _cast(name: str, source: str, target: str) -> DeviceOp:
+    return DeviceOp(name, Kind.CAST, ("x",), (name, "x"), (source,), target)
+
+
+define(
+    *_functions("add sub mul realdiv", ("x", "y")),
+    _op("revsub", ("sub", "y", "x"), ("x", "y")),
+    *_functions("equal notequal greaterequal lesserequal greaterthan lesserthan", ("x", "y")),
+    *_functions("where3", ("c", "x", "y")),
+    _op(
+        "maximum",
+        ("maximum", "x", "y"),
+        ("x", "y"),
+        written=_also(
+            ("where3", ("lesserthan", "x", "y"), "y", "x"), ("where3", ("greaterthan", "x", "y"), "x", "y")
+        ),
     ),
-    **dict.fromkeys(("absmaxnonstick", "batchmatmulint8", "batchmatmulfp8"), 0.0),
-    **dict.fromkeys(("max", "maxnonstick"), float("-inf")),
-    **dict.fromkeys(("min", "minnonstick"), float("inf")),
-    "prod": 1.0,
-}
-
-#: Matmuls whose contracted dim is never split over cores: the kernels of 8-bit operands have no partial sums
-#: (torch-spyre, work_division_constraints.py).
-WHOLE_SUMS = frozenset(("batchmatmulint8", "batchmatmulfp8"))
-
-#: Operation that combines the partial results of a split reduction over the ring; addition for all others.
-_COMBINED_BY = {"max": "max", "absmax": "max", "min": "min", "prod": "mul"}
-COMBINE: dict[str, str] = {name: _COMBINED_BY.get(name.removesuffix("nonstick"), "add") for name in NEUTRAL}
+    _op(
+        "minimum",
+        ("minimum", "x", "y"),
+        ("x", "y"),
+        written=_also(
+            ("where3", ("lesserthan", "x", "y"), "x", "y"), ("where3", ("greaterthan", "x", "y"), "y", "x")
+        ),
+    ),
+    *_functions("abs neg exp floor"),
+    *_functions("log sqrt rsqrt tanh", formats=(DL16,)),
+    _op("identity", "x", formats=_ANY),
+    _op("reciprocal", ("realdiv", 1.0, "x")),
+    _op("sigmoid", ("reciprocal", ("add", 1.0, ("exp", ("neg", "x"))))),
+    _op(
+        "silu",
+        ("mul", "x", ("sigmoid", "x")),
+        written=_also(("realdiv", "x", ("add", 1.0, ("exp", ("neg", "x"))))),
+    ),
+    _op("relufwd", ("maximum", "x", 0.0), written=_also(("where3", ("greaterthan", "x", 0.0), "x", 0.0))),
+    _op("relu6fwd", ("minimum", ("relufwd", "x"), 6.0), formats=(DL16,)),
+    _op("gelufwd", _GELU[0], formats=(DL16,), written=_also(*_GELU[1:])),
+    _op(
+        "clip",
+        ("minimum", ("maximum", "x", "clipMin"), "clipMax"),
+        constants=("clipMin", "clipMax"),
+        written=_also(("minimum", ("relufwd", "x"), "clipMax"), clipMin=0.0),
+    ),
+    _op(
+        "leakyrelufwd",
+        ("where3", ("greaterthan", "x", 0.0), "x", ("mul", "x", "alpha")),
+        formats=(DL16,),
+        constants=("alpha",),
+        written=_also(("add", ("relufwd", "x"), ("mul", ("minimum", "x", 0.0), "alpha"))),
+    ),
+    _op(
+        "softplus",
+        (
+            "where3",
+            ("greaterthan", _SCALED, "softplusThresh"),
+            "x",
+            ("realdiv", ("log1p", ("exp", _SCALED)), "softplusBeta"),
+        ),
+        formats=(DL16,),
+        constants=("softplusBeta", "softplusThresh"),
+        written=_also(
+            ("where3", ("greaterthan", "x", "softplusThresh"), "x", ("log1p", ("exp", "x"))), softplusBeta=1.0
+        ),
+    ),
+    # Where a softplus becomes x is a matter of range, which differs by number format.
+    _op(
+        "mish",
+        ("mul", "x", ("tanh", ("log1p", ("exp", "x")))),
+        formats=(DL16,),
+        written=_also(("mul", "x", ("tanh", ("softplus", "x", 1.0, ANY)))),
+    ),
+    # Statistics lack the normalised dim: they come in, and leave, sparse.
+    _op("layernormscale", ("rsqrt", ("add", "x", "eps")), constants=("eps",)),
+    _op("addi32toi32", ("add", "x", "y"), ("x", "y"), formats=(INT32,)),
+    _op("muli32toi32", ("mul", "x", "y"), ("x", "y"), formats=(INT32,)),
+    _cast("dl16tofp32", DL16, FP32),
+    _cast("fp32todl16", FP32, DL16),
+    _cast("fp32toint32", FP32, INT32),
+    _cast("int32tofp32", INT32, FP32),
+    *_reductions("sum", "x", "add", 0.0),
+    *_reductions("max", "x", "maximum", float("-inf")),
+    *_reductions("min", "x", "minimum", float("inf")),
+    *_reductions("absmax", ("abs", "x"), "maximum", 0.0),
+    *_reductions("mean", ("mul", "x", "scaling_factor"), "add", 0.0, ("scaling_factor",)),
+    DeviceOp("prod", Kind.REDUCE_OTHER, ("x",), "x", combine="mul", neutral=1.0),
+    DeviceOp(
+        "exx2_zeromean",
+        Kind.REDUCE_STICK,
+        ("x",),
+        ("mul", ("mul", "x", "x"), "exx2scale"),
+        constants=("exx2scale",),
+        combine="add",
+        neutral=0.0,
+    ),
+    _matmul("batchmatmul", (DL16,)),
+    # Both accumulate in more than their operands have and round to DL16 at the end, an integer sum too. The kernels of
+    # 8-bit operands have no partial sums (torch-spyre, work_division_constraints.py).
+    _matmul("batchmatmulint8", (INT8,), result=DL16, whole_sums=True),
+    _matmul("batchmatmulfp8", (FP8,), result=DL16, whole_sums=True),
+    DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=_ANY),
+    # Rows of a table by their positions: a copy whose source is read indirectly.
+    DeviceOp("gather", Kind.GATHER, ("positions", "table"), formats=_ANY, index=0, function="identity"),
+    # From one distribution over the LX of the cores to another, bits as they are.
+    DeviceOp("shuffle", Kind.RELAYOUT, formats=_ANY),
+)

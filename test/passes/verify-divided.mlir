@@ -151,7 +151,7 @@ func.func @span(%x: tensor<2097152x128xf16, #stick.layout<#rows>>) {
 #second = affine_map<(d0, d1) -> (d1)>
 func.func @other(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
-  // expected-error@below {{partial results of 'maxnonstick' are combined by 'max', not by 'add'}}
+  // expected-error@below {{partial results of 'maxnonstick' are combined by 'maximum', not by 'add'}}
   %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"maxnonstick", {}>, sdsc.combine = "add", sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0, 0)>>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

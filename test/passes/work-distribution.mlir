@@ -44,7 +44,7 @@ func.func @reduced(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 // -----
 // Largest values are combined by the larger one.
 // CHECK-LABEL: func.func @largest(
-// CHECK: sdsc.combine = "max", sdsc.division = #sdsc.division<[32, 1], #{{.*}}>
+// CHECK: sdsc.combine = "maximum", sdsc.division = #sdsc.division<[32, 1], #{{.*}}>
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #vec = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>

@@ -1,0 +1,141 @@
+"""Expressions in which the table of device operations says what an operation computes.
+
+An expression is the name of an operand or constant, a number, or ``(function, expression..)``, such as
+``("mul", "x", ("sigmoid", "x"))``. Its functions are the scalar functions below and other device operations, whose
+constants follow their operands.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Expression = str | float | tuple
+
+
+@dataclass(frozen=True)
+class ScalarFunction:
+    """A function that is one scalar op: ``op`` in the IR (``integer_op`` on integers), ``compute`` on numpy arrays.
+
+    ``predicate`` is that of ``arith.cmpf`` for a comparison, whose truth is 1.0 or 0.0 as a number.
+    """
+
+    op: str
+    compute: Callable[..., Any]
+    arity: int = 1
+    integer_op: str = ""
+    predicate: int | None = None
+
+
+@functools.cache
+def _erf_table() -> NDArray[np.float64]:
+    """Per interval of width 1/64 up to 6, the cubic through erf and its slope at both ends."""
+    grid = np.arange(6 * 64 + 1) / 64
+    value = np.array([math.erf(x) for x in grid])
+    slope = 2 / math.sqrt(math.pi) * np.exp(-grid * grid) / 64
+    rise = np.diff(value)
+    square = 3 * rise - 2 * slope[:-1] - slope[1:]
+    return np.array([value[:-1], slope[:-1], square, slope[:-1] + slope[1:] - 2 * rise])
+
+
+def erf(x: NDArray) -> NDArray[np.float64]:
+    """The error function to 1e-8 (absolute), by cubic interpolation of the exact one; odd, NaN stays NaN."""
+    scaled = np.minimum(np.abs(np.asarray(x, np.float64)), 6 - 1e-9) * 64
+    index = np.nan_to_num(scaled).astype(np.intp)
+    c0, c1, c2, c3 = _erf_table()[:, index]
+    part = scaled - index
+    return np.copysign(c0 + part * (c1 + part * (c2 + part * c3)), x)
+
+
+def _to_int32(x: NDArray) -> NDArray[np.int32]:
+    """Towards zero; out of range becomes the nearest end of the range, NaN becomes 0."""
+    whole = np.trunc(np.nan_to_num(np.asarray(x, np.float64), nan=0.0))
+    return np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int32)
+
+
+# Predicates of arith.cmpf are ordered, so false for NaN; but unordered "ne", as in C and PyTorch.
+SCALARS: dict[str, ScalarFunction] = {
+    "add": ScalarFunction("arith.addf", np.add, 2, "arith.addi"),
+    "sub": ScalarFunction("arith.subf", np.subtract, 2),
+    "mul": ScalarFunction("arith.mulf", np.multiply, 2, "arith.muli"),
+    "realdiv": ScalarFunction("arith.divf", np.divide, 2),
+    "maximum": ScalarFunction("arith.maximumf", np.maximum, 2),
+    "minimum": ScalarFunction("arith.minimumf", np.minimum, 2),
+    "equal": ScalarFunction("arith.cmpf", np.equal, 2, predicate=1),
+    "greaterthan": ScalarFunction("arith.cmpf", np.greater, 2, predicate=2),
+    "greaterequal": ScalarFunction("arith.cmpf", np.greater_equal, 2, predicate=3),
+    "lesserthan": ScalarFunction("arith.cmpf", np.less, 2, predicate=4),
+    "lesserequal": ScalarFunction("arith.cmpf", np.less_equal, 2, predicate=5),
+    "notequal": ScalarFunction("arith.cmpf", np.not_equal, 2, predicate=13),
+    "where3": ScalarFunction("arith.select", lambda condition, x, y: np.where(condition != 0, x, y), 3),
+    "abs": ScalarFunction("math.absf", np.abs),
+    "neg": ScalarFunction("arith.negf", np.negative),
+    "exp": ScalarFunction("math.exp", np.exp),
+    "floor": ScalarFunction("math.floor", np.floor),
+    "log": ScalarFunction("math.log", np.log),
+    "log1p": ScalarFunction("math.log1p", np.log1p),
+    "sqrt": ScalarFunction("math.sqrt", np.sqrt),
+    "rsqrt": ScalarFunction("math.rsqrt", lambda x: 1 / np.sqrt(x)),
+    "tanh": ScalarFunction("math.tanh", np.tanh),
+    "erf": ScalarFunction("math.erf", erf),
+    "dl16tofp32": ScalarFunction("arith.extf", lambda x: x),
+    "fp32todl16": ScalarFunction("arith.truncf", lambda x: x),
+    "fp32toint32": ScalarFunction("arith.fptosi", _to_int32),
+    "int32tofp32": ScalarFunction("arith.sitofp", lambda x: x.astype(np.float32)),
+}
+
+#: Functions whose two operands may be swapped.
+COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum", "equal", "notequal"))
+
+
+def names_of(expression: Expression) -> set[str]:
+    """Return the operands and constants that an expression reads."""
+    if isinstance(expression, tuple):
+        return set().union(*map(names_of, expression[1:]))
+    return {expression} if isinstance(expression, str) else set()
+
+
+def applications_of(expression: Expression) -> Iterator[tuple]:
+    """Yield the applications of functions in an expression, the outermost first."""
+    if isinstance(expression, tuple):
+        yield expression
+        for argument in expression[1:]:
+            yield from applications_of(argument)
+
+
+def substitute(expression: Expression, arguments: Mapping[str, Expression]) -> Expression:
+    """Return an expression with others in the place of its names."""
+    if isinstance(expression, tuple):
+        return (expression[0], *(substitute(argument, arguments) for argument in expression[1:]))
+    return arguments[expression] if isinstance(expression, str) else expression
+
+
+def evaluate(expression: Expression, values: Mapping[str, Any]) -> Any:
+    """Compute an expression of scalar functions on arrays that broadcast, in the type of the arrays.
+
+    Several functions compute in float64, and only their result is rounded.
+    """
+    with np.errstate(all="ignore"):
+        if sum(1 for _ in applications_of(expression)) < 2:
+            return _evaluate(expression, values, {})
+        wide = {name: np.asarray(value, np.float64) for name, value in values.items()}
+        return np.asarray(_evaluate(expression, wide, {})).astype(np.result_type(*values.values()))
+
+
+def _evaluate(expression: Expression, values: Mapping[str, Any], known: dict[tuple, Any]) -> Any:
+    if not isinstance(expression, tuple):
+        return values[expression] if isinstance(expression, str) else expression
+    if expression not in known:
+        function = SCALARS[expression[0]]
+        operands = [_evaluate(argument, values, known) for argument in expression[1:]]
+        result = function.compute(*operands)
+        if function.predicate is not None:
+            result = result.astype(np.result_type(*operands))
+        known[expression] = result
+    return known[expression]
