@@ -20,18 +20,12 @@ from spyre_mlir.passes._memory import functions
 from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.steps import BundleStep, HostStep, Step
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.timing import scope
 from spyre_mlir.transfers import Transfers, transfers
 
 #: The name of a program that is one bundle, where steps are named.
 ONLY = "device_0"
-
-#: By the element type of the program.
-_DTYPES = {
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i1": "bool", "i8": "int8",
-    "i16": "int16", "i32": "int32", "i64": "int64", "f8E4M3FN": "float8_e4m3fn",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Value:
@@ -267,7 +261,8 @@ def _value(name: str, kind: str, type_: ir.Type, element: str = "") -> Value:
     if not isinstance(type_, ir.RankedTensorType):
         return Value(name, kind, (), str(type_))
     element = element or str(ir.RankedTensorType(type_).element_type)
-    return Value(name, kind, tuple(ir.RankedTensorType(type_).shape), _DTYPES.get(element, element))
+    dtype = ELEMENT_TYPES[element].host if element in ELEMENT_TYPES else element
+    return Value(name, kind, tuple(ir.RankedTensorType(type_).shape), dtype)
 
 
 def _name(func: ir.Operation) -> str:

@@ -22,16 +22,15 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.layout.transfer import dma_tuples
+from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYTE
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
-from spyre_mlir.target.ops import DL16, FP32, INT32
 
 #: For each dtype of the host: the MLIR element type, and the format on the device (None: the host's own bytes).
 _DTYPES: dict[str, tuple[str, str | None]] = {
-    "float16": ("f16", DL16), "bfloat16": ("bf16", DL16), "bool": ("i1", DL16), "float32": ("f32", FP32),
-    "int32": ("i32", INT32), "int64": ("i64", INT32), "int8": ("i8", None),
-    "float8_e4m3fn": ("f8E4M3FN", None),
-}  # fmt: skip
-
+    element.host: (element.name, None if element.name in ONE_BYTE else DATA_FORMATS[element.device])
+    for element in ELEMENT_TYPES.values()
+    if element.device is not None
+}
 
 #: The numpy type that holds the bits of a dtype which numpy lacks.
 _BITS = {"float8_e4m3fn": "uint8"}

@@ -25,6 +25,7 @@ from spyre_mlir.mlir import (
     memref_descriptor,
     register_torch_passes,
 )
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 # copy-before-write and no eliminate-empty-tensors: torch-mlir's bufferisation of tm_tensor leaves to_tensor
 # without `restrict`. modify-public-functions: otherwise the results of @main are never written.
@@ -66,10 +67,12 @@ _PASSES = (
 )
 PIPELINE = f"builtin.module({','.join(_PASSES)})"
 
+#: Upstream's lowering has no arithmetic of 8-bit floats.
 _NUMPY = {
-    "f16": np.float16, "bf16": np.uint16, "f32": np.float32, "f64": np.float64, "i1": np.bool_,
-    "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
-}  # fmt: skip
+    name: element.storage.type
+    for name, element in ELEMENT_TYPES.items()
+    if element.storage is not None and not name.startswith("f8")
+}
 
 
 def _load_half_conversions() -> None:

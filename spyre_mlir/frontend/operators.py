@@ -23,11 +23,13 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.mlir import ir
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 _ELEMENT_TYPES = {
-    torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.bool: "i1", torch.int8: "i8",
-    torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.float8_e4m3fn: "f8E4M3FN",
-}  # fmt: skip
+    getattr(torch, element.host): name
+    for name, element in ELEMENT_TYPES.items()
+    if element.storage is not None
+}
 
 #: Function that builds an op on a tensor that has no layout yet.
 Builder = Callable[[ir.Value, StickLayout, ir.Location], ir.Value]

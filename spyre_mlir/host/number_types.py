@@ -8,13 +8,14 @@ function, and the bits in uint16 and uint8 outside.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
+from spyre_mlir.target.element_types import ELEMENT_TYPES, ElementType
 
 
 @dataclass(frozen=True)
@@ -69,21 +70,18 @@ class NumberType:
         return np.array(elements, dtype=self.host, order="C")
 
 
-def _number_type(name: str, host: type, storage: type, computed: type) -> NumberType:
-    return NumberType(name, np.dtype(host), np.dtype(storage), np.dtype(computed))
+def _number_type(element: ElementType) -> NumberType:
+    host, float32 = np.dtype(element.storage), np.dtype(np.float32)
+    storage = host if element.is_native else float32
+    is_narrow = element.is_float and element.name != "f64"
+    return NumberType(element.name, host, storage, float32 if is_narrow else host)
 
 
-_INTEGERS = {
-    "i1": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "index": np.int64,
-}  # fmt: skip
 NUMBER_TYPES = {
-    "f8E4M3FN": _number_type("f8E4M3FN", np.uint8, np.float32, np.float32),
-    "f16": _number_type("f16", np.float16, np.float16, np.float32),
-    "bf16": _number_type("bf16", np.uint16, np.float32, np.float32),
-    "f32": _number_type("f32", np.float32, np.float32, np.float32),
-    "f64": _number_type("f64", np.float64, np.float64, np.float64),
-    **{name: _number_type(name, *[dtype] * 3) for name, dtype in _INTEGERS.items()},
+    name: _number_type(ELEMENT_TYPES[name])
+    for name in ("f8E4M3FN", "f16", "bf16", "f32", "f64", "i1", "i8", "i16", "i32", "i64")
 }
+NUMBER_TYPES["index"] = replace(NUMBER_TYPES["i64"], name="index")
 
 
 def number_type(type_: ir.Type) -> NumberType:

@@ -18,9 +18,7 @@ from typing import Any
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.stick_layout import ELEMENT_BITS, Digit, StickLayout
 from spyre_mlir.options import Options
-
-#: The element type in which the device keeps a host's, where it is another one.
-_ON_THE_DEVICE = {"bf16": "f16", "i1": "f16", "i64": "i32"}
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: How many elements of each dim a stick of several dims holds, outermost first, by bits of an element and number of
 #: dims: the operands of a matmul (``rules.STICKS``), int8 or fp8 N 64, K 2; int4 N 64, K 4, and K 8, M 2, K 16.
@@ -112,7 +110,8 @@ class LayoutRequest(Options):
 
 def device_dtype(dtype: str) -> str:
     """Return the element type in which the device keeps an MLIR element type of the host."""
-    return _ON_THE_DEVICE.get(dtype, dtype)
+    element = ELEMENT_TYPES.get(dtype)
+    return dtype if element is None or element.device is None else element.device
 
 
 def _integers(value: Any, name: str, what: str) -> tuple[int, ...]:

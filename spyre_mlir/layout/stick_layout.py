@@ -28,19 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.target.device import device
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 
-#: Bits of an element on the device, by MLIR element type. fp16, bf16 and booleans all run as DL16.
-ELEMENT_BITS = {
-    "f32": 32,
-    "i32": 32,
-    "f16": 16,
-    "bf16": 16,
-    "i1": 16,
-    "i8": 8,
-    "f8E4M3FN": 8,
-    "f8E5M2": 8,
-    "i4": 4,
-}
+#: Bits of an element on the device, by MLIR element type.
+ELEMENT_BITS = {name: element.layout_bits for name, element in ELEMENT_TYPES.items() if element.layout_bits}
 
 #: Bytes of an element, for the types whose elements are whole bytes.
 ELEMENT_BYTES = {dtype: bits // 8 for dtype, bits in ELEMENT_BITS.items() if bits % 8 == 0}

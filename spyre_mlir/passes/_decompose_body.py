@@ -12,8 +12,9 @@ from spyre_mlir.dialects.structured import Map, Structured, device_op, shape_of,
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import _scalar_ops as scalar
-from spyre_mlir.passes._quantized import ONE_BYTE, PRODUCTS
+from spyre_mlir.passes._quantized import PRODUCTS
 from spyre_mlir.passes._terms import Term, Terms, device_element, fail
+from spyre_mlir.target.element_types import ONE_BYTE
 from spyre_mlir.target.formats import DL16_SMALLEST, fits_fp16
 from spyre_mlir.target.ops import DEVICE_OPS, FP32
 

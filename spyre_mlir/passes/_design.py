@@ -31,10 +31,9 @@ from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.target.device import device
+from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
-from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP8, FP32, INT8, INT32, Kind
-
-FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": FP8}
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 _LABELS = ("mb", "x", "y", "i", "j", "x1", "r", "c", "ij", "rc", "kij", "sij")
 _STICK, _SECOND_STICK = "out", "in"
@@ -95,7 +94,7 @@ class DesignBuilder:
         operands = tuple(
             Operand(
                 role=roles[at],
-                data_format=FORMATS[view.dtype],
+                data_format=DATA_FORMATS[view.dtype],
                 memory="lx" if at in self.in_lx else "hbm",
                 dim_order=geometry.dim_order,
                 stick_dim=geometry.stick_dim,

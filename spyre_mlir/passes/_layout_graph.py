@@ -36,9 +36,9 @@ from spyre_mlir.passes._loops import (
     trip_count,
 )
 from spyre_mlir.passes._memory import argument_attributes
-from spyre_mlir.passes._quantized import ONE_BYTE
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
+from spyre_mlir.target.element_types import ONE_BYTE
 from spyre_mlir.target.ops import DEVICE_OPS
 
 

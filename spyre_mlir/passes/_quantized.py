@@ -23,12 +23,10 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS
+from spyre_mlir.target.element_types import ONE_BYTE
 
 #: The matmul of two operands by their element type.
 PRODUCTS = {"f16": "batchmatmul", "f8E4M3FN": "batchmatmulfp8", "i8": "batchmatmulint8"}
-
-#: Element types that matmuls alone read.
-ONE_BYTE = frozenset(("i8", "f8E4M3FN"))
 
 _RULE = "8-bit tensors come from the host and are read by matmuls alone"
 

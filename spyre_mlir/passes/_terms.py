@@ -17,10 +17,8 @@ from spyre_mlir.dialects.structured import Map, defining_op, device_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._scalar_ops import scalar_constant
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.formats import fits_fp16
-
-_ELEMENTS = {"f16": "f16", "bf16": "f16", "i1": "f16", "f32": "f32", "i32": "i32", "i64": "i32"}
-_ELEMENTS |= {"i8": "i8", "f8E4M3FN": "f8E4M3FN"}  # of matmuls alone (_quantized.py)
 
 _SHOW_THE_WHOLE = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose", "stick.pin")
 
@@ -32,9 +30,10 @@ def fail(op: ir.Operation, message: str) -> CompileError:
 
 def device_element(element: str, location: ir.Location) -> str:
     """The device's element type for a host's: ``CompileError`` for one it has not."""
-    if element not in _ELEMENTS:
+    known = ELEMENT_TYPES.get(element)
+    if known is None or known.device is None:
         raise CompileError(f"element type {element} has no form on the device", location_of(location))
-    return _ELEMENTS[element]
+    return known.device
 
 
 @dataclass(frozen=True)
@@ -81,13 +80,12 @@ class Terms:
             splat = attr.get_splat_value()
             self._terms[op.results[0]] = Term(None, splat=float(splat.value))
             return
-        dtypes = {"f16": np.float16, "f32": np.float32, "i32": np.int32, "i8": np.int8}
-        if element not in dtypes:
+        if not ELEMENT_TYPES[element].is_native:
             raise fail(op, f"a constant tensor of {element} has no values here; pass it as an argument")
         array = _numbers(attr)
         is_wide = element == "f16" and not fits_fp16(array).all()
         element = "f32" if is_wide else element
-        dtype = dtypes[element]
+        dtype = ELEMENT_TYPES[element].storage
         made = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element))
         dense = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(dtype)), type=made)
         constant = ir.Operation.create("arith.constant", results=[made], attributes={"value": dense})

@@ -26,7 +26,7 @@ from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._bundles import bundle_number
 from spyre_mlir.passes._debug import debug_handle
-from spyre_mlir.passes._design import FORMATS, DesignBuilder, identity_of
+from spyre_mlir.passes._design import DesignBuilder, identity_of
 from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, trip_count
 from spyre_mlir.passes._memory import (
     Memory,
@@ -49,12 +49,10 @@ from spyre_mlir.passes._ownership import (
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
+from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES
 from spyre_mlir.target.formats import BIT_TRUE
 
-_HOST_DTYPES = {
-    "f16": "float16", "bf16": "bfloat16", "f32": "float32", "i1": "bool", "i32": "int32", "i64": "int64",
-    "i8": "int8", "f8E4M3FN": "float8_e4m3fn",
-}  # fmt: skip
+_HOST_DTYPES = {name: element.host for name, element in ELEMENT_TYPES.items() if element.device is not None}
 
 #: The base of buffers in LX (``bundle/model.py``).
 LX = "lx"
@@ -243,7 +241,7 @@ class _Lowering:
                 parameter=parameter,
                 host_dtype=_HOST_DTYPES[dtype],
                 host_shape=view.array_shape,
-                data_format=FORMATS[layout.dtype],
+                data_format=DATA_FORMATS[layout.dtype],
                 device_size=layout.device_size,
                 bytes=size,
                 transfer=Transfer(

@@ -14,7 +14,8 @@ from spyre_mlir.passes._tensor_ops import empty_like, generic_op
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 
-_WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64}
+#: Element types that have an exponential, and those of 16 bits, whose sums are in f32.
+_FLOATS, _NARROW = {"f16", "bf16", "f32", "f64"}, {"f16", "bf16"}
 
 #: The body of an op from its block arguments: the value that it yields.
 Body = Callable[[Sequence[ir.Value]], ir.Value]
@@ -44,7 +45,7 @@ def _decompose(op: ir.Operation) -> None:
     source = op.operands[0]
     if not op.results:
         raise fail(op, "this softmax is on memrefs; a program works on tensors")
-    if element_of(source) not in _WIDTHS or source.type != op.results[0].type:
+    if element_of(source) not in _FLOATS or source.type != op.results[0].type:
         raise fail(op, f"a softmax of {source.type} to {op.results[0].type} has no device operation")
     if not ir.RankedTensorType(source.type).has_static_shape:
         raise fail(op, f"type {source.type} has no static shape; the device needs all sizes at compile time")
@@ -66,8 +67,7 @@ class _Softmax:
         self.every: Map = tuple(map(order.index, range(self.rank)))
         self.rows: Map = tuple(range(self.rank - 1))
         self.element = ir.RankedTensorType(source.type).element_type
-        narrow = _WIDTHS[str(self.element)] < 32
-        self.sum_element = ir.F32Type.get() if narrow else self.element
+        self.sum_element = ir.F32Type.get() if str(self.element) in _NARROW else self.element
 
     def run(self) -> ir.Value:
         def exponential(read: Sequence[ir.Value]) -> ir.Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -17,6 +18,7 @@ from spyre_mlir.passes._outlining import Outlined, dim_sizes_of, is_free, makers
 from spyre_mlir.passes._quantized import is_integer_product
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.remarks import HOST
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: Ops that name or move data: they follow what is around them, for alone they are not worth a bundle.
 _VIEWS = {
@@ -25,7 +27,6 @@ _VIEWS = {
 }  # fmt: skip
 #: Elements that the device has not, and those that it reads and does not write.
 _FOREIGN, _READ_ONLY = {"i16", "ui16", "f64"}, {"i8", "ui8"}
-_BYTES = {"i1": 1, "i8": 1, "ui8": 1, "i16": 2, "f16": 2, "bf16": 2, "i32": 4, "f32": 4, "i64": 8, "f64": 8}
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,6 @@ def _element(value: ir.Value) -> str:
 
 
 def _bytes(value: ir.Value) -> int:
-    count = 1
-    for size in shape_of(value):
-        count *= size
-    return count * _BYTES.get(_element(value), 8)
+    element = ELEMENT_TYPES.get(_element(value).removeprefix("u"))
+    width = 8 if element is None or element.storage is None else element.storage.itemsize
+    return math.prod(shape_of(value)) * width

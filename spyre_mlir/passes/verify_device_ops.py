@@ -9,12 +9,12 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._body_meaning import check_meaning
-from spyre_mlir.passes._design import FORMATS as _FORMATS
 from spyre_mlir.passes._loops import LOOP, trip_count
 from spyre_mlir.passes._memory import COPIES, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.expressions import SCALARS
 from spyre_mlir.target.ops import DEVICE_OPS, INT32
 
@@ -88,7 +88,7 @@ def _check_written(op: ir.Operation) -> None:
 
 def _check_elements(op: ir.Operation) -> None:
     for value in op.results:
-        if isinstance(value.type, ir.RankedTensorType) and element_of(value) not in _FORMATS:
+        if isinstance(value.type, ir.RankedTensorType) and element_of(value) not in DATA_FORMATS:
             raise fail(op, f"element type {element_of(value)} has no form on the device")
 
 
@@ -123,15 +123,15 @@ def _check_device_op(op: ir.Operation) -> Structured:
 
 def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str) -> None:
     described = DEVICE_OPS[opcode]
-    if described.index is not None and _FORMATS[inputs[described.index]] != INT32:
+    if described.index is not None and DATA_FORMATS[inputs[described.index]] != INT32:
         raise fail(op, f"'{opcode}' takes its positions as i32, not as {inputs[described.index]}")
     data = [element for number, element in enumerate(inputs) if number != described.index]
     if len(set(data)) > 1:
         raise fail(op, f"'{opcode}' takes operands of one format, not {inputs}")
-    given = _FORMATS[data[0]]
+    given = DATA_FORMATS[data[0]]
     if given not in described.formats:
         raise fail(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({data[0]})")
-    if _FORMATS[result] != described.result_format(given):
+    if DATA_FORMATS[result] != described.result_format(given):
         raise fail(
-            op, f"'{opcode}' gives {described.result_format(given)}, not {_FORMATS[result]} ({result})"
+            op, f"'{opcode}' gives {described.result_format(given)}, not {DATA_FORMATS[result]} ({result})"
         )

@@ -1,0 +1,74 @@
+"""Element types of programs: their names in MLIR and on the host, and the types in which the device has them.
+
+The host is numpy and PyTorch. A type that numpy lacks lies there in an unsigned integer of its size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spyre_mlir.target.ops import DL16, FP8, FP32, INT8, INT32
+
+
+@dataclass(frozen=True)
+class ElementType:
+    """An element type of MLIR.
+
+    ``host`` is its name in numpy or PyTorch, ``storage`` the numpy type that holds its elements. ``device`` is the
+    element type in which the device computes with its numbers, None where it has none; ``layout_bits`` are those of an
+    element in a stick, None for a type that no layout has.
+    """
+
+    name: str
+    host: str
+    storage: np.dtype | None
+    device: str | None = None
+    layout_bits: int | None = None
+
+    @property
+    def is_float(self) -> bool:
+        """Return whether elements are floating-point numbers."""
+        return "f" in self.name
+
+    @property
+    def is_native(self) -> bool:
+        """Return whether numpy computes with this type."""
+        return self.storage is not None and self.storage.name == self.host
+
+
+def _element_type(
+    name: str,
+    host: str,
+    storage: type | None = None,
+    device: str | None = None,
+    layout_bits: int | None = None,
+) -> ElementType:
+    return ElementType(name, host, None if storage is None else np.dtype(storage), device, layout_bits)
+
+
+#: Element types by their MLIR names. fp16, bf16 and booleans all run as DL16; matmuls alone read those of 8 bits.
+ELEMENT_TYPES: dict[str, ElementType] = {
+    element.name: element
+    for element in (
+        _element_type("f16", "float16", np.float16, "f16", 16),
+        _element_type("bf16", "bfloat16", np.uint16, "f16", 16),
+        _element_type("f32", "float32", np.float32, "f32", 32),
+        _element_type("f64", "float64", np.float64),
+        _element_type("i1", "bool", np.bool_, "f16", 16),
+        _element_type("i8", "int8", np.int8, "i8", 8),
+        _element_type("i16", "int16", np.int16),
+        _element_type("i32", "int32", np.int32, "i32", 32),
+        _element_type("i64", "int64", np.int64, "i32"),
+        _element_type("f8E4M3FN", "float8_e4m3fn", np.uint8, "f8E4M3FN", 8),
+        _element_type("f8E5M2", "float8_e5m2", np.uint8, layout_bits=8),
+        _element_type("i4", "int4", layout_bits=4),
+    )
+}
+
+#: Number formats of the device by the element types in which it computes.
+DATA_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": FP8}
+
+#: Element types that matmuls alone read.
+ONE_BYTE = frozenset(("i8", "f8E4M3FN"))
