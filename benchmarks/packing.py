@@ -76,8 +76,8 @@ def _cut(sets: ModuleType) -> Metrics:
 def _pack(some: Sequence[Any], capacity: int) -> tuple[float, int, bool]:
     """Seconds, nodes, and whether all are placed."""
     from spyre_mlir.scratchpad.buffers import MemorySpace
+    from spyre_mlir.scratchpad.in_place_packing import Packing, pack
     from spyre_mlir.scratchpad.instance import Instance
-    from spyre_mlir.scratchpad.packing import Packing, pack
 
     instance = Instance.of(some, MemorySpace(capacity, 1))
     found: list[Packing] = []

@@ -27,6 +27,7 @@ from spyre_mlir.transfers import Transfers, transfers
 #: The name of a program that is one bundle, where steps are named.
 ONLY = "device_0"
 
+
 @dataclass(frozen=True)
 class Value:
     """An argument of a program: its name, its kind (input, parameter or constant), and the array of the host."""

@@ -19,9 +19,9 @@ from spyre_mlir.bundle.transfer import from_raw, gather, scatter, to_raw
 from spyre_mlir.device_views import DeviceViews, ViewStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
-from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYTE
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 

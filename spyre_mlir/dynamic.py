@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from spyre_mlir.bundle.folder import SIZES, write_json
 from spyre_mlir.bundle.replacing import replacing
@@ -20,7 +20,6 @@ from spyre_mlir.errors import CompileError
 
 if TYPE_CHECKING:
     from spyre_mlir.frontend.importer import Imported
-    from spyre_mlir.program import Program
 
 __all__ = ["DynamicDim", "DynamicProgram"]
 
@@ -64,7 +63,19 @@ class DynamicDim:
 Sizes = tuple[int, ...]
 
 
-class DynamicProgram:
+class StaticProgram(Protocol):
+    """A program of one size, as ``DynamicProgram`` uses it; ``program.Program`` is one."""
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any: ...
+    def call(self, operands: Any, finish: Any) -> Any: ...
+    def summary(self) -> str: ...
+    def save(self, folder: str | Path) -> None: ...
+
+
+ProgramT = TypeVar("ProgramT", bound=StaticProgram)
+
+
+class DynamicProgram(Generic[ProgramT]):
     """A model compiled for some sizes of its dynamic dims: call it like the model.
 
     ``dims`` are the dynamic dims by name, ``programs`` what is compiled, by sizes; ``last`` is the program of the last
@@ -76,15 +87,15 @@ class DynamicProgram:
         model: Any,
         example_inputs: Sequence[Any] | Mapping[str, Any],
         dynamic: Mapping[str, tuple[int, int]],
-        compile: Callable[[Any, Any], Program],
+        compile: Callable[[Any, Any], ProgramT],
     ) -> None:
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
 
         if not dynamic:
             raise CompileError("The option 'dynamic' names at least one dim.")
         self.dims = {name: DynamicDim.of(name, pair) for name, pair in dynamic.items()}
-        self.programs: dict[Sizes, Program] = {}
-        self.last: Program | None = None
+        self.programs: dict[Sizes, ProgramT] = {}
+        self.last: ProgramT | None = None
         self._model = model
         self._compile = compile
         self._inputs = DynamicInputs(model, example_inputs, list(dynamic))
@@ -106,7 +117,7 @@ class DynamicProgram:
         """The sizes of the compiled programs, in the order of compilation."""
         return [dict(zip(self.dims, key, strict=True)) for key in self.programs]
 
-    def program(self, **sizes: int) -> Program:
+    def program(self, **sizes: int) -> ProgramT:
         """Return the program for sizes that are multiples of the granularity; compile it on first use."""
         if sorted(sizes) != sorted(self.dims):
             raise CompileError(f"A program needs a size of each dynamic dim: {', '.join(self.dims)}.")
@@ -151,7 +162,7 @@ class DynamicProgram:
             ],
         }
 
-    def _program_for(self, sizes: Mapping[str, int]) -> tuple[Program, dict[str, int]]:
+    def _program_for(self, sizes: Mapping[str, int]) -> tuple[ProgramT, dict[str, int]]:
         """Return the program that runs inputs of these sizes, and the sizes that it is compiled for."""
         padded = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
         if padded != sizes:

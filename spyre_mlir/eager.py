@@ -18,10 +18,10 @@ from spyre_mlir.bundle.model import Argument
 from spyre_mlir.device_tensor import DeviceTensor, element_type, laid_out
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible
-from spyre_mlir.layout.transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.program import Program, compile
 
 #: Programs in the cache at most.

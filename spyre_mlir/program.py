@@ -32,10 +32,10 @@ from spyre_mlir.program_folder import read_program, write_program
 from spyre_mlir.program_layouts import lay_out
 from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.report.program_facts import ProgramFacts
-from spyre_mlir.report.steps_summary import host_work_warning, summarize_steps
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result, described
 from spyre_mlir.steps import BundleStep, HostStep, run_steps, sequences
+from spyre_mlir.steps_summary import host_work_warning, summarize_steps
 from spyre_mlir.target.formats import IEEE
 from spyre_mlir.timeline import Timeline, timeline
 from spyre_mlir.transfers import Transfers
@@ -302,7 +302,7 @@ def compile(
     *,
     dynamic: Mapping[str, tuple[int, int]],
     **options: Any,
-) -> DynamicProgram: ...
+) -> DynamicProgram[Program]: ...
 
 
 def compile(
@@ -317,7 +317,7 @@ def compile(
     fallback: bool = True,
     dynamic: Mapping[str, tuple[int, int]] | None = None,
     **pipeline_options: Any,
-) -> Program | DynamicProgram:
+) -> Program | DynamicProgram[Program]:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
 
     ``inputs`` are example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. ``sencores`` is

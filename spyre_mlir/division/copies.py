@@ -30,41 +30,43 @@ class CopyDivision:
 
     @functools.cached_property
     def division(self) -> Division:
-        """The same with what each core has."""
+        """The division with the slices of each core."""
         cores = range(math.prod(self.splits))
-        owners = tuple(tuple(_number(core, digits) for digits in self.digits) for core in cores)
+        owners = tuple(tuple(_slice(core, digits) for digits in self.digits) for core in cores)
         return Division(self.splits, owners)
 
 
 @functools.lru_cache(maxsize=1 << 13)
 def copy_division(space: Space, view: CoreView) -> CopyDivision | None:
-    """How a copy of a whole buffer, of ``space``, is divided for its cores to have what ``view`` says.
+    """Return the division of a copy of a whole buffer, of ``space``, whose cores then have ``view``.
 
     None if that are no slices of its dims, not the whole buffer, or if core ids do not count them.
     """
-    wanted = distribution_of(space, 0, view)
-    if wanted is None or any(own is None for own in wanted.owners):
+    distribution = distribution_of(space, 0, view)
+    if distribution is None or any(slices is None for slices in distribution.owners):
         return None
-    owners = [own for own in wanted.owners if own is not None]
-    copies, rest = divmod(len(owners), math.prod(wanted.splits))
+    owners = [slices for slices in distribution.owners if slices is not None]
+    copies, rest = divmod(len(owners), math.prod(distribution.splits))
+    # Every part needs as many copies as every other: digits of core ids cannot say anything else.
     if rest:
         return None
-    dims = [_digits(owners, dim, split) for dim, split in enumerate(wanted.splits)]
-    left = _left(sorted(digit for digits in dims for digit in digits), len(owners))
-    if left is None or math.prod(count for _, count in left) != copies:
+    dims = [_digits(owners, dim, split) for dim, split in enumerate(distribution.splits)]
+    remaining = _free_digits(sorted(digit for digits in dims for digit in digits), len(owners))
+    if remaining is None or math.prod(count for _, count in remaining) != copies:
         return None
-    made = CopyDivision(wanted.splits, tuple(dims))
+    copy = CopyDivision(distribution.splits, tuple(dims))
     if copies > 1:
-        made = CopyDivision((*wanted.splits, copies), (*dims, left), copies)
-    return made if _gives(space, made, view) else None
+        copy = CopyDivision((*distribution.splits, copies), (*dims, remaining), copies)
+    return copy if _matches(space, copy, view) else None
 
 
-def _gives(space: Space, made: CopyDivision, view: CoreView) -> bool:
-    """Whether the cores get just what the view says, each of the copies on a core of its own."""
-    if len(set(made.division.owners)) != len(made.division.owners):
+def _matches(space: Space, copy: CopyDivision, view: CoreView) -> bool:
+    """Return whether the cores get just what the view says, each of the copies on a core of its own."""
+    # Digits were read off single cores; the division that they make has to give all of the view.
+    if len(set(copy.division.owners)) != len(copy.division.owners):
         return False
     try:
-        return same_owners(core_view(space.repeated(made.copies), 0, made.division), view)
+        return same_owners(core_view(space.repeated(copy.copies), 0, copy.division), view)
     except ViewError:
         return False
 
@@ -73,24 +75,25 @@ def _digits(owners: Sequence[tuple[int, ...]], dim: int, split: int) -> tuple[Di
     """The digit that counts the slices of a dim: they change after so many cores."""
     if split == 1:
         return ()
-    step = next((core for core, own in enumerate(owners) if own[dim] != owners[0][dim]), len(owners))
+    step = next((core for core, slices in enumerate(owners) if slices[dim] != owners[0][dim]), len(owners))
     return ((step, split),)
 
 
-def _left(used: Sequence[Digit], cores: int) -> tuple[Digit, ...] | None:
+def _free_digits(used: Sequence[Digit], cores: int) -> tuple[Digit, ...] | None:
     """The digits of a core id that no dim counts, the fastest first; None if digits overlap."""
-    left, at = [], 1
+    digits, weight = [], 1
     for step, count in (*used, (cores, 1)):
-        if step % at:
+        # Then two dims would count with the same digit.
+        if step % weight:
             return None
-        if step > at:
-            left.append((at, step // at))
-        at = step * count
-    return tuple(left)
+        if step > weight:
+            digits.append((weight, step // weight))
+        weight = step * count
+    return tuple(digits)
 
 
-def _number(core: int, digits: Sequence[Digit]) -> int:
-    """What the digits of a core id count."""
+def _slice(core: int, digits: Sequence[Digit]) -> int:
+    """Return the slice that the digits of a core id count."""
     number, weight = 0, 1
     for step, count in digits:
         number += weight * (core // step % count)

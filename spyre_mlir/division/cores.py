@@ -69,7 +69,7 @@ class Division:
 
     @property
     def partial(self) -> bool:
-        """Whether each core has only a part of the sums that make its values of the result."""
+        """Return whether each core has only a part of the sums that make its values of the result."""
         return any(self.splits[dim] > 1 for dim in self.reduced)
 
     @functools.cached_property
@@ -77,15 +77,16 @@ class Division:
         """The cores that add up the same values, by rising reduction slice; single cores without a split one."""
         members: dict[tuple[int, ...], list[int]] = {}
         parts = sorted(self.reduced, reverse=True)
-        kept = [dim for dim in range(len(self.splits)) if dim not in self.reduced]
-        for core, own in enumerate(self.owners):
-            members.setdefault(tuple(own[dim] for dim in kept), []).append(core)
-        by_part = {core: tuple(own[dim] for dim in parts) for core, own in enumerate(self.owners)}
+        dims = [dim for dim in range(len(self.splits)) if dim not in self.reduced]
+        for core, slices in enumerate(self.owners):
+            members.setdefault(tuple(slices[dim] for dim in dims), []).append(core)
+        by_part = {core: tuple(slices[dim] for dim in parts) for core, slices in enumerate(self.owners)}
         return tuple(tuple(sorted(group, key=by_part.__getitem__)) for group in members.values())
 
     @property
     def finishers(self) -> tuple[int, ...]:
         """For each group the core that holds the finished value: that of the last reduction slice."""
+        # Partial results go along the group by rising slice: the last core is the one that has all of them.
         return tuple(group[-1] for group in self.groups)
 
 

@@ -35,19 +35,20 @@ def work_distribution(
     ``ValueError`` if the committed splits need more cores, or if slices have to be equal and those are not.
     """
     splits = list(checked(units, cores, committed))
-    kept = [dim for dim in range(len(units)) if dim not in reduced and dim not in blocked]
-    kept.sort(key=lambda dim: (-units[dim], dim))
+    output_dims = [dim for dim in range(len(units)) if dim not in reduced and dim not in blocked]
+    output_dims.sort(key=lambda dim: (-units[dim], dim))
     if uneven:
-        _distribute_unevenly(units, splits, kept, cores)
+        _distribute_unevenly(units, splits, output_dims, cores)
     else:
-        _distribute_evenly(units, splits, kept, cores)
+        _distribute_evenly(units, splits, output_dims, cores)
+    # A reduction that span reduction has split is the only one, as in "Work Division Planning".
     parts = [dim for dim in reduced if splits[dim] > 1]
     _split_one_reduction(units, splits, sorted(frozenset(parts or reduced) - blocked), cores, uneven)
     return tuple(splits)
 
 
-def _distribute_evenly(units: tuple[int, ...], splits: list[int], kept: list[int], cores: int) -> None:
-    for dim in kept:
+def _distribute_evenly(units: tuple[int, ...], splits: list[int], output_dims: list[int], cores: int) -> None:
+    for dim in output_dims:
         if units[dim] % splits[dim]:
             raise ValueError(
                 f"{splits[dim]} committed slices do not divide the {units[dim]} units of dim {dim}."
@@ -55,14 +56,17 @@ def _distribute_evenly(units: tuple[int, ...], splits: list[int], kept: list[int
         splits[dim] *= divisors(units[dim] // splits[dim], cores // math.prod(splits))[-1]
 
 
-def _distribute_unevenly(units: tuple[int, ...], splits: list[int], kept: list[int], cores: int) -> None:
+def _distribute_unevenly(
+    units: tuple[int, ...], splits: list[int], output_dims: list[int], cores: int
+) -> None:
     """The best choice for each number of cores used, one dim after the other.
 
     A choice is its largest share and its slices, negative so that of equals the first dims are split most.
     """
-    budget = cores // math.prod(split for dim, split in enumerate(splits) if dim not in kept)
+    budget = cores // math.prod(split for dim, split in enumerate(splits) if dim not in output_dims)
     best: dict[int, tuple[int, tuple[int, ...]]] = {1: (1, ())}
-    for dim in kept:
+    for dim in output_dims:
+        # A count that leaves slices empty is the same as a smaller one.
         options = {filled(units[dim], count) for count in range(splits[dim], budget + 1)}
         grown: dict[int, tuple[int, tuple[int, ...]]] = {}
         for used, (share, chosen) in best.items():
@@ -72,8 +76,9 @@ def _distribute_unevenly(units: tuple[int, ...], splits: list[int], kept: list[i
                     choice = (share * -(-units[dim] // slices), (*chosen, -slices))
                     grown[total] = min(choice, grown.get(total, choice))
         best = grown
+    # Of equal largest shares the fewest cores: an even division if there is one.
     _, _, chosen = min((share, used, chosen) for used, (share, chosen) in best.items())
-    for dim, slices in zip(kept, chosen, strict=True):
+    for dim, slices in zip(output_dims, chosen, strict=True):
         splits[dim] = -slices
 
 
@@ -81,13 +86,13 @@ def _split_one_reduction(
     units: tuple[int, ...], splits: list[int], candidates: list[int], cores: int, uneven: bool
 ) -> None:
     """Several slices of the candidate that takes the most; one with slices already has a multiple of them."""
-    left = cores // math.prod(splits)
-    found = {
-        dim: max(splits[dim], filled(units[dim], splits[dim] * left))
+    cores_left = cores // math.prod(splits)
+    slices = {
+        dim: max(splits[dim], filled(units[dim], splits[dim] * cores_left))
         if uneven
-        else splits[dim] * divisors(units[dim] // splits[dim], left)[-1]
+        else splits[dim] * divisors(units[dim] // splits[dim], cores_left)[-1]
         for dim in candidates
     }
-    if found:
-        dim = max(found, key=lambda dim: (found[dim], -dim))
-        splits[dim] = found[dim]
+    if slices:
+        dim = max(slices, key=lambda dim: (slices[dim], -dim))
+        splits[dim] = slices[dim]

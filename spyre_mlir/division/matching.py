@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 from spyre_mlir.division.cores import Division, core_order
-from spyre_mlir.division.ownership import CoreView, Region, core_view, same_owners
-from spyre_mlir.division.parts import why_apart
+from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners
 from spyre_mlir.division.slices import filled
+from spyre_mlir.division.subviews import subview_mismatch
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
 
@@ -16,73 +16,82 @@ Mapping = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def matching_division(space: Space, operand: int, wanted: CoreView, in_parts: bool = False) -> Mapping | None:
-    """How to divide ``space`` so that the cores touch of the buffer of an operand what ``wanted`` says.
+def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool = False) -> Mapping | None:
+    """Return the mapping of ``space`` with which the cores access ``view`` of the buffer of an operand.
 
     ``in_parts``: or what that is a part of on each core, or a part of that. Dims that the operand does not have stay
     whole. None if there is no such division: where cores share a region or have none, or own pieces that are no
     slices of the operation's dims.
     """
-    begins = _begins(space.views[operand], len(space.sizes), wanted.regions)
+    begins = _begins(space.views[operand], len(space.sizes), view.regions)
     if begins is None:
         return None
-    found = [sorted({own[dim] for own in begins}) for dim in range(len(space.sizes))]
-    splits = tuple(len(some) for some in found)
+    starts = [sorted({begin[dim] for begin in begins}) for dim in range(len(space.sizes))]
+    splits = tuple(len(starts_of_dim) for starts_of_dim in starts)
     if any(split > units for split, units in zip(splits, space.units, strict=True)):
         return None
     order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(begins, dim)))
+    # The order of dims is free, but along a dim core ids count slices upwards: the only mappings that IR has.
     mapped = Division.mixed_radix(splits, order)
-    if mapped.owners != tuple(tuple(map(list.index, found, own)) for own in begins):
+    if mapped.owners != tuple(tuple(map(list.index, starts, begin)) for begin in begins):
         return None
-    found_view = view_of(space, operand, mapped)
-    if found_view is None or not (
-        same_owners(found_view, wanted) or (in_parts and _contain(found_view, wanted))
+    mapped_view = view_of(space, operand, mapped)
+    if mapped_view is None or not (
+        same_owners(mapped_view, view) or (in_parts and _contain(mapped_view, view))
     ):
         return None
     return splits, order
 
 
 def _contain(one: CoreView, other: CoreView) -> bool:
-    """Whether what each core touches in one is a part of what it touches in the other, in the same place on each."""
-    return why_apart(one, other) is None or why_apart(other, one) is None
+    """Return whether one view is a subview of the other, in one place on all cores."""
+    return subview_mismatch(one, other) is None or subview_mismatch(other, one) is None
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def slicing_alike(
-    space: Space, operand: int, other: Space, touched: int, division: Division
+def same_slices(
+    space: Space, operand: int, other: Space, other_operand: int, division: Division
 ) -> Mapping | None:
-    """How to divide ``space`` so that its part of a buffer is sliced as another operation's part of it is.
+    """Return the mapping of ``space`` that slices its part of a buffer as another operation slices its own part.
 
-    ``division`` is that of the ``other`` operation, whose operand ``touched`` lies in the buffer. Dims are the same if
-    they go on by as many elements. None if the parts have no such dims in common.
+    ``division`` is that of the ``other`` operation, whose operand ``other_operand`` lies in the buffer. Dims are the
+    same if they go on by as many elements. None if the parts have no such dims in common.
     """
-    own = {axis.stride: axis.dim for axis in space.views[operand].axes}
-    theirs = {axis.dim: axis.stride for axis in other.views[touched].axes}
-    dims = {dim: own.get(theirs.get(dim, 0)) for dim, split in enumerate(division.splits) if split > 1}
+    dim_of_stride = {axis.stride: axis.dim for axis in space.views[operand].axes}
+    stride_of_dim = {axis.dim: axis.stride for axis in other.views[other_operand].axes}
+    dims = {
+        dim: dim_of_stride.get(stride_of_dim.get(dim, 0))
+        for dim, split in enumerate(division.splits)
+        if split > 1
+    }
     splits, slices = [1] * len(space.sizes), [[0] * len(division.owners) for _ in space.sizes]
     for source, dim in dims.items():
         split = division.splits[source]
+        # A shorter dim may not fill as many slices.
         if dim is None or split > space.units[dim] or filled(space.units[dim], split) < split:
             return None
-        splits[dim], slices[dim] = split, [each[source] for each in division.owners]
+        splits[dim], slices[dim] = split, [owner[source] for owner in division.owners]
     owners = list(zip(*slices, strict=True))
     order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(owners, dim)))
     mapped = Division.mixed_radix(splits, order)
     return (tuple(splits), order) if list(mapped.owners) == owners else None
 
 
-def _begins(view: BufferView, rank: int, regions: tuple[Region | None, ...]) -> list[tuple[int, ...]] | None:
-    """Where the region of each core begins along each dim, in elements."""
-    found = [begin_of(view, rank, region) for region in regions]
-    begins = [begin for begin in found if begin is not None]
-    return begins if len(begins) == len(found) else None
+def _begins(
+    view: BufferView, rank: int, regions: tuple[CoreRegion | None, ...]
+) -> list[tuple[int, ...]] | None:
+    """Return where the region of each core begins along each dim, in elements."""
+    begins_or_none = [begin_of(view, rank, region) for region in regions]
+    begins = [begin for begin in begins_or_none if begin is not None]
+    return begins if len(begins) == len(begins_or_none) else None
 
 
-def begin_of(view: BufferView, rank: int, region: Region | None) -> tuple[int, ...] | None:
-    """Where a region begins along each of ``rank`` dims, in elements; None where there is none."""
+def begin_of(view: BufferView, rank: int, region: CoreRegion | None) -> tuple[int, ...] | None:
+    """Return where a region begins along each of ``rank`` dims, in elements; None where there is none."""
     if region is None or region.start < view.offset:
         return None
     begin, rest = [0] * rank, region.start - view.offset
+    # By falling stride: what is left of a division belongs to the smaller strides.
     for axis in sorted(view.axes, key=lambda axis: -axis.stride):
         position, rest = divmod(rest, axis.stride)
         begin[axis.dim] += position * axis.divisor
@@ -90,12 +99,12 @@ def begin_of(view: BufferView, rank: int, region: Region | None) -> tuple[int, .
 
 
 def _step(begins: list[tuple[int, ...]], dim: int) -> int:
-    """How many cores follow each other before the slice of a dim changes; all cores where it never does."""
-    return next((core for core, own in enumerate(begins) if own[dim] != begins[0][dim]), len(begins))
+    """Count the cores before the one at which the slice of a dim changes; all cores where it never does."""
+    return next((core for core, begin in enumerate(begins) if begin[dim] != begins[0][dim]), len(begins))
 
 
 def view_of(space: Space, operand: int, division: Division) -> CoreView | None:
-    """What the cores touch of an operand, None if that is no region of its buffer."""
+    """Return what the cores access of an operand, None if that is no region of its buffer."""
     try:
         return core_view(space, operand, division)
     except ViewError:

@@ -22,7 +22,7 @@ from spyre_mlir.target.device import device
 Steps = tuple[tuple[int, int], ...]
 
 
-class Region(NamedTuple):
+class CoreRegion(NamedTuple):
     """The sticks at ``start + sum of position_k * stride_k`` elements, each position below its count.
 
     ``steps`` are by falling stride, without counts of 1; one that goes on where the next ends is merged with it.
@@ -47,7 +47,7 @@ class CoreView:
     region: the steps of a full share, without what lies between them in the buffer.
     """
 
-    regions: tuple[Region | None, ...]
+    regions: tuple[CoreRegion | None, ...]
     partial: bool
     slices: tuple[tuple[int, int], ...] = field(compare=False)
     image: Steps
@@ -63,7 +63,7 @@ class CoreView:
 
 @functools.lru_cache(maxsize=1 << 12)
 def core_view(space: Space, operand: int, division: Division) -> CoreView:
-    """What each core of a division owns of the buffer of an operand, whole sticks, its padding included.
+    """Return what each core of a division owns of the buffer of an operand, whole sticks, its padding included.
 
     A core owns what it reads or writes: a buffer without a split dim (broadcast) is owned by every core.
     The output of a division that splits a reduction dim is ``partial``. ``ViewError`` if slices do not fall on
@@ -71,6 +71,7 @@ def core_view(space: Space, operand: int, division: Division) -> CoreView:
     """
     granules = (extent // units for extent, units in zip(space.padded, space.units, strict=True))
     shares = shares_of(space.units, division.splits)
+    # Cores hold whole sticks, so shares count the padding.
     elements = tuple(share * granule for share, granule in zip(shares, granules, strict=True))
     reduced_split = any(division.splits[dim] > 1 for dim in space.reduced)
     partial = reduced_split and operand == len(space.views) - 1
@@ -97,7 +98,7 @@ def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
 
 
 def same_owners(one: CoreView, other: CoreView) -> bool:
-    """Whether each core owns the same part of the buffer in both."""
+    """Return whether each core owns the same part of the buffer in both."""
     return one.regions == other.regions
 
 
@@ -127,20 +128,20 @@ def mismatch(writer: CoreView, reader: CoreView) -> str | None:
                 f" but reads {_text(read)} ({_sliced(reader)})"
             )
     if not _leads(writer.image, reader.image):
-        kept, taken = (_text(Region(0, view.image)) for view in (writer, reader))
-        return f"core division mismatch: each core keeps {kept}, but the reader takes it as {taken}"
+        stored, read_image = (_text(CoreRegion(0, view.image)) for view in (writer, reader))
+        return f"core division mismatch: each core keeps {stored}, but the reader takes it as {read_image}"
     return None
 
 
-def _holds(written: Region | None, read: Region | None) -> bool:
-    """Whether a core reads what it wrote, or the first positions of it along the outermost step."""
+def _holds(written: CoreRegion | None, read: CoreRegion | None) -> bool:
+    """Return whether a core reads what it wrote, or the first positions of it along the outermost step."""
     if written is None or read is None:
         return written is read
     return written.start == read.start and _leads(written.steps, read.steps)
 
 
 def _leads(whole: Steps, part: Steps) -> bool:
-    """Whether ``part`` is all of ``whole``, or fewer positions of its outermost step."""
+    """Return whether ``part`` is all of ``whole``, or fewer positions of its outermost step."""
     if not whole or part == whole:
         return part == whole
     outermost, *inner = whole
@@ -150,7 +151,7 @@ def _leads(whole: Steps, part: Steps) -> bool:
     return rest == inner
 
 
-def _text(region: Region | None) -> str:
+def _text(region: CoreRegion | None) -> str:
     return "nothing" if region is None else str(region)
 
 
@@ -170,19 +171,20 @@ def _core_view(
 ) -> CoreView:
     """``shares`` are the elements of a slice of each dim, of ``padded`` elements in all."""
     dims = sorted({axis.dim for axis in view.axes})
-    parts = {dim: _parts(view, dim, padded[dim], shares[dim], splits[dim]) for dim in dims}
+    parts_of_dim = {dim: _parts(view, dim, padded[dim], shares[dim], splits[dim]) for dim in dims}
     merged: dict[tuple[Steps, ...], Steps] = {}
-    regions: list[Region | None] = []
-    for own in owners:
-        found = [parts[dim][own[dim]] for dim in dims]
-        owned = [part for part in found if part is not None]
-        if len(owned) < len(found):
+    regions: list[CoreRegion | None] = []
+    for owner in owners:
+        contributions = [parts_of_dim[dim][owner[dim]] for dim in dims]
+        owned = [part for part in contributions if part is not None]
+        if len(owned) < len(contributions):
             regions.append(None)
             continue
         steps = tuple([part.steps for part in owned])
+        # Most cores have the same steps.
         if steps not in merged:
             merged[steps] = _merged(steps)
-        regions.append(Region(view.offset + sum([part.start for part in owned]), merged[steps]))
+        regions.append(CoreRegion(view.offset + sum([part.start for part in owned]), merged[steps]))
     slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
     return CoreView(tuple(regions), partial, slices, _image(view, shares))
 
@@ -200,11 +202,11 @@ def _image(view: BufferView, shares: tuple[int, ...]) -> Steps:
     return _merged([tuple(step for step in steps if step[1] > 1)])
 
 
-def _parts(view: BufferView, dim: int, extent: int, share: int, slices: int) -> list[Region | None]:
-    """What each slice of a dim contributes to a region: where it begins, and its steps."""
+def _parts(view: BufferView, dim: int, extent: int, share: int, slices: int) -> list[CoreRegion | None]:
+    """Contribution of each slice of a dim to a region: where it begins, and its steps."""
     axes = [axis for axis in view.axes if axis.dim == dim]
     room = max(axis.divisor * axis.size for axis in axes)
-    parts: list[Region | None] = []
+    parts: list[CoreRegion | None] = []
     for first in range(0, slices * share, share):
         last = min(first + share, extent, room) - 1
         if last < first:
@@ -213,7 +215,7 @@ def _parts(view: BufferView, dim: int, extent: int, share: int, slices: int) -> 
         ranges = [_range(axis, first, last) for axis in axes]
         start = sum(begin * axis.stride for axis, (begin, _) in zip(axes, ranges, strict=True))
         steps = ((axis.stride, end - begin) for axis, (begin, end) in zip(axes, ranges, strict=True))
-        parts.append(Region(start, tuple(step for step in steps if step[1] > 1)))
+        parts.append(CoreRegion(start, tuple(step for step in steps if step[1] > 1)))
     return parts
 
 

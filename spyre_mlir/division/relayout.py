@@ -50,58 +50,60 @@ class Relayout:
 
 
 def relayout(space: Space, written: CoreView, division: Division) -> Relayout | None:
-    """How a copy takes a buffer from where it was ``written`` in LX to where its own cores want it.
+    """Return the relayout of a buffer in LX, as ``written``, to the cores of a copy with a ``division``.
 
     ``space`` is that of the copy, source and target two views of one buffer's layout; dims that neither has are
     copies. None if the cores hold no slices of the copy's dims, if some stick is held by no core, or if cores that
     the copy does not run on hold some.
     """
     source = distribution_of(space, 0, written)
+    # A copy runs on its own cores only: others could not send what they hold.
     if source is None or len(source.owners) > division.cores:
         return None
     source = Distribution(source.splits, source.owners + (None,) * (division.cores - len(source.owners)))
     dims = sorted(space.present[1])
-    owners = tuple(tuple(own[dim] for dim in dims) for own in division.owners)
+    owners = tuple(tuple(slices[dim] for dim in dims) for slices in division.owners)
     target = Distribution(tuple(division.splits[dim] for dim in dims), owners)
     return Relayout(tuple(space.units[dim] for dim in dims), _order(space.views[1], dims), source, target)
 
 
 @functools.lru_cache(maxsize=1 << 13)
 def distribution_of(space: Space, operand: int, view: CoreView) -> Distribution | None:
-    """What the cores hold of the buffer of an operand, in slices of the dims that the operand has.
+    """Return what the cores hold of the buffer of an operand, in slices of the dims that the operand has.
 
     None if their regions are no such slices, or if they are not the whole buffer together.
     """
     dims = sorted(space.present[operand])
     begins = [begin_of(space.views[operand], len(space.sizes), region) for region in view.regions]
-    held = [begin for begin in begins if begin is not None]
-    if view.partial or not held:
+    begins_in_lx = [begin for begin in begins if begin is not None]
+    if view.partial or not begins_in_lx:
         return None
-    found = {dim: sorted({begin[dim] for begin in held}) for dim in dims}
-    splits = tuple(len(found[dim]) if dim in found else 1 for dim in range(len(space.sizes)))
+    starts = {dim: sorted({begin[dim] for begin in begins_in_lx}) for dim in dims}
+    splits = tuple(len(starts[dim]) if dim in starts else 1 for dim in range(len(space.sizes)))
     if any(split > units for split, units in zip(splits, space.units, strict=True)):
         return None
     owners = tuple(
-        tuple(found[dim].index(own[dim]) if dim in found else 0 for dim in range(len(splits)))
-        for own in (begin or held[0] for begin in begins)
+        tuple(starts[dim].index(slices[dim]) if dim in starts else 0 for dim in range(len(splits)))
+        for slices in (begin or begins_in_lx[0] for begin in begins)
     )
+    # Begins do not say how far regions go: the division that they suggest has to give the same regions.
     try:
-        again = core_view(space, operand, Division(splits, owners))
+        divided = core_view(space, operand, Division(splits, owners))
     except ViewError:
         return None
-    pairs = zip(view.regions, again.regions, strict=True)
-    if any(region is not None and region != other for region, other in pairs) or again.image != view.image:
+    pairs = zip(view.regions, divided.regions, strict=True)
+    if any(region is not None and region != other for region, other in pairs) or divided.image != view.image:
         return None
-    kept = tuple(
-        None if begin is None else tuple(own[dim] for dim in dims)
-        for begin, own in zip(begins, owners, strict=True)
+    owned = tuple(
+        None if begin is None else tuple(slices[dim] for dim in dims)
+        for begin, slices in zip(begins, owners, strict=True)
     )
-    made = Distribution(tuple(splits[dim] for dim in dims), kept)
-    return made if _is_all(made, [space.units[dim] for dim in dims]) else None
+    distribution = Distribution(tuple(splits[dim] for dim in dims), owned)
+    return distribution if _is_whole(distribution, [space.units[dim] for dim in dims]) else None
 
 
 def held_view(space: Space, operand: int, division: Division) -> CoreView:
-    """What each core has in its LX when an operation is done: of a split reduction the finishing cores alone.
+    """Return what each core has in its LX at the end of an operation: of a split reduction the finishing cores alone.
 
     ``ViewError`` if slices do not fall on the pieces of a dim that lies in several.
     """
@@ -120,9 +122,9 @@ def _order(view: BufferView, dims: Sequence[int]) -> tuple[int, ...]:
     return tuple(list(dims).index(dim) for dim in order)
 
 
-def _is_all(held: Distribution, units: Sequence[int]) -> bool:
-    """Whether the slices that cores hold are all that there are."""
+def _is_whole(distribution: Distribution, units: Sequence[int]) -> bool:
+    """Return whether the slices that cores hold are all that there are."""
     filled = 1
-    for count, share in zip(units, shares_of(units, held.splits), strict=True):
+    for count, share in zip(units, shares_of(units, distribution.splits), strict=True):
         filled *= -(-count // share)
-    return len({own for own in held.owners if own is not None}) == filled
+    return len({slices for slices in distribution.owners if slices is not None}) == filled

@@ -17,9 +17,9 @@ Splits = NDArray[np.int64]
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def divisors(units: int, most: int) -> tuple[int, ...]:
-    """The slice counts up to ``most`` that give every slice equally many units, ascending."""
-    return tuple(count for count in range(1, min(units, most) + 1) if units % count == 0)
+def divisors(units: int, limit: int) -> tuple[int, ...]:
+    """The slice counts up to ``limit`` that give every slice equally many units, ascending."""
+    return tuple(count for count in range(1, min(units, limit) + 1) if units % count == 0)
 
 
 def shares_of(units: Sequence[int], splits: Sequence[int]) -> tuple[int, ...]:
@@ -28,7 +28,8 @@ def shares_of(units: Sequence[int], splits: Sequence[int]) -> tuple[int, ...]:
 
 
 def filled(units: int, slices: int) -> int:
-    """How many of ``slices`` slices have work if each takes the largest share: 65 units in 32 make 22 of 3."""
+    """Count the slices that have work if each takes the largest share: 65 units in 32 slices make 22 of 3."""
+    # Shares are rounded up, so the last slices may be empty.
     share = -(-units // slices)
     return -(-units // share)
 
@@ -52,6 +53,7 @@ def legal_splits(
         rows = [*(row[before] for row in rows), np.array(counts, np.int64)[option]]
         used = grown[before, option]
     splits = np.array(rows, np.int64).reshape(len(units), -1)
+    # The array is in a cache: a caller that changed it would change all later results.
     splits.setflags(write=False)
     return splits
 

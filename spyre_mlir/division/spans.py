@@ -69,11 +69,13 @@ def required_splits(
     """
     limit = device().span_bytes if limit_bytes is None else limit_bytes
     least = checked(space.units, cores, committed)
+    # Most operations fit as they are, and need no list of candidates.
     if out_of_reach(space, least, exempt, limit) is None and len(_parts(space, least)) <= 1:
         return least
     candidates = list(_candidates(space, cores, least, blocked))
     fitting = [splits for splits in candidates if out_of_reach(space, splits, exempt, limit) is None]
     legal = [splits for splits in fitting if len(_parts(space, splits)) <= 1]
+    # The fewest cores: all others are for work distribution to give.
     if legal:
         return min(legal, key=lambda splits: (math.prod(splits), *(-span for span in _spans(space, splits))))
     if fitting:
@@ -137,7 +139,8 @@ def _too_large(
     """The error of the candidate whose largest span is the smallest."""
     operands = [operand for operand in range(len(space.views)) if operand not in exempt]
     span, operand, splits = min(
-        (*max((span_bytes(space, each, splits), -each) for each in operands), splits) for splits in candidates
+        (*max((span_bytes(space, index, splits), -index) for index in operands), splits)
+        for splits in candidates
     )
     whole = f"; dims {sorted(blocked)} must stay whole" if blocked else ""
     return SpanError(

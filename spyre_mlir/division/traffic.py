@@ -18,7 +18,7 @@ from spyre_mlir.target.device import device
 
 @functools.lru_cache(maxsize=1 << 12)
 def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]:
-    """What moves for one operand in device memory, the last one being the output: bytes, and bytes of all cores.
+    """Return the bytes that move for one operand in device memory, and those of all cores; the output is the last one.
 
     The two differ only where several cores load the same.
     """
@@ -27,10 +27,11 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     cores = _writers(space, division) if operand == len(space.views) - 1 else range(len(division.owners))
     owned = [tuple(division.owners[core][dim] for dim in dims) for core in cores]
     per_slices = {
-        own: math.prod(sticks[dim][slice_] for dim, slice_ in zip(dims, own, strict=True))
-        for own in set(owned)
+        slices: math.prod(sticks[dim][slice_] for dim, slice_ in zip(dims, slices, strict=True))
+        for slices in set(owned)
     }
-    once, per_core = sum(per_slices.values()), sum(per_slices[own] for own in owned)
+    # Cores with equal slices share one load (multicast).
+    once, per_core = sum(per_slices.values()), sum(per_slices[slices] for slices in owned)
     return once * device().stick_bytes, per_core * device().stick_bytes
 
 

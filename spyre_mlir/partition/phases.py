@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Side(Enum):
+class ExecutionSide(Enum):
     """Where an operation may run; ``EITHER`` follows what is around it."""
 
     DEVICE = "device"
@@ -20,10 +20,10 @@ class Side(Enum):
 
 
 @dataclass(frozen=True)
-class Node:
+class PhaseOp:
     """One operation: which earlier ones it reads (positions), and the bytes of what it gives."""
 
-    side: Side
+    side: ExecutionSide
     reads: frozenset[int]
     bytes: int = 0
 
@@ -32,56 +32,59 @@ class Node:
 class Phase:
     """Operations that run together on one side: their positions in program order."""
 
-    side: Side
+    side: ExecutionSide
     nodes: tuple[int, ...]
 
 
-def phases(nodes: Sequence[Node]) -> list[Phase]:
+def phases(nodes: Sequence[PhaseOp]) -> list[Phase]:
     """The program in phases; where both sides may begin, the device does."""
-    found = [_phases(nodes, first) for first in (Side.DEVICE, Side.HOST)]
-    fewest = min(found, key=len)
+    options = [_phases(nodes, first) for first in (ExecutionSide.DEVICE, ExecutionSide.HOST)]
+    fewest = min(options, key=len)
     return _sunk(nodes, fewest)
 
 
-def _phases(nodes: Sequence[Node], first: Side) -> list[Phase]:
-    other = {Side.DEVICE: Side.HOST, Side.HOST: Side.DEVICE}
-    done: set[int] = set()
+def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
+    other = {ExecutionSide.DEVICE: ExecutionSide.HOST, ExecutionSide.HOST: ExecutionSide.DEVICE}
+    scheduled: set[int] = set()
     waiting = list(range(len(nodes)))
-    found: list[Phase] = []
+    phases: list[Phase] = []
     side = first
     while waiting:
-        taken = []
-        for at in waiting:
-            if nodes[at].side in (side, Side.EITHER) and nodes[at].reads <= done:
-                done.add(at)
-                taken.append(at)
-        if taken:
-            found.append(Phase(side, tuple(taken)))
-        waiting = [at for at in waiting if at not in done]
+        ready = []
+        for index in waiting:
+            if nodes[index].side in (side, ExecutionSide.EITHER) and nodes[index].reads <= scheduled:
+                scheduled.add(index)
+                ready.append(index)
+        if ready:
+            phases.append(Phase(side, tuple(ready)))
+        waiting = [index for index in waiting if index not in scheduled]
         side = other[side]
-    return found
+    return phases
 
 
-def _sunk(nodes: Sequence[Node], found: Sequence[Phase]) -> list[Phase]:
+def _sunk(nodes: Sequence[PhaseOp], phases: Sequence[Phase]) -> list[Phase]:
     """Moves each operation into the latest phase of its side before its readers, where less crosses then.
 
     What an operation reads would cross instead of what it gives; what it reads from outside the program costs nothing.
     """
-    home = {at: number for number, phase in enumerate(found) for at in phase.nodes}
-    readers: dict[int, list[int]] = {at: [] for at in home}
-    for at, node in enumerate(nodes):
+    phase_of = {index: number for number, phase in enumerate(phases) for index in phase.nodes}
+    readers: dict[int, list[int]] = {index: [] for index in phase_of}
+    for index, node in enumerate(nodes):
         for source in node.reads:
-            readers[source].append(at)
-    for at in reversed(range(len(nodes))):
-        if not readers[at]:
+            readers[source].append(index)
+    for index in reversed(range(len(nodes))):
+        if not readers[index]:
             continue
-        earliest = min(home[reader] for reader in readers[at])
-        side = found[home[at]].side
-        later = max(n for n in range(home[at], earliest + 1) if found[n].side is side)
-        if later > home[at] and sum(nodes[source].bytes for source in nodes[at].reads) < nodes[at].bytes:
-            home[at] = later
+        earliest = min(phase_of[reader] for reader in readers[index])
+        side = phases[phase_of[index]].side
+        later = max(n for n in range(phase_of[index], earliest + 1) if phases[n].side is side)
+        if (
+            later > phase_of[index]
+            and sum(nodes[source].bytes for source in nodes[index].reads) < nodes[index].bytes
+        ):
+            phase_of[index] = later
     moved = [
-        Phase(phase.side, tuple(at for at in range(len(nodes)) if home[at] == number))
-        for number, phase in enumerate(found)
+        Phase(phase.side, tuple(index for index in range(len(nodes)) if phase_of[index] == number))
+        for number, phase in enumerate(phases)
     ]
     return [phase for phase in moved if phase.nodes]

@@ -23,9 +23,9 @@ from spyre_mlir.bundle.model import (
     Operand,
 )
 from spyre_mlir.division import Division
-from spyre_mlir.division.parts import Part
 from spyre_mlir.division.relayout import Distribution
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.division.subviews import Subview
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
@@ -65,7 +65,7 @@ class DesignBuilder:
         masks: Mapping[int, float],
         in_lx: Collection[int] = (),
         held: Mapping[int, Distribution] | None = None,
-        parts: Mapping[int, Part] | None = None,
+        parts: Mapping[int, Subview] | None = None,
     ) -> None:
         self.opcode = opcode
         self.op = DEVICE_OPS[opcode]

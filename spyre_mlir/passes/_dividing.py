@@ -10,9 +10,9 @@ from spyre_mlir.dialects.structured import structured
 from spyre_mlir.division import Division
 from spyre_mlir.division.copies import Digit
 from spyre_mlir.division.cores import core_order, core_steps
-from spyre_mlir.division.pinned import why_not_divided, why_not_ordered
+from spyre_mlir.division.legality import core_order_problem, division_problem
 from spyre_mlir.division.slices import shares_of
-from spyre_mlir.division.variants import Work
+from spyre_mlir.division_search.division_candidates import DividedOp
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._ownership import Divided
@@ -37,23 +37,25 @@ def pinned_division(
     pins = pins_of(op)
     assert pins.slices is not None
     exempt = DEVICE_OPS[opcode].indirect
-    reason = why_not_divided(space, pins.slices, cores, blocked_dims(op), opcode in COMBINE, uneven, exempt)
+    reason = division_problem(space, pins.slices, cores, blocked_dims(op), opcode in COMBINE, uneven, exempt)
     if reason is not None:
         raise refused(op, f"slices {list(pins.slices)}", reason)
     if pins.core_order is None:
         return pins.slices, None
-    reason = why_not_ordered(pins.slices, pins.core_order)
+    reason = core_order_problem(pins.slices, pins.core_order)
     if reason is not None:
         raise refused(op, f"core_order {list(pins.core_order)}", reason)
     whole = (dim for dim, count in enumerate(pins.slices) if count == 1)
     return pins.slices, (*pins.core_order, *whole)
 
 
-def work_of(user: Divided) -> Work:
+def work_of(user: Divided) -> DividedOp:
     """A divided op as those see it that change divisions: what a plan file pins stays."""
     pins = pins_of(user.op)
     kept = blocked_dims(user.op) if pins.slices is None else frozenset(range(len(user.space.units)))
-    return Work(user.opcode, user.space, user.division, kept, user.executions, pins.core_order is not None)
+    return DividedOp(
+        user.opcode, user.space, user.division, kept, user.executions, pins.core_order is not None
+    )
 
 
 def committed_splits(op: ir.Operation) -> tuple[int, ...] | None:

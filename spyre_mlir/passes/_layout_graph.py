@@ -7,9 +7,12 @@ import math
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, defining_op, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.choice import LayoutError
-from spyre_mlir.layout.graph import (
-    Argument,
+from spyre_mlir.layout.padding import why_not_made
+from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.view_transforms import ViewTransform
+from spyre_mlir.layout_search.minimum_cost import LayoutError
+from spyre_mlir.layout_search.tensor_graph import (
+    ArgumentNode,
     Compute,
     Copy,
     Graph,
@@ -17,14 +20,11 @@ from spyre_mlir.layout.graph import (
     InsertSliceBuffer,
     IterArg,
     LoopResult,
-    Node,
-    View,
+    TensorNode,
+    ViewNode,
     signature,
     whole,
 )
-from spyre_mlir.layout.padding import why_not_made
-from spyre_mlir.layout.steps import ViewTransform
-from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._carrying import is_read_from, names_place
 from spyre_mlir.passes._loops import (
@@ -73,7 +73,9 @@ class LayoutGraph:
         """The arguments whose layout is the caller's: they get no more room than it has."""
         nodes = self.graph.nodes
         pinned = [
-            tensor for tensor, node in enumerate(nodes) if isinstance(node, Argument) and node.pin is not None
+            tensor
+            for tensor, node in enumerate(nodes)
+            if isinstance(node, ArgumentNode) and node.pin is not None
         ]
         return {self.values[tensor] for tensor in pinned}
 
@@ -99,11 +101,11 @@ class LayoutGraph:
         op = value.owner.operation
         return f"the result of '{sdsc.opcode_of(op) or op.name}', {value.type}"
 
-    def _add(self, value: ir.Value, node: Node) -> int:
+    def _add(self, value: ir.Value, node: TensorNode) -> int:
         self.tensors[value] = self._add_unnamed(value, node)
         return self.tensors[value]
 
-    def _add_unnamed(self, value: ir.Value, node: Node) -> int:
+    def _add_unnamed(self, value: ir.Value, node: TensorNode) -> int:
         """A tensor that no value stands for; messages about it are about ``value``."""
         node.times = self._times
         self.values.append(value)
@@ -123,7 +125,7 @@ class LayoutGraph:
         as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
         free = pinned is None and (ir.StringAttr(host.kind).value != "input" or as_read)
         name = ir.StringAttr(host.label).value
-        node = Argument(
+        node = ArgumentNode(
             shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free
         )
         self._add(argument, node)
@@ -138,7 +140,7 @@ class LayoutGraph:
                 return
             result, source = op.results[0], self._tensor(op.operands[0], op)
             self.steps[result] = step_of(op)
-            node = View(shape_of(result), element_of(result), source=source, step=self.steps[result])
+            node = ViewNode(shape_of(result), element_of(result), source=source, step=self.steps[result])
             self._add(result, node)
         elif op.name == "linalg.generic":
             self._device_op(op)
@@ -147,7 +149,9 @@ class LayoutGraph:
         elif op.name == "tensor.insert_slice":
             self._insertion(op)
         elif op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-            self._add(op.results[0], Argument(shape_of(op.results[0]), element_of(op.results[0]), free=True))
+            self._add(
+                op.results[0], ArgumentNode(shape_of(op.results[0]), element_of(op.results[0]), free=True)
+            )
         elif op.name == "stick.pin":
             self._pin(op)
 
@@ -217,7 +221,7 @@ class LayoutGraph:
 
     def _is_copied(self, part: InsertedSlice) -> bool:
         """Whether what insertions go on with has a buffer that is not theirs to fill."""
-        return part.out_of_place or isinstance(self.graph.nodes[part.source], Argument | View)
+        return part.out_of_place or isinstance(self.graph.nodes[part.source], ArgumentNode | ViewNode)
 
     def _whole(self, value: ir.Value, taker: ir.Operation) -> InsertedSlice:
         """A value that insertions or a loop go on with: in its own buffer, if nobody reads that any more."""
@@ -293,7 +297,7 @@ class LayoutGraph:
                 what = f"{self._text_of(each)} is pinned to another layout already"
                 raise fail(op, f"{what}: {_text(node.pin)}")
             node.pin = layout
-            if isinstance(node, Argument):
+            if isinstance(node, ArgumentNode):
                 node.free = False
 
 

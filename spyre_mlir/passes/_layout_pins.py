@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.choice import LayoutError, Plan
-from spyre_mlir.layout.graph import Argument
 from spyre_mlir.layout.layout_text import same_order
+from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan
+from spyre_mlir.layout_search.tensor_graph import ArgumentNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
 from spyre_mlir.passes._memory import all_ops, argument_attributes
@@ -38,7 +38,7 @@ class LayoutPins:
         self.pinned = {each.tensor: each for each in _pinned(source)}
         self._imposed: set[int] = set()
 
-    def impose(self, plan: Plan) -> bool:
+    def impose(self, plan: LayoutPlan) -> bool:
         """Makes conditions of the pins that a choice breaks; whether there are new ones."""
         broken = [each for each in self.pinned.values() if not self._holds(each, plan)]
         new = [each for each in broken if each.tensor not in self._imposed]
@@ -54,16 +54,16 @@ class LayoutPins:
             return refused(pinned.op, f"the layout {json_text(layout_value(pinned.layouts[0]))}", str(error))
         return self.source.error(error)
 
-    def _holds(self, pinned: PinnedTensor, plan: Plan) -> bool:
+    def _holds(self, pinned: PinnedTensor, plan: LayoutPlan) -> bool:
         node, state = self.source.graph.nodes[pinned.tensor], plan.decisions[pinned.tensor].state
-        made = state.base if isinstance(node, Argument) and node.free else (state.produced.candidate,)
+        made = state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
         if len(made) != len(pinned.layouts):
             return False
         return all(same_order(held.layout, own) for held, own in zip(made, pinned.layouts, strict=True))
 
     def _impose(self, pinned: PinnedTensor) -> None:
         node = self.source.graph.nodes[pinned.tensor]
-        if isinstance(node, Argument) and node.free:
+        if isinstance(node, ArgumentNode) and node.free:
             node.layouts = pinned.layouts
         else:
             self.source.pin_tensor(pinned.op, pinned.tensor, pinned.layouts[0])

@@ -6,11 +6,11 @@ from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, device_op, element_of, maker_of, structured
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.candidates import Candidate, candidate_of, image, relayout_cost
-from spyre_mlir.layout.choice import Decision, Plan
-from spyre_mlir.layout.graph import Argument, Compute, IterArg, Node, View
-from spyre_mlir.layout.op_layouts import OpLayout
-from spyre_mlir.layout.reasons import Reasons
+from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, candidate_of, image, relayout_cost
+from spyre_mlir.layout_search.minimum_cost import Decision, LayoutPlan
+from spyre_mlir.layout_search.op_layouts import OpLayout
+from spyre_mlir.layout_search.reasons import Reasons
+from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, IterArg, TensorNode, ViewNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._carrying import why_not_in_place
 from spyre_mlir.passes._layout_graph import LayoutGraph
@@ -31,13 +31,13 @@ from spyre_mlir.passes.base import Pass
 class LayoutRewrite:
     """Goes through a function once. ``layouts`` are those of all buffers, ``ways`` those of operations, by result."""
 
-    def __init__(self, owner: Pass, source: LayoutGraph, plan: Plan) -> None:
+    def __init__(self, owner: Pass, source: LayoutGraph, plan: LayoutPlan) -> None:
         self.owner = owner
         self.source = source
         self.plan = plan
         self.layouts: dict[ir.Value, StickLayout] = {}
         self.ways: dict[ir.Value, OpLayout] = {}
-        self._held: list[dict[Candidate, ir.Value]] = [{} for _ in plan.decisions]
+        self._held: list[dict[LayoutCandidate, ir.Value]] = [{} for _ in plan.decisions]
         self._reasons = Reasons(source.graph, plan)
 
     def run(self) -> None:
@@ -48,18 +48,18 @@ class LayoutRewrite:
 
     # -- values ---------------------------------------------------------------------------------------
 
-    def _decision(self, value: ir.Value) -> tuple[int, Node, Decision]:
+    def _decision(self, value: ir.Value) -> tuple[int, TensorNode, Decision]:
         tensor = self.source.tensors[value]
         return tensor, self.source.graph.nodes[tensor], self.plan.decisions[tensor]
 
-    def _hold(self, value: ir.Value, held: Candidate, layout: StickLayout | None = None) -> None:
+    def _hold(self, value: ir.Value, held: LayoutCandidate, layout: StickLayout | None = None) -> None:
         self._held[self.source.tensors[value]][held] = value
         self.layouts[value] = held.layout if layout is None else layout
 
     def _given(self, value: ir.Value) -> None:
         """An argument or constant; each further layout of one that is free is a copy made ahead of time."""
         tensor, node, decision = self._decision(value)
-        assert isinstance(node, Argument)
+        assert isinstance(node, ArgumentNode)
         if not node.free:
             held = decision.state.produced.candidate
             self._hold(
@@ -83,7 +83,7 @@ class LayoutRewrite:
             return op.clone().operation.results[0]
         return self.source.second_argument(value)
 
-    def _value(self, tensor: int, held: Candidate, reader: ir.Operation) -> ir.Value:
+    def _value(self, tensor: int, held: LayoutCandidate, reader: ir.Operation) -> ir.Value:
         """The value of a tensor in a layout.
 
         A conversion is made before its first reader, or before the loop around that in which the tensor is not.
@@ -99,14 +99,16 @@ class LayoutRewrite:
         return known[held]
 
     def _converted(
-        self, value: ir.Value, source: Candidate, target: Candidate, cost: int, why: str
+        self, value: ir.Value, source: LayoutCandidate, target: LayoutCandidate, cost: int, why: str
     ) -> ir.Value:
         made = sdsc.clone(value, ir.Location.current)
         self.layouts[made] = target.layout
         self._mark(maker_of(made), source, target, cost, why)
         return made
 
-    def _mark(self, op: ir.Operation, source: Candidate, target: Candidate, cost: int, why: str) -> None:
+    def _mark(
+        self, op: ir.Operation, source: LayoutCandidate, target: LayoutCandidate, cost: int, why: str
+    ) -> None:
         """Makes a clone a conversion, if it changes the stick."""
         kind = "restickify" if source.stick_dim != target.stick_dim else "copy"
         if source.stick_dim != target.stick_dim:
@@ -210,7 +212,7 @@ class LayoutRewrite:
             reason = f"'{opcode}' with {stick} in the stick, of {decision.options} choices"
             self.owner.remark(maker_of(result), "layout", reason, after=own.candidate.bytes)
 
-    def _own_layout(self, node: Node, held: Candidate) -> StickLayout:
+    def _own_layout(self, node: TensorNode, held: LayoutCandidate) -> StickLayout:
         pinned = node.pin is not None and candidate_of(node.pin) is held
         return node.pin if pinned and node.pin is not None else held.layout
 
@@ -237,7 +239,7 @@ class LayoutRewrite:
     def _view(self, op: ir.Operation) -> None:
         """A view of the layout that its readers want; of two layouts, if they want both."""
         tensor, node, decision = self._decision(op.results[0])
-        assert isinstance(node, View)
+        assert isinstance(node, ViewNode)
         for base, held in zip(decision.state.base, decision.reads, strict=True):
             source = self._value(node.source, held, op)
             view = op if not self._held[tensor] else op.clone().operation
@@ -278,7 +280,7 @@ class LayoutRewrite:
             self._held[tensor][own] = op.results[0]
 
     def _put_whole(
-        self, op: ir.Operation, at: int, read: tuple[Candidate, bool], wanted: StickLayout
+        self, op: ir.Operation, at: int, read: tuple[LayoutCandidate, bool], wanted: StickLayout
     ) -> None:
         """What a buffer holds at first: as a part of all of it, but a conversion goes right there."""
         held, in_place = read
@@ -290,7 +292,9 @@ class LayoutRewrite:
         op.operands[at] = self._converted(value, held, target, relayout_cost(held, target), why)
         self.layouts[op.operands[at]] = wanted
 
-    def _put(self, op: ir.Operation, at: int, read: tuple[Candidate, bool], wanted: StickLayout) -> None:
+    def _put(
+        self, op: ir.Operation, at: int, read: tuple[LayoutCandidate, bool], wanted: StickLayout
+    ) -> None:
         """Operand ``at`` of what goes on with a buffer in the layout it has to have, copied if not in place."""
         held, in_place = read
         value = self._value(self.source.tensors[op.operands[at]], held, op)

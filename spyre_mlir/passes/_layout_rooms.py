@@ -7,10 +7,10 @@ from collections.abc import Callable
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of, structured
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
-from spyre_mlir.layout.op_layouts import OpLayout
 from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.space import pieces, refined
 from spyre_mlir.layout.stick_layout import elements_per_stick, is_convertible
+from spyre_mlir.layout_search.op_layouts import OpLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_types import RESTICKIFY
 from spyre_mlir.passes._layout_views import Views

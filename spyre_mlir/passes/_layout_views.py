@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.steps import ViewTransform, applied
+from spyre_mlir.layout.view_transforms import ViewTransform, applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._view_ops import VIEWS, step_of
 

@@ -16,12 +16,12 @@ from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, gathered, refined
-from spyre_mlir.layout.steps import applied
+from spyre_mlir.layout.view_transforms import applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import LOOP, body_block, carried_by, initial_of, nested_ops
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, moves_of, place_of, view_of
-from spyre_mlir.scratchpad.liveness import Life, Loop, Step, lifetimes
+from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
@@ -96,22 +96,22 @@ class Memory:
         return generic
 
     @functools.cached_property
-    def lives(self) -> dict[Hashable, Life]:
+    def lives(self) -> dict[Hashable, LiveRange]:
         """The life of each buffer, in positions of compute ops; of the program as it is at the first call."""
-        return lifetimes(self.steps())
+        return live_ranges(self.steps())
 
-    def steps(self) -> list[Step | Loop]:
+    def steps(self) -> list[OpAccesses | LoopAccesses]:
         """The program as liveness takes it: each compute op a step on buffers."""
         return self._steps(self.block)
 
-    def _steps(self, block: ir.Block) -> list[Step | Loop]:
-        made: list[Step | Loop] = []
+    def _steps(self, block: ir.Block) -> list[OpAccesses | LoopAccesses]:
+        made: list[OpAccesses | LoopAccesses] = []
         for op in (each.operation for each in block.operations):
             if op.name == LOOP:
-                made.append(Loop(tuple(self._steps(body_block(op)))))
+                made.append(LoopAccesses(tuple(self._steps(body_block(op)))))
             elif is_compute(op):
                 *reads, write = (self.place(value).buffer for value in self.operands(op))
-                made.append(Step(tuple(reads), (write,)))
+                made.append(OpAccesses(tuple(reads), (write,)))
         return made
 
     def layout(self, value: ir.Value) -> StickLayout:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
-from spyre_mlir.division.ownership import Region
-from spyre_mlir.division.parts import why_apart
+from spyre_mlir.division.ownership import CoreRegion
 from spyre_mlir.division.relayout import held_view, relayout
+from spyre_mlir.division.subviews import subview_mismatch
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
@@ -162,7 +162,7 @@ def _is_all(root: ir.Value, use: Use) -> bool:
     if layout is None or view is None:
         return False
     sticks = layout.bytes // device().stick_bytes
-    return view.regions == (Region(0, ((layout.elements_per_stick, sticks),) if sticks > 1 else ()),)
+    return view.regions == (CoreRegion(0, ((layout.elements_per_stick, sticks),) if sticks > 1 else ()),)
 
 
 def _is_part(whole: CoreView | None, user: Divided, operand: int) -> bool:
@@ -255,7 +255,7 @@ def takes_over(left: Left, reader: Divided, operand: int) -> str | None:
             return None
         return "core division mismatch: the cores hold no slices that the ring could carry"
     try:
-        return why_apart(left.written, core_view(reader.space, operand, reader.division))
+        return subview_mismatch(left.written, core_view(reader.space, operand, reader.division))
     except ViewError as error:
         return f"core division mismatch: what a core reads is no region of the buffer: {error}"
 
@@ -273,7 +273,7 @@ def why_not_there(pieces: Pieces, user: Divided, operand: int) -> str | None:
             holder, written = pieces.holder
             return takes_over(left_by(holder.space, written, holder.division), user, operand)
         touched = core_view(user.space, operand, user.division)
-        return why_apart(pieces.view, touched, writes=operand == user.output)
+        return subview_mismatch(pieces.view, touched, writes=operand == user.output)
     except ViewError as error:
         return f"core division mismatch: what a core touches is no region of the buffer: {error}"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.layout.host_view import HostView
-from spyre_mlir.layout.steps import Collapse, Expand, Transpose
 from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._tensor_ops import collapsed, expanded, transposed
 from spyre_mlir.passes._windows import Window, Windowed

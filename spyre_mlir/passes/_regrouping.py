@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from spyre_mlir.dialects.structured import defining_op, shape_of
-from spyre_mlir.layout.steps import Collapse, Expand, Transpose
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._tensor_ops import collapsed, expanded, transposed
 from spyre_mlir.passes._tile_nests import VIEWS

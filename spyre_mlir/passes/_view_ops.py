@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.offsets import Offsets
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform, applied
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform, applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import index_of, initial_of, offsets_of
 from spyre_mlir.passes._terms import fail

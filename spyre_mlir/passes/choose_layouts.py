@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of
-from spyre_mlir.layout.choice import LayoutError, Plan, choose
+from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._layout_graph import LayoutGraph
 from spyre_mlir.passes._layout_pins import LayoutPins
@@ -29,7 +29,7 @@ class ChooseLayouts(Pass):
     time. What the program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file
     pins (``apply-plan``) holds. A reduction
     becomes its stick or non-stick form, a matmul is turned round where that costs less. The price, the
-    candidates and the search are those of ``spyre_mlir/layout/choice.py``.
+    candidates and the search are those of ``spyre_mlir/layout_search/minimum_cost.py``.
 
     ``stick_outermost`` makes the default order that of the tiled-tensor RFC. ``width`` is that of the beam
     for functions whose choice is too wide to be exact.
@@ -61,7 +61,7 @@ class ChooseLayouts(Pass):
         self._report(func, plan)
 
     @scope("choice")
-    def _choose(self, source: LayoutGraph) -> Plan:
+    def _choose(self, source: LayoutGraph) -> LayoutPlan:
         """The cheapest layouts that keep what a plan file pins."""
         pins = LayoutPins(source)
         while True:
@@ -72,7 +72,7 @@ class ChooseLayouts(Pass):
             if not pins.impose(plan):
                 return plan
 
-    def _report(self, func: ir.Operation, plan: Plan) -> None:
+    def _report(self, func: ir.Operation, plan: LayoutPlan) -> None:
         proof = (
             "no other choice costs less"
             if plan.proven

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.division_search.strategy_b import CoOptimized, Divisions, Leaf, StrategyBCoOptimizingAllocator
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, work_of
@@ -15,7 +16,6 @@ from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._usage import Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import MemorySpace, PlanError
-from spyre_mlir.scratchpad.strategy_b import CoOptimized, Divisions, Leaf, StrategyBCoOptimizingAllocator
 from spyre_mlir.target.device import device
 
 

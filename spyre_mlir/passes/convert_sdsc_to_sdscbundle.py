@@ -14,15 +14,15 @@ from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.division.parts import Part, part_of
 from spyre_mlir.division.relayout import Distribution, relayout
+from spyre_mlir.division.subviews import Subview, subview_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import assembled
+from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
-from spyre_mlir.layout.transfer import dma_tuples
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._bundles import bundle_number
 from spyre_mlir.passes._debug import debug_handle
@@ -387,14 +387,14 @@ class _Lowering:
         user, operand = holder
         return local_bytes(user.space, operand, user.division)
 
-    def _parts(self, places: Sequence[Place], space: Space, division: Division) -> dict[int, Part]:
+    def _parts(self, places: Sequence[Place], space: Space, division: Division) -> dict[int, Subview]:
         """The operands that are not all of what the cores have of a buffer in LX, and where they are in that."""
         found = {}
         for at, place in enumerate(places):
             if place.buffer in self.pieces:
                 held, touched = self.pieces[place.buffer].view, core_view(space, at, division)
                 if mismatch(held, touched) is not None:
-                    found[at] = part_of(held, touched)
+                    found[at] = subview_of(held, touched)
         return found
 
     def _source(self, op: ir.Operation, space: Space, division: Division) -> Distribution:

@@ -26,17 +26,17 @@ from spyre_mlir.passes._planned import BeforePlanning, replace_function
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.scratchpad import LifetimeBoundBuffer
-from spyre_mlir.scratchpad.moving_solver import MovingSolver
-from spyre_mlir.scratchpad.plan import Residency
+from spyre_mlir.scratchpad.memory_plan import Residency
+from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
 
 
 @dataclass(frozen=True)
 class EvictAndReload(BeforePlanning):
     """Copy buffers back into LX late where they cannot stay there all the time ("Scratchpad (LX) optimization").
 
-    Where all that could be in LX does not fit, a moving plan (``scratchpad/moving_solver.py``) says from which use to
-    which each buffer is there. One that leaves is written to device memory behind its writer, readers in between take
-    that copy, and a clone of it is made before the first use of each later residency; of what device memory has
+    Where all that could be in LX does not fit, a moving plan (``scratchpad/spill_and_reload.py``) says from which use
+    to which each buffer is there. One that leaves is written to device memory behind its writer, readers in between
+    take that copy, and a clone of it is made before the first use of each later residency; of what device memory has
     already, as inputs, the clone is made once more. The clones are optional: ``scratchpad-planning`` decides in the
     end. They stay only if the planned program then moves fewer bytes and takes less time by the cost model.
 
@@ -68,7 +68,7 @@ class EvictAndReload(BeforePlanning):
             moving[each.buffer.name].planned if each.buffer.name in moving else _whole(each.buffer)
             for each in able
         ]
-        solver = MovingSolver(selection_steps=3 * self.steps, steps_per_selection=self.steps)
+        solver = SpillAndReloadSolver(selection_steps=3 * self.steps, steps_per_selection=self.steps)
         plan = solver.plan(buffers, self.space)
         moved = [each for each in buffers if each.name in moving and _moves(each, plan.of(each.name))]
         if not moved:

@@ -8,8 +8,8 @@ from typing import ClassVar
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.layout.host_view import HostView
-from spyre_mlir.layout.steps import Transpose
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
+from spyre_mlir.layout.view_transforms import Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._view_ops import VIEWS, step_of

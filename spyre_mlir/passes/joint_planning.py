@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from spyre_mlir.dialects.structured import maker_of
-from spyre_mlir.division.agreement import Agreement, agree
-from spyre_mlir.division.homes import Home
 from spyre_mlir.division.matching import view_of
-from spyre_mlir.division.variants import Shared, Variant, Work
+from spyre_mlir.division_search.division_candidates import DividedOp, DivisionCandidate, SharedBuffer
+from spyre_mlir.division_search.joint_division import JointDivision, divide_jointly
+from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
@@ -38,8 +38,8 @@ class JointPlanning(EvaluatingPass):
     ``work-distribution`` divides each operation for itself. A buffer that its readers slice in another way than its
     writer goes through device memory (core division mismatch). Here operations take other divisions, their
     neighbours' or good ones of their own, or a shuffle carries the buffer from LX to LX, whatever is best for the
-    whole program by the cost model (``division/agreement.py``); lost parallelism is part of the price. A remark tells
-    how much less time no such plan takes. What a plan file pins stays.
+    whole program by the cost model (``division_search/joint_division.py``); lost parallelism is part of the price. A
+    remark tells how much less time no such plan takes. What a plan file pins stays.
 
     ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring;
     ``matmul=specified`` leaves the slices of matmuls as they are; ``compare`` takes the new plan only if the timeline
@@ -89,13 +89,13 @@ class JointPlanning(EvaluatingPass):
         self.remark(func, "divisions", f"{text}: {alone or 'as they are'}; {prices}")
 
     @scope("agreement")
-    def _agreement(self, func: ir.Operation, relayouts: bool) -> Agreement:
+    def _agreement(self, func: ir.Operation, relayouts: bool) -> JointDivision:
         usage = Usage(func)
         works = [self._work(each) for each in usage.ops]
         buffers = [shared for shared, _ in _all_shared(usage)]
-        return agree(works, buffers, usable_lx_bytes(self.lx_frac_avail), self.variants, relayouts)
+        return divide_jointly(works, buffers, usable_lx_bytes(self.lx_frac_avail), self.variants, relayouts)
 
-    def _work(self, user: Divided) -> Work:
+    def _work(self, user: Divided) -> DividedOp:
         work = work_of(user)
         if self.matmul == "specified" and KINDS[work.opcode] is Kind.MATMUL:
             return replace(work, blocked=frozenset(range(len(work.space.units))))
@@ -109,13 +109,15 @@ class JointPlanning(EvaluatingPass):
         pinned = any(pins_of(each.op).relaid for each in Usage(func).ops)
         return self._prediction(func, None, evaluator) if self.compare and not pinned else None
 
-    def _is_better(self, found: Agreement, alone: Price | None, together: Price | None) -> bool:
+    def _is_better(self, found: JointDivision, alone: Price | None, together: Price | None) -> bool:
         """Whether a function is better with a plan; by the cost model alone if it is no whole program."""
         if alone is None:
             return found.after < found.before
         return together is not None and together.is_better_than(alone)
 
-    def _prediction(self, func: ir.Operation, found: Agreement | None, evaluator: Evaluator) -> Price | None:
+    def _prediction(
+        self, func: ir.Operation, found: JointDivision | None, evaluator: Evaluator
+    ) -> Price | None:
         """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
         module = module_of(func)
         if found is not None:
@@ -123,30 +125,34 @@ class JointPlanning(EvaluatingPass):
                 self._apply(functions(module.operation)[0], found)
         return evaluator.time(module)
 
-    def _apply(self, func: ir.Operation, found: Agreement) -> None:
+    def _apply(self, func: ir.Operation, found: JointDivision) -> None:
         """Writes divisions and shuffles into a function."""
         usage, divider = Usage(func), Divider()
-        for each, variant in zip(usage.ops, found.variants, strict=True):
+        for each, variant in zip(usage.ops, found.candidates, strict=True):
             if variant.division.owners == each.division.owners:
                 continue
             _record(divider, each, variant)
             self.remark(each.op, "division", f"{_change(each, variant)} to agree with others")
         roots = [touched.root for _, touched in _all_shared(usage)]
         usage = Usage(func)
-        for root, home in zip(roots, found.homes, strict=True):
-            if home is not None and home.relaid is not None:
+        for root, home in zip(roots, found.placements, strict=True):
+            if home is not None and home.relayout_view is not None:
                 self._relay(usage, usage.buffers[root], home)
 
-    def _relay(self, usage: Usage, touched: Touched, home: Home) -> None:
+    def _relay(self, usage: Usage, touched: Touched, home: BufferPlacement) -> None:
         """For each value of a buffer a shuffle before the first reader that wants it otherwise than it is left."""
         wanted: dict[ir.Value, list[Access]] = {}
         for access in touched.reads:
             view = view_of(access.user.space, access.operand, access.user.division)
-            if home.relays(view):
+            if home.needs_relayout(view):
                 whole = whole_of(usage.memory, access.user.values[access.operand])
                 wanted.setdefault(whole, []).append(access)
         for whole, readers in wanted.items():
-            division = None if home.relaid is None else division_of_copy(usage.memory, whole, home.relaid)
+            division = (
+                None
+                if home.relayout_view is None
+                else division_of_copy(usage.memory, whole, home.relayout_view)
+            )
             if division is None:
                 continue
             first = min(readers, key=lambda access: access.position).user.op
@@ -156,35 +162,35 @@ class JointPlanning(EvaluatingPass):
             read_instead(made, whole, readers)
             self.remark(first, "relayout", f"{reason}, {home.relayout_ns:.0f} ns over the ring")
 
-    def _tell(self, func: ir.Operation, found: Agreement) -> None:
+    def _tell(self, func: ir.Operation, found: JointDivision) -> None:
         gap = f"no plan with these divisions takes less than {round(found.bound)}"
         text = f"nanoseconds of all operations by the cost model, one after the other; {gap}"
         self.remark(func, "divisions", text, before=round(found.before), after=round(found.after))
 
 
-def _changes(found: Agreement, usage: Usage) -> bool:
+def _changes(found: JointDivision, usage: Usage) -> bool:
     """Whether a plan is another one than there is."""
-    pairs = zip(usage.ops, found.variants, strict=True)
+    pairs = zip(usage.ops, found.candidates, strict=True)
     if any(variant.division.owners != each.division.owners for each, variant in pairs):
         return True
-    return any(home is not None and home.relaid is not None for home in found.homes)
+    return any(home is not None and home.relayout_view is not None for home in found.placements)
 
 
-def _all_shared(usage: Usage) -> list[tuple[Shared, Touched]]:
+def _all_shared(usage: Usage) -> list[tuple[SharedBuffer, Touched]]:
     return [found for each in usage.buffers.values() for found in _shared(each, usage)]
 
 
-def _change(each: Divided, variant: Variant) -> str:
+def _change(each: Divided, variant: DivisionCandidate) -> str:
     before, after = list(each.division.splits), list(variant.division.splits)
     return f"slices {before} become {after}" if before != after else f"slices {before} go to other cores"
 
 
-def _record(divider: Divider, each: Divided, variant: Variant) -> None:
+def _record(divider: Divider, each: Divided, variant: DivisionCandidate) -> None:
     splits, order = variant.mapping or (variant.division.splits, None)
     divider.divide(each.op, each.opcode, each.space, splits, order)
 
 
-def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
+def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[SharedBuffer, Touched]]:
     """A buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
     if touched.given:
         read: dict[ir.Value, list[Access]] = {}
@@ -196,7 +202,7 @@ def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
             copies = executions(ancestor_in(block_of(whole), first))
             if sum(access.user.executions for access in accesses) >= 2 * copies:
                 space = _space(usage, whole)
-                yield Shared(_numbers(accesses), given=True, copies=copies, space=space), touched
+                yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space), touched
     elif touched.reads and not any(access.moving for access in touched.accesses):
         pieces = touched.pieces
         if pieces is not None and pieces.holder is None:
@@ -207,7 +213,7 @@ def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[Shared, Touched]]:
         result, holder = touched.root in usage.results, _holder(touched, pieces)
         in_parts = pieces is not None
         yield (
-            Shared(_numbers(touched.accesses), False, result, copies, space, values, holder, in_parts),
+            SharedBuffer(_numbers(touched.accesses), False, result, copies, space, values, holder, in_parts),
             touched,
         )
 

@@ -12,7 +12,7 @@ from spyre_mlir.dialects.hints import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.partition.phases import Node, Phase, Side, phases
+from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._outlining import Outlined, dim_sizes_of, is_free, makers
 from spyre_mlir.passes._quantized import is_integer_product
@@ -79,29 +79,29 @@ class _Partition:
             return  # work on memory, which the passes of the device refuse with their reason
         sides = [self._side(at) for at in range(len(self.ops))]
         found = self._settled(sides)
-        if all(phase.side is Side.DEVICE for phase in found):
+        if all(phase.side is ExecutionSide.DEVICE for phase in found):
             return
         self._outline(found)
 
     # -- sides ----------------------------------------------------------------------------------------
 
-    def _side(self, at: int) -> Side:
+    def _side(self, at: int) -> ExecutionSide:
         op = self.ops[at]
         if is_free(op):  # a result that no operation computes
-            return Side.HOST
+            return ExecutionSide.HOST
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
         if op.name in _VIEWS:
-            return Side.HOST if _is_foreign(op) else Side.EITHER
+            return ExecutionSide.HOST if _is_foreign(op) else ExecutionSide.EITHER
         if elements == {"i1"}:
-            return Side.EITHER
+            return ExecutionSide.EITHER
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
         if integers and not is_integer_product(op):
             self.reasons[at] = Refusal("integers are for the host", location_of(op.location))
-            return Side.HOST
+            return ExecutionSide.HOST
         refusal = self._refusal([op])
         if refusal is not None:
             self.reasons[at] = refusal  # kept for a part, which may have to go yet
-        return Side.DEVICE if refusal is None or refusal.is_part else Side.HOST
+        return ExecutionSide.DEVICE if refusal is None or refusal.is_part else ExecutionSide.HOST
 
     def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:
         """Return why ops cannot be one program of the device; None if they can."""
@@ -111,23 +111,28 @@ class _Partition:
             self.refusals[text] = self.evaluator.refusal(module)
         return self.refusals[text]
 
-    def _settled(self, sides: list[Side]) -> list[Phase]:
+    def _settled(self, sides: list[ExecutionSide]) -> list[Phase]:
         """The phases; parts of operations that are not fused where they are go to the host, and it is cut again."""
         where = {op.results[0]: at for at, op in enumerate(self.ops)}
         reads = [frozenset(where[maker.results[0]] for maker in makers(op)) for op in self.ops]
         bytes_ = [sum(map(_bytes, op.results)) for op in self.ops]
         while True:
-            nodes = [Node(*each) for each in zip(sides, reads, bytes_, strict=True)]
+            nodes = [PhaseOp(*each) for each in zip(sides, reads, bytes_, strict=True)]
             found = phases(nodes)
-            lost = {at for phase in found if phase.side is Side.DEVICE for at in self._unfused(phase, sides)}
+            lost = {
+                at
+                for phase in found
+                if phase.side is ExecutionSide.DEVICE
+                for at in self._unfused(phase, sides)
+            }
             if not lost:
                 return found
             for at in lost:
-                sides[at] = Side.HOST
+                sides[at] = ExecutionSide.HOST
 
-    def _unfused(self, phase: Phase, sides: Sequence[Side]) -> list[int]:
+    def _unfused(self, phase: Phase, sides: Sequence[ExecutionSide]) -> list[int]:
         """The parts in a phase that its passes refuse: those with the same refusal if there are any, else all."""
-        parts = [at for at in phase.nodes if at in self.reasons and sides[at] is Side.DEVICE]
+        parts = [at for at in phase.nodes if at in self.reasons and sides[at] is ExecutionSide.DEVICE]
         if not parts:
             return []
         refusal = self._refusal([self.ops[at] for at in phase.nodes])
@@ -141,7 +146,7 @@ class _Partition:
 
     def _outline(self, found: Sequence[Phase]) -> None:
         """A function per phase before ``@main``, whose body becomes the calls."""
-        counts = {Side.DEVICE: 0, Side.HOST: 0}
+        counts = {ExecutionSide.DEVICE: 0, ExecutionSide.HOST: 0}
         attributes = self._argument_attributes()
         calls = []
         for phase in found:
@@ -149,7 +154,7 @@ class _Partition:
             counts[phase.side] += 1
             outlined = Outlined([self.ops[at] for at in phase.nodes])
             attrs = [attributes[value] for value in outlined.arguments]
-            on_device = phase.side is Side.DEVICE
+            on_device = phase.side is ExecutionSide.DEVICE
             with self.func.location, ir.InsertionPoint(self.func):
                 made = outlined.build(name, attrs, layouts=on_device)
             if on_device:
@@ -195,7 +200,7 @@ class _Partition:
 
     def _remark(self, phase: Phase) -> None:
         """Why operations are on the host."""
-        if phase.side is not Side.HOST:
+        if phase.side is not ExecutionSide.HOST:
             return
         for at in phase.nodes:
             if at in self.reasons:
@@ -241,7 +246,7 @@ def _is_for_a_product(view: ir.Operation) -> bool:
 def _plain(value: ir.Value, callee: str) -> ir.Value:
     """A value as a function of the host takes it: without a layout; those of the device take it as it is."""
     plain = stick.without_layout(value.type)
-    if callee.startswith(Side.DEVICE.value) or plain == value.type:
+    if callee.startswith(ExecutionSide.DEVICE.value) or plain == value.type:
         return value
     return ir.Operation.create("tensor.cast", results=[plain], operands=[value]).result
 

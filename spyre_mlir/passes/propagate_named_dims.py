@@ -25,7 +25,7 @@ from spyre_mlir.passes._memory import COPIES, all_ops, argument_attributes, func
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-from spyre_mlir.tiling import NamedDim, Names, Part, Parts, UnnamedDim
+from spyre_mlir.tiling import DigitRun, DimDigits, NamedDim, Names, UnnamedDim
 from spyre_mlir.tiling.names import (
     best,
     contradict,
@@ -180,7 +180,9 @@ class _Propagation:
             for dim in range(len(shape))
         )
 
-    def _assembled(self, op: ir.Operation, dim: int, buffer: Parts, part: Parts, fills: bool) -> Parts:
+    def _assembled(
+        self, op: ir.Operation, dim: int, buffer: DigitRun, part: DigitRun, fills: bool
+    ) -> DigitRun:
         """The names of a dim after an insertion; ``fills``: the part takes all of it."""
         if fills:
             return self._agreed(op, f"dim {dim} of the result", [buffer, part])
@@ -190,7 +192,7 @@ class _Propagation:
         size = math.prod([each.size for each in buffer])
         return unnamed(size, _ASSEMBLED, [*lost, *mentioned(buffer)])
 
-    def _agreed(self, op: ir.Operation, what: str, candidates: Sequence[Parts]) -> Parts:
+    def _agreed(self, op: ir.Operation, what: str, candidates: Sequence[DigitRun]) -> DigitRun:
         """The names of a dim from those that several operands give it."""
         chosen = best(candidates)
         other = next((parts for parts in candidates if contradict(chosen, parts)), None)
@@ -200,7 +202,7 @@ class _Propagation:
 
     # -- warnings -------------------------------------------------------------------------------------
 
-    def _check_names(self, op: ir.Operation, dim: int, parts: Parts, tiled: dict[str, int]) -> None:
+    def _check_names(self, op: ir.Operation, dim: int, parts: DigitRun, tiled: dict[str, int]) -> None:
         """Warns, once for each, of names that a hint cannot tile here, and notes what could have one."""
         usable = labels(parts)
         for part in parts:
@@ -219,7 +221,7 @@ class _Propagation:
             reason = f"no hint can tile what has no name: {first.reason}{more}"
             self.owner.warn(self.nameless[first], reason)
 
-    def _is_new(self, name: str, part: Part) -> bool:
+    def _is_new(self, name: str, part: DimDigits) -> bool:
         known = (name, part.dim) in self.warned
         self.warned.add((name, part.dim))
         return not known
@@ -235,6 +237,6 @@ def _name_of(argument: ir.Value, attributes: dict[str, ir.Attribute]) -> str:
     return f"argument {label}"
 
 
-def _shown(parts: Parts) -> str:
+def _shown(parts: DigitRun) -> str:
     """``M = 64, K = 256``."""
     return ", ".join(f"{part.name or 'unnamed'} = {part.size}" for part in parts)

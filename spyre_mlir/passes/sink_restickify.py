@@ -14,8 +14,8 @@ from spyre_mlir.division import same_owners
 from spyre_mlir.division.copies import copy_division
 from spyre_mlir.division.cores import core_order
 from spyre_mlir.division.matching import Mapping, matching_division, view_of
-from spyre_mlir.division.matmul import cheapest_split
 from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.division_search.matmul_splits import cheapest_split
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.padding import UNDEFINED
 from spyre_mlir.layout.space import Space, refined

@@ -19,8 +19,8 @@ from spyre_mlir.dialects.structured import (
     shape_of,
     structured,
 )
-from spyre_mlir.layout.graph import signature
 from spyre_mlir.layout.rules import stick_assignments
+from spyre_mlir.layout_search.tensor_graph import signature
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._groups import default_bytes
 from spyre_mlir.passes._memory import all_ops, functions

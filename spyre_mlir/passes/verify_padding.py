@@ -9,7 +9,7 @@ from typing import ClassVar
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, shape_of, structured
 from spyre_mlir.layout.padding import UNDEFINED, State, States, state_text
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._loops import initial_of
 from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, functions, is_compute

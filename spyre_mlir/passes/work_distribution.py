@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from spyre_mlir.division import work_distribution
-from spyre_mlir.division.matmul import cheapest_split
 from spyre_mlir.division.spans import out_of_reach
+from spyre_mlir.division_search.matmul_splits import cheapest_split
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
@@ -30,11 +30,11 @@ class WorkDistribution(Pass):
     """Record on each op how many slices each of its dims has, and which slices each core owns.
 
     The second pass of work division ("Work Division Planning"): what ``span-reduction`` committed is a lower bound;
-    output dims come first, the largest first; then at most one reduction dim, whose partial results the
-    cores combine over the ring (``sdsc.combine``), the last slice's core having the finished value.
-    ``matmul=cost`` takes the cheapest split of a matmul by the cost model instead (``division/matmul.py``),
-    ``specified`` the same rule as for all. ``uneven`` lets slices differ: all but the last are equal. What a
-    plan file pins (``apply-plan``) is taken as it is. ``sencores`` is the number of cores, 1 to 32.
+    output dims come first, the largest first; then at most one reduction dim, whose partial results the cores combine
+    over the ring (``sdsc.combine``), the last slice's core having the finished value. ``matmul=cost`` takes the
+    cheapest split of a matmul by the cost model instead (``division_search/matmul_splits.py``), ``specified`` the
+    same rule as for all. ``uneven`` lets slices differ: all but the last are equal. What a plan file pins
+    (``apply-plan``) is taken as it is. ``sencores`` is the number of cores, 1 to 32.
 
         sdsc.division = #sdsc.division<[1, 16], affine_map<(d0) -> (0, d0 mod 16)>>
     """

@@ -228,7 +228,7 @@ class _Builder:
         for step in self.steps:
             for operand, name in enumerate(context.uses(step)):
                 self.touched.setdefault(name, []).append((step, operand))
-        self.lives = liveness.lifetimes(_program(context.tree, context.uses))
+        self.lives = liveness.live_ranges(_program(context.tree, context.uses))
 
     def build(self) -> LxMap:
         context = self.context
@@ -318,15 +318,17 @@ def _writes(step: Step, operand: int) -> bool:
     return operand == len(step.design.operands) - 1
 
 
-def _program(tree: Tree, uses: Callable[[Step], tuple[str, ...]]) -> Sequence[liveness.Step | liveness.Loop]:
+def _program(
+    tree: Tree, uses: Callable[[Step], tuple[str, ...]]
+) -> Sequence[liveness.OpAccesses | liveness.LoopAccesses]:
     """The program as liveness takes it."""
-    made: list[liveness.Step | liveness.Loop] = []
+    made: list[liveness.OpAccesses | liveness.LoopAccesses] = []
     for node in tree:
         if isinstance(node, Step):
             *reads, write = uses(node)
-            made.append(liveness.Step(tuple(reads), (write,)))
+            made.append(liveness.OpAccesses(tuple(reads), (write,)))
         else:
-            made.append(liveness.Loop(tuple(_program(node[1], uses))))
+            made.append(liveness.LoopAccesses(tuple(_program(node[1], uses))))
     return made
 
 

@@ -3,7 +3,7 @@
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver
 from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
-from spyre_mlir.scratchpad.plan import MemoryPlan
+from spyre_mlir.scratchpad.memory_plan import MemoryPlan
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 from spyre_mlir.scratchpad.solvers import solver
 

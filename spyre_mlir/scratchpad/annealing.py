@@ -19,7 +19,7 @@ _STEPS_OF_ORDER = 50
 
 
 @dataclass(frozen=True)
-class _State:
+class FittedOrder:
     order: list[int]
     addresses: dict[int, int]
     lost: int
@@ -47,7 +47,7 @@ class AnnealingSolver(MemoryPlanSolver):
         """The addresses of the best order found."""
         fitting, rng = Fitting(instance), random.Random(self.seed)
         first = [_fitted(fitting, order(instance), 0, {}) for order in (by_lifetime, by_size, by_worth)]
-        state = best = min(first, key=lambda each: each.cost)
+        state = best = min(first, key=lambda state: state.cost)
         steps = len(instance) + _STEPS_OF_ORDER
         work = len(first) * steps
         while work < self.steps and best.cost > (0, instance.load):
@@ -55,34 +55,39 @@ class AnnealingSolver(MemoryPlanSolver):
             work += steps
             temperature = _HOT * (_COLD / _HOT) ** (work / self.steps)
             worse = _energy(instance, new) - _energy(instance, state)
+            # Worse orders pass while it is hot, to leave local minima.
             if worse <= 0 or rng.random() < math.exp(-worse / temperature):
                 state = new
-            best = min(best, new, key=lambda each: each.cost)
+            best = min(best, new, key=lambda state: state.cost)
         return Placement(best.addresses, work=work)
 
 
-def _fitted(fitting: Fitting, order: list[int], same: int, addresses: dict[int, int]) -> _State:
+def _fitted(fitting: Fitting, order: list[int], same: int, addresses: dict[int, int]) -> FittedOrder:
     """The state of an order whose first ``same`` buffers get what they had."""
-    kept = {at: addresses[at] for at in order[:same] if at in addresses}
-    found = fitting.fit(order[same:], kept=kept)
+    # Fitting is greedy: the same beginning of an order has the same addresses.
+    placed = {index: addresses[index] for index in order[:same] if index in addresses}
+    fitted = fitting.fit(order[same:], placed=placed)
     savings, sizes = fitting.savings, fitting.sizes
-    lost = sum(savings) - sum(savings[at] for at in found)
-    return _State(order, found, lost, max((address + sizes[at] for at, address in found.items()), default=0))
+    lost = sum(savings) - sum(savings[index] for index in fitted)
+    return FittedOrder(
+        order, fitted, lost, max((address + sizes[index] for index, address in fitted.items()), default=0)
+    )
 
 
-def _neighbour(fitting: Fitting, state: _State, rng: random.Random) -> _State:
+def _neighbour(fitting: Fitting, state: FittedOrder, rng: random.Random) -> FittedOrder:
     """One buffer comes earlier: any, or one that is to blame, because it is lost or else ends at the peak."""
     order, addresses, sizes = state.order, state.addresses, fitting.sizes
-    blamed = [at for at in order if at not in addresses]
+    blamed = [index for index in order if index not in addresses]
     if not blamed:
-        blamed = [at for at in order if addresses[at] + sizes[at] == state.peak]
-    some = blamed if rng.random() < 0.5 else order
-    old = order.index(some[int(rng.random() * len(some))])
+        blamed = [index for index in order if addresses[index] + sizes[index] == state.peak]
+    # Half of the moves go at what is wrong, half anywhere, so that every order can be reached.
+    movable = blamed if rng.random() < 0.5 else order
+    old = order.index(movable[int(rng.random() * len(movable))])
     new = int(rng.random() * (old + 1))
     return _fitted(fitting, [*order[:new], order[old], *order[new:old], *order[old + 1 :]], new, addresses)
 
 
-def _energy(instance: Instance, state: _State) -> float:
+def _energy(instance: Instance, state: FittedOrder) -> float:
     """Below 1 where nothing is lost."""
     if state.lost:
         return 1 + state.lost / int(instance.savings.sum())

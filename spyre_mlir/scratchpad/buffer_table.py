@@ -35,14 +35,14 @@ class ScopedBuffer:
 
 
 def read_buffers(
-    text: str, path: str, alignment: int, most: int, scopes: Collection[str]
+    text: str, path: str, alignment: int, limit: int, scopes: Collection[str]
 ) -> list[ScopedBuffer]:
     """The buffers of a table; ``CompileError`` with the place in the file at ``path`` for what is wrong.
 
-    ``most`` is the number of buffers beyond which the table is refused; no more lines than that are read. ``scopes``
+    ``limit`` is the number of buffers beyond which the table is refused; no more lines than that are read. ``scopes``
     are the names of the memories, the empty one for a memory without a name.
     """
-    rows = _rows(text, path, most)
+    rows = _rows(text, path, limit)
     lines: dict[str, _Row] = {}
     buffers = []
     for row in rows:
@@ -122,7 +122,7 @@ class _Row:
         return number
 
 
-def _rows(text: str, path: str, most: int) -> list[_Row]:
+def _rows(text: str, path: str, limit: int) -> list[_Row]:
     lines = _lines(text, path)
     number, header = next(lines, (1, [""]))
     header = [name.strip() for name in header]
@@ -130,10 +130,10 @@ def _rows(text: str, path: str, most: int) -> list[_Row]:
     missing = [name for name in _REQUIRED if name not in header]
     if missing:
         raise first.error("", f"The first line has to name the columns; there is no '{missing[0]}'.")
-    for at, name in enumerate(header):
+    for column, name in enumerate(header):
         if name not in _COLUMNS:
             raise first.error(name, f"There is no column '{name}'; there are {', '.join(_COLUMNS)}.")
-        if name in header[:at]:
+        if name in header[:column]:
             raise first.error(name, f"There are two columns '{name}'.")
     rows = []
     for number, cells in lines:
@@ -142,10 +142,10 @@ def _rows(text: str, path: str, most: int) -> list[_Row]:
                 f"The line has {len(cells)} cells for {len(header)} columns.", f"{path}:{number}:1"
             )
             raise where
-        if len(rows) == most:
+        if len(rows) == limit:
             raise first.error(
                 "",
-                f"The table has more than {most} buffers, the most that this solver plans in reasonable time.",
+                f"The table has more than {limit} buffers, the most that this solver plans in reasonable time.",
             )
         rows.append(_Row(path, number, dict(zip(header, map(str.strip, cells), strict=True)), cells))
     return rows
@@ -169,9 +169,12 @@ def _quoted(word: str) -> str:
 def _buffer(row: _Row, alignment: int) -> LifetimeBoundBuffer:
     if not row.cells["id"]:
         raise row.error("id", "The buffer has no name.")
-    own = row.at_least_1("alignment", 1)
-    if alignment % own:
-        raise row.error("alignment", f"The alignment {own} does not divide that of the memory, {alignment}.")
+    alignment_of_buffer = row.at_least_1("alignment", 1)
+    if alignment % alignment_of_buffer:
+        raise row.error(
+            "alignment",
+            f"The alignment {alignment_of_buffer} does not divide that of the memory, {alignment}.",
+        )
     return LifetimeBoundBuffer(
         row.cells["id"],
         row.at_least_1("size"),

@@ -63,6 +63,7 @@ class LifetimeBoundBuffer:
             raise PlanError(f"Buffer '{name}' has uses {uses}; times go by name, as start_time={uses}.")
         if start_time is not None or end_time is not None:
             uses = _ends_of(name, uses, start_time, end_time)
+        # The class is frozen: its own setter refuses.
         vars(self).update(
             name=name,
             size=size,
@@ -146,7 +147,7 @@ class MemorySpace:
             raise PlanError(f"The alignment is {self.alignment} bytes; it must be a power of two.")
 
     def bytes_of(self, buffer: LifetimeBoundBuffer) -> int:
-        """What a buffer takes, its copies and the rounding to the alignment included."""
+        """Return the bytes that a buffer takes, its copies and the rounding to the alignment included."""
         return -(-buffer.size // self.alignment) * self.alignment * buffer.copies
 
 
@@ -190,16 +191,16 @@ def _problem(buffer: LifetimeBoundBuffer) -> str | None:
 
 def _check_cycles(named: Mapping[str, LifetimeBoundBuffer]) -> None:
     """Depth first over the parents, without recursion: chains are as long as programs."""
-    done: set[str] = set()
+    acyclic: set[str] = set()
     for start in named:
         path: dict[str, None] = {}
         stack = [(start, iter(named[start].in_place_parents))]
         while stack:
             name, parents = stack[-1]
             path[name] = None
-            parent = next((each for each in parents if each not in done), None)
+            parent = next((candidate for candidate in parents if candidate not in acyclic), None)
             if parent is None:
-                done.add(name)
+                acyclic.add(name)
                 path.pop(name)
                 stack.pop()
             elif parent in path:

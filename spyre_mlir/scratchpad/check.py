@@ -3,7 +3,7 @@
 The rules are those of ``MemoryPlan``: each buffer has one address or the reason why not; addresses are aligned and
 the memory is large enough; no two buffers that are live at the same time share a byte, except a child that takes
 over the address of its parent at the last use of the parent; the numbers of the plan are those of its addresses.
-Plans that move buffers have the same rules for each residency (``check_moving_plan``).
+Plans that move buffers have the same rules for each residency (``check_spill_and_reload_plan``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError, check_buffers
-from spyre_mlir.scratchpad.plan import MemoryPlan, MovingPlan, Residency
+from spyre_mlir.scratchpad.memory_plan import MemoryPlan, Residency, SpillAndReloadPlan
 
 
 @dataclass(frozen=True)
-class _Block:
+class _PlacedBlock:
     """A placed buffer: the bytes ``begin`` to ``end``, the end excluded."""
 
     buffer: LifetimeBoundBuffer
@@ -54,28 +54,30 @@ def _check_names(names: Collection[str], plan: MemoryPlan) -> None:
             raise PlanError(f"Buffer '{name}' has neither an address nor a reason why it has none.")
 
 
-def _block(buffer: LifetimeBoundBuffer, space: MemorySpace, address: int) -> _Block:
-    return _Block(buffer, address, address + _rounded(buffer.size, space.alignment) * buffer.copies)
+def _block(buffer: LifetimeBoundBuffer, space: MemorySpace, address: int) -> _PlacedBlock:
+    return _PlacedBlock(buffer, address, address + _rounded(buffer.size, space.alignment) * buffer.copies)
 
 
 def _rounded(size: int, alignment: int) -> int:
     return (size + alignment - 1) // alignment * alignment
 
 
-def _check_block(block: _Block, space: MemorySpace) -> None:
+def _check_block(block: _PlacedBlock, space: MemorySpace) -> None:
     if block.begin % space.alignment:
         raise PlanError(f"Buffer {block} is not aligned to {space.alignment} bytes.")
     if block.begin < 0 or block.end > space.capacity:
         raise PlanError(f"Buffer {block} is not inside the memory of {space.capacity} bytes.")
 
 
-def _check_overlaps(blocks: Sequence[_Block]) -> None:
+def _check_overlaps(blocks: Sequence[_PlacedBlock]) -> None:
     """Sweeps over time with the live blocks in order of address.
 
     They are disjoint, apart from handed-over ones with equal begins: so a new block can only meet those that
     begin inside it, and those with the last begin before.
     """
-    live: list[tuple[int, int, _Block]] = []  # begin, number, block; the number tells equal begins apart
+    live: list[
+        tuple[int, int, _PlacedBlock]
+    ] = []  # begin, number, block; the number tells equal begins apart
     dying: list[tuple[int, int, int]] = []  # last operation, begin, number
     for number, block in enumerate(sorted(blocks, key=lambda block: block.buffer.first)):
         while dying and dying[0][0] < block.buffer.first:
@@ -89,8 +91,8 @@ def _check_overlaps(blocks: Sequence[_Block]) -> None:
         heapq.heappush(dying, (block.buffer.last, block.begin, number))
 
 
-def _hands_over(parent: _Block, child: _Block) -> bool:
-    """Whether the child may take over the bytes of the parent: one live copy, at one time, from the same base."""
+def _hands_over(parent: _PlacedBlock, child: _PlacedBlock) -> bool:
+    """Return whether the child may take over the bytes of the parent: one live copy, at one time, one base."""
     return (
         parent.buffer.name in child.buffer.in_place_parents
         and parent.buffer.last == child.buffer.first
@@ -101,7 +103,7 @@ def _hands_over(parent: _Block, child: _Block) -> bool:
 
 
 def _check_numbers(
-    buffers: Sequence[LifetimeBoundBuffer], blocks: Sequence[_Block], plan: MemoryPlan
+    buffers: Sequence[LifetimeBoundBuffer], blocks: Sequence[_PlacedBlock], plan: MemoryPlan
 ) -> None:
     traffic = sum(
         buffer.traffic_if_placed if buffer.name in plan.addresses else buffer.traffic_if_spilled
@@ -120,30 +122,35 @@ def _check_bound(bound: int, traffic: int) -> None:
         raise PlanError(f"The plan claims that {bound} bytes of traffic are the least, but moves {traffic}.")
 
 
-def _check_peak(claimed: int, blocks: Sequence[_Block]) -> None:
+def _check_peak(claimed: int, blocks: Sequence[_PlacedBlock]) -> None:
     peak = max((block.end for block in blocks), default=0)
     if claimed != peak:
         raise PlanError(f"The plan claims a peak of {claimed} bytes; its highest buffer ends at {peak}.")
 
 
-def check_moving_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MovingPlan) -> None:
-    """``PlanError`` with the first rule of ``MovingPlan`` that the plan of the buffers breaks.
+def check_spill_and_reload_plan(
+    buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: SpillAndReloadPlan
+) -> None:
+    """``PlanError`` with the first rule of ``SpillAndReloadPlan`` that the plan of the buffers breaks.
 
     In place of a parent can be the first residency of a buffer, at the end of any residency of the parent.
     """
     named = check_buffers(buffers)
-    blocks: dict[str, list[_Block]] = {name: [] for name in named}
-    for each in plan.residencies:
-        if each.buffer not in named:
-            raise PlanError(f"The plan has '{each.buffer}', which is no buffer.")
-        block = _block(_resident(named[each.buffer], each), space, each.address)
+    blocks: dict[str, list[_PlacedBlock]] = {name: [] for name in named}
+    for residency in plan.residencies:
+        if residency.buffer not in named:
+            raise PlanError(f"The plan has '{residency.buffer}', which is no buffer.")
+        block = _block(_resident(named[residency.buffer], residency), space, residency.address)
         _check_block(block, space)
-        blocks[each.buffer].append(block)
-    for some in blocks.values():
-        _check_apart(sorted(some, key=lambda block: block.buffer.first))
-    everything = [block for some in blocks.values() for block in some]
+        blocks[residency.buffer].append(block)
+    for blocks_of_buffer in blocks.values():
+        _check_apart(sorted(blocks_of_buffer, key=lambda block: block.buffer.first))
+    everything = [block for blocks_of_buffer in blocks.values() for block in blocks_of_buffer]
     _check_overlaps(everything)
-    traffic = sum(_moved(named[name], [block.buffer for block in some]) for name, some in blocks.items())
+    traffic = sum(
+        _moved(named[name], [block.buffer for block in blocks_of_buffer])
+        for name, blocks_of_buffer in blocks.items()
+    )
     if plan.traffic != traffic:
         raise PlanError(f"The plan claims {plan.traffic} bytes of traffic; its buffers move {traffic}.")
     _check_bound(plan.bound, traffic)
@@ -166,22 +173,22 @@ def _resident(buffer: LifetimeBoundBuffer, residency: Residency) -> LifetimeBoun
     return replace(buffer, uses=inside, in_place_parents=parents, traffic_of_uses=None)
 
 
-def _check_apart(blocks: Sequence[_Block]) -> None:
+def _check_apart(blocks: Sequence[_PlacedBlock]) -> None:
     """A buffer is not at two addresses at once, and not moved without device memory."""
     for before, after in itertools.pairwise(blocks):
         if after.buffer.first <= before.buffer.last:
             raise PlanError(f"Buffer {before} is kept once more before that ends, as {after}.")
 
 
-def _moved(buffer: LifetimeBoundBuffer, kept: Sequence[LifetimeBoundBuffer]) -> int:
+def _moved(buffer: LifetimeBoundBuffer, resident: Sequence[LifetimeBoundBuffer]) -> int:
     """Bytes of device memory: of the use at the end of each gap that is in no residency, and of the first use."""
-    each_use = buffer.traffic_of_each_use
-    first = each_use[0]
-    if any((some.first, some.last) == (buffer.first, buffer.last) for some in kept):
+    traffic_of_use = buffer.traffic_of_each_use
+    first = traffic_of_use[0]
+    if any((part.first, part.last) == (buffer.first, buffer.last) for part in resident):
         first = min(first, buffer.traffic_if_placed)
-    found = [first]
-    for number in range(1, len(buffer.uses)):
-        start, end = buffer.uses[number - 1 : number + 1]
-        if not any(some.first <= start and end <= some.last for some in kept):
-            found.append(each_use[number])
-    return sum(found)
+    traffic = [first]
+    for index in range(1, len(buffer.uses)):
+        start, end = buffer.uses[index - 1 : index + 1]
+        if not any(part.first <= start and end <= part.last for part in resident):
+            traffic.append(traffic_of_use[index])
+    return sum(traffic)

@@ -5,27 +5,28 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.scratchpad.instance import Array, Instance
-from spyre_mlir.scratchpad.sharing import Child, most_shared
+from spyre_mlir.optimization.arrays import Array
+from spyre_mlir.optimization.bipartite import Child, most_shared
+from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import LOST
 
 #: Buffers that a reason names.
 _MOST_NAMED = 4
 
 
-def reasons(instance: Instance, kept: NDArray[np.bool_]) -> dict[int, str]:
+def reasons(instance: Instance, selected: NDArray[np.bool_]) -> dict[int, str]:
     """For each buffer that is not kept the operation at which it is most of all one too many."""
-    loads = instance.load_of(kept)
-    return {int(at): _reason(instance, kept, loads, int(at)) for at in np.flatnonzero(~kept)}
+    loads = instance.load_of(selected)
+    return {int(index): _reason(instance, selected, loads, int(index)) for index in np.flatnonzero(~selected)}
 
 
-def _reason(instance: Instance, kept: NDArray[np.bool_], loads: Array, spilled: int) -> str:
+def _reason(instance: Instance, selected: NDArray[np.bool_], loads: Array, spilled: int) -> str:
     capacity = instance.space.capacity
     begin, end = np.searchsorted(
         instance.times, (instance.starts[spilled], instance.ends[spilled] + 1)
     ).tolist()
     together = loads[begin:end] + instance.sizes[spilled]
-    with_it = kept.copy()
+    with_it = selected.copy()
     with_it[spilled] = True
     for time in {begin, end - 1}:  # only here it could share bytes with parents or children
         together[time - begin] = _needed(instance, with_it, int(instance.times[time]))
@@ -33,19 +34,19 @@ def _reason(instance: Instance, kept: NDArray[np.bool_], loads: Array, spilled: 
     needed, time = int(together[worst]), int(instance.times[begin + worst])
     if needed <= capacity:
         return f"{LOST}: no address is free over its whole life, although the bytes would be enough"
-    competitors = _listed(instance, _live(instance, kept, time))
+    competitors = _listed(instance, _live(instance, selected, time))
     return f"{LOST}: at op {time} {competitors} need {needed} bytes together, and there are {capacity}"
 
 
-def _live(instance: Instance, kept: NDArray[np.bool_], time: int) -> NDArray[np.intp]:
-    return np.flatnonzero(kept & (instance.starts <= time) & (instance.ends >= time))
+def _live(instance: Instance, selected: NDArray[np.bool_], time: int) -> NDArray[np.intp]:
+    return np.flatnonzero(selected & (instance.starts <= time) & (instance.ends >= time))
 
 
-def _needed(instance: Instance, kept: NDArray[np.bool_], time: int) -> int:
+def _needed(instance: Instance, selected: NDArray[np.bool_], time: int) -> int:
     """The load at one time."""
-    live = _live(instance, kept, time)
+    live = _live(instance, selected, time)
     children = [
-        Child(index, int(instance.sizes[index]), tuple(p for p in instance.parents[index] if kept[p]))
+        Child(index, int(instance.sizes[index]), tuple(p for p in instance.parents[index] if selected[p]))
         for index in live.tolist()
         if instance.starts[index] == time
     ]
@@ -55,7 +56,7 @@ def _needed(instance: Instance, kept: NDArray[np.bool_], time: int) -> int:
 def _listed(instance: Instance, others: NDArray[np.intp]) -> str:
     """The spilled buffer and the others, the largest ones by name and the rest as a number."""
     ranked = others[np.argsort(-instance.sizes[others], kind="stable")]
-    listed = ["it", *(f"'{instance.buffers[at].name}'" for at in ranked[:_MOST_NAMED])]
+    listed = ["it", *(f"'{instance.buffers[index].name}'" for index in ranked[:_MOST_NAMED])]
     if len(ranked) > _MOST_NAMED:
         listed.append(f"{len(ranked) - _MOST_NAMED} more")
     return f"{', '.join(listed[:-1])} and {listed[-1]}"

@@ -42,11 +42,11 @@ class CpSatSolver(MemoryPlanSolver):
         hint = max((fitting.fit(order(instance)) for order in (by_lifetime, by_size, by_worth)), key=saved)
         if len(hint) == len(instance):
             return Placement(hint)
-        program = _Program(instance)
+        program = PackingModel(instance)
         program.hint(hint)
-        found = max(hint, program.solve(solver), key=saved)
+        best = max(hint, program.solve(solver), key=saved)
         work = round(solver.deterministic_time * _WORK_PER_TIME)
-        return Placement(found, bound=program.bound(solver), work=work)
+        return Placement(best, bound=program.bound(solver), work=work)
 
 
 def _saved(instance: Instance, addresses: Iterable[int]) -> int:
@@ -61,13 +61,14 @@ def _solver(deterministic_time: float, seed: int) -> cp_model.CpSolver:
             "The solver 'cp-sat' needs OR-Tools, which is not installed; the extra 'cp-sat' of spyre-mlir has it."
         ) from None
     solver = cp_model.CpSolver()
+    # Several workers race against each other: one gives the same plan on every machine.
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
     solver.parameters.max_deterministic_time = deterministic_time
     return solver
 
 
-class _Program:
+class PackingModel:
     """Optional rectangles in time and addresses that do not overlap, and the least lost savings.
 
     A child that shares has the address of its parent and a rectangle that begins one operation later, so none if
@@ -94,11 +95,11 @@ class _Program:
         self._shares: list[dict[int, cp_model.IntVar]] = [{} for _ in self._heights]
         self._times: list[cp_model.IntervalVar] = []
         self._addresses: list[cp_model.IntervalVar] = []
-        for at in range(len(instance)):
-            self._add(at)
+        for index in range(len(instance)):
+            self._add(index)
         self.model.add_no_overlap_2d(self._times, self._addresses)
-        for at in range(len(instance)):
-            self._restrict_shares(at)
+        for index in range(len(instance)):
+            self._restrict_shares(index)
         savings = (instance.savings // self._saving_unit).tolist()
         self.model.minimize(
             sum(saving * ~placed for saving, placed in zip(savings, self._placed, strict=True))
@@ -106,10 +107,10 @@ class _Program:
 
     def hint(self, addresses: Mapping[int, int]) -> None:
         """Begins the search with a plan."""
-        for at, placed in enumerate(self._placed):
-            self.model.add_hint(placed, at in addresses)
-            if at in addresses:
-                self.model.add_hint(self._floors[at], addresses[at] // self._unit)
+        for index, placed in enumerate(self._placed):
+            self.model.add_hint(placed, index in addresses)
+            if index in addresses:
+                self.model.add_hint(self._floors[index], addresses[index] // self._unit)
         for parent, children in enumerate(self._shares):
             for child, share in children.items():
                 same = parent in addresses and addresses[parent] == addresses.get(child)
@@ -119,33 +120,34 @@ class _Program:
         """The best plan that the solver finds; empty if it finds none."""
         if solver.status_name(solver.solve(self.model)) not in ("OPTIMAL", "FEASIBLE"):
             return {}
-        placed = (at for at, placed in enumerate(self._placed) if solver.boolean_value(placed))
-        return {at: solver.value(self._floors[at]) * self._unit for at in placed}
+        placed = (index for index, placed in enumerate(self._placed) if solver.boolean_value(placed))
+        return {index: solver.value(self._floors[index]) * self._unit for index in placed}
 
     def bound(self, solver: cp_model.CpSolver) -> int:
         """Bytes of savings that every plan loses."""
         bound = solver.best_objective_bound
         return math.ceil(bound - 1e-6) * self._saving_unit if 0 < bound < math.inf else 0
 
-    def _add(self, at: int) -> None:
+    def _add(self, index: int) -> None:
         """A buffer: its rectangle, or the one that is left of it if it shares with one of its parents."""
-        first, last = int(self._instance.starts[at]), int(self._instance.ends[at])
-        shares = [self._share(parent, at) for parent in self._instance.parents[at]]
+        first, last = int(self._instance.starts[index]), int(self._instance.ends[index])
+        shares = [self._share(parent, index) for parent in self._instance.parents[index]]
         if not shares:
-            self._add_rectangle(at, first, last, self._placed[at])
+            self._add_rectangle(index, first, last, self._placed[index])
             return
         alone, shared = self.model.new_bool_var(""), self.model.new_bool_var("")
-        self._alone[at] = alone
+        self._alone[index] = alone
         self.model.add(sum(shares) == shared)
-        self.model.add(alone + shared == self._placed[at])
-        self._add_rectangle(at, first, last, alone)
+        self.model.add(alone + shared == self._placed[index])
+        self._add_rectangle(index, first, last, alone)
+        # At the operation where it begins the bytes are those of the parent's rectangle.
         if first < last:
-            self._add_rectangle(at, first + 1, last, shared)
+            self._add_rectangle(index, first + 1, last, shared)
 
-    def _add_rectangle(self, at: int, first: int, last: int, present: cp_model.IntVar) -> None:
-        make, height = self.model.new_optional_fixed_size_interval_var, self._heights[at]
+    def _add_rectangle(self, index: int, first: int, last: int, present: cp_model.IntVar) -> None:
+        make, height = self.model.new_optional_fixed_size_interval_var, self._heights[index]
         self._times.append(make(first, last + 1 - first, present, ""))
-        self._addresses.append(make(self._floors[at], height, present, ""))
+        self._addresses.append(make(self._floors[index], height, present, ""))
 
     def _share(self, parent: int, child: int) -> cp_model.IntVar:
         share = self.model.new_bool_var("")

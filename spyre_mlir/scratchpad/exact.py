@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from spyre_mlir.scratchpad.fitting import Fitting, by_worth, lowest
+from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.packing import pack
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 
 @dataclass(frozen=True)
 class ExactSolver(MemoryPlanSolver):
-    """Places all buffers, if they can be placed within ``nodes`` of search (``packing.py``).
+    """Places all buffers, if they can be placed within ``nodes`` of search (``in_place_packing.py``).
 
     If not, it drops those that save the least per byte and time, 1, 2, 4, .. more at a time, until the rest is
     packed, each try with an eighth of the nodes; what then finds a gap is put back. That is a simple choice of
@@ -28,14 +28,15 @@ class ExactSolver(MemoryPlanSolver):
     def place(self, instance: Instance) -> Placement:
         """Addresses of all buffers, or of some; the bound is the least saving if all are proven not to fit."""
         order = list(by_worth(instance))
-        found = pack(instance, instance.space.capacity, self.nodes)
-        bound = int(instance.savings.min()) if found.proven else 0
-        kept, dropped, work = np.arange(len(instance)), 0, found.nodes
-        while found.offsets is None:
+        packing = pack(instance, instance.space.capacity, self.nodes)
+        bound = int(instance.savings.min()) if packing.proven else 0
+        selected, dropped, work = np.arange(len(instance)), 0, packing.nodes
+        while packing.offsets is None:
+            # Few tries: each is a search of its own.
             dropped = 2 * dropped + 1
-            kept = np.sort(np.array(order[:-dropped], np.int64))
-            found = pack(instance.subset(kept.tolist()), instance.space.capacity, self.nodes // 8)
-            work += found.nodes
-        addresses = dict(zip(kept.tolist(), found.offsets.tolist(), strict=True))
-        rest = [at for at in order if at not in addresses]
+            selected = np.sort(np.array(order[:-dropped], np.int64))
+            packing = pack(instance.subset(selected.tolist()), instance.space.capacity, self.nodes // 8)
+            work += packing.nodes
+        addresses = dict(zip(selected.tolist(), packing.offsets.tolist(), strict=True))
+        rest = [index for index in order if index not in addresses]
         return Placement(Fitting(instance).fit(rest, lowest, addresses), bound, work)

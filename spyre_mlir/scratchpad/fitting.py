@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.scratchpad.instance import Array, Instance
+from spyre_mlir.optimization.arrays import Array
+from spyre_mlir.scratchpad.instance import Instance
 
 #: Free ranges large enough for the buffer: their addresses, rising, and their bytes.
 Gaps = tuple[list[int] | Array, list[int] | Array]
@@ -34,14 +35,14 @@ def lowest(gaps: Gaps, _: int) -> int:
 
 def tightest(gaps: Gaps, _: int) -> int:
     """Best fit: the gap that leaves the smallest rest, the lowest of equal ones."""
-    addresses, rooms = gaps
-    return int(addresses[np.argmin(rooms)])
+    addresses, gap_bytes = gaps
+    return int(addresses[np.argmin(gap_bytes)])
 
 
 def outermost(gaps: Gaps, capacity: int) -> int:
     """Address 0, or else above the high water, or else the lowest gap."""
-    addresses, rooms = gaps
-    reaches_the_end = addresses[-1] + rooms[-1] == capacity
+    addresses, gap_bytes = gaps
+    reaches_the_end = addresses[-1] + gap_bytes[-1] == capacity
     return int(addresses[-1] if addresses[0] > 0 and reaches_the_end else addresses[0])
 
 
@@ -65,33 +66,34 @@ class Fitting:
         self._neighbours = _neighbours(instance) if _are_few(instance) else None
 
     def fit(
-        self, order: Iterable[int], policy: Policy = lowest, kept: Mapping[int, int] | None = None
+        self, order: Iterable[int], policy: Policy = lowest, placed: Mapping[int, int] | None = None
     ) -> dict[int, int]:
-        """As the function ``fit``, besides the buffers of ``kept``, which have their addresses."""
+        """As the function ``fit``, besides the buffers of ``placed``, which have their addresses."""
         listed = self._neighbours
         make = _Scanned if listed is None else functools.partial(_Listed, neighbours=listed)
         memory = make(self.instance, self.sizes)
         capacity = self.instance.space.capacity
-        addresses = dict(kept or {})
-        for at, address in addresses.items():
-            memory.put(at, address)
-        for at in order:
-            address = self._in_place(at, addresses, memory)
+        addresses = dict(placed or {})
+        for index, address in addresses.items():
+            memory.put(index, address)
+        for index in order:
+            # In place takes no bytes, whatever the policy would pick.
+            address = self._in_place(index, addresses, memory)
             if address is None:
-                gaps = memory.gaps(at)
+                gaps = memory.gaps(index)
                 address = policy(gaps, capacity) if len(gaps[0]) else None
             if address is not None:
-                addresses[at] = address
-                memory.put(at, address)
+                addresses[index] = address
+                memory.put(index, address)
         return addresses
 
-    def _in_place(self, at: int, addresses: dict[int, int], memory: _Listed | _Scanned) -> int | None:
+    def _in_place(self, index: int, addresses: dict[int, int], memory: _Listed | _Scanned) -> int | None:
         """The lowest address of a partner at which nobody else is in the way."""
-        partners = [each for each in self.partners[at] if each in addresses]
-        for address in sorted({addresses[each] for each in partners}):
-            here = {each for each in partners if addresses[each] == address}
-            end = address + self.sizes[at]
-            if end <= self.instance.space.capacity and here.issuperset(memory.inside(at, address, end)):
+        partners = [other for other in self.partners[index] if other in addresses]
+        for address in sorted({addresses[other] for other in partners}):
+            here = {other for other in partners if addresses[other] == address}
+            end = address + self.sizes[index]
+            if end <= self.instance.space.capacity and here.issuperset(memory.inside(index, address, end)):
                 return address
         return None
 
@@ -105,27 +107,28 @@ class _Listed:
         self._neighbours = neighbours
         self._places: list[tuple[int, int] | None] = [None] * len(sizes)
 
-    def put(self, at: int, address: int) -> None:
-        self._places[at] = (address, address + self._sizes[at])
+    def put(self, index: int, address: int) -> None:
+        self._places[index] = (address, address + self._sizes[index])
 
-    def gaps(self, at: int) -> Gaps:
-        size, places, free = self._sizes[at], self._places, 0
-        addresses, rooms = [], []
-        live = sorted([place for each in self._neighbours[at] if (place := places[each])])
+    def gaps(self, index: int) -> Gaps:
+        size, places, free = self._sizes[index], self._places, 0
+        addresses, gap_bytes = [], []
+        live = sorted([place for other in self._neighbours[index] if (place := places[other])])
+        # The end of the memory closes the last gap.
         for begin, end in [*live, (self._capacity, self._capacity)]:
             if begin - free >= size:
                 addresses.append(free)
-                rooms.append(begin - free)
+                gap_bytes.append(begin - free)
             if end > free:
                 free = end
-        return addresses, rooms
+        return addresses, gap_bytes
 
-    def inside(self, at: int, begin: int, end: int) -> Iterator[int]:
-        """The buffers live with ``at`` that have bytes in a range."""
+    def inside(self, index: int, begin: int, end: int) -> Iterator[int]:
+        """The buffers live with ``index`` that have bytes in a range."""
         places = self._places
-        for each in self._neighbours[at]:
-            if (place := places[each]) and place[0] < end and begin < place[1]:
-                yield each
+        for other in self._neighbours[index]:
+            if (place := places[other]) and place[0] < end and begin < place[1]:
+                yield other
 
 
 class _Scanned:
@@ -137,38 +140,38 @@ class _Scanned:
         self._firsts, self._lasts = _ranks(instance)
         self._count = 0
         self._bytes = np.zeros((2, len(sizes) + 1), np.int64)  # begins and ends
-        self._lives = np.zeros((3, len(sizes) + 1), np.int32)  # first and last uses, indices
+        self._ranges = np.zeros((3, len(sizes) + 1), np.int32)  # first and last uses, indices
 
-    def put(self, at: int, address: int) -> None:
+    def put(self, index: int, address: int) -> None:
         count = self._count
         row = int(self._bytes[0, :count].searchsorted(address))
-        for table in (self._bytes, self._lives):
+        for table in (self._bytes, self._ranges):
             table[:, row + 1 : count + 1] = table[:, row:count]
-        self._bytes[:, row] = address, address + self._sizes[at]
-        self._lives[:, row] = self._firsts[at], self._lasts[at], at
+        self._bytes[:, row] = address, address + self._sizes[index]
+        self._ranges[:, row] = self._firsts[index], self._lasts[index], index
         self._count += 1
 
-    def gaps(self, at: int) -> Gaps:
-        live = self._live(at)
-        rooms = np.empty(len(live) + 1, np.int64)
-        rooms[:-1] = self._bytes[0].take(live)
-        rooms[-1] = self._capacity
+    def gaps(self, index: int) -> Gaps:
+        live = self._live(index)
+        gap_bytes = np.empty(len(live) + 1, np.int64)
+        gap_bytes[:-1] = self._bytes[0].take(live)
+        gap_bytes[-1] = self._capacity
         free = np.zeros(len(live) + 1, np.int64)
         np.maximum.accumulate(self._bytes[1].take(live), out=free[1:])
-        rooms -= free
-        found = (rooms >= self._sizes[at]).nonzero()[0]
-        return free.take(found), rooms.take(found)
+        gap_bytes -= free
+        large_enough = (gap_bytes >= self._sizes[index]).nonzero()[0]
+        return free.take(large_enough), gap_bytes.take(large_enough)
 
-    def inside(self, at: int, begin: int, end: int) -> Iterator[int]:
-        """The buffers live with ``at`` that have bytes in a range."""
-        live = self._live(at)
+    def inside(self, index: int, begin: int, end: int) -> Iterator[int]:
+        """The buffers live with ``index`` that have bytes in a range."""
+        live = self._live(index)
         met = (self._bytes[0][live] < end) & (self._bytes[1][live] > begin)
-        yield from self._lives[2][live[met]].tolist()
+        yield from self._ranges[2][live[met]].tolist()
 
-    def _live(self, at: int) -> NDArray[np.intp]:
+    def _live(self, index: int) -> NDArray[np.intp]:
         """Rows of the placed buffers that are live with one."""
-        firsts, lasts, _ = self._lives[:, : self._count]
-        return ((firsts <= self._lasts[at]) & (lasts >= self._firsts[at])).nonzero()[0]
+        firsts, lasts, _ = self._ranges[:, : self._count]
+        return ((firsts <= self._lasts[index]) & (lasts >= self._firsts[index])).nonzero()[0]
 
 
 def _ranks(instance: Instance) -> tuple[list[int], list[int]]:
@@ -189,12 +192,12 @@ def _neighbours(instance: Instance) -> list[list[int]]:
     starts, ends = instance.starts.tolist(), instance.ends.tolist()
     neighbours: list[list[int]] = []
     live: list[int] = []
-    for at, start in enumerate(starts):
-        live = [each for each in live if ends[each] >= start]
-        for each in live:
-            neighbours[each].append(at)
+    for index, start in enumerate(starts):
+        live = [other for other in live if ends[other] >= start]
+        for other in live:
+            neighbours[other].append(index)
         neighbours.append(live.copy())
-        live.append(at)
+        live.append(index)
     return neighbours
 
 

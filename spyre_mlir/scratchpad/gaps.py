@@ -4,8 +4,8 @@ Kept through a gap, a buffer occupies its bytes at both ends and between them, a
 nothing; not kept, that use reads them from device memory. A buffer that is written first and has a gap that is not
 kept is also written to device memory, once.
 
-So each gap is a buffer of its own in the sense of ``selection.py``, which shares its bytes with the gap before at the
-use between them, and the write is what all gaps of a buffer lose together.
+So each gap is a buffer of its own in the sense of ``buffer_selection.py``, which shares its bytes with the gap before
+at the use between them, and the write is what all gaps of a buffer lose together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.selection import Group
+from spyre_mlir.scratchpad.selection_problem import Group
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,23 @@ class Gap:
 
 def gaps_of(instance: Instance) -> list[Gap]:
     """The gaps that fit on their own and save something, in order of time."""
-    found = [gap for at, buffer in enumerate(instance.buffers) for gap in _gaps(at, buffer)]
-    found = [gap for gap in found if instance.fits[gap.buffer] and gap.saving + gap.extra > 0]
-    return sorted(found, key=lambda gap: (gap.start, gap.buffer, gap.number))
+    gaps = [gap for index, buffer in enumerate(instance.buffers) for gap in _gaps(index, buffer)]
+    gaps = [gap for gap in gaps if instance.fits[gap.buffer] and gap.saving + gap.extra > 0]
+    return sorted(gaps, key=lambda gap: (gap.start, gap.buffer, gap.number))
 
 
-def _gaps(at: int, buffer: LifetimeBoundBuffer) -> Iterator[Gap]:
+def _gaps(buffer_index: int, buffer: LifetimeBoundBuffer) -> Iterator[Gap]:
     """The gaps of a buffer; one that is used once has a single one, from that use to itself."""
     first, *others = buffer.traffic_of_each_use
     if not others:
-        yield Gap(at, 0, buffer.first, buffer.last, 0, max(0, buffer.saving))
+        yield Gap(buffer_index, 0, buffer.first, buffer.last, 0, max(0, buffer.saving))
         return
+    # What the first use moves is saved only if all gaps are kept.
     extra = max(0, first - buffer.traffic_if_placed)
     for number, ((start, end), saving) in enumerate(
         zip(itertools.pairwise(buffer.uses), others, strict=True)
     ):
-        yield Gap(at, number, start, end, saving, extra)
+        yield Gap(buffer_index, number, start, end, saving, extra)
 
 
 def groups_of(gaps: Sequence[Gap]) -> list[Group]:
@@ -61,7 +62,11 @@ def groups_of(gaps: Sequence[Gap]) -> list[Group]:
     members: dict[int, list[int]] = {}
     for index, gap in enumerate(gaps):
         members.setdefault(gap.buffer, []).append(index)
-    return [Group(tuple(some), gaps[some[0]].extra) for some in members.values() if gaps[some[0]].extra]
+    return [
+        Group(tuple(indices), gaps[indices[0]].extra)
+        for indices in members.values()
+        if gaps[indices[0]].extra
+    ]
 
 
 def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
@@ -70,11 +75,11 @@ def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
     Parents are the gap before and, of a first gap, what parents of the buffer end there: the place of one that
     is not kept any longer is free, even if it is read later.
     """
-    index = {(gap.buffer, gap.number): at for at, gap in enumerate(gaps)}
+    index = {(gap.buffer, gap.number): gap_index for gap_index, gap in enumerate(gaps)}
     ending: dict[tuple[int, int], list[int]] = {}
-    for at, gap in enumerate(gaps):
-        ending.setdefault((gap.buffer, gap.end), []).append(at)
-    number = {buffer.name: at for at, buffer in enumerate(instance.buffers)}
+    for gap_index, gap in enumerate(gaps):
+        ending.setdefault((gap.buffer, gap.end), []).append(gap_index)
+    number = {buffer.name: gap_index for gap_index, buffer in enumerate(instance.buffers)}
     parents = []
     for gap in gaps:
         if gap.number:
@@ -83,16 +88,18 @@ def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
         buffer = instance.buffers[gap.buffer]
         able = [number[name] for name in buffer.in_place_parents]
         able = [parent for parent in able if _has_room_for(instance, parent, gap.buffer)]
-        parents.append(tuple(at for parent in able for at in ending.get((parent, gap.start), ())))
-    at = np.array([gap.buffer for gap in gaps], np.int64)
+        parents.append(
+            tuple(gap_index for parent in able for gap_index in ending.get((parent, gap.start), ()))
+        )
+    gap_index = np.array([gap.buffer for gap in gaps], np.int64)
     return Instance(
-        tuple(instance.buffers[gap.buffer] for gap in gaps), instance.space,
-        starts=np.array([gap.start for gap in gaps], np.int64), ends=np.array([gap.end for gap in gaps], np.int64),
-        sizes=instance.sizes[at], savings=np.array([gap.saving for gap in gaps], np.int64), parents=tuple(parents),
+        tuple(instance.buffers[gap.buffer] for gap in gaps), instance.space, starts=np.array([gap.start for gap in
+        gaps], np.int64), ends=np.array([gap.end for gap in gaps], np.int64), sizes=instance.sizes[gap_index],
+        savings=np.array([gap.saving for gap in gaps], np.int64), parents=tuple(parents),
     )  # fmt: skip
 
 
 def _has_room_for(instance: Instance, parent: int, child: int) -> bool:
-    """Whether a buffer could take the place of another one."""
+    """Return whether a buffer could take the place of another one."""
     single = instance.buffers[parent].copies == instance.buffers[child].copies == 1
     return single and bool(instance.sizes[child] <= instance.sizes[parent])

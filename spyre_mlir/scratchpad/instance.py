@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.optimization.arrays import Array
+from spyre_mlir.optimization.bipartite import Child, most_shared
 from spyre_mlir.scratchpad.buffers import (
     LIMIT,
     LifetimeBoundBuffer,
@@ -17,9 +19,6 @@ from spyre_mlir.scratchpad.buffers import (
     PlanError,
     check_buffers,
 )
-from spyre_mlir.scratchpad.sharing import Child, most_shared
-
-Array = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +43,8 @@ class Instance:
         """The instance of some buffers; ``PlanError`` if they make no sense."""
         check_buffers(buffers)
         ordered = tuple(sorted(buffers, key=lambda buffer: buffer.first))
-        most = max(sum(map(space.bytes_of, ordered)), sum(buffer.traffic_if_spilled for buffer in ordered))
-        if most >= LIMIT:
+        total = max(sum(map(space.bytes_of, ordered)), sum(buffer.traffic_if_spilled for buffer in ordered))
+        if total >= LIMIT:
             raise PlanError("The buffers have or move 2^60 bytes or more together, more than can be planned.")
         return cls(
             ordered,
@@ -64,21 +63,21 @@ class Instance:
         """The instance of some of the buffers, by rising index; parents that are left out are no parents."""
         new = {old: number for number, old in enumerate(keep)}
         parents = tuple(tuple(new[p] for p in self.parents[old] if p in new) for old in keep)
-        at = np.asarray(keep, np.int64)
+        indices = np.asarray(keep, np.int64)
         return Instance(
             tuple(self.buffers[old] for old in keep),
-            self.space, self.starts[at], self.ends[at], self.sizes[at], self.savings[at], parents,
+            self.space, self.starts[indices], self.ends[indices], self.sizes[indices], self.savings[indices], parents,
         )  # fmt: skip
 
     @functools.cached_property
     def fits(self) -> NDArray[np.bool_]:
-        """Whether each buffer has room on its own."""
+        """Return whether each buffer has room on its own."""
         return self.sizes <= self.space.capacity
 
     @functools.cached_property
     def shareable(self) -> Array:
         """Per buffer the bytes that it need not have of its own at its first use: its size if it has a parent."""
-        return np.where([bool(some) for some in self.parents], self.sizes, 0)
+        return np.where([bool(parents) for parents in self.parents], self.sizes, 0)
 
     @functools.cached_property
     def times(self) -> Array:
@@ -90,23 +89,26 @@ class Instance:
         """Per entry of ``times`` the bytes that the live buffers need at least, the in-place pairs shared."""
         return self.load_of(np.ones(len(self), bool))
 
-    def load_of(self, kept: NDArray[np.bool_]) -> Array:
+    def load_of(self, selected: NDArray[np.bool_]) -> Array:
         """``loads`` of some of the buffers; a pair is shared only if both are kept."""
-        sizes = np.where(kept, self.sizes, 0)
+        sizes = np.where(selected, self.sizes, 0)
         begin = np.searchsorted(self.times, self.starts)
         end = np.searchsorted(self.times, self.ends, side="right")
         change = np.zeros(len(self.times) + 1, np.int64)
         np.add.at(change, begin, sizes)
         np.subtract.at(change, end, sizes)
+        # Sizes come and go: the running sum of the changes is the load.
         load = np.cumsum(change)[:-1]
-        for time, children in itertools.groupby(self._children(kept), key=lambda child: begin[child.number]):
+        for time, children in itertools.groupby(
+            self._children(selected), key=lambda child: begin[child.item]
+        ):
             load[time] -= most_shared(list(children))
         return load
 
-    def _children(self, kept: NDArray[np.bool_]) -> Iterator[Child]:
+    def _children(self, selected: NDArray[np.bool_]) -> Iterator[Child]:
         """The kept children, in order of time, with their kept parents."""
-        for index in np.flatnonzero(kept & (self.shareable > 0)).tolist():
-            parents = tuple(parent for parent in self.parents[index] if kept[parent])
+        for index in np.flatnonzero(selected & (self.shareable > 0)).tolist():
+            parents = tuple(parent for parent in self.parents[index] if selected[parent])
             yield Child(index, int(self.sizes[index]), parents)
 
     @property
@@ -120,14 +122,14 @@ def _array(values) -> Array:
 
 
 def _parents(ordered: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> tuple[tuple[int, ...], ...]:
-    index = {buffer.name: at for at, buffer in enumerate(ordered)}
-    found = []
+    index_of = {buffer.name: index for index, buffer in enumerate(ordered)}
+    parents = []
     for child in ordered:
         usable = []
         for name in child.in_place_parents:
-            parent = ordered[index[name]]
+            parent = ordered[index_of[name]]
             fits = space.bytes_of(child) <= space.bytes_of(parent)
             if fits and parent.last == child.first and parent.copies == child.copies == 1:
-                usable.append(index[name])
-        found.append(tuple(dict.fromkeys(usable)))
-    return tuple(found)
+                usable.append(index_of[name])
+        parents.append(tuple(dict.fromkeys(usable)))
+    return tuple(parents)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Step:
+class OpAccesses:
     """One operation: the buffers that it reads and those that it writes."""
 
     reads: tuple[Hashable, ...] = ()
@@ -15,14 +15,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopAccesses:
     """Steps and loops that are repeated."""
 
-    body: tuple[Step | Loop, ...]
+    body: tuple[OpAccesses | LoopAccesses, ...]
 
 
 @dataclass(frozen=True)
-class Life:
+class LiveRange:
     """``uses`` are positions of steps, rising; the first and the last bound the life, both included.
 
     A use at a position that does not touch the buffer stands for the end or the start of a loop.
@@ -32,7 +32,7 @@ class Life:
     first_use_is_read: bool
 
 
-def lifetimes(program: Sequence[Step | Loop]) -> dict[Hashable, Life]:
+def live_ranges(program: Sequence[OpAccesses | LoopAccesses]) -> dict[Hashable, LiveRange]:
     """The life of each buffer; positions count the steps of a program text, each body once.
 
     A life never ends or begins inside of a loop that it crosses: what is touched in a loop and outside of it,
@@ -40,21 +40,21 @@ def lifetimes(program: Sequence[Step | Loop]) -> dict[Hashable, Life]:
     writes before it reads it, and nobody else needs, is live within the iteration alone.
     """
     steps, loops = _flat(program)
-    touched: dict[Hashable, list[int]] = {}
+    accessed: dict[Hashable, list[int]] = {}
     reads_first: dict[Hashable, bool] = {}
     for position, step in enumerate(steps):
         for buffer in dict.fromkeys((*step.reads, *step.writes)):
-            touched.setdefault(buffer, []).append(position)
+            accessed.setdefault(buffer, []).append(position)
             reads_first.setdefault(buffer, buffer in step.reads)
-    found = {}
-    for buffer, positions in touched.items():
+    ranges = {}
+    for buffer, positions in accessed.items():
         crossed = _crossed(positions, loops, steps, buffer)
-        found[buffer] = Life(tuple(sorted({*positions, *crossed})), reads_first[buffer])
-    return found
+        ranges[buffer] = LiveRange(tuple(sorted({*positions, *crossed})), reads_first[buffer])
+    return ranges
 
 
 def _crossed(
-    positions: list[int], loops: list[tuple[int, int]], steps: list[Step], buffer: Hashable
+    positions: list[int], loops: list[tuple[int, int]], steps: list[OpAccesses], buffer: Hashable
 ) -> Iterator[int]:
     """The ends of the loops for which a buffer is live as a whole."""
     for first, last in loops:
@@ -66,14 +66,14 @@ def _crossed(
             yield from (first, last)
 
 
-def _flat(program: Sequence[Step | Loop]) -> tuple[list[Step], list[tuple[int, int]]]:
+def _flat(program: Sequence[OpAccesses | LoopAccesses]) -> tuple[list[OpAccesses], list[tuple[int, int]]]:
     """All steps in order of the text, and the first and last position of each loop that has steps."""
-    steps: list[Step] = []
+    steps: list[OpAccesses] = []
     loops: list[tuple[int, int]] = []
 
-    def walk(items: Sequence[Step | Loop]) -> None:
+    def walk(items: Sequence[OpAccesses | LoopAccesses]) -> None:
         for item in items:
-            if isinstance(item, Step):
+            if isinstance(item, OpAccesses):
                 steps.append(item)
                 continue
             first = len(steps)

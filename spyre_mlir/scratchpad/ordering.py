@@ -4,7 +4,7 @@ A buffer is alive from the first to the last of the tasks that touch it, whichev
 the tasks whose predecessors are done the one after which the fewest bytes are alive, the first of equal ones; done
 from the end on it gives another order. Neither is best in general (to find the least peak is NP-hard; Sethi, 1975).
 Of these and the given order the one is taken that has the fewest bytes too many, if it loses less by the planner's own
-measure (``selection.py``).
+measure (``buffer_selection.py``).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.selection import select
 
 #: Steps of search for what an order loses.
 _STEPS = 5_000
@@ -41,17 +41,18 @@ def better_order(
     buffers that do not fit, addresses ignored.
     """
     starts = list(itertools.accumulate((task.steps for task in tasks), initial=0))
-    task_of = [at for at, task in enumerate(tasks) for _ in range(task.steps)]
-    able = [each for each in buffers if each.saving > 0 and space.bytes_of(each) <= space.capacity]
-    touched = [(space.bytes_of(each), sorted({task_of[use] for use in each.uses})) for each in able]
+    task_of = [index for index, task in enumerate(tasks) for _ in range(task.steps)]
+    able = [buffer for buffer in buffers if buffer.saving > 0 and space.bytes_of(buffer) <= space.capacity]
+    buffer_uses = [(space.bytes_of(buffer), sorted({task_of[use] for use in buffer.uses})) for buffer in able]
     followers = _reversed([task.after for task in tasks])
     orders = [
         list(range(len(tasks))),
-        _scheduled([task.after for task in tasks], touched),
-        _scheduled(followers, touched)[::-1],
+        _scheduled([task.after for task in tasks], buffer_uses),
+        _scheduled(followers, buffer_uses)[::-1],
     ]
     instances = [Instance.of(_retimed(able, tasks, starts, task_of, order), space) for order in orders]
-    best = min(range(len(orders)), key=lambda at: (_excess(instances[at]), at))
+    # The excess is quick to compute; only the best order is worth the planner's own measure.
+    best = min(range(len(orders)), key=lambda index: (_excess(instances[index]), index))
     if not best or _lost(instances[best]) >= _lost(instances[0]):
         return None
     return orders[best]
@@ -59,38 +60,41 @@ def better_order(
 
 def _reversed(edges: Sequence[Sequence[int]]) -> list[list[int]]:
     followers: list[list[int]] = [[] for _ in edges]
-    for at, before in enumerate(edges):
-        for each in before:
-            followers[each].append(at)
+    for task, before in enumerate(edges):
+        for predecessor in before:
+            followers[predecessor].append(task)
     return followers
 
 
-def _scheduled(before: Sequence[Sequence[int]], touched: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
+def _scheduled(
+    before: Sequence[Sequence[int]], buffer_uses: Sequence[tuple[int, Sequence[int]]]
+) -> list[int]:
     """All tasks, of those that can be done always the one that leaves the fewest bytes.
 
     A heap holds what each task that can be done adds; entries that are out of date are left in it.
     """
     count = len(before)
-    followers, waits = _reversed(before), [len(set(each)) for each in before]
+    followers, waits = _reversed(before), [len(set(predecessors)) for predecessors in before]
     of_task: list[list[int]] = [[] for _ in range(count)]
     added = [0] * count
-    for buffer, (size, users) in enumerate(touched):
+    for buffer, (size, users) in enumerate(buffer_uses):
         for task in users:
             of_task[task].append(buffer)
+            # A buffer of one task is live within it alone.
             added[task] += size if len(users) > 1 else 0
-    left = [set(users) for _, users in touched]
+    waiting = [set(users) for _, users in buffer_uses]
     ready = [(added[task], task) for task in range(count) if not waits[task]]
     heapq.heapify(ready)
-    done = [False] * count
+    is_scheduled = [False] * count
     order: list[int] = []
     while ready:
         bytes_added, task = heapq.heappop(ready)
-        if done[task] or bytes_added != added[task]:
+        if is_scheduled[task] or bytes_added != added[task]:
             continue
-        done[task] = True
+        is_scheduled[task] = True
         order.append(task)
         for buffer in of_task[task]:
-            for other in _count_down(buffer, task, touched, left, added):
+            for other in _count_down(buffer, task, buffer_uses, waiting, added):
                 if not waits[other]:
                     heapq.heappush(ready, (added[other], other))
         for other in dict.fromkeys(followers[task]):
@@ -103,19 +107,19 @@ def _scheduled(before: Sequence[Sequence[int]], touched: Sequence[tuple[int, Seq
 def _count_down(
     buffer: int,
     task: int,
-    touched: Sequence[tuple[int, Sequence[int]]],
-    left: Sequence[set[int]],
+    buffer_uses: Sequence[tuple[int, Sequence[int]]],
+    waiting: Sequence[set[int]],
     added: list[int],
 ) -> Sequence[int]:
     """A task has touched a buffer: what its other tasks add now. Returns those for which that changed."""
-    size, users = touched[buffer]
-    begun = len(left[buffer]) == len(users)
-    left[buffer].discard(task)
-    changed = sorted(left[buffer]) if begun else []
+    size, users = buffer_uses[buffer]
+    begun = len(waiting[buffer]) == len(users)
+    waiting[buffer].discard(task)
+    changed = sorted(waiting[buffer]) if begun else []
     for other in changed:
         added[other] -= size
-    if len(left[buffer]) == 1:
-        (last,) = left[buffer]
+    if len(waiting[buffer]) == 1:
+        (last,) = waiting[buffer]
         added[last] -= size
         changed = [*changed, last]
     return changed
@@ -129,18 +133,18 @@ def _retimed(
     order: Sequence[int],
 ) -> list[LifetimeBoundBuffer]:
     """The buffers with their uses at the steps of another order."""
-    moved, at = [0] * len(tasks), 0
+    moved, step = [0] * len(tasks), 0
     for task in order:
-        moved[task] = at - starts[task]
-        at += tasks[task].steps
-    names = {each.name for each in buffers}
+        moved[task] = step - starts[task]
+        step += tasks[task].steps
+    names = {buffer.name for buffer in buffers}
     return [
         replace(
-            each,
-            uses=tuple(sorted(use + moved[task_of[use]] for use in each.uses)),
-            in_place_parents=tuple(name for name in each.in_place_parents if name in names),
+            buffer,
+            uses=tuple(sorted(use + moved[task_of[use]] for use in buffer.uses)),
+            in_place_parents=tuple(name for name in buffer.in_place_parents if name in names),
         )
-        for each in buffers
+        for buffer in buffers
     ]
 
 

@@ -26,28 +26,28 @@ class PinnedSolver(MemoryPlanSolver):
     pinned: Mapping[str, int] = field(default_factory=dict)
 
     def able(self, instance: Instance) -> list[int]:
-        """Those that are worth an address, and the pinned ones."""
+        """Return the buffers that are worth an address, and the pinned ones."""
         worth = super().able(instance)
-        named = [at for at, buffer in enumerate(instance.buffers) if buffer.name in self.pinned]
+        named = [index for index, buffer in enumerate(instance.buffers) if buffer.name in self.pinned]
         return sorted({*worth, *named})
 
     def place(self, instance: Instance) -> Placement:
         """The pinned addresses and those of the others that find a gap."""
         fitting = Fitting(instance)
-        kept = self._kept(instance)
-        found = [
-            fitting.fit([at for at in order if at not in kept], policy, kept)
+        pinned_addresses = self._pinned_addresses(instance)
+        placements = [
+            fitting.fit([index for index in order if index not in pinned_addresses], policy, pinned_addresses)
             for order, policy in orders(instance)
         ]
-        best = min(found, key=lambda addresses: _rank(instance, addresses))
+        best = min(placements, key=lambda addresses: _rank(instance, addresses))
         placed = np.zeros(len(instance), bool)
         placed[list(best)] = True
-        return Placement(best, work=len(found) * len(instance), reasons=reasons(instance, placed))
+        return Placement(best, work=len(placements) * len(instance), reasons=reasons(instance, placed))
 
-    def _kept(self, instance: Instance) -> dict[int, int]:
+    def _pinned_addresses(self, instance: Instance) -> dict[int, int]:
         return {
-            at: self.pinned[buffer.name]
-            for at, buffer in enumerate(instance.buffers)
+            index: self.pinned[buffer.name]
+            for index, buffer in enumerate(instance.buffers)
             if buffer.name in self.pinned
         }
 
@@ -55,17 +55,19 @@ class PinnedSolver(MemoryPlanSolver):
 def conflict(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int] | None:
     """Two buffers that are live together and share bytes, neither in the place of the other; None without any."""
     live: list[int] = []
-    for at in sorted(addresses, key=lambda at: (int(instance.starts[at]), at)):
-        live = [other for other in live if instance.ends[other] >= instance.starts[at]]
+    for index in sorted(addresses, key=lambda index: (int(instance.starts[index]), index)):
+        live = [other for other in live if instance.ends[other] >= instance.starts[index]]
         for other in live:
-            if _overlap(instance, addresses, other, at) and not _in_place(instance, addresses, other, at):
-                return other, at
-        live.append(at)
+            if _overlap(instance, addresses, other, index) and not _in_place(
+                instance, addresses, other, index
+            ):
+                return other, index
+        live.append(index)
     return None
 
 
 def _overlap(instance: Instance, addresses: Mapping[int, int], one: int, other: int) -> bool:
-    ends = {at: addresses[at] + int(instance.sizes[at]) for at in (one, other)}
+    ends = {index: addresses[index] + int(instance.sizes[index]) for index in (one, other)}
     return addresses[one] < ends[other] and addresses[other] < ends[one]
 
 
@@ -76,5 +78,7 @@ def _in_place(instance: Instance, addresses: Mapping[int, int], one: int, other:
 
 def _rank(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int]:
     """Smaller is better: what is saved, negative, and then the peak."""
-    saved = sum(int(instance.savings[at]) for at in addresses)
-    return -saved, max((address + int(instance.sizes[at]) for at, address in addresses.items()), default=0)
+    saved = sum(int(instance.savings[index]) for index in addresses)
+    return -saved, max(
+        (address + int(instance.sizes[index]) for index, address in addresses.items()), default=0
+    )

@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
+from spyre_mlir.scratchpad.buffer_selection import Selection, select
 from spyre_mlir.scratchpad.competition import reasons
-from spyre_mlir.scratchpad.cores import shrink
+from spyre_mlir.scratchpad.exact import ExactSolver
 from spyre_mlir.scratchpad.fitting import (
     Fitting,
     by_area,
@@ -19,8 +21,8 @@ from spyre_mlir.scratchpad.fitting import (
     lowest,
     orders,
 )
+from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.selection import Selection, select
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 #: Steps of annealing for a selection that no order packs, before the exact search is asked.
@@ -30,7 +32,7 @@ _ANNEALING_STEPS = 20_000
 _STEPS_OF_SELECTION = 5_000
 
 #: Nodes for each question whether a part of a set is a core.
-_NODES_OF_CORE = 5_000
+_NODES_OF_CONFLICT = 5_000
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class PortfolioSolver(MemoryPlanSolver):
     """Stops as soon as nothing better can exist, which is mostly after the first heuristics.
 
     1. Orders and policies on all buffers. All placed: nothing is lost, and that is proven.
-    2. A selection that fits by its load alone (``selection.py``) bounds what every plan loses.
+    2. A selection that fits by its load alone (``buffer_selection.py``) bounds what every plan loses.
     3. The selections of rising loss, each packed by heuristics or else by the exact search. The first one that
        packs is optimal if none before it was given up. Of one that cannot be packed a core is learnt.
     4. Where the proof fails, the best of all heuristics.
@@ -57,14 +59,14 @@ class PortfolioSolver(MemoryPlanSolver):
 
     def place(self, instance: Instance) -> Placement:
         """Addresses, the bound, and for each spilled buffer the competition that it lost."""
-        search = _Search(instance, self)
+        search = _PortfolioSearch(instance, self)
         search.run()
-        kept = np.zeros(len(instance), bool)
-        kept[list(search.best)] = True
-        return Placement(search.best, search.bound, search.work, reasons(instance, kept))
+        selected = np.zeros(len(instance), bool)
+        selected[list(search.best)] = True
+        return Placement(search.best, search.bound, search.work, reasons(instance, selected))
 
 
-class _Search:
+class _PortfolioSearch:
     """The best addresses so far, what they lose, and the bound."""
 
     def __init__(self, instance: Instance, options: PortfolioSolver) -> None:
@@ -96,100 +98,97 @@ class _Search:
 
     def _offer(self, addresses: Mapping[int, int]) -> None:
         """Keeps addresses if they lose less, or the same with a lower peak."""
-        lost = self.savings - sum(self.fitting.savings[at] for at in addresses)
-        peak = max((address + self.fitting.sizes[at] for at, address in addresses.items()), default=0)
+        lost = self.savings - sum(self.fitting.savings[index] for index in addresses)
+        peak = max((address + self.fitting.sizes[index] for index, address in addresses.items()), default=0)
         if (lost, peak) < (self.lost, self.peak) or not self.best:
             self.best, self.lost, self.peak = addresses, lost, peak
 
     def _select_and_pack(self) -> None:
         """Packs selections of rising loss; the bound rises with them until one is given up."""
-        cores: list[list[int]] = []
+        conflicts: list[list[int]] = []
         proving = True
         while self.steps_left > 0 and self.packing_left > 0:
-            selected = self._selection(cores)
+            selection = self._selection(conflicts)
             if proving:
-                self.bound = max(self.bound, min(selected.bound, self.lost))
-            if selected.kept is None:
+                self.bound = max(self.bound, min(selection.bound, self.lost))
+            if selection.selected is None:
                 return
-            proving = proving and selected.exact
-            kept = np.flatnonzero(selected.kept).tolist()
-            if self._pack_with_heuristics(kept):
+            # A selection that was given up might have packed: no later bound covers it.
+            proving = proving and selection.exact
+            members = np.flatnonzero(selection.selected).tolist()
+            if self._pack_with_heuristics(members):
                 return
-            addresses, impossible = self._pack(kept)
+            addresses, impossible = self._pack(members)
             if addresses is not None:
                 self._offer(addresses)
                 return
             proving = proving and impossible
-            cores.append(shrink(kept, self._is_impossible) if impossible else kept)
+            conflicts.append(infeasible_subset(members, self._is_impossible) if impossible else members)
 
-    def _selection(self, cores: list[list[int]]) -> Selection:
+    def _selection(self, conflicts: list[list[int]]) -> Selection:
         budget = min(self.steps_left, self.options.steps_per_selection)
-        found = select(self.instance, self.capacity, upper=self.lost, cores=cores, budget=budget)
-        self.steps_left -= found.steps + _STEPS_OF_SELECTION
-        self.work += found.steps
-        return found
+        selection = select(self.instance, self.capacity, upper=self.lost, conflicts=conflicts, budget=budget)
+        self.steps_left -= selection.steps + _STEPS_OF_SELECTION
+        self.work += selection.steps
+        return selection
 
-    def _pack_with_heuristics(self, kept: list[int]) -> bool:
-        """Whether one of the orders, or annealing, places a whole selection. What is placed is offered, with more."""
-        inside = set(kept)
+    def _pack_with_heuristics(self, members: list[int]) -> bool:
+        """Offer what the orders, or annealing, place of a selection, with more; return whether one places all of it."""
+        inside = set(members)
         for order, policy in orders(self.instance):
             self.work += len(self.instance)
-            addresses = self.fitting.fit([at for at in order if at in inside], policy)
+            addresses = self.fitting.fit([index for index in order if index in inside], policy)
             self._offer(self._with_others(addresses))
-            if len(addresses) == len(kept):
+            if len(addresses) == len(members):
                 return True
-        found = AnnealingSolver(steps=_ANNEALING_STEPS).place(self.instance.subset(kept))
-        self.work += found.work
-        addresses = {kept[at]: address for at, address in found.addresses.items()}
+        annealed = AnnealingSolver(steps=_ANNEALING_STEPS).place(self.instance.subset(members))
+        self.work += annealed.work
+        addresses = {members[index]: address for index, address in annealed.addresses.items()}
         self._offer(self._with_others(addresses))
-        return len(addresses) == len(kept)
+        return len(addresses) == len(members)
 
     def _with_others(self, addresses: Mapping[int, int]) -> Mapping[int, int]:
         """Addresses, and those of all other buffers that find a gap between them."""
-        rest = [at for at in by_worth(self.instance) if at not in addresses]
+        rest = [index for index in by_worth(self.instance) if index not in addresses]
         return self.fitting.fit(rest, lowest, addresses)
 
-    def _pack(self, kept: list[int], most: int | None = None) -> tuple[dict[int, int] | None, bool]:
+    def _pack(self, members: list[int], node_limit: int | None = None) -> tuple[dict[int, int] | None, bool]:
         """The addresses that the exact search finds for a selection; else whether it is proven that there are none.
 
-        The search has work for at most ``most`` nodes, if that is given.
+        The search has work for at most ``node_limit`` nodes, if that is given.
         """
-        # numba takes a while to import, and most plans need no exact search.
-        from spyre_mlir.scratchpad.packing import pack
-
-        subset = self.instance.subset(kept)
+        subset = self.instance.subset(members)
         per_node = _pairs(subset)
         nodes = max(1, min(self.packing_left, self.options.work_per_packing) // per_node)
-        found = pack(subset, self.capacity, nodes if most is None else min(nodes, most))
-        self.packing_left -= found.nodes * per_node
-        self.work += found.nodes
-        if found.offsets is None:
-            return None, found.proven
-        return dict(zip(kept, found.offsets.tolist(), strict=True)), False
+        packing = pack(subset, self.capacity, nodes if node_limit is None else min(nodes, node_limit))
+        self.packing_left -= packing.nodes * per_node
+        self.work += packing.nodes
+        if packing.offsets is None:
+            return None, packing.proven
+        return dict(zip(members, packing.offsets.tolist(), strict=True)), False
 
     def _is_impossible(self, members: list[int]) -> bool:
-        """Whether it is proven, with little work, that buffers cannot all be placed."""
+        """Return whether it is proven, with little work, that buffers cannot all be placed."""
+        # A heuristic that places all of them is quicker than a search.
         if any(
             len(self.fitting.fit(order)) == len(members) for order in _short_orders(self.instance, members)
         ):
             return False
-        return self.packing_left > 0 and self._pack(members, _NODES_OF_CORE)[1]
+        return self.packing_left > 0 and self._pack(members, _NODES_OF_CONFLICT)[1]
 
     def _try_others(self) -> None:
         """Without a proof, the other searches have a say: no solver of ours moves less."""
-        from spyre_mlir.scratchpad.exact import ExactSolver
-
         for solver in (AnnealingSolver(), ExactSolver()):
-            found = solver.place(self.instance)
-            self.work += found.work
-            self._offer(found.addresses)
-            self._offer(self._with_others(found.addresses))
+            placement = solver.place(self.instance)
+            self.work += placement.work
+            self._offer(placement.addresses)
+            self._offer(self._with_others(placement.addresses))
 
 
 def _short_orders(instance: Instance, members: list[int]) -> Iterator[list[int]]:
     inside = set(members)
     for order in (by_size, by_area):
-        yield [at for at in order(instance) if at in inside]
+        yield [index for index in order(instance) if index in inside]
 
 
 def _pairs(instance: Instance) -> int:

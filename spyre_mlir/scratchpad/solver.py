@@ -11,7 +11,7 @@ import numpy as np
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.plan import MemoryPlan
+from spyre_mlir.scratchpad.memory_plan import MemoryPlan
 
 #: Reasons for a buffer without an address, apart from those that barred it from planning.
 TOO_LARGE = "it is larger than the memory"
@@ -49,22 +49,24 @@ class MemoryPlanSolver(abc.ABC):
         """A plan of the buffers; ``PlanError`` if they make no sense."""
         instance = Instance.of(buffers, space)
         able = instance.subset(self.able(instance))
-        found = self.place(able)
-        placed = np.isin(np.arange(len(able)), list(found.addresses))
+        placement = self.place(able)
+        # In the order of the buffers, not of the search, so that equal plans are written alike.
+        placed = np.isin(np.arange(len(able)), list(placement.addresses))
         addresses = {
-            able.buffers[at].name: int(found.addresses[at]) for at in np.flatnonzero(placed).tolist()
+            able.buffers[index].name: int(placement.addresses[index])
+            for index in np.flatnonzero(placed).tolist()
         }
         traffic = sum(_traffic(buffer, buffer.name in addresses) for buffer in instance.buffers)
-        ends = (int(address + able.sizes[at]) for at, address in found.addresses.items())
+        ends = (int(address + able.sizes[index]) for index, address in placement.addresses.items())
         return MemoryPlan(
             solver=self.name,
             addresses=addresses,
-            spilled=_spilled(instance, able, found),
+            spilled=_spilled(instance, able, placement),
             traffic=traffic,
-            bound=min(_least(instance) + found.bound, traffic),
+            bound=min(_least(instance) + placement.bound, traffic),
             peak=max(ends, default=0),
             load=int(able.load_of(placed).max(initial=0)),
-            work=found.work,
+            work=placement.work,
         )
 
     def able(self, instance: Instance) -> list[int]:
@@ -76,14 +78,14 @@ class MemoryPlanSolver(abc.ABC):
         """Addresses for an instance, in which each buffer fits on its own and saves traffic."""
 
 
-def _spilled(instance: Instance, able: Instance, found: Placement) -> dict[str, str]:
+def _spilled(instance: Instance, able: Instance, placement: Placement) -> dict[str, str]:
     """The reason of each buffer without an address."""
-    placed = {able.buffers[at].name for at in found.addresses}
-    told = {able.buffers[at].name: reason for at, reason in found.reasons.items()}
+    placed = {able.buffers[index].name for index in placement.addresses}
+    better_reasons = {able.buffers[index].name: reason for index, reason in placement.reasons.items()}
     reasons = {}
     for buffer, fits, saving in zip(instance.buffers, instance.fits, instance.savings, strict=True):
         if buffer.name not in placed:
-            lost = told.get(buffer.name, LOST) if saving > 0 else SAVES_NOTHING
+            lost = better_reasons.get(buffer.name, LOST) if saving > 0 else SAVES_NOTHING
             reasons[buffer.name] = lost if fits else TOO_LARGE
     return reasons
 

@@ -19,8 +19,8 @@ Solver = TypeVar("Solver", bound=type[MemoryPlanSolver])
 DEFAULT = "portfolio"
 
 SOLVERS: dict[str, type[MemoryPlanSolver]] = {
-    each.name: each
-    for each in (
+    cls.name: cls
+    for cls in (
         GreedyLayoutSolver,
         FirstFitLayoutSolver,
         BestFitLayoutSolver,

@@ -11,10 +11,12 @@ from spyre_mlir.tiling.hints import (
     tiled_loops,
     why_whole,
 )
-from spyre_mlir.tiling.names import NamedDim, Names, Part, Parts, UnnamedDim
+from spyre_mlir.tiling.names import DigitRun, DimDigits, NamedDim, Names, UnnamedDim
 from spyre_mlir.tiling.splits import DimSplit, dim_splits
 
 __all__ = [
+    "DigitRun",
+    "DimDigits",
     "DimSplit",
     "Hint",
     "HintError",
@@ -22,8 +24,6 @@ __all__ = [
     "NamedDim",
     "NamedIteration",
     "Names",
-    "Part",
-    "Parts",
     "TiledLoop",
     "UnnamedDim",
     "check_dims",

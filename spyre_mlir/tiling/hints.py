@@ -9,6 +9,7 @@ Source: working-set reduction, "Working set reduction hints" and "Intermediate r
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +46,7 @@ class TiledLoop:
     unrolled: bool | None = None
 
     def part(self, extent: int) -> Fraction:
-        """What of a dim each tile has, but perhaps the last."""
+        """Elements of a dim in each tile but perhaps the last."""
         return Fraction(1, self.tiles) if self.tile is None else Fraction(self.tile, extent)
 
     def plain(self) -> dict[str, str | int]:
@@ -71,8 +72,8 @@ class NamedIteration:
 
     def dims_of(self, name: str) -> list[int]:
         """The dims that a loop over ``name`` can tile: those whose outermost name it is, reduced ones last."""
-        found = [dim for dim, names in enumerate(self.dims) if names[:1] == (name,)]
-        return sorted(found, key=self.reduced.__contains__)
+        dims = [dim for dim, names in enumerate(self.dims) if names[:1] == (name,)]
+        return sorted(dims, key=self.reduced.__contains__)
 
     def unit_of(self, name: str, size: int) -> int:
         """The fewest elements of a name of ``size`` elements, in the dim that a loop tiles, that are whole sticks."""
@@ -137,7 +138,7 @@ def name_tiles(
     Tiles of a name are multiples of its entry in ``units``; without one they are whole sticks of this operation.
     """
     tiles = {}
-    for name, count in (each for hint in hints for each in hint.tiles):
+    for name, count in itertools.chain.from_iterable(hint.tiles for hint in hints):
         if dims := iteration.dims_of(name):
             unit = units.get(name, iteration.unit_of(name, sizes[name]))
             tiles[name] = iteration.sizes[dims[0]] // sizes[name] * tile_of(sizes[name], count, unit)
@@ -173,6 +174,7 @@ def tiled_loops(
                 dim = iteration.dims_of(name)[0]
                 loops.append(_loop(f"{hint.id}.{name}", dim, iteration.sizes[dim], tiles[name]))
     _check_nest(loops)
+    # The sort is stable: among reduced dims, and among the others, the order of the hints stays.
     return tuple(sorted(loops, key=lambda loop: loop.dim in iteration.reduced))
 
 

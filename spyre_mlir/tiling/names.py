@@ -1,10 +1,10 @@
 """Names of tensor dims: how declared dims lie in the dims of a tensor, and what views and operations do to them.
 
-A dim of a tensor is a row-major run of *parts*, outermost first: the whole of a declared dim, some digits of
-its index, or something that nobody has named. ``x: tensor<16384xf16>`` over the dims M = 64 and K = 256 has
-the one dim (M, K), and its view as 64 x 256 the dims (M,) and (K,). The sizes of the parts multiply to the
+A dim of a tensor is a row-major run of *digits*, outermost first: the whole index of a declared dim, some digits of
+it, or of a dim without a name. ``x: tensor<16384xf16>`` over the dims M = 64 and K = 256 has
+the one dim (M, K), and its view as 64 x 256 the dims (M,) and (K,). The sizes of the digits multiply to the
 size of the tensor dim, so dims of size 1 have none. A name that a view cuts comes back where another view puts
-its parts together again.
+its digits together again.
 
 Source: working-set reduction, "Dimensions vs. named dimensions" and "View-Based Dimension Splitting".
 """
@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class UnnamedDim:
 
 
 @dataclass(frozen=True)
-class Part:
+class DimDigits:
     """The positions ``(index // divisor) % size`` of the index of a dim."""
 
     dim: NamedDim | UnnamedDim
@@ -62,28 +62,28 @@ class Part:
 
 _CUT = "a view splits it or takes only some of it"
 
-#: The parts of one dim, outermost first, and those of all dims of a tensor.
-Parts = tuple[Part, ...]
-Names = tuple[Parts, ...]
+#: The digits of one dim, outermost first, and those of all dims of a tensor.
+DigitRun = tuple[DimDigits, ...]
+Names = tuple[DigitRun, ...]
 
 
-def whole(dims: Iterable[NamedDim]) -> Parts:
+def whole(dims: Iterable[NamedDim]) -> DigitRun:
     """Declared dims as they lie in memory, outermost first."""
-    return tuple(Part(dim, dim.size) for dim in dims if dim.size > 1)
+    return tuple(DimDigits(dim, dim.size) for dim in dims if dim.size > 1)
 
 
-def unnamed(size: int, reason: str = "", lost: Iterable[str] = ()) -> Parts:
-    """A dim of ``size`` elements without a name."""
-    return (Part(UnnamedDim(size, reason, frozenset(lost)), size),) if size > 1 else ()
+def unnamed(size: int, reason: str = "", lost: Iterable[str] = ()) -> DigitRun:
+    """The digits of a dim of ``size`` elements without a name."""
+    return (DimDigits(UnnamedDim(size, reason, frozenset(lost)), size),) if size > 1 else ()
 
 
-def labels(parts: Parts) -> tuple[str, ...]:
+def labels(parts: DigitRun) -> tuple[str, ...]:
     """The names of a dim, outermost first, up to the first part that has none."""
     named = itertools.takewhile(lambda name: name is not None, (part.name for part in parts))
     return tuple(name for name in named if name is not None)
 
 
-def mentioned(parts: Parts) -> frozenset[str]:
+def mentioned(parts: DigitRun) -> frozenset[str]:
     """The names of which there is a trace in a dim."""
     return frozenset[str]().union(*(part.mentioned for part in parts))
 
@@ -91,14 +91,15 @@ def mentioned(parts: Parts) -> frozenset[str]:
 # -- views --------------------------------------------------------------------------------------------
 
 
-def covered(parts: Parts, size: int, stride: int = 1, offset: int = 0) -> Parts:
-    """What ``size`` elements, ``stride`` apart from ``offset`` on, run through in a row-major run of parts.
+def covered(parts: DigitRun, size: int, stride: int = 1, offset: int = 0) -> DigitRun:
+    """Return the parts of a row-major run that ``size`` elements, ``stride`` apart from ``offset`` on, run through.
 
     Each part gives the digits of its index that the positions count, from the innermost part on. What begins, ends
     or wraps around between digits has no name.
     """
     end, reached, weight = size * stride, stride, 1
-    found: list[Part] = []
+    run: list[DimDigits] = []
+    # Strides are counted from the innermost digit on.
     for part in reversed(parts):
         above = weight * part.size
         first, last = max(weight, stride), min(above, end)
@@ -106,39 +107,39 @@ def covered(parts: Parts, size: int, stride: int = 1, offset: int = 0) -> Parts:
             falls = not (first % weight or last % first or above % last or end % last)
             if not falls or offset % last >= first:
                 break
-            found.append(Part(part.dim, last // first, part.divisor * (first // weight)))
+            run.append(DimDigits(part.dim, last // first, part.divisor * (first // weight)))
             reached = last
         weight = above
     lost = _mentioned_between(parts, reached, end)
-    return unnamed(end // reached, _CUT if lost else "", lost) + tuple(reversed(found))
+    return unnamed(end // reached, _CUT if lost else "", lost) + tuple(reversed(run))
 
 
-def _mentioned_between(parts: Parts, first: int, last: int) -> frozenset[str]:
-    weights = [math.prod(part.size for part in parts[at + 1 :]) for at in range(len(parts))]
-    touched = (
+def _mentioned_between(parts: DigitRun, first: int, last: int) -> frozenset[str]:
+    weights = [math.prod(part.size for part in parts[index + 1 :]) for index in range(len(parts))]
+    crossed = (
         part
         for part, weight in zip(parts, weights, strict=True)
         if weight < last and first < weight * part.size
     )
-    return mentioned(tuple(touched))
+    return mentioned(tuple(crossed))
 
 
-def split(parts: Parts, shape: Sequence[int]) -> Names:
+def split(parts: DigitRun, shape: Sequence[int]) -> Names:
     """A row-major run of parts as dims of ``shape``."""
     weights = (math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
     return tuple(covered(parts, size, weight) for size, weight in zip(shape, weights, strict=True))
 
 
-def merged(dims: Iterable[Parts]) -> Parts:
+def merged(dims: Iterable[DigitRun]) -> DigitRun:
     """Adjacent dims as one; digits of one index that go on where the others end are one part again."""
-    made: list[Part] = []
+    run: list[DimDigits] = []
     for part in itertools.chain.from_iterable(dims):
-        last = made[-1] if made else None
+        last = run[-1] if run else None
         if last is not None and last.dim == part.dim and last.divisor == part.divisor * part.size:
-            made[-1] = Part(part.dim, last.size * part.size, part.divisor)
+            run[-1] = DimDigits(part.dim, last.size * part.size, part.divisor)
         else:
-            made.append(part)
-    return tuple(made)
+            run.append(part)
+    return tuple(run)
 
 
 def viewed(step: ViewTransform, names: Names) -> Names:
@@ -150,18 +151,18 @@ def viewed(step: ViewTransform, names: Names) -> Names:
     if isinstance(step, Collapse):
         return tuple(merged(names[dim] for dim in group) for group in step.groups)
     assert isinstance(step, Slice)
-    kept = [dim for dim in range(len(names)) if dim not in step.dropped]
-    return tuple(_sliced(step, dim, names[dim]) for dim in kept)
+    dims = [dim for dim in range(len(names)) if dim not in step.dropped]
+    return tuple(_sliced(step, dim, names[dim]) for dim in dims)
 
 
 def _expanded(step: Expand, names: Names) -> Names:
-    made: dict[int, Parts] = {}
+    dims: dict[int, DigitRun] = {}
     for parts, group in zip(names, step.groups, strict=False):  # rank 0 has no groups
-        made.update(zip(group, split(parts, [step.shape[dim] for dim in group]), strict=True))
-    return tuple(made.get(dim, ()) for dim in range(len(step.shape)))
+        dims.update(zip(group, split(parts, [step.shape[dim] for dim in group]), strict=True))
+    return tuple(dims.get(dim, ()) for dim in range(len(step.shape)))
 
 
-def _sliced(step: Slice, dim: int, parts: Parts) -> Parts:
+def _sliced(step: Slice, dim: int, parts: DigitRun) -> DigitRun:
     if any(moving == dim for moving, _ in step.moves):
         return unnamed(step.sizes[dim], "a slice of it moves with a loop", mentioned(parts))
     return covered(parts, step.sizes[dim], step.steps[dim], step.offsets[dim])
@@ -170,21 +171,21 @@ def _sliced(step: Slice, dim: int, parts: Parts) -> Parts:
 # -- operations ---------------------------------------------------------------------------------------
 
 
-def best(candidates: Sequence[Parts]) -> Parts:
-    """What names an iteration dim best: the first with names for all of it, for some of it, or the first."""
+def best(candidates: Sequence[DigitRun]) -> DigitRun:
+    """Return the best name of an iteration dim: the first with names for all of it, for some of it, or the first."""
     return min(candidates, key=_unknown)
 
 
-def _unknown(parts: Parts) -> int:
+def _unknown(parts: DigitRun) -> int:
     names = [part.name for part in parts]
     return 0 if None not in names else 1 if any(names) else 2
 
 
-def contradict(left: Parts, right: Parts) -> bool:
-    """Whether two operands give one dim different names; what has no name agrees with everything."""
-    if _unknown(left) == 2 or _unknown(right) == 2:
+def contradict(first: DigitRun, second: DigitRun) -> bool:
+    """Return whether two operands give one dim different names; what has no name agrees with everything."""
+    if _unknown(first) == 2 or _unknown(second) == 2:
         return False
-    if [part.size for part in left] != [part.size for part in right]:
+    if [part.size for part in first] != [part.size for part in second]:
         return True
-    pairs = ((one.name, other.name) for one, other in zip(left, right, strict=True))
+    pairs = ((one.name, other.name) for one, other in zip(first, second, strict=True))
     return any(one is not None and other is not None and one != other for one, other in pairs)

@@ -33,20 +33,21 @@ class DimSplit:
 
     @property
     def moves(self) -> bool:
-        """Whether factors change places."""
+        """Return whether factors change places."""
         return self.order != tuple(range(len(self.sizes)))
 
     @property
     def dims(self) -> tuple[tuple[str, ...], ...]:
         """The names of each new dim."""
         return tuple(
-            tuple(itertools.chain.from_iterable(self.names[at] for at in group)) for group in self.groups
+            tuple(itertools.chain.from_iterable(self.names[index] for index in group))
+            for group in self.groups
         )
 
     @property
     def extents(self) -> tuple[int, ...]:
         """The size of each new dim."""
-        return tuple(math.prod(self.sizes[at] for at in group) for group in self.groups)
+        return tuple(math.prod(self.sizes[index] for index in group) for group in self.groups)
 
 
 def dim_splits(
@@ -58,38 +59,42 @@ def dim_splits(
     per stick if the dim lies in sticks. Tiles that would cut a stick are left out; the number of the tile comes first
     only where all tiles are equal.
     """
-    cuts = [at for at, name in enumerate(names) if at and tiles.get(name, 1) > 1]
+    cuts = [index for index, name in enumerate(names) if index and tiles.get(name, 1) > 1]
     while cuts and _tile(names, cuts[-1], size, sizes, tiles, stick) % stick:
         cuts.pop()
     if not cuts:
         return
     bounds = [0, *cuts, len(names)]
-    behind = [_behind(names, at, size, sizes) for at in bounds[:-1]]
+    behind = [_behind(names, index, size, sizes) for index in bounds[:-1]]
     factors = tuple(tuple(names[first:last]) for first, last in itertools.pairwise(bounds))
     extents = tuple(whole // part for whole, part in zip(behind, [*behind[1:], 1], strict=True))
-    yield DimSplit(factors, extents, tuple((at,) for at in range(len(factors))))
+    yield DimSplit(factors, extents, tuple((index,) for index in range(len(factors))))
     rest, outer = _tile(names, cuts[0], size, sizes, tiles, stick), names[: cuts[0]]
     count = behind[1] // rest
     if tiles.get(names[0], 1) == 1 and rest % stick == 0 and behind[1] % rest == 0:
         parts = (outer, names[cuts[0] : cuts[0] + 1], names[cuts[0] + 1 :])
-        kept = 3 if rest > 1 else 2
-        yield DimSplit(tuple(map(tuple, parts))[:kept], (extents[0], count, rest)[:kept], ((1, 0, 2)[:kept],))
+        count_of_dims = 3 if rest > 1 else 2
+        yield DimSplit(
+            tuple(map(tuple, parts))[:count_of_dims],
+            (extents[0], count, rest)[:count_of_dims],
+            ((1, 0, 2)[:count_of_dims],),
+        )
 
 
 def _tile(
     names: Sequence[str],
-    at: int,
+    index: int,
     size: int,
     sizes: Mapping[str, int],
     tiles: Mapping[str, int],
     stick: int,
 ) -> int:
     """The elements of a tile of a name per position of the names before it."""
-    extent = sizes[names[at]]
-    inner = _behind(names, at, size, sizes) // extent
-    return inner * tile_of(extent, tiles[names[at]], stick_unit(inner, stick))
+    extent = sizes[names[index]]
+    inner = _behind(names, index, size, sizes) // extent
+    return inner * tile_of(extent, tiles[names[index]], stick_unit(inner, stick))
 
 
-def _behind(names: Sequence[str], at: int, size: int, sizes: Mapping[str, int]) -> int:
-    """The elements per position of the names before ``at``."""
-    return size // math.prod(sizes[name] for name in names[:at])
+def _behind(names: Sequence[str], index: int, size: int, sizes: Mapping[str, int]) -> int:
+    """The elements per position of the names before ``index``."""
+    return size // math.prod(sizes[name] for name in names[:index])

@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _warn_of_host_work(program: Program) -> None:
     """Warn on stderr of much work for the host, unless the log is for errors alone."""
-    from spyre_mlir.report.steps_summary import host_work_warning
+    from spyre_mlir.steps_summary import host_work_warning
 
     sentence = host_work_warning(program.steps, program.remarks)
     if sentence and logs.shows(logging.WARNING):

@@ -23,7 +23,7 @@ from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
     from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
-    from spyre_mlir.scratchpad.plan import MemoryPlan
+    from spyre_mlir.scratchpad.memory_plan import MemoryPlan
     from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 
 #: Spilled buffers that the summary names at most.
@@ -86,7 +86,7 @@ def _plan(
     """Plan one memory and check the plan; the plan and its summary."""
     from spyre_mlir.scratchpad.buffers import PlanError
     from spyre_mlir.scratchpad.check import check_plan
-    from spyre_mlir.scratchpad.moving import moving_bound
+    from spyre_mlir.scratchpad.spill_bound import spill_and_reload_bound
 
     start = time.perf_counter()
     try:
@@ -95,7 +95,7 @@ def _plan(
         check_plan(buffers, space, plan)
     except PlanError as error:
         raise CompileError(str(error), path) from None
-    return plan, _summary(plan, seconds, moving_bound(buffers, space).traffic)
+    return plan, _summary(plan, seconds, spill_and_reload_bound(buffers, space).traffic)
 
 
 def _solver(options: argparse.Namespace) -> MemoryPlanSolver:

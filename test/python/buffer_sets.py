@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
-from spyre_mlir.scratchpad.plan import MemoryPlan
+from spyre_mlir.scratchpad.memory_plan import MemoryPlan
 
 PATTERNS = Path(__file__).parents[3] / "shared" / "data" / "lx-patterns.json"
 

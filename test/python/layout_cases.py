@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from spyre_mlir.layout import BufferView, Digit, StickLayout
+from spyre_mlir.layout.host_transfer import DmaTuples
 from spyre_mlir.layout.rules import Iteration
-from spyre_mlir.layout.transfer import DmaTuples
 
 ELEMENTS = {"f16": 64, "f32": 32, "i32": 32}
 ALL_ELEMENTS = {

@@ -7,10 +7,20 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.layout.candidates import Candidate, candidate_of, copying_cost, image, relayout_cost
-from spyre_mlir.layout.choice import Plan, Problem
-from spyre_mlir.layout.graph import (
-    Argument,
+from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.layout_search.layout_candidates import (
+    LayoutCandidate,
+    candidate_of,
+    copying_cost,
+    image,
+    relayout_cost,
+)
+from spyre_mlir.layout_search.minimum_cost import LayoutPlan, Problem
+from spyre_mlir.layout_search.op_layouts import op_layouts, transfer_cost
+from spyre_mlir.layout_search.states import ProducedLayout
+from spyre_mlir.layout_search.tensor_graph import (
+    ArgumentNode,
     Compute,
     Copy,
     Graph,
@@ -18,15 +28,11 @@ from spyre_mlir.layout.graph import (
     InsertSliceBuffer,
     IterArg,
     LoopResult,
-    Node,
-    View,
+    TensorNode,
+    ViewNode,
     signature,
     whole,
 )
-from spyre_mlir.layout.op_layouts import op_layouts, transfer_cost
-from spyre_mlir.layout.states import ProducedLayout
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
-from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.target.device import device
 
 SIZES = (64, 96, 128, 192)
@@ -88,7 +94,7 @@ class RandomGraph:
     def _given(self, shape: tuple[int, ...]) -> int:
         free = self.rng.random() < 0.3
         pin = None if free else self._pin(shape, 0.3)
-        return self.graph.add(Argument(shape, DTYPE, free=free, pin=pin))
+        return self.graph.add(ArgumentNode(shape, DTYPE, free=free, pin=pin))
 
     def _compute(self, opcode, operands, maps, shape, reduced=()) -> int:
         shapes = (*map(self._shape, operands), shape)
@@ -129,7 +135,7 @@ class RandomGraph:
 
     def _view(self, source: int, shape: Sequence[int], step: ViewTransform) -> int:
         pin = self._pin(tuple(shape), 0.05)
-        self.graph.add(View(tuple(shape), DTYPE, self.times, pin, source=source, step=step))
+        self.graph.add(ViewNode(tuple(shape), DTYPE, self.times, pin, source=source, step=step))
         return 0
 
     def _transpose(self, source: int, shape: tuple[int, ...]) -> int:
@@ -223,7 +229,7 @@ _BUFFERS = (InsertSliceBuffer, IterArg, LoopResult)
 
 
 def _made_there(
-    graph: Graph, readers: list, node: Node, position: int, made: Candidate, own: ProducedLayout
+    graph: Graph, readers: list, node: TensorNode, position: int, made: LayoutCandidate, own: ProducedLayout
 ) -> bool:
     """Whether a part made like ``made`` is made in its place, or is the very buffer that it is put into.
 
@@ -244,7 +250,7 @@ def _made_there(
     return not exact or target.layout == made.layout
 
 
-def _written(node: Node, own: ProducedLayout) -> float:
+def _written(node: TensorNode, own: ProducedLayout) -> float:
     """Picoseconds that an operation writes."""
     if own.op_layout is None:
         return 0
@@ -253,12 +259,14 @@ def _written(node: Node, own: ProducedLayout) -> float:
     return node.times * (cost // 4 if _is_small_in_loop(node, own.candidate) else cost)
 
 
-def _is_small_in_loop(node: Node, held: Candidate) -> bool:
+def _is_small_in_loop(node: TensorNode, held: LayoutCandidate) -> bool:
     """Whether a loop makes a tensor that is a sixteenth of what programs may use of all scratchpads at most."""
     return node.times > 1 and isinstance(node, Compute | IterArg) and held.bytes <= 32 * (1_625_344 // 16)
 
 
-def _read(node: Node, position: int, held: Candidate, own: ProducedLayout, source: Node) -> float:
+def _read(
+    node: TensorNode, position: int, held: LayoutCandidate, own: ProducedLayout, source: TensorNode
+) -> float:
     """Picoseconds to read input ``position`` as ``held``; infinite if the node cannot."""
     if isinstance(node, Compute):
         assert own.op_layout is not None
@@ -279,17 +287,17 @@ def _read(node: Node, position: int, held: Candidate, own: ProducedLayout, sourc
     return node.times * copying_cost(held, target) * (1 if at_once else 2)
 
 
-def _memory(layouts: Sequence[Candidate]) -> int:
+def _memory(layouts: Sequence[LayoutCandidate]) -> int:
     """What the layouts of a weight count: the 1024th part of the time to move them, in whole bursts."""
     return round(sum(round(1000 * held.bytes / device().one_way_bytes_per_ns) for held in layouts) / 1024)
 
 
-def _is_same(node: Node, position: int) -> bool:
+def _is_same(node: TensorNode, position: int) -> bool:
     """Whether a node is the buffer of its input: what a loop carries, but for what is carried on."""
     return isinstance(node, LoopResult) or (isinstance(node, IterArg) and position == 0)
 
 
-def price(graph: Graph, plan: Plan) -> float:
+def price(graph: Graph, plan: LayoutPlan) -> float:
     """What a plan costs by its decisions alone; ``AssertionError`` if a layout is read that nobody made."""
     readers, total = graph.readers(), 0.0
     for node, decision in zip(graph.nodes, plan.decisions, strict=True):
@@ -300,14 +308,14 @@ def price(graph: Graph, plan: Plan) -> float:
         total += sum(
             node.times * relayout_cost(c.source, c.target, node.from_host) for c in decision.relayouts
         )
-        if isinstance(node, View):
+        if isinstance(node, ViewNode):
             for base, read in zip(state.base, decision.reads, strict=True):
                 assert read in held[0] and image(node.step, read) is base
             continue
-        assert isinstance(node, Argument) or state.base == (state.produced.candidate,)
+        assert isinstance(node, ArgumentNode) or state.base == (state.produced.candidate,)
         total += (
             _memory(state.base)
-            if isinstance(node, Argument) and node.free
+            if isinstance(node, ArgumentNode) and node.free
             else _written(node, state.produced)
         )
         for position, source in enumerate(node.inputs):
@@ -327,9 +335,9 @@ def price(graph: Graph, plan: Plan) -> float:
 # -- other ways to choose -----------------------------------------------------------------------------
 
 #: Per tensor how it is made (None: not yet, or a view or weight) and the layouts that exist of it.
-_There = tuple[tuple[ProducedLayout | None, frozenset[Candidate]], ...]
+_There = tuple[tuple[ProducedLayout | None, frozenset[LayoutCandidate]], ...]
 
-_NOTHING: tuple[None, frozenset[Candidate]] = (None, frozenset())
+_NOTHING: tuple[None, frozenset[LayoutCandidate]] = (None, frozenset())
 
 
 class Exhaustive:
@@ -349,7 +357,7 @@ class Exhaustive:
         self.last = self._last_uses()
         self.edges: list[list[tuple[int, int]]] = [[] for _ in self.nodes]
         for index, node in enumerate(self.nodes):
-            if not isinstance(node, View):
+            if not isinstance(node, ViewNode):
                 for position, source in enumerate(node.inputs):
                     self.edges[max(index, source)].append((index, position))
         least = [self._least(index, node) for index, node in enumerate(self.nodes)]
@@ -374,7 +382,7 @@ class Exhaustive:
         for index in reversed(range(len(self.nodes))):
             for reader, _ in self.readers[index]:
                 last[index] = max(last[index], reader)
-                if isinstance(self.nodes[reader], View):
+                if isinstance(self.nodes[reader], ViewNode):
                     last[index] = max(last[index], last[reader])
         for index, node in enumerate(self.nodes):
             for source in node.inputs:
@@ -384,13 +392,13 @@ class Exhaustive:
     def _alive(self, there: _There, index: int) -> _There:
         return tuple(each if last > index else _NOTHING for each, last in zip(there, self.last, strict=True))
 
-    def _least(self, index: int, node: Node) -> float:
+    def _least(self, index: int, node: TensorNode) -> float:
         """A node costs no less than this, wherever its inputs lie."""
-        if isinstance(node, View | Argument):
+        if isinstance(node, ViewNode | ArgumentNode):
             return 0.0
         return min(self._least_with(index, node, own) for own in self.problem.domains[index].produced)
 
-    def _least_with(self, index: int, node: Node, own: ProducedLayout) -> float:
+    def _least_with(self, index: int, node: TensorNode, own: ProducedLayout) -> float:
         total = _written(node, own)
         for position, source in enumerate(node.inputs):
             makers = self.problem.domains[source].produced
@@ -419,7 +427,7 @@ class Exhaustive:
     def _begun(self, index: int, there: _There, budget: float) -> Iterator[tuple[_There, float]]:
         """A tensor in each of its own layouts. Views and weights are made when they are read, or now if never."""
         node = self.nodes[index]
-        if not isinstance(node, View) and not _is_free(node):
+        if not isinstance(node, ViewNode) and not _is_free(node):
             for own in self.problem.domains[index].produced:
                 yield _with(there, index, own.candidate, own), _written(node, own)
         elif self.readers[index] and node.pin is None:
@@ -450,13 +458,13 @@ class Exhaustive:
                     yield later, cost + more
 
     def _obtained(
-        self, tensor: int, held: Candidate, there: _There, budget: float
+        self, tensor: int, held: LayoutCandidate, there: _There, budget: float
     ) -> Iterator[tuple[_There, float]]:
         """All ways to have a tensor in a layout."""
         node, existing = self.nodes[tensor], there[tensor][1]
         if held in existing:
             yield there, 0.0
-        elif isinstance(node, View):
+        elif isinstance(node, ViewNode):
             yield from self._view_obtained(tensor, node, held, there, budget)
         elif _is_free(node):
             if all(held.stick_dim != other.stick_dim for other in existing):
@@ -468,7 +476,7 @@ class Exhaustive:
                 yield _with(there, tensor, held), cost
 
     def _view_obtained(
-        self, tensor: int, node: View, held: Candidate, there: _There, budget: float
+        self, tensor: int, node: ViewNode, held: LayoutCandidate, there: _There, budget: float
     ) -> Iterator[tuple[_There, float]]:
         """As a view of what its source has, or as a conversion of one; of the pinned layout if there is a pin."""
         pins = [each for each in self.candidates[tensor] if _is_pinned(node, each)]
@@ -490,7 +498,7 @@ class Exhaustive:
                     yield _with(later, tensor, held), cost + more
 
 
-def _is_pinned(node: Node, held: Candidate) -> bool:
+def _is_pinned(node: TensorNode, held: LayoutCandidate) -> bool:
     return node.pin is not None and held.layout == candidate_of(node.pin).layout
 
 
@@ -501,14 +509,14 @@ def _own(there: _There, tensor: int) -> ProducedLayout:
     return own
 
 
-def _with(there: _There, tensor: int, held: Candidate, own: ProducedLayout | None = None) -> _There:
+def _with(there: _There, tensor: int, held: LayoutCandidate, own: ProducedLayout | None = None) -> _There:
     made, existing = there[tensor]
     entry = (own or made, existing | {held})
     return (*there[:tensor], entry, *there[tensor + 1 :])
 
 
-def _is_free(node: Node) -> bool:
-    return isinstance(node, Argument) and node.free
+def _is_free(node: TensorNode) -> bool:
+    return isinstance(node, ArgumentNode) and node.free
 
 
 class EdgeByEdge:
@@ -517,7 +525,7 @@ class EdgeByEdge:
     def __init__(self, graph: Graph) -> None:
         self.problem = Problem(graph, stick_outermost=False)
         self.graph, self.nodes, self.readers = graph, graph.nodes, graph.readers()
-        self.held: list[tuple[Candidate, ...]] = [()] * len(self.nodes)
+        self.held: list[tuple[LayoutCandidate, ...]] = [()] * len(self.nodes)
         self.produced: list[ProducedLayout | None] = [None] * len(self.nodes)
 
     def cost(self) -> float:
@@ -530,8 +538,8 @@ class EdgeByEdge:
                 total += sum(self._input(index, 1, own))
         return total
 
-    def _made(self, index: int, node: Node) -> float:
-        if isinstance(node, View):
+    def _made(self, index: int, node: TensorNode) -> float:
+        if isinstance(node, ViewNode):
             return self._viewed(index, node)
         if _is_free(node):
             lanes = {held.stick_dim: held for held in reversed(self.problem.domains[index].candidates)}
@@ -547,7 +555,7 @@ class EdgeByEdge:
         self.held[index], self.produced[index] = (own.candidate,), own
         return cost
 
-    def _viewed(self, index: int, node: View) -> float:
+    def _viewed(self, index: int, node: ViewNode) -> float:
         """Views of all layouts of the source, or of a conversion of it; and a copy as the pin wants it."""
         cost, source = 0.0, node.source
         self.held[index] = self._images(node, self.held[source])
@@ -566,10 +574,10 @@ class EdgeByEdge:
         self.held[index] = pins or (candidate_of(node.pin),)
         return cost
 
-    def _images(self, node: View, sources: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    def _images(self, node: ViewNode, sources: Sequence[LayoutCandidate]) -> tuple[LayoutCandidate, ...]:
         return tuple(made for held in sources if (made := image(node.step, held)) is not None)
 
-    def _converted(self, tensor: int, target: Candidate) -> float:
+    def _converted(self, tensor: int, target: LayoutCandidate) -> float:
         node = self.nodes[tensor]
         costs = (relayout_cost(held, target, node.from_host) for held in self.held[tensor])
         return node.times * min(costs)

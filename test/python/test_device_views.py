@@ -14,8 +14,8 @@ from layout_cases import random_layout
 
 import spyre_mlir
 from spyre_mlir import CompileError, DeviceTensor, to_device
+from spyre_mlir.layout.host_transfer import dma_tuples, layout_of_tuples
 from spyre_mlir.layout.strided import StridedView, layout_of_view
-from spyre_mlir.layout.transfer import dma_tuples, layout_of_tuples
 
 
 def same(x: torch.Tensor, made: DeviceTensor) -> bool:

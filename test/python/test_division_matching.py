@@ -9,7 +9,7 @@ import random
 from division_spaces import Operand, matmul_of, space_of
 
 from spyre_mlir.division import CoreView, Division, core_view
-from spyre_mlir.division.matching import matching_division, slicing_alike
+from spyre_mlir.division.matching import matching_division, same_slices
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
 
@@ -95,9 +95,9 @@ def test_parts_are_sliced_alike_along_the_dims_that_they_share():
     """Rows from 8 on: the slices of columns are those of the whole; rows cannot be divided by the same number."""
     whole, part = part_of_rows(0, 64), part_of_rows(8, 55)
     columns = Division.mixed_radix((1, 4))
-    assert slicing_alike(part, 0, whole, 0, columns) == ((1, 4), (1, 0))
+    assert same_slices(part, 0, whole, 0, columns) == ((1, 4), (1, 0))
     assert matching_division(part, 0, core_view(whole, 0, columns)) is None
-    assert slicing_alike(part, 0, whole, 0, Division.mixed_radix((16, 1))) is None
+    assert same_slices(part, 0, whole, 0, Division.mixed_radix((16, 1))) is None
 
 
 def test_a_part_from_the_start_follows_the_whole():

@@ -13,8 +13,8 @@ from division_spaces import Operand, legal_splits, matmul_of, space_of
 from spyre_mlir.cost.model import operation_cost
 from spyre_mlir.cost.of_space import even_work, operation_work
 from spyre_mlir.division import Division
-from spyre_mlir.division.matmul import cheapest_split, split_cost
 from spyre_mlir.division.spans import out_of_reach
+from spyre_mlir.division_search.matmul_splits import cheapest_split, split_cost
 from spyre_mlir.layout.space import Space
 
 OPCODE = "batchmatmul"

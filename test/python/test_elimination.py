@@ -10,8 +10,8 @@ import time
 import numpy as np
 import pytest
 
-from spyre_mlir.layout.dominance import undominated
-from spyre_mlir.layout.elimination import Sum
+from spyre_mlir.optimization.dominance import undominated
+from spyre_mlir.optimization.elimination import Sum
 
 SEEDS = range(200)
 

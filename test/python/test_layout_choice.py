@@ -10,21 +10,21 @@ import random
 import pytest
 from layout_graphs import DTYPE, EdgeByEdge, Exhaustive, RandomGraph, price
 
-from spyre_mlir.layout.candidates import candidate_of, image, relayout_cost
-from spyre_mlir.layout.choice import LayoutError, Plan, choose
-from spyre_mlir.layout.graph import (
-    Argument,
+from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.layout.view_transforms import Slice, Transpose, ViewTransform
+from spyre_mlir.layout_search.layout_candidates import candidate_of, image, relayout_cost
+from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
+from spyre_mlir.layout_search.tensor_graph import (
+    ArgumentNode,
     Compute,
     Copy,
     Graph,
     InsertedSlice,
     InsertSliceBuffer,
-    View,
+    ViewNode,
     signature,
 )
-from spyre_mlir.layout.steps import Slice, Transpose, ViewTransform
-from spyre_mlir.layout.stick_layout import StickLayout
-from spyre_mlir.layout.view import BufferView, ViewError
 
 BLOCKS = [range(begin, begin + 100) for begin in range(0, 1000, 100)]
 EACH_BLOCK = pytest.mark.parametrize("seeds", BLOCKS, ids=lambda seeds: f"from{seeds.start}")
@@ -38,7 +38,7 @@ def _random(seed: int) -> Graph:
 
 
 @functools.cache
-def _chosen(seed: int) -> tuple[Graph, Plan]:
+def _chosen(seed: int) -> tuple[Graph, LayoutPlan]:
     graph = _random(seed)
     return graph, choose(graph)
 
@@ -92,11 +92,11 @@ def test_weights_are_never_converted(seeds):
         graph, plan = _chosen(seed)
         for node, decision in zip(graph.nodes, plan.decisions, strict=True):
             targets = {conversion.target.stick_dim for conversion in decision.relayouts}
-            if isinstance(node, Argument) and node.free:
+            if isinstance(node, ArgumentNode) and node.free:
                 assert not targets
-            elif isinstance(node, View) and isinstance(node.step, Transpose) and node.pin is None:
+            elif isinstance(node, ViewNode) and isinstance(node.step, Transpose) and node.pin is None:
                 root = graph.nodes[node.source]
-                assert not targets or not (isinstance(root, Argument) and root.free), f"seed {seed}"
+                assert not targets or not (isinstance(root, ArgumentNode) and root.free), f"seed {seed}"
 
 
 @EACH_BLOCK
@@ -112,7 +112,8 @@ def test_random_graphs_have_all_that_matters():
     graphs = [_random(seed) for seed in range(1000)]
     kinds = [type(node).__name__ for graph in graphs for node in graph.nodes]
     assert (
-        min(map(kinds.count, ("Argument", "Compute", "View", "Copy", "InsertSliceBuffer", "IterArg"))) > 300
+        min(map(kinds.count, ("ArgumentNode", "Compute", "ViewNode", "Copy", "InsertSliceBuffer", "IterArg")))
+        > 300
     )
     assert sum(any(len(each) > 1 for each in graph.readers()) for graph in graphs) > 900
     assert sum(node.pin is not None for graph in graphs for node in graph.nodes) > 500
@@ -150,7 +151,7 @@ def _square_program(rng: random.Random) -> list[tuple[str, int, tuple[int, int],
 def _square_graph(program) -> Graph:
     graph = Graph()
     for _ in range(2):
-        graph.add(Argument(_SQUARE, DTYPE))
+        graph.add(ArgumentNode(_SQUARE, DTYPE))
     for opcode, times, operands, maps in program:
         reduced = (2,) if opcode == "batchmatmul" else ()
         made = signature(opcode, (*maps, (0, 1)), (_SQUARE,) * 3, (DTYPE,) * 3, reduced)
@@ -167,7 +168,7 @@ def _square_price() -> float:
     return relayout_cost(rows, turned)
 
 
-def _conversion_prices(graph: Graph, plan: Plan) -> float:
+def _conversion_prices(graph: Graph, plan: LayoutPlan) -> float:
     return sum(
         node.times * relayout_cost(conversion.source, conversion.target)
         for node, decision in zip(graph.nodes, plan.decisions, strict=True)
@@ -217,7 +218,7 @@ def _matmul(graph: Graph, left: int, right: int, times: int = 1) -> int:
 def _given(graph: Graph, order: tuple[int, int] = ROWS, *, free: bool = False) -> int:
     shape = (128, 128)
     pin = None if free else StickLayout.for_tensor(shape, DTYPE, order)
-    return graph.add(Argument(shape, DTYPE, pin=pin, free=free))
+    return graph.add(ArgumentNode(shape, DTYPE, pin=pin, free=free))
 
 
 def test_two_readers_share_one_conversion():
@@ -236,7 +237,7 @@ def test_two_readers_share_one_conversion():
 def test_small_tensors_in_a_loop_are_not_packed(times, conversions):
     """Maxima of rows, which are sparse, through four operations and back to the rows: in a loop they stay in LX."""
     graph, (rows, columns) = Graph(), (4096, 256)
-    scores = graph.add(Argument((rows, columns), DTYPE, times))
+    scores = graph.add(ArgumentNode((rows, columns), DTYPE, times))
     made = signature("max", ((0, 1), (0,)), ((rows, columns), (rows,)), (DTYPE,) * 2, (1,))
     last = graph.add(Compute((rows,), DTYPE, times, signature=made, operands=(scores,)))
     for _ in range(4):
@@ -286,7 +287,7 @@ def test_a_part_with_a_pin_is_not_made_in_a_place_that_lies_differently():
         StickLayout.for_tensor(at, DTYPE, order) for at, order in ((shape, (0, 1, 2)), (larger, (1, 0, 2)))
     ]
     graph = Graph()
-    source = graph.add(Argument(shape, DTYPE))
+    source = graph.add(ArgumentNode(shape, DTYPE))
     part = graph.add(Copy(shape, DTYPE, pin=pins[0], source=source))
     places = [Slice((at, 0, 0), shape, (1, 1, 1)) for at in (0, 64)]
     parts = (InsertedSlice(part, places[0]), InsertedSlice(source, places[1]))
@@ -301,7 +302,9 @@ def test_a_pinned_view_is_still_a_view_of_something():
     graph = Graph()
     source = _given(graph)
     pin = StickLayout.for_tensor((128, 64), DTYPE, TURNED)
-    view = graph.add(View((128, 64), DTYPE, pin=pin, source=source, step=Slice((0, 64), (128, 64), (1, 1))))
+    view = graph.add(
+        ViewNode((128, 64), DTYPE, pin=pin, source=source, step=Slice((0, 64), (128, 64), (1, 1)))
+    )
     plan = choose(graph)
     read, base = plan.decisions[view].reads[0], plan.decisions[view].state.base[0]
     assert read in plan.decisions[source].state.available and image(graph.nodes[view].step, read) is base
@@ -312,7 +315,7 @@ def test_a_pinned_view_is_converted_for_a_reader_that_cannot_take_it():
     """A pin says how a tensor lies, not that its readers may use no other layout."""
     graph = Graph()
     pin = StickLayout.for_tensor((128, 128), DTYPE, TURNED)
-    view = graph.add(View((128, 128), DTYPE, pin=pin, source=_given(graph, TURNED), step=Transpose(ROWS)))
+    view = graph.add(ViewNode((128, 128), DTYPE, pin=pin, source=_given(graph, TURNED), step=Transpose(ROWS)))
     _matmul(graph, _given(graph), view)
     (conversion,) = choose(graph).decisions[view].relayouts
     assert (conversion.source.stick_dim, conversion.target.stick_dim) == (0, 1)
@@ -322,7 +325,7 @@ def test_a_batched_product_has_its_rows_innermost():
     """At equal bytes the order whose rows lie together makes longer runs than the default one."""
     graph = Graph()
     shapes = ((8, 256, 128), (8, 128, 64), (8, 256, 64))
-    left, right = (graph.add(Argument(shape, DTYPE, free=True)) for shape in shapes[:2])
+    left, right = (graph.add(ArgumentNode(shape, DTYPE, free=True)) for shape in shapes[:2])
     maps = ((0, 1, 3), (0, 3, 2), (0, 1, 2))
     made = signature("batchmatmul", maps, shapes, (DTYPE,) * 3, (3,))
     product = graph.add(Compute(shapes[-1], DTYPE, signature=made, operands=(left, right)))
@@ -339,7 +342,7 @@ def test_a_pin_that_breaks_the_rule_of_its_operation_is_an_error():
     """A product has its rows or its columns in the stick, never a batch dim."""
     graph = Graph()
     shapes = ((64, 128, 128), (64, 128, 128), (64, 128, 128))
-    left, right = (graph.add(Argument(shape, DTYPE)) for shape in shapes[:2])
+    left, right = (graph.add(ArgumentNode(shape, DTYPE)) for shape in shapes[:2])
     made = signature("batchmatmul", ((0, 1, 3), (0, 3, 2), (0, 1, 2)), shapes, (DTYPE,) * 3, (3,))
     pin = StickLayout.for_tensor(shapes[-1], DTYPE, (1, 2, 0))
     node = graph.add(Compute(shapes[-1], DTYPE, pin=pin, signature=made, operands=(left, right)))
@@ -351,7 +354,7 @@ def test_a_pin_that_breaks_the_rule_of_its_operation_is_an_error():
 def test_a_pin_whose_stick_a_part_cuts_is_an_error():
     """A buffer of 96 + 96 rows cannot have the rows in the stick."""
     graph = Graph()
-    source = graph.add(Argument((96, 64), DTYPE))
+    source = graph.add(ArgumentNode((96, 64), DTYPE))
     places = [Slice((at, 0), (96, 64), (1, 1)) for at in (0, 96)]
     pin = StickLayout.for_tensor((192, 64), DTYPE, TURNED)
     graph.add(
@@ -375,7 +378,7 @@ class _NoView(ViewTransform):
 def test_a_view_without_device_form_is_an_error():
     """The reason is that of the view itself."""
     graph = Graph()
-    view = graph.add(View((128, 128), DTYPE, source=_given(graph), step=_NoView()))
+    view = graph.add(ViewNode((128, 128), DTYPE, source=_given(graph), step=_NoView()))
     with pytest.raises(
         LayoutError, match=r"^this view has no device form: it turns the tensor inside out$"
     ) as caught:

@@ -11,7 +11,7 @@ import pytest
 from layout_cases import ALL_ELEMENTS, moved, positions, random_form
 
 from spyre_mlir.layout import BufferView, Digit, StickLayout
-from spyre_mlir.layout.transfer import DmaTuples, dma_tuples
+from spyre_mlir.layout.host_transfer import DmaTuples, dma_tuples
 
 
 def small_form(rng: random.Random, places: int) -> StickLayout:

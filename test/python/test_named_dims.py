@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import spyre_mlir
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.tiling import (
+    DigitRun,
     Hint,
     HintError,
     HintTree,
     NamedDim,
     NamedIteration,
     Names,
-    Parts,
     TiledLoop,
     UnnamedDim,
     tiled_loops,
@@ -90,7 +90,7 @@ class Indexed:
             size //= found[size].size
         return tuple(made)
 
-    def counts(self, dim: int, parts: Parts) -> bool:
+    def counts(self, dim: int, parts: DigitRun) -> bool:
         """Whether positions in ``dim`` count the digits of declared dims that ``parts`` say."""
         position, weight, indices = (
             np.indices(self.shape)[dim],
@@ -178,7 +178,7 @@ def test_a_slice_that_begins_inside_loses_the_names() -> None:
 
 def test_the_operand_that_knows_all_names_wins() -> None:
     """An iteration dim takes its names from the first operand that has one for all of it."""
-    partly: Parts = (*whole([M]), *unnamed(2))
+    partly: DigitRun = (*whole([M]), *unnamed(2))
     fully = whole([M, NamedDim("Two", 2)])
     assert best([unnamed(128), partly, fully, whole([N])]) == fully
 

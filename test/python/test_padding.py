@@ -13,7 +13,7 @@ from layout_cases import addresses, positions, random_layout, random_step
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.padding import UNDEFINED, Need, State, needs, operand_padding, uniform
 from spyre_mlir.layout.space import Space
-from spyre_mlir.layout.steps import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.passes.verify_padding import source_index
 
 FILL = 7.0

@@ -7,17 +7,17 @@ import random
 
 import pytest
 
-from spyre_mlir.partition.phases import Node, Phase, Side, phases
+from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
 
-D, H, E = Side.DEVICE, Side.HOST, Side.EITHER
+D, H, E = ExecutionSide.DEVICE, ExecutionSide.HOST, ExecutionSide.EITHER
 
 
-def chain(*sides: Side) -> list[Node]:
+def chain(*sides: ExecutionSide) -> list[PhaseOp]:
     """Each node reads the one before it."""
-    return [Node(side, frozenset({at - 1} if at else ())) for at, side in enumerate(sides)]
+    return [PhaseOp(side, frozenset({at - 1} if at else ())) for at, side in enumerate(sides)]
 
 
-def sides(found: list[Phase]) -> list[tuple[Side, tuple[int, ...]]]:
+def sides(found: list[Phase]) -> list[tuple[ExecutionSide, tuple[int, ...]]]:
     return [(phase.side, phase.nodes) for phase in found]
 
 
@@ -32,14 +32,19 @@ def test_what_runs_on_either_side_follows_its_neighbours() -> None:
 
 def test_independent_work_for_the_host_waits_for_the_rest_of_it() -> None:
     """Two branches that both go to the host make one call of it."""
-    nodes = [Node(D, frozenset()), Node(H, frozenset({0})), Node(D, frozenset({1})), Node(H, frozenset())]
+    nodes = [
+        PhaseOp(D, frozenset()),
+        PhaseOp(H, frozenset({0})),
+        PhaseOp(D, frozenset({1})),
+        PhaseOp(H, frozenset()),
+    ]
     found = phases(nodes)
     assert [phase.side for phase in found] == [D, H, D]
     assert found[1].nodes == (1, 3)
 
 
 def test_the_host_begins_if_that_saves_a_turn() -> None:
-    nodes = [Node(H, frozenset()), Node(D, frozenset({0})), Node(D, frozenset())]
+    nodes = [PhaseOp(H, frozenset()), PhaseOp(D, frozenset({0})), PhaseOp(D, frozenset())]
     assert sides(phases(nodes)) == [(H, (0,)), (D, (1, 2))]
 
 
@@ -47,11 +52,11 @@ def test_an_operation_moves_to_its_reader_where_less_crosses_then() -> None:
     """Node 2 grows what it reads; only node 3, after the host, wants it."""
     small, large = 1, 100
     nodes = [
-        Node(D, frozenset(), small), Node(H, frozenset({0}), small), Node(D, frozenset({0}), large),
-        Node(D, frozenset({1, 2}), small),
+        PhaseOp(D, frozenset(), small), PhaseOp(H, frozenset({0}), small), PhaseOp(D, frozenset({0}), large),
+        PhaseOp(D, frozenset({1, 2}), small),
     ]  # fmt: skip
     assert sides(phases(nodes)) == [(D, (0,)), (H, (1,)), (D, (2, 3))]
-    nodes[2] = Node(D, frozenset({0}), small)
+    nodes[2] = PhaseOp(D, frozenset({0}), small)
     assert sides(phases(nodes)) == [(D, (0, 2)), (H, (1,)), (D, (3,))]
 
 
@@ -60,7 +65,7 @@ def test_random_programs(seed: int) -> None:
     """Each node once, after all that it reads, on its side; neighbours differ; no cut has fewer phases."""
     rng = random.Random(seed)
     nodes = [
-        Node(
+        PhaseOp(
             rng.choice([D, D, H, E]),
             frozenset(rng.sample(range(at), min(at, rng.randint(0, 2)))),
             rng.randint(1, 9),
@@ -78,7 +83,7 @@ def test_random_programs(seed: int) -> None:
     assert len(found) == fewest(nodes)
 
 
-def fewest(nodes: list[Node]) -> int:
+def fewest(nodes: list[PhaseOp]) -> int:
     """By brute force: the least number of phases over all ways to give each node one."""
     for count in range(1, len(nodes) + 1):
         for first in (D, H):
@@ -88,7 +93,7 @@ def fewest(nodes: list[Node]) -> int:
     return len(nodes)
 
 
-def fits(nodes: list[Node], order: list[Side], homes: list[int]) -> bool:
+def fits(nodes: list[PhaseOp], order: list[ExecutionSide], homes: list[int]) -> bool:
     """Whether the nodes after those with homes can have one in the phases of ``order``."""
     if len(homes) == len(nodes):
         return True

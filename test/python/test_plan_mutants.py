@@ -12,10 +12,10 @@ from plan_mutants import BASE, base_plan, plan_mutant, table_mutant
 
 import spyre_mlir
 from spyre_mlir.errors import CompileError
+from spyre_mlir.optimization.bipartite import Child, most_shared
 from spyre_mlir.plans import read_plan
 from spyre_mlir.scratchpad.buffers import LIMIT, LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.sharing import Child, most_shared
 from spyre_mlir.scratchpad.solvers import solver
 from spyre_mlir.tools import spyre_plan
 

@@ -190,7 +190,7 @@ def test_kept_buffers_stay():
     order = list(range(len(some)))
     found = fitting.fit(order)
     kept = dict(itertools.islice(found.items(), len(found) // 2))
-    assert fitting.fit([at for at in order if at not in kept], kept=kept) == found
+    assert fitting.fit([at for at in order if at not in kept], placed=kept) == found
 
 
 @pytest.mark.parametrize("count", [1_000, 10_000])

@@ -8,52 +8,62 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
-from spyre_mlir.scratchpad.liveness import Life, Loop, Step, lifetimes
+from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 
 
 def test_a_straight_line():
     """Live from the first touch to the last."""
-    program = [Step((), ("a",)), Step(("a",), ("b",)), Step(("a", "b"), ("c",))]
-    assert lifetimes(program) == {
-        "a": Life((0, 1, 2), False),
-        "b": Life((1, 2), False),
-        "c": Life((2,), False),
+    program = [OpAccesses((), ("a",)), OpAccesses(("a",), ("b",)), OpAccesses(("a", "b"), ("c",))]
+    assert live_ranges(program) == {
+        "a": LiveRange((0, 1, 2), False),
+        "b": LiveRange((1, 2), False),
+        "c": LiveRange((2,), False),
     }
 
 
 def test_what_is_not_written_first_is_read_first():
-    assert lifetimes([Step(("x",), ("y",))])["x"] == Life((0,), True)
+    assert live_ranges([OpAccesses(("x",), ("y",))])["x"] == LiveRange((0,), True)
 
 
 def test_what_a_loop_reads_from_outside_lives_to_its_end():
     """The next iteration reads it again."""
-    program = [Step((), ("a",)), Loop((Step(("a",), ("t",)), Step(("t",), ("u",)))), Step(("u",), ())]
-    lives = lifetimes(program)
-    assert lives["a"] == Life((0, 1, 2), False)
-    assert lives["t"] == Life((1, 2), False)
-    assert lives["u"] == Life((1, 2, 3), False)
+    program = [
+        OpAccesses((), ("a",)),
+        LoopAccesses((OpAccesses(("a",), ("t",)), OpAccesses(("t",), ("u",)))),
+        OpAccesses(("u",), ()),
+    ]
+    lives = live_ranges(program)
+    assert lives["a"] == LiveRange((0, 1, 2), False)
+    assert lives["t"] == LiveRange((1, 2), False)
+    assert lives["u"] == LiveRange((1, 2, 3), False)
 
 
 def test_what_an_iteration_leaves_for_the_next_lives_for_the_whole_loop():
     """An accumulator that is read before it is written."""
-    body = Loop((Step(("x",), ("t",)), Step(("sum", "t"), ("sum",))))
-    assert lifetimes([Step((), ("sum",)), body])["sum"] == Life((0, 1, 2), False)
-    assert lifetimes([body])["sum"] == Life((0, 1), True)
+    body = LoopAccesses((OpAccesses(("x",), ("t",)), OpAccesses(("sum", "t"), ("sum",))))
+    assert live_ranges([OpAccesses((), ("sum",)), body])["sum"] == LiveRange((0, 1, 2), False)
+    assert live_ranges([body])["sum"] == LiveRange((0, 1), True)
 
 
 def test_nested_loops():
     """A buffer of the outer body is live through the inner loop that reads it, not through the outer one."""
-    inner = Loop((Step(("a",), ("t",)),))
-    program = [Loop((Step(("x",), ("a",)), inner, Step(("y",), ("b",)), Step(("b",), ("z",))))]
-    assert lifetimes(program)["a"] == Life((0, 1), False)
-    assert lifetimes(program)["b"] == Life((2, 3), False)
+    inner = LoopAccesses((OpAccesses(("a",), ("t",)),))
+    program = [
+        LoopAccesses(
+            (OpAccesses(("x",), ("a",)), inner, OpAccesses(("y",), ("b",)), OpAccesses(("b",), ("z",)))
+        )
+    ]
+    assert live_ranges(program)["a"] == LiveRange((0, 1), False)
+    assert live_ranges(program)["b"] == LiveRange((2, 3), False)
 
 
-def written_out(program: Sequence[Step | Loop], start: int = 0, times: int = 3) -> list[tuple[int, Step]]:
+def written_out(
+    program: Sequence[OpAccesses | LoopAccesses], start: int = 0, times: int = 3
+) -> list[tuple[int, OpAccesses]]:
     """Every step with its position in the text, loops repeated."""
     found, position = [], start
     for item in program:
-        if isinstance(item, Step):
+        if isinstance(item, OpAccesses):
             found.append((position, item))
             position += 1
             continue
@@ -63,7 +73,7 @@ def written_out(program: Sequence[Step | Loop], start: int = 0, times: int = 3) 
     return found
 
 
-def needed(program: Sequence[Step | Loop]) -> Iterator[tuple[str, int]]:
+def needed(program: Sequence[OpAccesses | LoopAccesses]) -> Iterator[tuple[str, int]]:
     """Every buffer with every position at which its contents are still wanted: since they were written, or loaded."""
     trace = written_out(program)
     for at, (position, step) in enumerate(trace):
@@ -76,13 +86,13 @@ def needed(program: Sequence[Step | Loop]) -> Iterator[tuple[str, int]]:
             yield from ((name, trace[k][0]) for k in range(since, at))
 
 
-def random_body(rng: random.Random, names: Sequence[str], depth: int) -> list[Step | Loop]:
-    made: list[Step | Loop] = []
+def random_body(rng: random.Random, names: Sequence[str], depth: int) -> list[OpAccesses | LoopAccesses]:
+    made: list[OpAccesses | LoopAccesses] = []
     for _ in range(rng.randint(1, 4)):
         if depth and rng.random() < 0.4:
-            made.append(Loop(tuple(random_body(rng, names, depth - 1))))
+            made.append(LoopAccesses(tuple(random_body(rng, names, depth - 1))))
         else:
-            made.append(Step(tuple(rng.sample(names, rng.randint(0, 2))), (rng.choice(names),)))
+            made.append(OpAccesses(tuple(rng.sample(names, rng.randint(0, 2))), (rng.choice(names),)))
     return made
 
 
@@ -91,7 +101,7 @@ def test_no_life_is_too_short(seed: int):
     """Random nests: where the written-out program still wants a buffer, it is live."""
     rng = random.Random(seed)
     program = random_body(rng, "abcdef", 2)
-    lives = lifetimes(program)
+    lives = live_ranges(program)
     for name, position in needed(program):
         assert lives[name].uses[0] <= position <= lives[name].uses[-1], (name, position)
 

@@ -23,10 +23,10 @@ from buffer_sets import (
     random_set,
 )
 
+from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.cores import shrink
 from spyre_mlir.scratchpad.exact import ExactSolver
 from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
 from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
@@ -194,7 +194,7 @@ def test_where_the_load_fits_but_no_packing_exists_it_is_said_so():
 
 def test_a_core_is_what_cannot_be_left_out():
     """Of 20 members 4, 5 and 17 are to blame."""
-    assert shrink(list(range(20)), lambda rest: {4, 5, 17} <= set(rest)) == [4, 5, 17]
+    assert infeasible_subset(list(range(20)), lambda rest: {4, 5, 17} <= set(rest)) == [4, 5, 17]
 
 
 def test_least_peak_tries_more_orders():

@@ -13,7 +13,7 @@ import torch
 import spyre_mlir
 from spyre_mlir import CompileError, to_device
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.transfer import DmaTuples, dma_tuples, layout_of_tuples
+from spyre_mlir.layout.host_transfer import DmaTuples, dma_tuples, layout_of_tuples
 
 PER_STICK = {"float16": 64, "float32": 32}
 

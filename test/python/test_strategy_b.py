@@ -16,7 +16,8 @@ from programs import Apply
 import spyre_mlir
 from spyre_mlir.dialects import context
 from spyre_mlir.division import Division
-from spyre_mlir.division.variants import Work
+from spyre_mlir.division_search.division_candidates import DividedOp
+from spyre_mlir.division_search.strategy_b import Leaf, StrategyBCoOptimizingAllocator
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
@@ -27,11 +28,10 @@ from spyre_mlir.passes.co_optimize_strategy_b import CoOptimizeStrategyB
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace, PlanError
-from spyre_mlir.scratchpad.strategy_b import Leaf, StrategyBCoOptimizingAllocator
 
 LX = MemorySpace(1024)
 UNARY = space_of((512, 1024), Operand((0, 1)), Operand((0, 1)))
-ROWS = Work("exp", UNARY, Division.of((16, 1), UNARY.units))
+ROWS = DividedOp("exp", UNARY, Division.of((16, 1), UNARY.units))
 
 
 def moving(bytes_: dict[str, int]):
@@ -102,7 +102,7 @@ def test_the_cap_on_variants():
 
 def test_a_fixed_division_has_no_variants():
     """One that a plan file pins, with its core order."""
-    fixed = Work("exp", UNARY, ROWS.division, fixed=True)
+    fixed = DividedOp("exp", UNARY, ROWS.division, fixed=True)
     found = StrategyBCoOptimizingAllocator().allocate([fixed, ROWS], moving({"cc": 0, "rc": 1}), LX)
     assert (dims(found.divisions), found.leaves) == ("rc", 2)
 

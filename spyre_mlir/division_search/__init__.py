@@ -1,0 +1,1 @@
+"""The cheapest divisions of operations over cores, one by one and jointly with the placements of buffers. No IR."""

@@ -1,0 +1,255 @@
+"""Division candidates of an operation: its division, other good ones, and those that match its neighbours'."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.division.cores import Division, core_order
+from spyre_mlir.division.matching import Mapping, matching_division, same_slices, view_of
+from spyre_mlir.division.ownership import CoreView
+from spyre_mlir.division.relayout import held_view
+from spyre_mlir.division.slices import divisors, filled
+from spyre_mlir.division.spans import out_of_reach
+from spyre_mlir.division_search.matmul_splits import cheapest_splits
+from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view import ViewError
+from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
+
+
+@dataclass(frozen=True)
+class DividedOp:
+    """A divided operation that runs ``executions`` times; ``blocked`` dims keep their slices.
+
+    ``fixed``: the division is not to be changed.
+    """
+
+    opcode: str
+    space: Space
+    division: Division
+    blocked: frozenset[int] = frozenset()
+    executions: int = 1
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class SharedBuffer:
+    """A buffer that could be on chip. ``accesses`` are (operation, operand) in program order.
+
+    The first access of a buffer writes it, unless it comes ``from_host``. A buffer can be in device memory
+    too, for readers whose views do not match and for the host if it is a ``result``: then one copy more moves it, which
+    runs ``copies`` times.
+
+    ``space`` is that of a copy of the whole buffer; None if the ring cannot copy it. ``values`` has for each access
+    the value of the buffer that it reads or writes, by a number, and how often a relayout before it would run; values
+    are copied each for itself. The access ``holder`` covers all of the buffer; if it is ``in_parts`` others do not.
+    """
+
+    accesses: tuple[tuple[int, int], ...]
+    from_host: bool = False
+    result: bool = False
+    copies: int = 1
+    space: Space | None = None
+    values: tuple[tuple[int, int], ...] = ()
+    holder: int = 0
+    in_parts: bool = False
+
+    def value(self, access: int) -> tuple[int, int]:
+        """Return the value that an access takes, and how often a relayout before it would run."""
+        return self.values[access] if self.values else (0, self.copies)
+
+    def share(self, access: int) -> float:
+        """Return how often an access pays for a relayout of its value if all reads of that share it."""
+        number, runs = self.value(access)
+        reads = range(0 if self.from_host else 1, len(self.accesses))
+        return runs / max(1, sum(self.value(other)[0] == number for other in reads))
+
+
+@dataclass(frozen=True)
+class DivisionCandidate:
+    """A division, and the order of its core ids where it is not the default one."""
+
+    division: Division
+    mapping: Mapping | None = None
+
+
+def division_candidates(
+    ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int
+) -> list[tuple[DivisionCandidate, ...]]:
+    """Return each operation's division first, then other good ones, then those with the views of its neighbours.
+
+    Before these, what leaves whole the dims of which a buffer has subviews. At most ``limit`` per operation, half of
+    them for the neighbours, on as many cores as the widest operation has.
+    """
+    lists = _CandidateLists(ops, limit)
+    for buffer in buffers:
+        if buffer.in_parts:
+            lists.share_whole_dims(buffer)
+    # A view spreads along a chain of operations in either direction, and back to what came first.
+    for sweep in (buffers, buffers[::-1], buffers):
+        for buffer in sweep:
+            lists.match_views(buffer)
+    return [tuple(candidates) for candidates in lists.candidates]
+
+
+def read_view(op: DividedOp, operand: int, candidate: DivisionCandidate) -> CoreView | None:
+    """Return what the cores read of an operand; None if that is no region of its buffer."""
+    view = view_of(op.space, operand, candidate.division)
+    return None if view is None or view.partial else view
+
+
+def written_view(op: DividedOp, candidate: DivisionCandidate) -> CoreView | None:
+    """Return what the cores have of the result at the end; None if that is no region of its buffer."""
+    try:
+        return held_view(op.space, len(op.space.views) - 1, candidate.division)
+    except ViewError:
+        return None
+
+
+def _splits_and_owners(division: Division) -> Division:
+    """Return a division without all but splits and owners."""
+    return Division(division.splits, division.owners)
+
+
+def _first_candidates(op: DividedOp, cores: int, limit: int) -> list[DivisionCandidate]:
+    """The division as it is; without its split reduction, whose result is on few cores; the cheapest of a matmul."""
+    candidates = [DivisionCandidate(op.division)]
+    if op.fixed or any(op.division.splits[dim] > 1 for dim in op.blocked):
+        return candidates
+    for splits, order in _other_mappings(op, cores):
+        if not _in_reach(op.space, splits, DEVICE_OPS[op.opcode].indirect):
+            continue
+        candidate = DivisionCandidate(_divided(op.space, splits, order), (splits, order))
+        if len(candidates) < limit and all(
+            candidate.division.owners != other.division.owners for other in candidates
+        ):
+            candidates.append(candidate)
+    return candidates
+
+
+def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
+    """Splits with the order of their core ids, the best ones first."""
+    space, splits = op.space, op.division.splits
+    whole = tuple(1 if dim in space.reduced else n for dim, n in enumerate(splits))
+    if whole != splits:
+        yield whole, core_order(whole, space.reduced)
+    if KINDS[op.opcode] is Kind.MATMUL:
+        cheapest = cheapest_splits(op.opcode, space, cores, op.blocked)
+        for option in dict.fromkeys((splits, *cheapest)):
+            order = core_order(option, space.reduced)
+            yield option, order
+            yield option, _columns_first(space, option, order)
+
+
+def _columns_first(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """The order in which cores that share rows of the first matrix are neighbours on the ring."""
+    columns = space.present[1] - space.present[0]
+    return tuple(
+        sorted(order, key=lambda dim: (dim not in space.reduced or splits[dim] == 1, dim not in columns))
+    )
+
+
+def _divided(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> Division:
+    division = Division.of(splits, space.units, space.reduced)
+    return Division(splits, Division.mixed_radix(splits, order).owners, division.shares, division.reduced)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _in_reach(space: Space, splits: tuple[int, ...], exempt: frozenset[int]) -> bool:
+    return out_of_reach(space, splits, exempt) is None
+
+
+class _CandidateLists:
+    """The candidates of each operation so far, at most ``limit``."""
+
+    def __init__(self, ops: Sequence[DividedOp], limit: int) -> None:
+        self.ops, self.limit = ops, limit
+        self.cores = max((op.division.cores for op in ops), default=1)
+        # The other half is for those that match neighbours.
+        self.candidates = [_first_candidates(op, self.cores, -(-limit // 2)) for op in ops]
+        self._known = [
+            {_splits_and_owners(candidate.division) for candidate in candidates}
+            for candidates in self.candidates
+        ]
+
+    def share_whole_dims(self, buffer: SharedBuffer) -> None:
+        """Divide the operations of all accesses of a buffer along those dims alone that each access covers whole."""
+        dims = [_dims_by_step(self.ops[index].space, operand) for index, operand in buffer.accesses]
+        shared, cores = {}, self.cores
+        for step in sorted(set.intersection(*map(set, dims)), reverse=True):
+            shared[step] = divisors(step[1], cores)[-1]
+            cores //= shared[step]
+        for (index, _), dim_of_step in zip(buffer.accesses, dims, strict=True):
+            splits = [1] * len(self.ops[index].space.sizes)
+            for step, split in shared.items():
+                splits[dim_of_step[step]] = split
+            order = dict.fromkeys([*(dim_of_step[step] for step in shared), *range(len(splits))])
+            self._add(index, (tuple(splits), tuple(order)))
+
+    def match_views(self, buffer: SharedBuffer) -> None:
+        """Give each access of a buffer the views that other accesses with the same first element have of it.
+
+        Of a buffer that is accessed in subviews, the views of all others.
+        """
+        views: dict[CoreView, tuple[Space, int, Division]] = {}
+        for index, operand in buffer.accesses:
+            for candidate in self.candidates[index]:
+                view = read_view(self.ops[index], operand, candidate)
+                if view is not None and None not in view.regions:
+                    views.setdefault(view, (self.ops[index].space, operand, candidate.division))
+        for index, operand in buffer.accesses:
+            space = self.ops[index].space
+            for view, source in views.items():
+                if not self._is_open(index):
+                    break
+                mapping = None
+                if _first_element(view) == space.views[operand].offset:
+                    mapping = matching_division(space, operand, view, buffer.in_parts)
+                if mapping is None and buffer.in_parts:
+                    mapping = same_slices(space, operand, *source)
+                if mapping is not None:
+                    self._add(index, mapping)
+
+    def _is_open(self, index: int) -> bool:
+        return not self.ops[index].fixed and len(self.candidates[index]) < self.limit
+
+    def _add(self, index: int, mapping: Mapping) -> None:
+        """Add the candidate of a mapping to those of an operation, if it is legal and new."""
+        op = self.ops[index]
+        blocked = tuple((dim, op.division.splits[dim]) for dim in sorted(op.blocked))
+        candidate = _candidate(op.opcode, op.space, mapping, blocked) if self._is_open(index) else None
+        if candidate is not None and candidate.division not in self._known[index]:
+            self._known[index].add(candidate.division)
+            self.candidates[index].append(candidate)
+
+
+def _dims_by_step(space: Space, operand: int) -> dict[tuple[int, int], int]:
+    """The dims of an operand that are not reduced, by their stride in the buffer and how many units they have."""
+    axes = (axis for axis in space.views[operand].axes if axis.dim not in space.reduced)
+    return {(axis.stride, space.units[axis.dim]): axis.dim for axis in axes}
+
+
+def _first_element(view: CoreView) -> int:
+    """The first element that any core touches; every core has a region.
+
+    Of a buffer that is read in many parts, only the views of one part can be those of an operation.
+    """
+    return min(region.start for region in view.regions if region is not None)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _candidate(
+    opcode: str, space: Space, mapping: Mapping, blocked: tuple[tuple[int, int], ...]
+) -> DivisionCandidate | None:
+    """Return the candidate of a mapping, None if it is not legal; ``blocked`` dims have the given slices."""
+    splits, order = mapping
+    if any(splits[dim] != split for dim, split in blocked):
+        return None
+    if any(filled(units, split) < split for units, split in zip(space.units, splits, strict=True)):
+        return None  # slices of a whole, of which a part does not have so many
+    if sum(splits[dim] > 1 for dim in space.reduced) > 1:
+        return None
+    if not _in_reach(space, splits, DEVICE_OPS[opcode].indirect):
+        return None
+    return DivisionCandidate(Division.mixed_radix(splits, order), mapping)

@@ -1,0 +1,355 @@
+"""Joint division: neighbouring operations slice a buffer alike where that keeps it on chip.
+
+Work division looks at one operation at a time, so two of them may want other parts of the buffer between them, and it
+has to go through device memory. Here each operation has a few *variants* (``division_candidates.py``), and each
+buffer a *placement* (``placements.py``): views that its writer and readers share, maybe with a relayout over the ring
+between them, or device memory. Both are chosen at once, for the shortest program.
+
+An operation takes the longer of its compute and its memory time. For any weights ``w`` between 0 and 1 that is at
+least ``w * compute + (1 - w) * memory``, which is a sum over operands, so placements make every cost a table of two
+variables and ``optimization/elimination.py`` finds the smallest sum. It bounds what any choice takes. Weights that
+follow what binds each operation of the choice before (a subgradient of the Lagrangian dual) raise the bound and
+better the choice; the best choice by its real time counts. Whether all placements fit the scratchpads at once is left
+to their planner, so the bound holds for every plan with these candidates.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.cost.model import compute_ns, least_stream_ns, memory_ns, operation_cost, ring_ns
+from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.cost.units import PICOSECONDS
+from spyre_mlir.cost.work import OperationWork
+from spyre_mlir.division.ownership import CoreView
+from spyre_mlir.division_search.division_candidates import (
+    DividedOp,
+    DivisionCandidate,
+    SharedBuffer,
+    division_candidates,
+)
+from spyre_mlir.division_search.placements import BufferAccess, BufferPlacement, BufferSource, placements_of
+from spyre_mlir.layout.space import Space
+from spyre_mlir.optimization.elimination import Sum
+from spyre_mlir.target.device import device
+
+Table = NDArray[np.float64]
+
+#: How far the weights follow what binds, from one round to the next.
+_STEPS = (0.4, 0.25, 0.15)
+
+#: What the shorter of compute and memory counts for, too: where memory binds, few cores are as fast as many, but
+#: they leave no room for an error of the model.
+_HIDDEN = 0.05
+
+
+@dataclass(frozen=True)
+class JointDivision:
+    """The division of each operation and the placement of each buffer, None in device memory.
+
+    Nanoseconds ``before``, with the divisions as they came and buffers in their best placements, and ``after``; no
+    choice of these candidates takes less than ``bound``.
+    """
+
+    candidates: tuple[DivisionCandidate, ...]
+    placements: tuple[BufferPlacement | None, ...]
+    before: float
+    after: float
+    bound: float
+
+
+def divide_jointly(
+    ops: Sequence[DividedOp],
+    buffers: Sequence[SharedBuffer],
+    capacity: int,
+    limit: int = 8,
+    relayouts: bool = True,
+) -> JointDivision:
+    """Return the best choice; each operation has at most ``limit`` candidates, ``capacity`` is that of LX in bytes."""
+    return _JointProblem(ops, buffers, capacity, limit, relayouts).solve()
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """States of all operations, then of all buffers, their time, and the overlap of compute and memory."""
+
+    states: tuple[int, ...]
+    nanoseconds: float
+    hidden: float
+
+    @property
+    def price(self) -> float:
+        """Nanoseconds by which choices are compared."""
+        return self.nanoseconds + _HIDDEN * self.hidden
+
+
+class _JointProblem:
+    """Operations with candidates and buffers with placements; the first state of a buffer is device memory."""
+
+    def __init__(
+        self,
+        ops: Sequence[DividedOp],
+        buffers: Sequence[SharedBuffer],
+        capacity: int,
+        limit: int,
+        relayouts: bool,
+    ) -> None:
+        self.ops, self.buffers = ops, buffers
+        # Equal tuples become one object, which makes keys of caches cheap to compare.
+        unique: dict[tuple[DivisionCandidate, ...], tuple[DivisionCandidate, ...]] = {}
+        self.candidates = [
+            unique.setdefault(options, options) for options in division_candidates(ops, buffers, limit)
+        ]
+        self.accesses = [
+            tuple(self._access(buffer, index, operand) for index, operand in buffer.accesses)
+            for buffer in buffers
+        ]
+        self.placements = [
+            placements_of(
+                accesses,
+                BufferSource(buffer.from_host, buffer.result, buffer.space, buffer.holder),
+                capacity,
+                relayouts,
+            )
+            for buffer, accesses in zip(buffers, self.accesses, strict=True)
+        ]
+        self.tables = list(self._tables())
+
+    def solve(self) -> JointDivision:
+        """Return the best of all rounds, with the largest bound."""
+        weights = np.full(len(self.ops), 0.5)
+        # What there is without a joint division, to compare with.
+        start = self._measured(self._minimum(weights, fixed=True)[0])
+        best, bound = start, 0.0
+        for step in (*_STEPS, None):
+            states, least = self._minimum(weights, fixed=False)
+            bound = max(bound, least)
+            choice = self._measured(states)
+            best = min(best, choice, key=lambda choice: choice.price)
+            # The last round has no successor to choose weights for.
+            if step is None:
+                break
+            weights = self._next_weights(weights, choice.states, step)
+        return JointDivision(
+            tuple(options[state] for options, state in zip(self.candidates, best.states, strict=False)),
+            tuple(self._placement(number, best.states) for number in range(len(self.buffers))),
+            start.nanoseconds,
+            best.nanoseconds,
+            min(bound, best.nanoseconds),
+        )
+
+    def _placement(self, number: int, states: Sequence[int]) -> BufferPlacement | None:
+        """The placement of a buffer, without copies and relayouts that no reader needs.
+
+        A clone of an argument for one reader takes longer than reading it, but by the model the bus need not turn
+        round then; ``clone-inputs`` makes none.
+        """
+        placement, buffer = self.placements[number][states[len(self.ops) + number]], self.buffers[number]
+        if placement is None:
+            return None
+        if placement.in_hbm and self._reads_on_chip(number, placement, states) < (
+            2 * buffer.copies if buffer.from_host else 1
+        ):
+            return None
+        if placement.relayout_view is None or self._relayouts(number, placement, states):
+            return placement
+        return replace(placement, relayout_view=None, relayout_ns=0.0)
+
+    def _reads_on_chip(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
+        """Count the reads of a buffer that find it on chip."""
+        accesses = zip(self.accesses[number], self.buffers[number].accesses, strict=True)
+        return sum(
+            access.op.executions
+            for access, (index, _) in accesses
+            if not access.writes and placement.accepts_reader(self._view(access, index, states))
+        )
+
+    def _access(self, buffer: SharedBuffer, index: int, operand: int) -> BufferAccess:
+        writes = not buffer.from_host and operand == len(self.ops[index].space.views) - 1
+        return BufferAccess(self.ops[index], operand, writes, self.candidates[index])
+
+    # -- the sum ---------------------------------------------------------------------------------------
+
+    def _tables(self) -> Iterator[tuple[tuple[int, ...], int | None, Table]]:
+        """Yield variables, the operation whose weight counts and planes of each table; equal ones are one object."""
+        shared = frozenset(access for buffer in self.buffers for access in buffer.accesses)
+        in_hbm = [
+            tuple(operand for operand in range(len(op.space.views)) if (index, operand) not in shared)
+            for index, op in enumerate(self.ops)
+        ]
+        for index, op in enumerate(self.ops):
+            yield (
+                (index,),
+                index,
+                _operation_table(op.opcode, op.space, op.executions, self.candidates[index], in_hbm[index]),
+            )
+        for number, (buffer, placements) in enumerate(zip(self.buffers, self.placements, strict=True)):
+            variable = len(self.ops) + number
+            for position, access in enumerate(self.accesses[number]):
+                index, _ = buffer.accesses[position]
+                yield (
+                    (index, variable),
+                    index,
+                    _access_table(access, buffer.share(position), placements, in_hbm[index]),
+                )
+            yield (variable,), None, _placement_table(buffer.copies, placements)
+
+    def _minimum(self, weights: NDArray[np.float64], fixed: bool) -> tuple[tuple[int, ...], float]:
+        """The states of the smallest weighted sum and a bound in nanoseconds.
+
+        ``fixed``: with the divisions as they came, and without relayouts.
+        """
+        ops, weighted = len(self.ops), {}
+        sizes = [1 if fixed else len(options) for options in self.candidates]
+        sizes += [_without_relayouts(options) if fixed else len(options) for options in self.placements]
+        total = Sum(sizes)
+        for scope, index, planes in self.tables:
+            # Equal tables are one object: so the elimination recognises equal sums by identity.
+            key = id(planes), None if index is None else weights[index]
+            if key not in weighted:
+                table = _weighted(planes, 0.5 if index is None else weights[index])
+                weighted[key] = table[tuple(slice(0, sizes[variable]) for variable in scope)]
+            total.add(scope, weighted[key])
+        minimum = total.minimize()
+        if minimum.cost == math.inf:
+            return (0,) * (ops + len(self.placements)), minimum.bound / PICOSECONDS
+        return minimum.states, minimum.bound / PICOSECONDS
+
+    # -- real times ------------------------------------------------------------------------------------
+
+    def _measured(self, states: tuple[int, ...]) -> _Choice:
+        """The time that a choice takes: the longer of compute and memory of each operation."""
+        costs = [
+            (op.executions, operation_cost(work))
+            for op, work in zip(self.ops, self._work_of_ops(states), strict=True)
+        ]
+        spent = [runs * cost.total_ns for runs, cost in costs]
+        hidden = math.fsum(runs * min(cost.compute_ns, cost.memory_ns) for runs, cost in costs)
+        for number, buffer in enumerate(self.buffers):
+            placement = self._placement(number, states)
+            if placement is not None:
+                spent.append(buffer.copies * placement.copy_ns)
+                spent.append(placement.relayout_ns * self._relayouts(number, placement, states))
+        return _Choice(states, math.fsum(spent), hidden)
+
+    def _relayouts(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
+        """Count the relayouts of a buffer that run: one of each value that a reader needs so."""
+        buffer = self.buffers[number]
+        values = {
+            buffer.value(position)
+            for position, access in enumerate(self.accesses[number])
+            if not access.writes
+            and placement.needs_relayout(self._view(access, buffer.accesses[position][0], states))
+        }
+        return sum(runs for _, runs in values)
+
+    def _view(self, access: BufferAccess, index: int, states: Sequence[int]) -> CoreView | None:
+        return access.view(self.candidates[index][states[index]])
+
+    def _work_of_ops(self, states: tuple[int, ...]) -> list[OperationWork]:
+        """The work of each operation, with its operands in LX."""
+        in_lx: list[set[int]] = [set() for _ in self.ops]
+        for number, buffer in enumerate(self.buffers):
+            placement = self._placement(number, states)
+            if placement is None:
+                continue
+            for access, (index, operand) in zip(self.accesses[number], buffer.accesses, strict=True):
+                if access.writes or placement.accepts_reader(self._view(access, index, states)):
+                    in_lx[index].add(operand)
+        return [
+            operation_work(op.opcode, op.space, options[states[index]].division, frozenset(in_lx[index]))
+            for index, (op, options) in enumerate(zip(self.ops, self.candidates, strict=True))
+        ]
+
+    def _next_weights(
+        self, weights: NDArray[np.float64], states: tuple[int, ...], step: float
+    ) -> NDArray[np.float64]:
+        """Weights nearer to what binds each operation: compute (1) or memory (0)."""
+        binds = [float(compute_ns(work) >= memory_ns(work)) for work in self._work_of_ops(states)]
+        return np.clip(weights + step * (2 * np.array(binds) - 1), _HIDDEN, 1 - _HIDDEN)
+
+
+def _without_relayouts(placements: Sequence[BufferPlacement | None]) -> int:
+    """Count the placements before the first one with a relayout."""
+    return next(
+        (
+            index
+            for index, placement in enumerate(placements)
+            if placement is not None and placement.relayout_view
+        ),
+        len(placements),
+    )
+
+
+# -- tables: waits that nothing overlaps, compute, memory; one plane each --------------------------------
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _operation_table(
+    opcode: str,
+    space: Space,
+    executions: int,
+    candidates: tuple[DivisionCandidate, ...],
+    unshared: tuple[int, ...],
+) -> Table:
+    """[3, candidates]: cost of an operation without its operands that could be on chip."""
+    table = np.zeros((3, len(candidates)))
+    for column, candidate in enumerate(candidates):
+        work = operation_work(opcode, space, candidate.division)
+        table[0, column] = ring_ns(work) + device().hbm_access_ns * len(unshared)
+        table[1, column] = compute_ns(work)
+        table[2, column] = sum(least_stream_ns(work, operand, unshared) for operand in unshared)
+    return executions * table
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _access_table(
+    access: BufferAccess,
+    relayouts: float,
+    placements: tuple[BufferPlacement | None, ...],
+    in_hbm: tuple[int, ...],
+) -> Table:
+    """[3, candidates, placements]: nothing, or ``relayouts``, where they match; else device memory, or impossible.
+
+    ``in_hbm`` are the operands of the work that are in device memory in any case.
+    """
+    op, table = access.op, np.zeros((3, len(access.candidates), len(placements)))
+    for row, candidate in enumerate(access.candidates):
+        work = operation_work(op.opcode, op.space, candidate.division)
+        transfer = device().hbm_access_ns, 0.0, least_stream_ns(work, access.operand, in_hbm)
+        from_hbm = np.array(transfer) * op.executions
+        view = access.view(candidate)
+        for column, placement in enumerate(placements):
+            if placement is None:
+                table[:, row, column] = from_hbm
+            elif placement.accepts_writer(view) if access.writes else placement.accepts_reader(view):
+                table[0, row, column] = relayouts * placement.relayout_ns * placement.needs_relayout(view)
+            else:
+                table[:, row, column] = (
+                    from_hbm if placement.in_hbm and not access.writes else (math.inf, 0.0, 0.0)
+                )
+    return table
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _placement_table(copies: int, placements: tuple[BufferPlacement | None, ...]) -> Table:
+    """[3, placements]: cost of the copies of a buffer to or from device memory."""
+    table = np.zeros((3, len(placements)))
+    table[0] = [0.0 if placement is None else copies * placement.copy_ns for placement in placements]
+    return table
+
+
+def _weighted(table: Table, weight: float) -> Table:
+    """Waits, and compute and memory by weights that add up to 1."""
+    return _whole(table[0] + weight * table[1] + (1 - weight) * table[2])
+
+
+def _whole(costs: Table) -> Table:
+    """Nanoseconds as whole picoseconds: their sums are exact in any order, so equal ones are equal."""
+    return np.rint(costs * PICOSECONDS)

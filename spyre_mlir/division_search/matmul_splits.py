@@ -1,0 +1,79 @@
+"""The cheapest split of a matmul, by the cost model."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.of_space import even_work
+from spyre_mlir.cost.units import PICOSECONDS
+from spyre_mlir.division.slices import Splits, checked, legal_splits
+from spyre_mlir.division.spans import out_of_reach
+from spyre_mlir.layout.space import Space
+from spyre_mlir.target.ops import DEVICE_OPS
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def cheapest_split(
+    opcode: str,
+    space: Space,
+    cores: int,
+    committed: tuple[int, ...] | None = None,
+    blocked: frozenset[int] = frozenset(),
+) -> tuple[int, ...]:
+    """The slices per dim of the smallest ``split_cost``, together at most ``cores``, with which cores reach all.
+
+    Slices are divisors of the units and at least what is ``committed``; ``blocked`` dims are not split further.
+    Of equal costs the one whose cores read the fewest bytes, then the first in lexicographic order.
+    ``ValueError`` if the committed splits need more cores, or if there are no such slices.
+    """
+    least = checked(space.units, cores, committed)
+    splits = _reaching(opcode, space, cores, least, blocked)
+    if not splits.size:
+        raise ValueError(
+            f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores and what each can span."
+        )
+    reads = (operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes)
+    loaded = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
+    best = np.lexsort((loaded, split_cost(opcode, space, splits)))[0]
+    return tuple(splits[:, best].tolist())
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def cheapest_splits(
+    opcode: str, space: Space, cores: int, blocked: frozenset[int] = frozenset(), limit: int = 4
+) -> tuple[tuple[int, ...], ...]:
+    """The ``limit`` splits with the smallest ``split_cost`` with which cores reach all, the cheapest first.
+
+    Slices are divisors of the units, ``blocked`` dims stay whole. Of equal costs the first in lexicographic order.
+    """
+    splits = _reaching(opcode, space, cores, (1,) * len(space.units), blocked)
+    if not splits.size:
+        return ()
+    best = np.argsort(split_cost(opcode, space, splits), kind="stable")[:limit]
+    return tuple(tuple(splits[:, column].tolist()) for column in best)
+
+
+def _reaching(
+    opcode: str, space: Space, cores: int, least: tuple[int, ...], blocked: frozenset[int]
+) -> Splits:
+    """The legal splits with which no core spans too much; all of them where one core reaches all."""
+    splits, exempt = legal_splits(space.units, cores, least, blocked), DEVICE_OPS[opcode].indirect
+    # Slices only shorten spans.
+    if out_of_reach(space, (1,) * len(space.units), exempt) is None:
+        return splits
+    fits = [out_of_reach(space, tuple(row), exempt) is None for row in splits.T.tolist()]
+    return splits[:, fits]
+
+
+def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
+    """Picoseconds per split if nothing overlaps, with all operands in device memory (``cost/model.py``).
+
+    Not the time with all overlapped: where memory binds, that is the same for few and for many cores, and the
+    operations around, whose operands may be on chip, are divided by themselves. ``joint-planning`` adds up the
+    same parts.
+    """
+    return np.rint(PICOSECONDS * operation_cost(even_work(opcode, space, tuple(splits))).serial_ns)

@@ -1,0 +1,168 @@
+"""Placements of a buffer: device memory, LX as its writer leaves it, and LX again as its readers need it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.of_space import operation_work
+from spyre_mlir.cost.ring import relayout_ns
+from spyre_mlir.division.copies import copy_division
+from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
+from spyre_mlir.division.relayout import relayout
+from spyre_mlir.division.subviews import subview_mismatch
+from spyre_mlir.division_search.division_candidates import (
+    DividedOp,
+    DivisionCandidate,
+    read_view,
+    written_view,
+)
+from spyre_mlir.layout.space import Space
+
+#: Views of a writer, and of each reader, between which relayouts are considered: the first ones are the best alone.
+_RELAYOUT_VIEWS = 4
+
+
+@dataclass(frozen=True)
+class BufferPlacement:
+    """A view of a buffer on chip; with ``in_hbm`` a copy of it is in device memory, too.
+
+    A clone makes the copy in ``copy_ns``, or brings in what the host gives. ``relayout_view`` is what the cores get of
+    it over the ring in ``relayout_ns``, for readers that need it so.
+    """
+
+    view: CoreView
+    in_hbm: bool
+    copy_ns: float = 0.0
+    relayout_view: CoreView | None = None
+    relayout_ns: float = 0.0
+
+    def accepts_reader(self, view: CoreView | None) -> bool:
+        """Return whether cores that read this view find it on chip."""
+        return _is_resident(self.view, view) or _is_resident(self.relayout_view, view)
+
+    def accepts_writer(self, view: CoreView | None) -> bool:
+        """Return whether cores that write this view, of all or a part of the buffer, write what is on chip."""
+        return view is not None and (
+            view == self.view or subview_mismatch(self.view, view, writes=True) is None
+        )
+
+    def needs_relayout(self, view: CoreView | None) -> bool:
+        """Return whether cores that read this view find it only after the relayout."""
+        return _is_resident(self.relayout_view, view) and not _is_resident(self.view, view)
+
+
+def _is_resident(resident: CoreView | None, view: CoreView | None) -> bool:
+    return resident is not None and view is not None and subview_mismatch(resident, view) is None
+
+
+@dataclass(frozen=True)
+class BufferSource:
+    """A buffer without its accesses: ``from_host`` is an argument, a ``result`` is read by the host.
+
+    ``space`` is that of a copy of it; None if the ring cannot copy it. ``holder`` is the index of the access that says
+    how the cores hold it in LX.
+    """
+
+    from_host: bool
+    result: bool
+    space: Space | None
+    holder: int = 0
+
+
+@dataclass(frozen=True)
+class BufferAccess:
+    """An operand of an operation with division candidates that writes a buffer or reads it."""
+
+    op: DividedOp
+    operand: int
+    writes: bool
+    candidates: tuple[DivisionCandidate, ...]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        """The hash, computed once: accesses are keys of caches, and candidates make them long."""
+        return hash((self.op, self.operand, self.writes, self.candidates))
+
+    def view(self, candidate: DivisionCandidate) -> CoreView | None:
+        """Return what the cores write of the buffer, or read of it; None if that is no region of it."""
+        if self.writes:
+            return written_view(self.op, candidate)
+        return read_view(self.op, self.operand, candidate)
+
+    def fitting(self, capacity: int, limit: int | None = None) -> Iterator[CoreView]:
+        """Yield the views that fit LX."""
+        for candidate in self.candidates[:limit]:
+            view = self.view(candidate)
+            if view is not None and local_bytes(self.op.space, self.operand, candidate.division) <= capacity:
+                yield view
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def placements_of(
+    accesses: tuple[BufferAccess, ...], buffer: BufferSource, capacity: int, relayouts: bool
+) -> tuple[BufferPlacement | None, ...]:
+    """Return the placements of a buffer, device memory first, ``capacity`` being the bytes of LX.
+
+    In LX it is as its holder has it, its writer if one operation makes it, or, if the host gives it, as any reader
+    reads it; then also where the ring carries it. Equal buffers of a program have the same tuple, which is one object.
+    """
+    if buffer.from_host:
+        views = dict.fromkeys(view for access in accesses for view in access.fitting(capacity))
+        return (None, *(placement for view in views for placement in _with_clone(buffer, view)))
+    written = list(dict.fromkeys(accesses[buffer.holder].fitting(capacity)))
+    by_writer = {view: _as_written(buffer, view, len(accesses) > 2) for view in written}
+    placements = [placement for group in by_writer.values() for placement in group]
+    if relayouts and buffer.space is not None:
+        reads = (access for access in accesses if not access.writes)
+        requested = dict.fromkeys(
+            view for access in reads for view in access.fitting(capacity, _RELAYOUT_VIEWS)
+        )
+        for source, target, nanoseconds in _relayouts(
+            buffer.space, written[:_RELAYOUT_VIEWS], list(requested)
+        ):
+            placements += [
+                replace(placement, relayout_view=target, relayout_ns=nanoseconds)
+                for placement in by_writer[source]
+            ]
+    return (None, *placements)
+
+
+def _as_written(buffer: BufferSource, view: CoreView, readers_differ: bool) -> list[BufferPlacement]:
+    """Placements as the writer leaves it: on chip alone unless the host reads it; with a copy if readers may differ."""
+    alone = [] if buffer.result else [BufferPlacement(view, in_hbm=False)]
+    return [*alone, *_with_clone(buffer, view)] if buffer.result or readers_differ else alone
+
+
+def _with_clone(buffer: BufferSource, view: CoreView) -> list[BufferPlacement]:
+    """Placements with a clone, from device memory if the host gives the buffer, else to there.
+
+    [] if no clone has cores with such views: where only the finishing cores of a split reduction hold any.
+    """
+    division = None if buffer.space is None else copy_division(buffer.space, view)
+    if buffer.space is None or division is None:
+        return []
+    space, in_lx = buffer.space.repeated(division.copies), frozenset({1 if buffer.from_host else 0})
+    clone = operation_work("identity", space, division.division, in_lx)
+    return [BufferPlacement(view, in_hbm=True, copy_ns=operation_cost(clone).total_ns)]
+
+
+def _relayouts(
+    space: Space, written: Sequence[CoreView], requested: Sequence[CoreView]
+) -> Iterator[tuple[CoreView, CoreView, float]]:
+    """Yield from which view to which the ring can carry a buffer, and how long that takes."""
+    for target in requested:
+        copy = copy_division(space, target)
+        if copy is None:
+            continue
+        whole = space.repeated(copy.copies)
+        # A view that matches needs no relayout.
+        for source in written:
+            transfer = None if mismatch(source, target) is None else relayout(whole, source, copy.division)
+            if transfer is not None:
+                yield source, target, relayout_ns(transfer)

@@ -1,0 +1,203 @@
+"""The domain of each tensor of a graph: the layouts that its node can produce, and the states made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyre_mlir.layout.rules import violation
+from spyre_mlir.layout.stick_layout import is_convertible
+from spyre_mlir.layout_search.layout_candidates import (
+    LayoutCandidate,
+    candidate_of,
+    default_candidates,
+    distinct,
+    image,
+    ordered,
+)
+from spyre_mlir.layout_search.op_layouts import OpLayout
+from spyre_mlir.layout_search.producer_candidates import last_dim, results, sized, uncut
+from spyre_mlir.layout_search.states import (
+    MAX_RELAYOUTS,
+    Domain,
+    ProducedLayout,
+    State,
+    argument_states,
+    memory_cost,
+    pinned_view_states,
+    produced_layout,
+    relayout_sets,
+    state_cost,
+    view_states,
+)
+from spyre_mlir.layout_search.tensor_graph import (
+    ArgumentNode,
+    Compute,
+    Graph,
+    InsertSliceBuffer,
+    IterArg,
+    LayoutError,
+    LoopResult,
+    TensorNode,
+    ViewNode,
+    in_loop,
+)
+
+
+class Domains:
+    """Builds the domains of a graph in program order; ``LayoutError`` for a pin or a view that no layout fits."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        op_layouts: Sequence[tuple[OpLayout, ...]],
+        reader_candidates: Sequence[tuple[LayoutCandidate, ...]],
+        stick_outermost: bool,
+    ) -> None:
+        self.nodes = graph.nodes
+        self.op_layouts = op_layouts
+        self.reader_candidates = reader_candidates
+        self.stick_outermost = stick_outermost
+        self.domains: list[Domain] = []
+        self._readers = _reader_counts(graph)
+        # Layers of a model repeat: one object for equal domains lets the cost tables between them be shared.
+        self._known: dict[tuple, Domain] = {}
+
+    def build(self) -> list[Domain]:
+        """Return one domain per node."""
+        for index, node in enumerate(self.nodes):
+            self.domains.append(self._domain(index, node))
+        return self.domains
+
+    def _domain(self, index: int, node: TensorNode) -> Domain:
+        produced = self._produced(index, node)
+        if node.pin is not None and not isinstance(node, ViewNode):
+            produced = self._pinned(index, node, candidate_of(node.pin), produced)
+        readers = min(self._readers[index], MAX_RELAYOUTS + 1)
+        targets = self.reader_candidates[index] if is_convertible(node.dtype) else ()
+        constants = (node.free, node.layouts) if isinstance(node, ArgumentNode) else ()
+        key = (type(node), produced, targets, readers, node.times, node.pin, node.from_host, constants)
+        if key not in self._known:
+            self._known[key] = _domain(node, produced, targets, readers)
+        return self._known[key]
+
+    def _default(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:
+        return default_candidates(node.shape, node.dtype, stick, self.stick_outermost)
+
+    # -- produced layouts -----------------------------------------------------------------------------
+
+    def _produced(self, index: int, node: TensorNode) -> tuple[ProducedLayout, ...]:
+        """The layouts that a node can produce, pins aside."""
+        if isinstance(node, ArgumentNode):
+            return tuple(map(produced_layout, self._of_argument(index, node)))
+        if isinstance(node, Compute):
+            inputs = tuple(self.domains[operand].candidates for operand in node.operands)
+            return results(
+                node.signature, self.op_layouts[index], inputs, node.shape, node.dtype, self.stick_outermost
+            )
+        if isinstance(node, ViewNode):
+            return self._images(index, node)
+        if isinstance(node, InsertSliceBuffer):
+            stick_dims: tuple[int | None, ...] = uncut(node) or (None,)
+            if node.carried and None not in stick_dims:
+                stick_dims = (None, *stick_dims)
+            candidates = [c for stick in reversed(stick_dims) for c in self._default(node, stick)]
+            return tuple(map(produced_layout, candidates))
+        source = node.inputs[0]
+        if isinstance(node, IterArg | LoopResult):
+            return self.domains[source].produced
+        return tuple(map(produced_layout, self._copies(node, self.domains[source].candidates)))
+
+    def _of_argument(self, index: int, node: ArgumentNode) -> tuple[LayoutCandidate, ...]:
+        if node.free and node.layouts:
+            return tuple(map(candidate_of, node.layouts))
+        default = self._default(node, last_dim(node.shape))
+        if node.free:
+            return self.reader_candidates[index] or default
+        return (candidate_of(node.pin),) if node.pin else default[:1]
+
+    def _images(self, index: int, node: ViewNode) -> tuple[ProducedLayout, ...]:
+        sources = self.domains[node.source].candidates
+        images = (image(node.step, source) for source in sources)
+        views = distinct(view for view in images if view is not None)
+        if views:
+            return tuple(map(produced_layout, views))
+        try:
+            node.step.apply(sources[0].view)
+        except ValueError as error:
+            raise LayoutError(index, f"this view has no device form: {error}") from error
+        raise AssertionError("a step is a view or says why not")
+
+    def _copies(self, node: TensorNode, sources: tuple[LayoutCandidate, ...]) -> tuple[LayoutCandidate, ...]:
+        """The pin, or dense layouts: with the stick, and if it can the order, of the source; and any other stick."""
+        if node.pin is not None:
+            return (candidate_of(node.pin),)
+        candidates = []
+        for source in sources:
+            candidates.append(self._default(node, source.stick_dim)[0])
+            if source.addressable and source.stick_dim is not None:
+                candidates.append(ordered(node.shape, node.dtype, source.stick_dim, source.order))
+        return distinct((*candidates, *(self._default(node, dim)[0] for dim in sized(node.shape))))
+
+    def _pinned(
+        self, index: int, node: TensorNode, pin: LayoutCandidate, produced: tuple[ProducedLayout, ...]
+    ) -> tuple[ProducedLayout, ...]:
+        """The pinned layout by each op layout that can write its stick; ``LayoutError`` if none can."""
+        layouts = [
+            produced_layout(pin, layout.op_layout)
+            for layout in produced
+            if layout.candidate.stick_dim == pin.stick_dim
+        ]
+        if isinstance(node, InsertSliceBuffer):
+            self._check_subviews(index, node, pin)
+        problem = pin.view.why_not_addressable() if isinstance(node, Compute) else None
+        if problem is not None:
+            raise LayoutError(index, f"the pinned layout breaks a rule: {problem}")
+        if layouts or not isinstance(node, Compute):
+            return tuple(dict.fromkeys(layouts)) or (produced_layout(pin),)
+        signature, assignment = node.signature, self.op_layouts[index][0].assignment
+        stick = None if pin.stick_dim is None else signature.maps[-1][pin.stick_dim]
+        reason = violation(assignment.opcode, signature.iteration, (*assignment.stick_dims[:-1], stick))
+        reason = reason or f"'{assignment.opcode}' makes no result with dim {pin.stick_dim} in the stick"
+        raise LayoutError(index, f"the pinned layout breaks a rule: {reason}")
+
+    def _check_subviews(self, index: int, node: InsertSliceBuffer, pin: LayoutCandidate) -> None:
+        for part in node.parts:
+            try:
+                part.place.apply(pin.view)
+            except ValueError as error:
+                subview = f"its part at {list(part.place.offsets)} has no place in it"
+                raise LayoutError(index, f"the pinned layout breaks a rule: {subview}: {error}") from error
+
+
+def _reader_counts(graph: Graph) -> list[int]:
+    """The number of readers of each tensor, those of its views included."""
+    readers = graph.readers()
+    counts = [0] * len(graph.nodes)
+    for index in reversed(range(len(graph.nodes))):
+        for reader, _ in readers[index]:
+            is_view = isinstance(graph.nodes[reader], ViewNode)
+            counts[index] += max(1, counts[reader]) if is_view else 1
+    return counts
+
+
+def _domain(
+    node: TensorNode, produced: tuple[ProducedLayout, ...], targets: tuple[LayoutCandidate, ...], readers: int
+) -> Domain:
+    """The states of a tensor with its relayouts to ``targets``, as many as its readers can use."""
+    if isinstance(node, ArgumentNode) and node.free:
+        whole_plan = [State(produced[0], tuple(layout.candidate for layout in produced))]
+        states = whole_plan if node.layouts else argument_states(produced, readers)
+        return Domain(produced, states, [memory_cost(state) for state in states])
+    if isinstance(node, ViewNode) and node.pin is not None:
+        states = pinned_view_states(produced, candidate_of(node.pin), targets, readers)
+    elif isinstance(node, ViewNode):
+        states = view_states(produced, targets, readers)
+    else:
+        states = [
+            State(layout, (layout.candidate,), relayouts)
+            for layout in produced
+            for relayouts in relayout_sets((layout.candidate,), targets, readers)
+        ]
+    return Domain(
+        produced, states, [node.times * state_cost(state, node.from_host, in_loop(node)) for state in states]
+    )

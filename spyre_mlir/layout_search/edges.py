@@ -1,0 +1,151 @@
+"""Edges of the graph: the cost of reading an input, and the layouts in which it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, copying_cost, distinct, image
+from spyre_mlir.layout_search.op_layouts import transfer_cost, transfer_cost_in_loop
+from spyre_mlir.layout_search.states import Domain, ProducedLayout, State
+
+INFINITE = float("inf")
+
+
+class Edge:
+    """One input of a node: subclasses say what reading it costs. All costs are picoseconds."""
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return the cost of reading the input in layout ``source`` for a ``result``; infinite if it cannot be."""
+        raise NotImplementedError
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return the cost by state of the input (rows) and of the result, each by its cheapest layout."""
+        costs = np.array([[self.cost(read, to) for to in result.produced] for read in source.candidates])
+        return costs[source.available].min(axis=1)[:, result.produced_index]
+
+    def reads(self, source: State, result: State) -> list[LayoutCandidate]:
+        """Return the layouts that are read."""
+        return [min(source.available, key=lambda read: self.cost(read, result.produced))]
+
+
+@dataclass(frozen=True)
+class OperandEdge(Edge):
+    """An operation reads an operand: all of it once, as its op layout says; one ``in_loop`` may be in LX."""
+
+    position: int
+    in_loop: bool = False
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return the time of the transfer."""
+        assert result.op_layout is not None
+        transfer = transfer_cost_in_loop if self.in_loop else transfer_cost
+        cost = transfer(result.op_layout, self.position, source)
+        return INFINITE if cost is None else cost
+
+
+@dataclass(frozen=True)
+class CopyOf(Edge):
+    """A copy reads its source, whatever its layout."""
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return the time of the copy."""
+        return copying_cost(source, result.candidate)
+
+
+@dataclass(frozen=True)
+class ViewOf(Edge):
+    """A view has the images of the layouts that its source has, for nothing."""
+
+    step: object
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return 0 where the source has a layout for each base of the view, else infinity."""
+        images = [image(self.step, read) for read in source.candidates]
+        bases = distinct(base for state in result.states for base in state.base)
+        needed = np.array([[base in state.base for state in result.states] for base in bases])
+        existing = np.zeros((len(source.states), len(bases)), dtype=bool)
+        column = {base: index for index, base in enumerate(bases)}
+        for row, candidates in zip(existing, source.available, strict=True):
+            row[[column[images[k]] for k in candidates if images[k] in column]] = True
+        missing = (needed[None, :, :] & ~existing[:, :, None]).any(axis=1)
+        return np.where(missing, INFINITE, 0.0)
+
+    def reads(self, source: State, result: State) -> list[LayoutCandidate]:
+        """Return the layout of the source behind each base of the view."""
+        return [
+            next(read for read in source.available if image(self.step, read) is base) for base in result.base
+        ]
+
+
+@dataclass(frozen=True)
+class InsertInto(Edge):
+    """A tensor is inserted into a subview of a buffer: its producer writes it there, or it is copied there.
+
+    If its stick changes it is converted before (or, to the whole buffer, instead). One whose layout has to be
+    ``exact`` (it is pinned, or the buffer of a loop) is in place only where the subview has that very layout, not
+    merely its stick. A ``partial`` one, a buffer that is not written all over yet, is never copied where it may be
+    in place.
+    """
+
+    place: object
+    may_be_in_place: bool
+    exact: bool
+    partial: bool = False
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return the time of the copy into the subview, and of a relayout before if the stick changes."""
+        target = image(self.place, result.candidate)
+        if target is None:
+            return INFINITE
+        copies = 1 if source.stick_dim == target.stick_dim or target is result.candidate else 2
+        return copies * copying_cost(source, target)
+
+    def fits(self, source: State, result: ProducedLayout) -> bool:
+        """Return whether the producer writes the tensor right into the subview."""
+        subview, candidate = image(self.place, result.candidate), source.produced.candidate
+        if not self.may_be_in_place or subview is None or subview.stick_dim != candidate.stick_dim:
+            return False
+        return not self.exact or subview.layout == candidate.layout
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return 0 where the tensor is in place, else the cost of the copy."""
+        costs = super().table(source, result)
+        if self.partial and self.may_be_in_place:
+            # A copy would read what is not written yet.
+            costs = np.full(costs.shape, INFINITE)
+        for row, state in zip(costs, source.states, strict=True):
+            fits = np.array([self.fits(state, layout) for layout in result.produced])
+            row[fits[result.produced_index]] = 0
+        return costs
+
+    def reads(self, source: State, result: State) -> list[LayoutCandidate]:
+        """Return the produced layout if in place, else the cheapest to copy."""
+        if self.fits(source, result.produced):
+            return [source.produced.candidate]
+        return super().reads(source, result)
+
+
+@dataclass(frozen=True)
+class SameBuffer(Edge):
+    """An iter_arg and the result of its loop are the buffer of their input.
+
+    ``may_convert``: a yielded value may also be a relayout, made for the loop; the initial value is the buffer.
+    """
+
+    may_convert: bool
+
+    def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
+        """Return 0 for one layout on both sides."""
+        return 0 if source is result.candidate else INFINITE
+
+    def table(self, source: Domain, result: Domain) -> NDArray[np.float64]:
+        """Return 0 where the layouts agree: those that exist, or the produced ones alone."""
+        if self.may_convert:
+            return super().table(source, result)
+        costs = np.array(
+            [[self.cost(read.candidate, to) for to in result.produced] for read in source.produced]
+        )
+        return costs[source.produced_index][:, result.produced_index]

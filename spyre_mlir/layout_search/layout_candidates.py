@@ -1,0 +1,166 @@
+"""Candidate layouts of a tensor, and the cost of relayouts between them."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+
+from spyre_mlir.cost.of_tensor import copy_cost, wait_cost
+from spyre_mlir.layout.orders import from_order, natural_order, packed_order
+from spyre_mlir.layout.space import pieces, refined
+from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.layout.view_transforms import ViewTransform, applied
+from spyre_mlir.target.device import device
+
+
+class LayoutCandidate:
+    """One layout that a tensor may have: there is one object per layout, so that ``is`` compares.
+
+    ``view`` says how the tensor lies in memory, ``stick_dim`` is the dim in its stick (None: sparse), ``addressable``
+    whether a device operation can read it, ``bytes`` are those of a pass over it, padding included. ``sticks`` are the
+    (dim, elements) of a stick that holds several dims, whose main one is the ``stick_dim``.
+    """
+
+    def __init__(self, view: BufferView) -> None:
+        self.view = view
+        self.stick_dim = view.main_stick_dim
+        self.sticks = tuple((axis.dim, axis.size) for axis in view.stick_axes)
+        self.addressable = view.why_not_addressable() is None
+        self.bytes = math.prod(axis.size for axis in view.axes) * device().stick_bytes
+
+    @functools.cached_property
+    def layout(self) -> StickLayout:
+        """The layout of a buffer that lies like this, dims of size 1 outermost."""
+        if not self.addressable:
+            return self.view.layout
+        if self.sticks:
+            return packed_order(self.view.shape, self.view.dtype, self.sticks, self.order)
+        return from_order(self.view.shape, self.view.dtype, self.stick_dim, self.order)
+
+    @functools.cached_property
+    def order(self) -> tuple[int, ...]:
+        """The logical dim of each device dim, outermost first."""
+        return tuple(axis.dim for axis in self.view.axes)
+
+    def __repr__(self) -> str:
+        return f"Candidate(stick {self.stick_dim}, order {list(self.order)})"
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def candidate(view: BufferView) -> LayoutCandidate:
+    """Return the one candidate of a view."""
+    return LayoutCandidate(view)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def candidate_of(layout: StickLayout) -> LayoutCandidate:
+    """Return the candidate of a whole buffer."""
+    return candidate(BufferView.of(layout))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def image(step: ViewTransform, source: LayoutCandidate) -> LayoutCandidate | None:
+    """Return the layout of a view operation's result for a layout of its source; None where that is no view."""
+    try:
+        return candidate(applied(step, source.view))
+    except ViewError:
+        return None
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def default_layout(
+    shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
+) -> StickLayout:
+    """Return the convention's layout with ``stick`` in the stick (None: sparse)."""
+    others = [dim for dim in range(len(shape)) if dim != stick]
+    return StickLayout.for_tensor(shape, dtype, [*others, -1 if stick is None else stick], stick_outermost)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def default_candidates(
+    shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
+) -> tuple[LayoutCandidate, ...]:
+    """Return the orders to try for any tensor: the convention's, and the one whose rows are innermost."""
+    layouts = [default_layout(shape, dtype, stick, stick_outermost)]
+    if len(shape) > (1 if stick is None else 2):
+        layouts.append(natural_order(shape, dtype, stick))
+    return distinct(map(candidate_of, layouts))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def ordered(shape: tuple[int, ...], dtype: str, stick: int | None, order: tuple[int, ...]) -> LayoutCandidate:
+    """Return the dense candidate with these device dims, outermost first."""
+    return candidate_of(from_order(shape, dtype, stick, order))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def packed(shape: tuple[int, ...], dtype: str, sticks: tuple[tuple[int, int], ...]) -> LayoutCandidate:
+    """Return the dense candidate whose sticks hold several dims; the other dims are outermost, in logical order."""
+    return candidate_of(packed_order(shape, dtype, sticks))
+
+
+def packed_like(
+    step: ViewTransform, shape: tuple[int, ...], dtype: str, targets: Iterable[LayoutCandidate]
+) -> tuple[LayoutCandidate, ...]:
+    """Return the packed candidates of a source whose views by ``step`` have the sticks of one of the targets."""
+    sticks = {target.sticks for target in targets if target.sticks}
+    counts = dict.fromkeys(tuple(count for _, count in digits) for digits in sorted(sticks))
+    dims = [dim for dim, size in enumerate(shape) if size > 1]
+    candidates = [
+        packed(shape, dtype, tuple(zip(stick_dims, elements, strict=True)))
+        for elements in counts
+        for stick_dims in itertools.permutations(dims, len(elements))
+    ]
+    images = ((source, image(step, source)) for source in candidates)
+    return distinct(source for source, view in images if view is not None and view.sticks in sticks)
+
+
+def distinct(candidates: Iterable[LayoutCandidate]) -> tuple[LayoutCandidate, ...]:
+    """Return candidates without repetitions, in order of first appearance."""
+    return tuple(dict.fromkeys(candidates))
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def relayout_cost(source: LayoutCandidate, target: LayoutCandidate, from_host: bool = False) -> int:
+    """Return the picoseconds of copying a tensor from one layout into another, once.
+
+    That is an operation of its own between two buffers in device memory. Where the pieces of the source do not
+    fall on the sticks of the target, it takes one more; each counts as one that keeps the layout.
+    """
+    # A restickify keeps both of its buffers out of LX, so the producer and the readers of the tensor have to wait,
+    # too; a tensor that comes from the host has no producer.
+    waiting = 1 if from_host else 2
+    opcode, waits = (
+        ("identity", 0)
+        if source.stick_dim == target.stick_dim
+        else ("ReStickifyOpHBM", waiting * wait_cost())
+    )
+    try:
+        return copy_cost(opcode, refined([_padded_for(source, target), _padded_for(target, source)])) + waits
+    except ViewError:
+        return sum(copy_cost(opcode, refined([copy.view, copy.view])) for copy in (source, target)) + waits
+
+
+def _padded_for(candidate: LayoutCandidate, other: LayoutCandidate) -> BufferView:
+    """The view of a candidate padded to the whole pieces in which another one has its dims."""
+    layout = candidate.layout
+    for dim, piece in pieces(other.view):
+        layout = layout.padded(dim, piece)
+    return candidate.view if layout is candidate.layout else BufferView.of(layout)
+
+
+def copying_cost(source: LayoutCandidate, target: LayoutCandidate) -> int:
+    """Return the picoseconds of a copy that the program has anyway: for another stick it is a relayout.
+
+    Else it is an operation like others, whose operands may stay in LX: nothing but bytes and bursts counts.
+    """
+    waits = 2 * wait_cost() if source.stick_dim == target.stick_dim else 0
+    return relayout_cost(source, target) - waits
+
+
+def cheapest(sources: Sequence[LayoutCandidate], target: LayoutCandidate) -> LayoutCandidate:
+    """Return the source that converts to ``target`` in the shortest time, the first of several."""
+    return min(sources, key=lambda source: relayout_cost(source, target))

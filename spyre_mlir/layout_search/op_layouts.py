@@ -1,0 +1,109 @@
+"""Op layouts: the layouts that a device operation accepts for its operands, and the cost of its transfers in them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+from spyre_mlir.cost.of_tensor import pass_cost
+from spyre_mlir.layout.rules import StickAssignment, stick_assignments, stick_digits
+from spyre_mlir.layout_search.layout_candidates import LayoutCandidate
+from spyre_mlir.layout_search.tensor_graph import OpSignature
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+#: Bytes of LX per core that a tensor in a loop may need to be taken to stay there: it has room beside many others.
+_SMALL = device().usable_lx_bytes() // 16
+
+#: By how much it is cheaper then: not all of them find room.
+_CHEAPER = 4
+
+
+# eq=False: there is one object per signature and assignment, and caches keyed by it hash an identity.
+@dataclass(frozen=True, eq=False)
+class OpLayout:
+    """A stick assignment of an operation, by the dims of each operand in place of iteration dims (the result last).
+
+    ``stick_dims`` are the dims in the stick; ``tiles`` the piece of each operand that one transfer moves, in elements
+    per dim; ``portions`` the parts of their bytes that the operation moves. ``sticks`` are the (dim, elements) of
+    operands whose sticks hold several dims, () for the others.
+    """
+
+    assignment: StickAssignment
+    stick_dims: tuple[int | None, ...]
+    tiles: tuple[tuple[int, ...], ...]
+    portions: tuple[Fraction, ...]
+    sticks: tuple[tuple[tuple[int, int], ...], ...]
+
+    @property
+    def sparse(self) -> bool:
+        """True if no operand has a dim in its stick."""
+        return all(stick_dim is None for stick_dim in self.stick_dims)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def op_layouts(signature: OpSignature) -> tuple[OpLayout, ...]:
+    """Return all op layouts of an operation; empty if it has none."""
+    assignments = stick_assignments(signature.opcode, signature.iteration)
+    return tuple(_op_layout(signature, assignment) for assignment in assignments)
+
+
+def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
+    tile = _tile(signature, assignment.opcode)
+    sticks = stick_digits(signature.iteration, assignment)
+    return OpLayout(
+        assignment,
+        tuple(
+            None if stick_dim is None else dims.index(stick_dim)
+            for stick_dim, dims in zip(assignment.stick_dims, signature.maps, strict=True)
+        ),
+        tuple(tuple(1 if dim is None else tile[dim] for dim in dims) for dims in signature.maps),
+        tuple(_portion(signature, operand) for operand in range(len(signature.maps))),
+        tuple(
+            tuple((dims.index(dim), count) for dim, count in digits) if len(digits) > 1 else ()
+            for digits, dims in zip(sticks, signature.maps, strict=True)
+        ),
+    )
+
+
+def _portion(signature: OpSignature, operand: int) -> Fraction:
+    """The part of an operand that an operation moves: all of it, but of a table one row per position."""
+    if operand != DEVICE_OPS[signature.opcode].table:
+        return Fraction(1)
+    iteration = signature.iteration
+    rows = math.prod(iteration.sizes[dim] for dim in iteration.present[-1] - iteration.present[operand])
+    return Fraction(rows, math.prod(iteration.sizes[dim] for dim in iteration.reduced))
+
+
+def _tile(signature: OpSignature, opcode: str) -> list[int]:
+    """Elements of each dim that one transfer moves if the layout lets it: all of them, but one row or one matrix."""
+    iteration = signature.iteration
+    tile = list(iteration.sizes)
+    # The division over cores is decided later and goes by the layouts: it cannot shorten the tile here.
+    kind = DEVICE_OPS[opcode].kind
+    if kind is Kind.GATHER:
+        for dim in iteration.reduced:
+            tile[dim] = 1
+    if kind is Kind.MATMUL:  # one matrix at a time, as torch-spyre measured
+        for dim in iteration.present[0] & iteration.present[1] - iteration.reduced:
+            tile[dim] = 1
+    return tile
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def transfer_cost(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
+    """Return the picoseconds to move one operand (-1: the result) once; None if it cannot have this layout."""
+    required = op_layout.stick_dims[operand], op_layout.sticks[operand]
+    if (candidate.stick_dim, candidate.sticks) != required or not candidate.addressable:
+        return None
+    moved = math.ceil(candidate.bytes * op_layout.portions[operand])
+    return pass_cost(moved, candidate.view.run_bytes(op_layout.tiles[operand]))
+
+
+def transfer_cost_in_loop(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
+    """Return the same for a tensor that a loop makes: a small one, on all cores, mostly stays in LX."""
+    cost = transfer_cost(op_layout, operand, candidate)
+    is_small = candidate.bytes <= _SMALL * device().cores
+    return cost // _CHEAPER if cost is not None and is_small else cost

@@ -1,0 +1,140 @@
+"""Producer candidates: the layouts in which an operation can write its result, and the orders worth to try."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.layout.view_transforms import Slice, ViewTransform
+from spyre_mlir.layout_search.layout_candidates import (
+    LayoutCandidate,
+    default_candidates,
+    distinct,
+    image,
+    ordered,
+)
+from spyre_mlir.layout_search.op_layouts import OpLayout
+from spyre_mlir.layout_search.states import ProducedLayout, produced_layout
+from spyre_mlir.layout_search.tensor_graph import InsertSliceBuffer, OpSignature
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+#: Orders of the non-stick dims that are tried for the result of one op layout.
+_MAX_ORDERS = 3
+
+
+def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the dims of more than one element."""
+    return tuple(dim for dim, size in enumerate(shape) if size > 1)
+
+
+def last_dim(shape: tuple[int, ...]) -> int | None:
+    """Return the default stick dim: the last one, as the convention has it even where that has size 1."""
+    return len(shape) - 1 if shape else None
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def is_batched(signature: OpSignature) -> bool:
+    """Return whether an operation is a matmul with batch dims."""
+    iteration = signature.iteration
+    product = DEVICE_OPS[signature.opcode].kind is Kind.MATMUL
+    return product and bool(iteration.present[0] & iteration.present[1] - iteration.reduced)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def single_stick_dims(op_layouts: tuple[OpLayout, ...], position: int) -> tuple[int | None, ...]:
+    """Return the stick dims of an operand, by the op layouts whose stick of it holds one dim (None: sparse)."""
+    return tuple(
+        dict.fromkeys(layout.stick_dims[position] for layout in op_layouts if not layout.sticks[position])
+    )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def viewable(
+    step: ViewTransform, shape: tuple[int, ...], dtype: str, stick_outermost: bool
+) -> tuple[int | None, ...]:
+    """Return the stick dims with which a view operation moves nothing in some order; sparse if there is none."""
+
+    def legal(dim: int) -> bool:
+        """Test the orders of one stick dim."""
+        candidates = default_candidates(shape, dtype, dim, stick_outermost)
+        return any(image(step, candidate) for candidate in candidates)
+
+    return tuple(filter(legal, sized(shape))) or (None,)
+
+
+def best_order(
+    candidates: tuple[LayoutCandidate, ...], steps: Sequence[ViewTransform], batched: bool
+) -> LayoutCandidate:
+    """Return the order that the most views accept and leave addressable; of equals, rows innermost if ``batched``."""
+    if len(candidates) == 1:
+        return candidates[0]
+    preferred = tuple(reversed(candidates)) if batched else candidates
+    if not steps:
+        return preferred[0]
+
+    def score(candidate: LayoutCandidate) -> int:
+        """Count accepted views once, addressable ones twice."""
+        images = (image(step, candidate) for step in steps)
+        return sum(1 + view.addressable for view in images if view is not None)
+
+    return max(preferred, key=score)
+
+
+def uncut(node: InsertSliceBuffer) -> tuple[int, ...]:
+    """Return the dims that no inserted slice cuts inside a stick."""
+    return _uncut_dims(node.shape, node.dtype, tuple(part.place for part in node.parts))
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _uncut_dims(shape: tuple[int, ...], dtype: str, places: tuple[Slice, ...]) -> tuple[int, ...]:
+    per_stick = elements_per_stick(dtype)
+    return tuple(
+        dim
+        for dim in sized(shape)
+        if not any(place.cuts_sticks(dim, per_stick, shape[dim]) for place in places)
+    )
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def results(
+    signature: OpSignature,
+    op_layouts: tuple[OpLayout, ...],
+    inputs: tuple[tuple[LayoutCandidate, ...], ...],
+    shape: tuple[int, ...],
+    dtype: str,
+    stick_outermost: bool,
+) -> tuple[ProducedLayout, ...]:
+    """Return per op layout the orders that an input has, the default one, and the one with its rows innermost."""
+    produced: list[ProducedLayout] = []
+    for op_layout in op_layouts:
+        candidates = [
+            *_inherited(signature, op_layout, inputs, shape, dtype),
+            *default_candidates(shape, dtype, op_layout.stick_dims[-1], stick_outermost),
+        ]
+        produced += [produced_layout(result, op_layout) for result in distinct(candidates)[:_MAX_ORDERS]]
+    return tuple(produced)
+
+
+def _inherited(
+    signature: OpSignature,
+    op_layout: OpLayout,
+    inputs: tuple[tuple[LayoutCandidate, ...], ...],
+    shape: tuple[int, ...],
+    dtype: str,
+) -> list[LayoutCandidate]:
+    """The result in the order of an input that has all its dims, first input first."""
+    stick_dim = op_layout.stick_dims[-1]
+    if stick_dim is None:
+        return []
+    axis = {dim: k for k, dim in enumerate(signature.maps[-1]) if dim is not None}
+    candidates = []
+    for position, operands in enumerate(inputs):
+        dims = signature.maps[position]
+        if not set(axis) <= set(dims):
+            continue
+        for operand in operands:
+            if operand.stick_dim == op_layout.stick_dims[position] and operand.addressable:
+                order = [axis[dim] for dim in (dims[k] for k in operand.order) if dim in axis]
+                candidates.append(ordered(shape, dtype, stick_dim, tuple(order)))
+    return candidates

@@ -1,0 +1,286 @@
+"""Minimal sums of small tables: the combinatorial core of the layout choice.
+
+Variables have a few states each; tables over some of them hold costs (``inf`` where states do not go
+together); the sum of all tables is to be smallest. Bucket elimination (Dechter, 1999) takes one variable
+after the other: it adds up the tables that mention it and minimises it away, which leaves a table over its
+neighbours. On trees and narrow graphs these stay small and the result is exact. Where one would grow beyond
+the limit, the bucket is split and each part is minimised alone (mini-buckets): a lower bound. A beam then
+goes back through the buckets, guided by that bound. Dominated states (``dominance.py``) are left out before.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.optimization.dominance import Scope, Table, undominated
+
+#: A variable with more neighbours waits until most of them are gone.
+_MANY_NEIGHBOURS = 20
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """A state per variable with its ``cost``; no choice costs less than ``bound``."""
+
+    states: tuple[int, ...]
+    cost: float
+    bound: float
+
+    @property
+    def proven(self) -> bool:
+        """True if no other choice costs less."""
+        return self.cost <= self.bound
+
+
+class Sum:
+    """Tables to be added up; those over the same variables are added at once."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = list(sizes)
+        self.tables: dict[Scope, Table] = {}
+
+    def add(self, scope: Scope, table: Table) -> None:
+        """Add costs over ``scope`` (ascending, without repetition), one axis per variable."""
+        if 1 in table.shape:  # a variable of one state decides nothing
+            scope = tuple(variable for variable in scope if self.sizes[variable] > 1)
+            table = table.reshape([self.sizes[variable] for variable in scope])
+        known = self.tables.get(scope)
+        self.tables[scope] = table if known is None else known + table
+
+    def cost(self, states: Sequence[int]) -> float:
+        """Return the sum at one choice of states."""
+        return float(sum(table[tuple(states[v] for v in scope)] for scope, table in self.tables.items()))
+
+    def minimize(self, limit_entries: int = 1 << 20, width: int = 200) -> Minimum:
+        """Return the smallest sum: exact while no table needs more than ``limit_entries``, else by a beam.
+
+        ``Minimum.cost`` is ``inf`` if no states go together (or the beam of ``width`` found none).
+        """
+        undominated_states, tables = undominated(self.sizes, self.tables)
+        small = Sum([len(states) for states in undominated_states])
+        for scope, table in tables.items():
+            small.add(scope, table)
+        states, bound = small._search(limit_entries, width)
+        if states is None:
+            return Minimum((), math.inf, bound)
+        chosen = tuple(
+            int(original[state]) for original, state in zip(undominated_states, states, strict=True)
+        )
+        return Minimum(chosen, self.cost(chosen), bound)
+
+    def _search(self, limit_entries: int, width: int) -> tuple[list[int] | None, float]:
+        """The best states, None if none go together, and a lower bound of all costs."""
+        elimination = _Elimination(self, limit_entries)
+        buckets = elimination.run()
+        bound = float(self.tables.get((), 0)) + elimination.constant
+        if any(len(bucket.groups) > 1 for bucket in buckets):
+            return _beam(buckets, self.sizes, width), bound
+        return _retrace(buckets, self.sizes), bound
+
+
+@dataclass(frozen=True)
+class _Bucket:
+    """A variable, the groups of tables minimised over it, and the message (a table over the rest) of each group."""
+
+    variable: int
+    groups: list[tuple[Scope, Table]]
+    messages: list[tuple[Scope, Table]]
+
+
+class _Elimination:
+    """Elimination in the order of the smallest table to build next; variables with many neighbours come last."""
+
+    def __init__(self, source: Sum, limit_entries: int) -> None:
+        self.sizes = source.sizes
+        self.limit = limit_entries
+        self.constant = 0.0  # part of the cost of every choice
+        self.tables: dict[Scope, Table] = {}
+        self._minima: dict[tuple, tuple[Table, Table, float]] = {}
+        self._unique: dict[tuple, Table] = {}
+        self.scopes_of: list[dict[Scope, None]] = [{} for _ in source.sizes]
+        self.neighbours: list[dict[int, int]] = [{} for _ in source.sizes]  # and how many scopes they share
+        for scope, table in source.tables.items():
+            self._insert(scope, table)
+
+    def run(self) -> list[_Bucket]:
+        """Eliminate all variables and return their buckets in that order."""
+        variables = [variable for variable, size in enumerate(self.sizes) if size > 1]
+        waiting = [(self._effort(variable), variable) for variable in variables]
+        heapq.heapify(waiting)
+        eliminated: set[int] = set()
+        buckets = []
+        while waiting:
+            effort, variable = heapq.heappop(waiting)
+            if variable in eliminated:
+                continue
+            current = self._effort(variable)
+            if current > effort:  # it has grown since it was queued; where it fell, it was queued again
+                heapq.heappush(waiting, (current, variable))
+                continue
+            eliminated.add(variable)
+            neighbours = list(self.neighbours[variable])
+            buckets.append(self._eliminate(variable))
+            for neighbour in neighbours:
+                heapq.heappush(waiting, (self._effort(neighbour), neighbour))
+        return buckets
+
+    def _effort(self, variable: int) -> int:
+        """Entries of the table that eliminating a variable builds; with many neighbours more than any of those."""
+        around = self.neighbours[variable]
+        if len(around) > _MANY_NEIGHBOURS:
+            return (1 << 64) + len(around)
+        return self.sizes[variable] * math.prod([self.sizes[other] for other in around])
+
+    def _eliminate(self, variable: int) -> _Bucket:
+        groups, messages = [], []
+        for members in self._groups(variable):
+            scope = tuple(sorted({variable}.union(*members)))
+            rest = tuple(other for other in scope if other != variable)
+            total, message, constant = self._minimized(variable, members, scope)
+            self.constant += constant
+            groups.append((scope, total))
+            messages.append((rest, message))
+        for scope in list(self.scopes_of[variable]):
+            self._remove(scope)
+        for scope, table in messages:
+            self._insert(scope, table)
+        return _Bucket(variable, groups, messages)
+
+    def _minimized(self, variable: int, members: list[Scope], union: Scope) -> tuple[Table, Table, float]:
+        """The sum of tables, its minimum over the variable, and the constant taken out of that minimum."""
+        # Equal parts of a program have the same tables, which are the same objects: each such sum is made once.
+        axis_of = {other: position for position, other in enumerate(union)}
+        parts = [(id(self.tables[scope]), *(axis_of[other] for other in scope)) for scope in members]
+        key = (axis_of[variable], self.sizes[variable], *parts)
+        if key not in self._minima:
+            total = self._total(members, union)
+            message = total.min(axis=axis_of[variable])
+            constant = float(message.min())  # infinite: no states go together
+            if math.isfinite(constant):
+                message = message - constant
+            self._minima[key] = (total, self._canonical(message), constant)
+        return self._minima[key]
+
+    def _canonical(self, table: Table) -> Table:
+        """The one object for equal tables, by which equal sums are recognised."""
+        return self._unique.setdefault((table.shape, table.tobytes()), table)
+
+    def _remove(self, scope: Scope) -> None:
+        del self.tables[scope]
+        for variable in scope:
+            del self.scopes_of[variable][scope]
+            around = self.neighbours[variable]
+            for other in scope:
+                if other != variable:
+                    around[other] -= 1
+                    if not around[other]:
+                        del around[other]
+
+    def _insert(self, scope: Scope, table: Table) -> None:
+        if not scope:
+            return
+        known = self.tables.get(scope)
+        self.tables[scope] = table if known is None else self._canonical(known + table)
+        if known is not None:
+            return
+        for variable in scope:
+            self.scopes_of[variable][scope] = None
+            around = self.neighbours[variable]
+            for other in scope:
+                if other != variable:
+                    around[other] = around.get(other, 0) + 1
+
+    def _groups(self, variable: int) -> list[list[Scope]]:
+        """The tables of a variable, in as few groups as the limit allows."""
+        scopes = sorted(self.scopes_of[variable], key=lambda scope: (-len(scope), scope))
+        entries = self.sizes[variable] * math.prod([self.sizes[other] for other in self.neighbours[variable]])
+        if entries <= self.limit or not scopes:
+            return [scopes]
+        groups: list[list[Scope]] = []
+        unions: list[set[int]] = []
+        for scope in scopes:
+            for members, union in zip(groups, unions, strict=True):
+                if math.prod(self.sizes[v] for v in union.union(scope)) <= self.limit:
+                    members.append(scope)
+                    union.update(scope)
+                    break
+            else:
+                groups.append([scope])
+                unions.append(set(scope))
+        return groups
+
+    def _total(self, members: list[Scope], union: Scope) -> Table:
+        shape = tuple(self.sizes[v] for v in union)
+        total = np.zeros(shape)
+        for scope in members:
+            total = total + self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
+        return total
+
+
+def _retrace(buckets: list[_Bucket], sizes: Sequence[int]) -> list[int] | None:
+    """The states of an exact elimination, from the last variable back to the first."""
+    states = [0] * len(sizes)
+    for bucket in reversed(buckets):
+        ((scope, table),) = bucket.groups
+        row = table[tuple(slice(None) if v == bucket.variable else states[v] for v in scope)]
+        state = int(row.argmin())
+        if row[state] == math.inf:
+            return None
+        states[bucket.variable] = state
+    return states
+
+
+def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int] | None:
+    """Go back through split buckets with the ``width`` partial choices of the smallest bound.
+
+    The bound of a choice stays up to date: the message of a group is replaced by the cost of the group.
+    """
+    first_use: dict[int, int] = {}
+    for position, bucket in enumerate(buckets):
+        for scope, _ in bucket.groups:
+            for variable in scope:
+                first_use.setdefault(variable, position)
+    live: dict[int, NDArray[np.intp]] = {}
+    bounds = np.zeros(1)
+    trace: list[tuple[int, NDArray[np.intp], NDArray[np.intp]]] = []
+    for position in reversed(range(len(buckets))):
+        bucket = buckets[position]
+        extended = bounds[:, None] + np.zeros(sizes[bucket.variable])
+        for scope, table in bucket.groups:
+            extended = extended + _values_at(table, scope, live, bucket.variable)
+        for scope, table in bucket.messages:
+            if scope:
+                message = _values_at(table, scope, live, None)
+                extended = extended - np.where(np.isinf(message), 0, message)[:, None]
+        flat = extended.ravel()
+        best = np.argsort(flat, kind="stable")[:width]
+        best = best[flat[best] < math.inf]
+        if not len(best):
+            return None
+        parents, chosen = np.divmod(best, sizes[bucket.variable])
+        bounds = flat[best]
+        trace.append((bucket.variable, parents, chosen))
+        live = {v: states[parents] for v, states in live.items() if first_use[v] < position}
+        if first_use[bucket.variable] < position:
+            live[bucket.variable] = chosen
+    states = [0] * len(sizes)
+    row = 0
+    for variable, parents, chosen in reversed(trace):
+        states[variable] = int(chosen[row])
+        row = int(parents[row])
+    return states
+
+
+def _values_at(table: Table, scope: Scope, live: dict[int, NDArray[np.intp]], free: int | None) -> Table:
+    """The values of a table at the states of each partial choice; over all states of ``free`` as the last axis."""
+    index = tuple(slice(None) if v == free else live[v] for v in scope)
+    values = table[index]
+    if free is not None and scope[0] == free and len(scope) > 1:
+        values = values.T
+    return values

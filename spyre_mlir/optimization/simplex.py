@@ -1,0 +1,132 @@
+"""The linear relaxation of covering problems, by the dual simplex method (Lemke, 1954).
+
+Minimise ``costs @ y`` over ``matrix @ y >= 1`` and lower <= y <= upper. With no costs below zero it can begin at
+y = 0, and the bound rises with every pivot; so the duals are valid wherever it stops. A pivot flips variables from
+bound to bound as long as that alone helps (Maros, 2003). Narrower bounds leave the duals valid: a branch and bound
+goes on from where its parent ended.
+
+All is done on single elements in a fixed order, without library sums, so that all machines agree to the bit.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from spyre_mlir.optimization.arrays import Array, Floats
+
+#: What counts as zero, in rows that are scaled to need 1.
+_TOLERANCE = 1e-9
+
+#: Cells that all pivots of one run may touch.
+_MOST_WORK = 1 << 28
+
+
+class Simplex:
+    """The dictionary: basic variables as functions of the others, basic = constant + table @ nonbasic.
+
+    Variables are the items, then a surplus per row, which has no upper bound. Nonbasic ones are at a bound;
+    ``values`` are those of the basic ones, ``reduced`` the reduced costs of the others.
+    """
+
+    def __init__(self, matrix: Floats, costs: Floats) -> None:
+        height, width = matrix.shape
+        self.table, self.reduced = matrix.copy(), costs.copy()
+        self.lower = np.zeros(width + height)
+        self.upper = np.concatenate((np.ones(width), np.full(height, np.inf)))
+        self.outside = np.arange(width)
+        self.basic = np.arange(width, width + height)
+        self.at_upper = np.zeros(width, bool)
+        self.values = np.full(height, -1.0)
+
+    def copy(self) -> Simplex:
+        """Return a dictionary with equal values that can be changed independently."""
+        other = copy.copy(self)
+        for name, value in vars(self).items():
+            setattr(other, name, value.copy())
+        return other
+
+    def fix(self, item: int, value: float) -> None:
+        """Leaves an item no choice. The next ``run`` makes the solution obey."""
+        for column in np.flatnonzero(self.outside == item).tolist():
+            self.values += self.table[:, column] * (value - self._nonbasic()[column])
+        self.lower[item] = self.upper[item] = value
+
+    def run(self) -> None:
+        """Pivots until the solution is optimal, or the work is too much."""
+        pivots = _MOST_WORK // max(1, self.table.size)
+        for _ in range(min(pivots, 20 * sum(self.table.shape))):
+            if not self._pivot():
+                return
+
+    def duals(self) -> Floats:
+        """The multipliers of the rows."""
+        height, width = self.table.shape
+        multipliers = np.zeros(height)
+        surplus = self.outside >= width
+        multipliers[self.outside[surplus] - width] = np.maximum(0, self.reduced[surplus])
+        return multipliers
+
+    def solution(self) -> Floats:
+        """The values of the items."""
+        values = np.zeros(len(self.lower))
+        values[self.outside] = self._nonbasic()
+        values[self.basic] = self.values
+        return values[: self.table.shape[1]]
+
+    def _nonbasic(self) -> Floats:
+        return np.where(self.at_upper, self.upper[self.outside], self.lower[self.outside])
+
+    def _pivot(self) -> bool:
+        """Exchange a basic variable that is out of its bounds; return whether there was one."""
+        low, high = self.lower[self.basic], self.upper[self.basic]
+        below, above = low - self.values, self.values - high
+        wrong = np.maximum(below, above)
+        row = int(np.argmax(wrong))
+        if wrong[row] <= _TOLERANCE:
+            return False
+        rising = bool(below[row] > above[row])
+        ranked, slopes = self._candidates(row, rising)
+        if not len(ranked):
+            return False
+        # Each candidate that can be flipped without mending the row is; the one that mends it enters.
+        ranges = self.upper[self.outside[ranked]] - self.lower[self.outside[ranked]]
+        shortfall = wrong[row] - np.cumsum(slopes * ranges)
+        entering = min(int(np.searchsorted(-shortfall, 0)), len(ranked) - 1)
+        self._flip(ranked[:entering], ranges[:entering])
+        self._exchange(row, int(ranked[entering]), float(low[row] if rising else high[row]), not rising)
+        return True
+
+    def _candidates(self, row: int, rising: bool) -> tuple[Array, Floats]:
+        """Nonbasic variables that can move a basic one, those whose reduced costs reach zero first leading."""
+        effect = np.where(self.at_upper == rising, -self.table[row], self.table[row])
+        free = self.upper[self.outside] > self.lower[self.outside]
+        able = np.flatnonzero((effect > _TOLERANCE) & free)
+        ratios = np.abs(self.reduced[able]) / effect[able]
+        ranked = able[np.argsort(ratios, kind="stable")]
+        return ranked, effect[ranked]
+
+    def _flip(self, columns: Array, ranges: Floats) -> None:
+        """Moves nonbasic variables from one bound to the other."""
+        for column, reach in zip(columns.tolist(), ranges.tolist(), strict=True):
+            self.values += self.table[:, column] * (-reach if self.at_upper[column] else reach)
+        self.at_upper[columns] ^= True
+
+    def _exchange(self, row: int, column: int, bound: float, at_upper: bool) -> None:
+        """Basic variable ``row`` leaves at ``bound``, nonbasic ``column`` takes its place."""
+        step = (bound - self.values[row]) / self.table[row, column]
+        entered = self._nonbasic()[column] + step
+        self.values += self.table[:, column] * step
+        self.values[row] = entered
+        self.at_upper[column] = at_upper
+        self.outside[column], self.basic[row] = self.basic[row], self.outside[column]
+        across, down = self.table[row] / -self.table[row, column], self.table[:, column].copy()
+        across[column] = 1 / self.table[row, column]
+        self.table[:, column] = 0.0
+        self.table[row] = 0.0
+        down[row] = 1.0
+        self.table += np.multiply.outer(down, across)
+        price = self.reduced[column]
+        self.reduced[column] = 0.0
+        self.reduced += price * across

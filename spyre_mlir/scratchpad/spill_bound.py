@@ -1,0 +1,41 @@
+"""Plans that move buffers: out of the memory after a use, and back before a later one, possibly elsewhere.
+
+What such a plan keeps are gaps between uses (``gaps.py``). Gaps that follow each other are a *residency*, which has one
+address. Between its residencies a buffer is in device memory: written there once if the program writes it, read for
+each return, and for each use in between. The first residency begins with the operation that writes the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.scratchpad.buffer_selection import select
+from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
+from spyre_mlir.scratchpad.gaps import gap_instance, gaps_of, groups_of
+from spyre_mlir.scratchpad.instance import Instance
+
+
+@dataclass(frozen=True)
+class SpillAndReloadBound:
+    """No plan, moving or not, has less ``traffic``, in bytes of device memory.
+
+    ``attained`` says whether some choice of gaps within the capacity has just this traffic, addresses and the cost
+    of moves on the chip ignored; if not, the least such traffic lies above.
+    """
+
+    traffic: int
+    attained: bool
+
+
+def spill_and_reload_bound(
+    buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, budget: int = 200_000
+) -> SpillAndReloadBound:
+    """The bound, after about ``budget`` steps of search; ``PlanError`` if the buffers make no sense."""
+    instance = Instance.of(buffers, space)
+    gaps = gaps_of(instance)
+    groups = groups_of(gaps)
+    selection = select(gap_instance(instance, gaps), space.capacity, groups=groups, budget=budget)
+    spilled = sum(buffer.traffic_if_spilled for buffer in buffers)
+    saved = sum(gap.saving for gap in gaps) + sum(group.extra for group in groups)
+    return SpillAndReloadBound(spilled - saved + selection.bound, selection.exact)
