@@ -11,6 +11,7 @@ from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
 from spyre_mlir.passes._memory import usable_lx_bytes
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
 from spyre_mlir.scratchpad import MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.target.device import device
@@ -29,7 +30,9 @@ class BeforePlanning(EvaluatingPass):
 
     def able(self, usage: Usage, evaluator: Evaluator) -> list[Candidate]:
         """Return the buffers that may be in LX by the options of the planning."""
-        planning = evaluator.planning
+        planning = evaluator.behind(ScratchpadPlanning.name)
+        if not isinstance(planning, ScratchpadPlanning):
+            planning = ScratchpadPlanning()
         rules = Rules(self.space.capacity, planning.in_place, frozenset(planning.lx_ops))
         return [candidate for candidate in candidates(usage, rules) if not candidate.reasons]
 

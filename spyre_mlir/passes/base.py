@@ -26,7 +26,6 @@ from spyre_mlir.target.limits import DeviceOptions
 
 if TYPE_CHECKING:
     from spyre_mlir.passes._prices import Price
-    from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
 
 PASSES: dict[str, type[Pass]] = {}
 
@@ -101,9 +100,8 @@ class Evaluator(Protocol):
     passes that evaluate themselves are left out, or decide as they do without an evaluator (``is_evaluated``).
     """
 
-    @property
-    def planning(self) -> ScratchpadPlanning:
-        """The pass of the rest that plans the scratchpads."""
+    def behind(self, name: str) -> Pass | None:
+        """Return the pass of that name in the rest; None if there is none."""
         ...
 
     def cost(self, module: ir.Module) -> Price | None:
@@ -125,14 +123,9 @@ class Evaluator(Protocol):
 class NoEvaluator:
     """An ``Evaluator`` without a pipeline: it refuses nothing, and nothing has a cost."""
 
-    @property
-    def planning(self) -> ScratchpadPlanning:
-        """The pass that plans the scratchpads, with its defaults."""
-        from spyre_mlir.passes.scratchpad_planning import (
-            ScratchpadPlanning,  # a subclass of this file's classes
-        )
-
-        return ScratchpadPlanning()
+    def behind(self, name: str) -> Pass | None:
+        """Return None."""
+        return None
 
     def cost(self, module: ir.Module) -> Price | None:
         """Return None."""

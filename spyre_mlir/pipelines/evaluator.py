@@ -42,7 +42,7 @@ class PipelineEvaluator:
     costs: Costs = field(default_factory=dict)
 
     @classmethod
-    def behind(cls, pipeline: Pipeline, index: int, costs: Costs) -> PipelineEvaluator:
+    def of_step(cls, pipeline: Pipeline, index: int, costs: Costs) -> PipelineEvaluator:
         """Return the evaluator for a step of a pipeline.
 
         A pipeline that ends before the bundle goes on as that of the compiler does, with the options of the pass.
@@ -52,11 +52,9 @@ class PipelineEvaluator:
             rest = (*rest, *_continued([step, *rest]))
         return cls(rest, costs)
 
-    @property
-    def planning(self) -> ScratchpadPlanning:
-        """The pass of the rest that plans the scratchpads."""
-        found = (step.ours for step in self.rest if isinstance(step.ours, ScratchpadPlanning))
-        return next(found, ScratchpadPlanning())
+    def behind(self, name: str) -> Pass | None:
+        """Return the pass of that name in the rest; None if there is none."""
+        return next((step.ours for step in self.rest if step.name == name), None)
 
     def cost(self, module: ir.Module) -> Price | None:
         """Evaluate the buffers' places by the cost model; None if the rest refuses the module."""
@@ -77,7 +75,8 @@ class PipelineEvaluator:
                     bundle = bundle_of(module.operation)
             except CompileError:
                 return None
-            run = timeline(bundle, self.planning.lx_frac_avail)
+            planning = self.behind(ScratchpadPlanning.name)
+            run = timeline(bundle, getattr(planning, "lx_frac_avail", None))
             moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
             return Price(run.total_ns, moved)
 

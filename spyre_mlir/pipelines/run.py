@@ -111,7 +111,7 @@ def _callable(pipeline: Pipeline, index: int, costs: Costs) -> Callable[[ir.Oper
     pass_ = pipeline.steps[index].ours
     assert pass_ is not None
     if isinstance(pass_, EvaluatingPass):
-        evaluator = PipelineEvaluator.behind(pipeline, index, costs)
+        evaluator = PipelineEvaluator.of_step(pipeline, index, costs)
         return lambda operation, _: pass_.decide(operation, evaluator)
     return lambda operation, _: pass_.run(operation)
 

@@ -52,7 +52,7 @@ def evaluator(lx_frac_avail: float = LITTLE, **options: object) -> PipelineEvalu
     """The evaluator that auto-tiling has in the pipeline of the compiler."""
     pipeline = SpyrePipeline(lx_frac_avail=lx_frac_avail, **options).pipeline()
     index = [step.name for step in pipeline.steps].index("auto-tiling")
-    return PipelineEvaluator.behind(pipeline, index, {})
+    return PipelineEvaluator.of_step(pipeline, index, {})
 
 
 def cost(
@@ -173,7 +173,7 @@ def _evaluated(**options: object) -> str:
     index = next(
         index for index, step in enumerate(pipeline.steps) if step.name in ("auto-tiling", "coarse-tiling")
     )
-    evaluate = PipelineEvaluator.behind(pipeline, index - 1, {})
+    evaluate = PipelineEvaluator.of_step(pipeline, index - 1, {})
     return ",".join(map(str, evaluate._before("place-in-hbm")))
 
 
@@ -196,7 +196,7 @@ def test_passes_that_options_leave_out_are_in_no_evaluation(name):
 def test_a_pipeline_up_to_a_level_is_evaluated_to_its_end():
     """What auto-tiling decides does not depend on the level at which the run stops."""
     rest = [
-        PipelineEvaluator.behind(pipeline, [step.name for step in pipeline.steps].index("auto-tiling"), {})
+        PipelineEvaluator.of_step(pipeline, [step.name for step in pipeline.steps].index("auto-tiling"), {})
         for pipeline in (SpyrePipeline(in_place=False).pipeline(level) for level in ("tiled", "placed", None))
     ]
     assert len({tuple(map(str, each.rest)) for each in rest}) == 1
