@@ -80,7 +80,7 @@ class Outlined:
             value
             for op in ops
             for value in op.results
-            if any(_user(use, op) not in own for use in value.uses)
+            if any(_user(use, op) not in made for use in value.uses)
         ]
 
     def _add(self, op: ir.Operation, own: set[ir.Value]) -> None:
