@@ -14,7 +14,7 @@ from spyre_mlir.bundle.geometry import (
 )
 from spyre_mlir.bundle.model import Buffer, Design, Operand
 from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 def span(design: Design) -> Iterator[str]:
@@ -48,7 +48,7 @@ def lx_addresses(context: Context) -> Iterator[Complaint]:
 
 def restickify_source(design: Design) -> Iterator[str]:
     """A restickify on several cores takes sticks apart that other cores hold parts of: it reads device memory."""
-    across = DEVICE_OPS[design.opcode].kind is Kind.RESTICKIFY and design.cores > 1
+    across = DEVICE_OPS[design.opcode].kind.takes_sticks_apart and design.cores > 1
     if across and design.operands[0].memory == "lx":
         yield f"A restickify on {design.cores} cores reads Tensor0 from lx; expected hbm."
 
@@ -261,7 +261,7 @@ def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
         return False
     if a.offset != b.offset or child.bytes > parent.bytes:
         return False
-    pointwise = DEVICE_OPS[step.design.opcode].kind in (Kind.POINTWISE, Kind.CAST)
+    pointwise = DEVICE_OPS[step.design.opcode].kind.is_elementwise
     operands = zip(step.design.operands, sources, strict=False)
     read = [operand for operand, source in operands if source == parent.name]
     return pointwise and all(_same_places(step.design, operand, step.design.operands[-1]) for operand in read)

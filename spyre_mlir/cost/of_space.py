@@ -75,14 +75,13 @@ def _work(
     kind = KINDS[opcode]
     shares = _elements_of_shares(space, splits)
     elements = math.prod(shares)
-    arithmetic = kind in (Kind.MATMUL, Kind.CONVOLUTION)
-    on_vector_unit = not arithmetic and kind is not Kind.RELAYOUT
+    on_vector_unit = not kind.on_array and kind is not Kind.RELAYOUT
     return OperationWork(
         opcode,
         math.prod(splits),
         sticks_per_core=-(-elements // _lanes(space)) if on_vector_unit else 0,
-        multiply_adds_per_core=elements if arithmetic else 0,
-        rows_per_core=_product(shares, space.present[0] - space.present[1]) if arithmetic else 0,
+        multiply_adds_per_core=elements if kind.on_array else 0,
+        rows_per_core=_product(shares, space.present[0] - space.present[1]) if kind.on_array else 0,
         parts=_product(splits, space.reduced),
         outputs_per_core=_product(shares, space.present[-1]),
         results=_product(space.sizes, space.present[-1]),

@@ -65,7 +65,7 @@ class OperationWork:
     @property
     def on_array(self) -> bool:
         """Whether the array of multiply-adds works, not the vector unit."""
-        return self.kind in (Kind.MATMUL, Kind.CONVOLUTION)
+        return self.kind.on_array
 
     @property
     def read_bytes(self) -> int:

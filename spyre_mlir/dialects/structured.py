@@ -242,8 +242,10 @@ class Body:
         ).result
 
     def build(self, opcode: str, arguments: Sequence[ir.Value]) -> ir.Value:
-        """Build what a device operation does with the scalars of its inputs and of its result; ``KeyError`` for a
-        constant that is missing."""
+        """Build a device operation on scalars: those of its inputs, and what its result holds before.
+
+        ``KeyError`` for a constant that is missing.
+        """
         *inputs, accumulator = arguments
         op = DEVICE_OPS.get(opcode)
         if op is None:  # a scalar function that a fused operation takes up
@@ -296,7 +298,9 @@ class Body:
         if isinstance(expression, tuple):
             predicate = SCALARS[expression[0]].predicate
             if predicate is not None:
-                return self._compare(predicate, *(self._expression(each, values) for each in expression[1:]))
+                return self._compare(
+                    predicate, *(self._expression(argument, values) for argument in expression[1:])
+                )
         value = self._expression(expression, values)
         zero = self("arith.constant", result=value.type, value=ir.FloatAttr.get(value.type, 0.0))
         return self._compare(_NOT_EQUAL, value, zero)

@@ -13,7 +13,6 @@ from spyre_mlir.passes._tile_nests import VIEWS
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 _MAXIMA, _SUMS = ("max", "maxnonstick"), ("sum", "sumnonstick")
-_ELEMENTWISE = (Kind.POINTWISE, Kind.CAST)
 
 
 class NotOnline(Exception):
@@ -137,7 +136,7 @@ def _scores(value: ir.Value) -> list[Structured]:
             for value, dims in zip(generic.inputs, generic.maps, strict=False)
             if dims == generic.maps[-1] and _comes_of_matmul(value)
         ]
-        if _kind(generic) not in _ELEMENTWISE or not whole:
+        if not _kind(generic).is_elementwise or not whole:
             raise NotOnline(
                 f"'{generic.opcode}' of the scores is no elementwise operation on a matmul's result"
             )
@@ -154,7 +153,7 @@ def _comes_of_matmul(value: ir.Value) -> bool:
             continue
         if generic.opcode == "batchmatmul":
             return True
-        if _kind(generic) in _ELEMENTWISE:
+        if _kind(generic).is_elementwise:
             pending += [
                 value
                 for value, dims in zip(generic.inputs, generic.maps, strict=False)
@@ -171,7 +170,7 @@ def _operands(matmul: Structured) -> Iterator[Structured]:
     for value in dict.fromkeys(matmul.inputs):
         op = behind(value)
         generic = None if op is None else structured(op)
-        if generic is None or _kind(generic) not in _ELEMENTWISE or is_broadcast(generic):
+        if generic is None or not _kind(generic).is_elementwise or is_broadcast(generic):
             continue
         if readers(generic.result) == {matmul.result}:
             yield generic
@@ -206,7 +205,8 @@ def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
             if op is None or op.results[0] in found or structured(op) is None:
                 continue
             found.add(op.results[0])
-            if _kind(_known(op)) in (*_ELEMENTWISE, Kind.REDUCE_STICK, Kind.REDUCE_OTHER):
+            kind = _kind(_known(op))
+            if kind.is_elementwise or (kind.combines and not kind.on_array):
                 pending.append(op)
             elif sdsc.opcode_of(op) != "batchmatmul":
                 found.remove(op.results[0])

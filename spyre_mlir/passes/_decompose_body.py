@@ -14,7 +14,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes import _scalar_ops as scalar
 from spyre_mlir.passes._quantized import PRODUCTS
 from spyre_mlir.passes._terms import Term, Terms, device_element, fail
-from spyre_mlir.target.element_types import ONE_BYTE
+from spyre_mlir.target.element_types import ONE_BYTE, cast_between
 from spyre_mlir.target.formats import DL16_SMALLEST, fits_fp16
 from spyre_mlir.target.ops import DEVICE_OPS, FP32
 
@@ -187,11 +187,11 @@ class BodyDecomposer:
             node = self._emit("dl16tofp32", [node], "f32")
         elif (node.element, element) == ("i32", "f16"):
             node = self._emit("int32tofp32", [node], "f32")
-        casts = {("f16", "f32"): "dl16tofp32", ("f32", "f16"): "fp32todl16", ("f32", "i32"): "fp32toint32",
-                 ("i32", "f32"): "int32tofp32"}  # fmt: skip
-        if (node.element, element) not in casts:
-            raise fail(op, f"a cast from {node.element} to {element} has no device operation")
-        return self._emit(casts[node.element, element], [node], element)
+        try:
+            opcode = cast_between(node.element, element)
+        except KeyError:
+            raise fail(op, f"a cast from {node.element} to {element} has no device operation") from None
+        return self._emit(opcode, [node], element)
 
     def _where(self, nodes: list[Node], result: str) -> Node:
         """``where3`` wants its condition in the element type of its values."""

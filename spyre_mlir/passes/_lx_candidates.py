@@ -27,7 +27,7 @@ from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
 from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
     for access in touched.reads:
         if access.operand in DEVICE_OPS[access.user.opcode].indirect:
             yield Reason(Barrier.INDIRECT, f"'{access.user.opcode}' reads it")
-        if DEVICE_OPS[access.user.opcode].kind is Kind.RESTICKIFY and access.user.division.cores > 1:
+        if DEVICE_OPS[access.user.opcode].kind.takes_sticks_apart and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
     pieces = touched.pieces
     yield from _ownership(touched) if pieces is None else _parts(touched, pieces)

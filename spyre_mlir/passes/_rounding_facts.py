@@ -16,7 +16,8 @@ import numpy as np
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, element_of, structured
 from spyre_mlir.mlir import ir
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.expressions import SCALARS, applications_of
+from spyre_mlir.target.ops import DEVICE_OPS, Kind, scalar_expression
 
 Growth = tuple[float, float]
 
@@ -32,16 +33,12 @@ _EXPONENTIAL = 14.0
 MATMULS = frozenset(name for name, op in DEVICE_OPS.items() if op.kind is Kind.MATMUL)
 CASTS = ("dl16tofp32", "fp32todl16")
 SUMS = ("add", "sub", "revsub")
-_REDUCTIONS = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
 _TOTALS = ("sum", "sumnonstick", "mean", "meannonstick")
 _MAXIMA = ("max", "maxnonstick")
-_COMPARISONS = tuple("equal notequal greaterequal lesserequal greaterthan lesserthan".split())
+_COMPARISONS = tuple(name for name, function in SCALARS.items() if function.predicate is not None)
 _BOUNDED = frozenset(("log", "log1p", "erf", "sigmoid", "tanh", *_COMPARISONS))
-#: Whose result is one of the operands, or its negative.
-_SELECTIONS = frozenset(
-    "identity abs neg relufwd maximum minimum where3 clip relu6fwd max maxnonstick min minnonstick absmax"
-    " absmaxnonstick gather".split()
-)
+#: Functions whose result is one of the operands, or its negative.
+_SELECTING = frozenset(("maximum", "minimum", "where3", "abs", "neg"))
 #: Whose result is never negative, and those where that holds if it holds for all operands.
 _NONNEGATIVE = frozenset(
     (*"exp sigmoid sqrt rsqrt layernormscale abs relufwd relu6fwd exx2_zeromean absmax absmaxnonstick".split(),
@@ -98,7 +95,7 @@ def after(generic: Structured, inputs: Sequence[Facts]) -> Facts:
     """The facts of the result of a device operation."""
     opcode = generic.opcode
     facts = joined(inputs)
-    if opcode in DEVICE_OPS and DEVICE_OPS[opcode].kind in _REDUCTIONS:
+    if opcode in DEVICE_OPS and DEVICE_OPS[opcode].kind.combines:
         facts = replace(facts, reduced=facts.sources)
     if opcode in CASTS:
         return facts.in_f16() if opcode == "fp32todl16" else facts
@@ -109,7 +106,7 @@ def after(generic: Structured, inputs: Sequence[Facts]) -> Facts:
     elif opcode in _GROWTH:
         growth, factor = _GROWTH[opcode](generic, inputs)
         facts = replace(facts, growth=growth, factor=factor)
-    exact = opcode in _SELECTIONS and all(each.exact for each in inputs)
+    exact = _selects(opcode) and all(each.exact for each in inputs)
     if opcode in MATMULS or element_of(generic.result) != "f32":
         return facts.in_f16()  # in more than 16 bits the device does not give it
     return replace(facts, exact=exact)
@@ -291,6 +288,16 @@ _LEAST: dict[str, _Least] = {
     "exx2_zeromean": lambda generic, inputs: 2 * inputs[0].least,
     **dict.fromkeys(_COMPARISONS, lambda generic, inputs: 0.0),
 }
+
+
+def _selects(opcode: str) -> bool:
+    """Return whether an operation gives operands, their negatives or constants, and no other numbers."""
+    op = DEVICE_OPS.get(opcode)
+    if op is None or op.expression is None:
+        return op is not None and op.kind.moves_bits
+    combines = op.combine is None or op.combine in _SELECTING
+    functions = {function for function, *_ in applications_of(scalar_expression(op.expression))}
+    return combines and functions <= _SELECTING
 
 
 def _is_nonnegative(generic: Structured, inputs: Sequence[Facts]) -> bool:

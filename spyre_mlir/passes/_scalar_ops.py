@@ -79,13 +79,13 @@ def combination(op_name: str) -> Combination | None:
 
 def is_neutral(op_name: str, init: float | None, element: str) -> bool:
     """Return whether a reduction that begins with the constant ``init`` is one that begins with nothing."""
-    found = combination(op_name)
-    if init is None or found is None:
+    reduction = combination(op_name)
+    if init is None or reduction is None:
         return False
     if op_name in _LOGICAL_COMBINATIONS:
         return init == (1.0 if op_name == "arith.andi" else 0.0)
-    is_largest = math.isinf(found.neutral) and abs(init) >= _LARGEST[element]
-    return init == found.neutral or (is_largest and (init > 0) == (found.neutral > 0))
+    is_largest = math.isinf(reduction.neutral) and abs(init) >= _LARGEST[element]
+    return init == reduction.neutral or (is_largest and (init > 0) == (reduction.neutral > 0))
 
 
 def fold(opcode: str, values: list[float]) -> float:

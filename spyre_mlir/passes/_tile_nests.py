@@ -22,6 +22,7 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.target.device import device
+from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hints import TiledLoop
 
@@ -341,7 +342,7 @@ def in_format(value: ir.Value, element: str) -> ir.Value:
     """A tensor in another floating-point format, at the current insertion point."""
     if element_of(value) == element:
         return value
-    shape, opcode = shape_of(value), "fp32todl16" if element == "f16" else "dl16tofp32"
+    shape, opcode = shape_of(value), cast_between(element_of(value), element)
     return device_op(
         opcode, [value], [tuple(range(len(shape)))], shape, element, location=maker_of(value).location
     )

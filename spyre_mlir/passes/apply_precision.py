@@ -26,6 +26,7 @@ from spyre_mlir.passes._rounding import amplified, is_rounded_at_once, unrounded
 from spyre_mlir.passes._rounding_facts import MATMULS
 from spyre_mlir.passes._terms import buffer_of, fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.formats import FP16_MAX, fits_fp16
 from spyre_mlir.target.ops import DEVICE_OPS, FP32
 
@@ -405,9 +406,13 @@ class _Demotion:
             return _free_value(value)
         if (value, element) not in self.casts:
             dims = tuple(range(len(shape_of(value))))
-            opcode = "dl16tofp32" if element == "f32" else "fp32todl16"
             self.casts[value, element] = device_op(
-                opcode, [value], [dims], shape_of(value), element, location=ir.Location.current
+                cast_between(element_of(value), element),
+                [value],
+                [dims],
+                shape_of(value),
+                element,
+                location=ir.Location.current,
             )
         return self.casts[value, element]
 

@@ -19,7 +19,7 @@ from spyre_mlir.passes._ownership import left_by, takes_over
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def _stays(writer: Access, reader: Access) -> bool:
     """Whether a reader finds in LX what the writer left there."""
     if bundle_number(writer.user.op) != bundle_number(reader.user.op):
         return False
-    if DEVICE_OPS[reader.user.opcode].kind is Kind.RESTICKIFY and reader.user.division.cores > 1:
+    if DEVICE_OPS[reader.user.opcode].kind.takes_sticks_apart and reader.user.division.cores > 1:
         return False
     try:
         left = left_by(writer.user.space, writer.operand, writer.user.division)

@@ -59,21 +59,21 @@ class FuseDeviceOps(Pass):
             if root is None:
                 return
             with ir.InsertionPoint(current):
-                made = (
+                fused = (
                     rounded_sum(root)
                     or _mean(root)
                     or _mean_square(root)
                     or _absolute_maximum(root)
                     or _pointwise(root)
                 )
-            if made is None:
+            if fused is None:
                 return
-            op = maker_of(made)
+            op = maker_of(fused)
             reason = f"'{sdsc.opcode_of(op)}' takes the place of {_names(root)}"
             self.remark(current, "fusion", reason)
             sdsc.inherit(op, current)
             sdsc.record(op, "fusion", self.name, reason)
-            current.results[0].replace_all_uses_with(made)
+            current.results[0].replace_all_uses_with(fused)
             _erase_dead(current)
             current = op
 

@@ -157,7 +157,7 @@ class _Check:
     def _check_readers(self, resident: _Resident) -> None:
         for position, operand in self.touching[resident.root]:
             user = self.ops[position]
-            across = DEVICE_OPS[user.opcode].kind is Kind.RESTICKIFY and user.division.cores > 1
+            across = DEVICE_OPS[user.opcode].kind.takes_sticks_apart and user.division.cores > 1
             if across and not self._writes(position, operand):
                 raise fail(user.op, f"a restickify across {user.division.cores} cores cannot read from LX")
 

@@ -75,7 +75,7 @@ def _checked_op(design: Design) -> DeviceOp:
         if len(operand.start) != design.cores:
             text = f"an operand has {len(operand.start)} start addresses for {design.cores} cores."
             raise SimulationError("design", text, design=design)
-    if op.kind is Kind.RESTICKIFY and design.cores > 1 and design.operands[0].memory == "lx":
+    if op.kind.takes_sticks_apart and design.cores > 1 and design.operands[0].memory == "lx":
         text = f"'{op.name}' on {design.cores} cores reads device memory, not LX."
         raise SimulationError("design", text, design=design)
     for label, (start, length) in design.masks.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spyre_mlir.target.ops import DL16, FP8, FP32, INT8, INT32
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP8, FP32, INT8, INT32, Kind
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,12 @@ DATA_FORMATS = {"f16": DL16, "f32": FP32, "i32": INT32, "i8": INT8, "f8E4M3FN": 
 
 #: Element types that matmuls alone read.
 ONE_BYTE = frozenset(("i8", "f8E4M3FN"))
+
+
+def cast_between(source: str, target: str) -> str:
+    """Return the operation that casts from one element type of the device to another; ``KeyError`` without one."""
+    formats = (DATA_FORMATS[source],), DATA_FORMATS[target]
+    for op in DEVICE_OPS.values():
+        if op.kind is Kind.CAST and (op.formats, op.result) == formats:
+            return op.name
+    raise KeyError(source, target)

@@ -41,27 +41,32 @@ class Kind(enum.Enum):
 
     @property
     def is_elementwise(self) -> bool:
-        """Every element of the result is computed from the elements of the operands at its position."""
+        """Return whether a result is computed element by element, from the operands at its position."""
         return self in (Kind.POINTWISE, Kind.CAST)
 
     @property
     def combines(self) -> bool:
-        """Elements are combined into one, from a neutral element on: a reduction or a matmul."""
+        """Return whether elements are combined into one, from a neutral element on, as in reductions and matmuls."""
         return self in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
 
     @property
     def reduces(self) -> bool:
-        """The iteration space has dims that the result lacks; those of a gather count the rows of its table."""
+        """Return whether the result lacks dims of the iteration space, such as the rows of the table of a gather."""
         return self.combines or self is Kind.GATHER
 
     @property
     def moves_bits(self) -> bool:
-        """Elements go elsewhere as they are."""
+        """Return whether elements go elsewhere as they are."""
         return self in (Kind.RESTICKIFY, Kind.RELAYOUT, Kind.GATHER)
 
     @property
+    def takes_sticks_apart(self) -> bool:
+        """Return whether several cores read parts of sticks that others hold: in device memory, not in LX."""
+        return self is Kind.RESTICKIFY
+
+    @property
     def on_array(self) -> bool:
-        """The array of multiply-adds works, not the vector unit."""
+        """Return whether the array of multiply-adds works, not the vector unit."""
         return self in (Kind.MATMUL, Kind.CONVOLUTION)
 
 

@@ -69,7 +69,7 @@ class DesignWork:
     @property
     def is_arithmetic(self) -> bool:
         """Whether it runs on the array, not on the vector unit."""
-        return self._kind in (Kind.MATMUL, Kind.CONVOLUTION)
+        return self._kind.on_array
 
     @functools.cached_property
     def lanes(self) -> int:
