@@ -15,7 +15,7 @@ from spyre_mlir.passes._layout_graph import LayoutGraph
 from spyre_mlir.passes._memory import all_ops, argument_attributes
 from spyre_mlir.passes._pins import argument_layouts, pins_of, refused
 from spyre_mlir.passes._plan_facts import layout_value
-from spyre_mlir.plans.model import json_text
+from spyre_mlir.plans.plan_file import json_text
 
 
 @dataclass(frozen=True)

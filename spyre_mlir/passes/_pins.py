@@ -18,7 +18,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.plans import Placement
+from spyre_mlir.plans import PlannedPlacement
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Pins:
     layout: StickLayout | None = None
     slices: tuple[int, ...] | None = None
     core_order: tuple[int, ...] | None = None
-    placement: Placement | None = None
+    placement: PlannedPlacement | None = None
     relaid: bool | None = None
 
 
@@ -83,7 +83,7 @@ def _integers(found: ir.DictAttr, name: str) -> tuple[int, ...] | None:
     return tuple(ir.DenseI64ArrayAttr(found[name])) if name in found else None
 
 
-def _placement_attr(placement: Placement) -> ir.Attribute:
+def _placement_attr(placement: PlannedPlacement) -> ir.Attribute:
     if placement.memory == "lx":
         assert isinstance(placement.address, int)
         return sdsc.lx_attr(placement.address)
@@ -97,17 +97,17 @@ def _placement_attr(placement: Placement) -> ir.Attribute:
     )
 
 
-def _placement(attr: ir.Attribute) -> Placement:
-    return Placement("hbm") if isinstance(attr, ir.StringAttr) else placement_from(attr)
+def _placement(attr: ir.Attribute) -> PlannedPlacement:
+    return PlannedPlacement("hbm") if isinstance(attr, ir.StringAttr) else placement_from(attr)
 
 
-def placement_from(attr: sdsc.HbmAttr | sdsc.LxAttr) -> Placement:
+def placement_from(attr: sdsc.HbmAttr | sdsc.LxAttr) -> PlannedPlacement:
     """The placement that a pass decided, as plans write it."""
     if isinstance(attr, sdsc.LxAttr):
-        return Placement("lx", ir.IntegerAttr(attr.address).value)
+        return PlannedPlacement("lx", ir.IntegerAttr(attr.address).value)
     base = ir.StringAttr(attr.base).value
     return (
-        Placement("pool", ir.IntegerAttr(attr.offset).value)
+        PlannedPlacement("pool", ir.IntegerAttr(attr.offset).value)
         if base == "pool"
-        else Placement("argument", base)
+        else PlannedPlacement("argument", base)
     )

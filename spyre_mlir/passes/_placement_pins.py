@@ -9,7 +9,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import Memory
 from spyre_mlir.passes._pins import pins_of, refused
-from spyre_mlir.plans import Placement
+from spyre_mlir.plans import PlannedPlacement
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.pinned import PinnedSolver, conflict
@@ -20,7 +20,7 @@ class PinnedBuffer:
     """Where a buffer has to be, and the operation for which the plan file says so."""
 
     op: ir.Operation
-    placement: Placement
+    placement: PlannedPlacement
 
     def refuse(self, reason: str) -> None:
         """Raises the error for a placement that cannot hold."""

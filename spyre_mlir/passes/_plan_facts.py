@@ -13,7 +13,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, functions, is_compute
 from spyre_mlir.passes._pins import placement_from
 from spyre_mlir.passes._terms import fail
-from spyre_mlir.plans import Placement, Plan, PlannedArgument, PlannedOperation
+from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement
 
 
 def planned_function(module: ir.Operation) -> ir.Operation:
@@ -24,7 +24,7 @@ def planned_function(module: ir.Operation) -> ir.Operation:
     return found[0]
 
 
-def current_plan(func: ir.Operation) -> Plan:
+def current_plan(func: ir.Operation) -> PlanFile:
     """All that is decided so far, in program order; every device operation has a name."""
     memory = Memory(func)
     arguments = func.regions[0].blocks[0].arguments
@@ -35,7 +35,7 @@ def current_plan(func: ir.Operation) -> Plan:
     sources = _sources(attributes)
     entries = zip(arguments, attributes, sources, strict=True)
     ops = [op for op in all_ops(func) if is_compute(op)]
-    return Plan(
+    return PlanFile(
         tuple(_argument(*each) for each in entries),
         tuple(_operation(memory, op) for op in ops),
     )
@@ -111,6 +111,6 @@ def _core_order(op: ir.Operation, division: Division) -> tuple[int, ...]:
     return order
 
 
-def _placement(home: ir.Operation | None) -> Placement | None:
+def _placement(home: ir.Operation | None) -> PlannedPlacement | None:
     placement = None if home is None else sdsc.placement_of(home)
     return None if placement is None else placement_from(placement)

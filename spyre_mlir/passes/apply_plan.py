@@ -25,8 +25,8 @@ from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._tile_nests import check_loops
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.name_operations import NAMELESS
-from spyre_mlir.plans import Placement, Plan, PlannedArgument, PlannedOperation, read_plan
-from spyre_mlir.plans.model import MAX_BYTES, json_text
+from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement, read_plan
+from spyre_mlir.plans.plan_file import MAX_BYTES, json_text
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling import TiledLoop
 
@@ -72,7 +72,7 @@ class ApplyPlan(Pass):
                 if sdsc.PLAN in module.attributes:
                     del module.attributes[sdsc.PLAN]
 
-    def _read(self, module: ir.Operation) -> Plan:
+    def _read(self, module: ir.Operation) -> PlanFile:
         if self.file == "-":
             raise CompileError("A plan file is read several times, so that it cannot be stdin.")
         if self.file:
@@ -85,7 +85,7 @@ class ApplyPlan(Pass):
 class _Applied:
     """A plan and the function that it is about; needs a current context."""
 
-    def __init__(self, func: ir.Operation, plan: Plan, cores: int, uneven: bool) -> None:
+    def __init__(self, func: ir.Operation, plan: PlanFile, cores: int, uneven: bool) -> None:
         self.func, self.plan, self.cores, self.uneven = func, plan, cores, uneven
         self.ops = _named(func)
         self.arguments = list(func.regions[0].blocks[0].arguments)
@@ -350,7 +350,7 @@ def _loops(loops: Sequence[TiledLoop] | None) -> list[TiledLoop]:
     return [loop.settled() for loop in loops or () if loop.tiles > 1]
 
 
-def _is_placed(wanted: Placement, found: Placement | None) -> bool:
+def _is_placed(wanted: PlannedPlacement, found: PlannedPlacement | None) -> bool:
     if wanted.memory == "hbm":
         return found is not None and found.memory != "lx"
     return wanted == found

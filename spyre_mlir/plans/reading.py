@@ -8,7 +8,7 @@ from typing import Any
 
 from spyre_mlir.bundle.json_fields import Field, shorten
 from spyre_mlir.errors import CompileError
-from spyre_mlir.plans.model import VERSION, Placement, Plan, PlannedArgument, PlannedOperation
+from spyre_mlir.plans.plan_file import VERSION, PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement
 from spyre_mlir.tiling import TiledLoop
 
 _PLAN = ("version", "arguments", "operations")
@@ -20,7 +20,7 @@ _LOOP = ("loop", "dim", "tiles", "tile", "unrolled")
 _RESULT = ("shape", "dtype", "layout", "placement", "spilled")
 
 
-def read_plan(text: str, filename: str) -> Plan:
+def read_plan(text: str, filename: str) -> PlanFile:
     """Parse the text of a plan file; ``CompileError`` if it is none. ``filename`` is for errors."""
     try:
         root = Field(json.loads(text, object_pairs_hook=_unique_keys), filename)
@@ -43,7 +43,7 @@ def read_plan(text: str, filename: str) -> Plan:
     operations = root["operations"].items() if "operations" in root else []
     _check_names([*arguments])
     _check_names([*operations])
-    return Plan(tuple(map(_argument, arguments)), tuple(map(_operation, operations)), filename)
+    return PlanFile(tuple(map(_argument, arguments)), tuple(map(_operation, operations)), filename)
 
 
 class _DuplicateKeyError(ValueError):
@@ -160,17 +160,17 @@ def _layout(entry: Field) -> Any:
     return layout.value
 
 
-def _placement(field: Field) -> Placement:
+def _placement(field: Field) -> PlannedPlacement:
     if field.value == "hbm":
-        return Placement("hbm")
+        return PlannedPlacement("hbm")
     if not isinstance(field.value, dict):
         forms = '{"lx": ADDRESS}, {"pool": OFFSET}, {"argument": NAME} or "hbm"'
         field.fail(f"must be {forms}, but is {shorten(field.value)}")
     memory, address = field.only_member()
     if memory == "argument":
-        return Placement(memory, address.text())
+        return PlannedPlacement(memory, address.text())
     if memory not in ("lx", "pool"):
         address.fail("is unknown; a placement is in lx, pool or argument")
     if _integer(address) < 0:
         address.fail(f"must not be negative but is {address.value}")
-    return Placement(memory, address.integer())
+    return PlannedPlacement(memory, address.integer())

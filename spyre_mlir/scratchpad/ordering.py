@@ -1,21 +1,18 @@
-"""In which order to do what is independent, so that less is alive at once. No IR.
+"""Orders of tasks with less alive at once: list scheduling (``optimization/list_scheduling.py``), from either end.
 
-A buffer is alive from the first to the last of the tasks that touch it, whichever these are. List scheduling takes of
-the tasks whose predecessors are done the one after which the fewest bytes are alive, the first of equal ones; done
-from the end on it gives another order. Neither is best in general (to find the least peak is NP-hard; Sethi, 1975).
-Of these and the given order the one is taken that has the fewest bytes too many, if it loses less by the planner's own
-measure (``buffer_selection.py``).
+Of these two and the given order the one is taken that has the fewest bytes too many, if it loses less by the planner's
+own measure (``buffer_selection.py``).
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from spyre_mlir.optimization.list_scheduling import list_schedule, successors
 from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
@@ -44,11 +41,11 @@ def better_order(
     task_of = [index for index, task in enumerate(tasks) for _ in range(task.steps)]
     able = [buffer for buffer in buffers if buffer.saving > 0 and space.bytes_of(buffer) <= space.capacity]
     buffer_uses = [(space.bytes_of(buffer), sorted({task_of[use] for use in buffer.uses})) for buffer in able]
-    followers = _reversed([task.after for task in tasks])
+    followers = successors([task.after for task in tasks])
     orders = [
         list(range(len(tasks))),
-        _scheduled([task.after for task in tasks], buffer_uses),
-        _scheduled(followers, buffer_uses)[::-1],
+        list_schedule([task.after for task in tasks], buffer_uses),
+        list_schedule(followers, buffer_uses)[::-1],
     ]
     instances = [Instance.of(_retimed(able, tasks, starts, task_of, order), space) for order in orders]
     # The excess is quick to compute; only the best order is worth the planner's own measure.
@@ -56,73 +53,6 @@ def better_order(
     if not best or _lost(instances[best]) >= _lost(instances[0]):
         return None
     return orders[best]
-
-
-def _reversed(edges: Sequence[Sequence[int]]) -> list[list[int]]:
-    followers: list[list[int]] = [[] for _ in edges]
-    for task, before in enumerate(edges):
-        for predecessor in before:
-            followers[predecessor].append(task)
-    return followers
-
-
-def _scheduled(
-    before: Sequence[Sequence[int]], buffer_uses: Sequence[tuple[int, Sequence[int]]]
-) -> list[int]:
-    """All tasks, of those that can be done always the one that leaves the fewest bytes.
-
-    A heap holds what each task that can be done adds; entries that are out of date are left in it.
-    """
-    count = len(before)
-    followers, waits = _reversed(before), [len(set(predecessors)) for predecessors in before]
-    of_task: list[list[int]] = [[] for _ in range(count)]
-    added = [0] * count
-    for buffer, (size, users) in enumerate(buffer_uses):
-        for task in users:
-            of_task[task].append(buffer)
-            # A buffer of one task is live within it alone.
-            added[task] += size if len(users) > 1 else 0
-    waiting = [set(users) for _, users in buffer_uses]
-    ready = [(added[task], task) for task in range(count) if not waits[task]]
-    heapq.heapify(ready)
-    is_scheduled = [False] * count
-    order: list[int] = []
-    while ready:
-        bytes_added, task = heapq.heappop(ready)
-        if is_scheduled[task] or bytes_added != added[task]:
-            continue
-        is_scheduled[task] = True
-        order.append(task)
-        for buffer in of_task[task]:
-            for other in _count_down(buffer, task, buffer_uses, waiting, added):
-                if not waits[other]:
-                    heapq.heappush(ready, (added[other], other))
-        for other in dict.fromkeys(followers[task]):
-            waits[other] -= 1
-            if not waits[other]:
-                heapq.heappush(ready, (added[other], other))
-    return order
-
-
-def _count_down(
-    buffer: int,
-    task: int,
-    buffer_uses: Sequence[tuple[int, Sequence[int]]],
-    waiting: Sequence[set[int]],
-    added: list[int],
-) -> Sequence[int]:
-    """A task has touched a buffer: what its other tasks add now. Returns those for which that changed."""
-    size, users = buffer_uses[buffer]
-    begun = len(waiting[buffer]) == len(users)
-    waiting[buffer].discard(task)
-    changed = sorted(waiting[buffer]) if begun else []
-    for other in changed:
-        added[other] -= size
-    if len(waiting[buffer]) == 1:
-        (last,) = waiting[buffer]
-        added[last] -= size
-        changed = [*changed, last]
-    return changed
 
 
 def _retimed(

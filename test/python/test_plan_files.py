@@ -20,7 +20,7 @@ from spyre_mlir.dialects import context
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.plans import read_plan
-from spyre_mlir.plans.model import json_text
+from spyre_mlir.plans.plan_file import json_text
 
 SOFTMAX = "softmax_dim_0_512x1024"
 

@@ -19,7 +19,7 @@ _WIDTH = 100
 
 
 @dataclass(frozen=True)
-class Placement:
+class PlannedPlacement:
     """Memory of a result and its address there.
 
     ``memory`` is "lx" (``address`` in bytes, the same in every core's LX), "pool" (byte offset in the pool of device
@@ -77,13 +77,13 @@ class PlannedOperation:
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     layout: Any = None
-    placement: Placement | None = None
+    placement: PlannedPlacement | None = None
     spilled: tuple[str, ...] = ()
     path: str = ""
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlanFile:
     """Decisions about a program. ``filename`` is the file that the plan was read from, the location of its errors."""
 
     arguments: tuple[PlannedArgument, ...] = ()
