@@ -65,6 +65,7 @@ class Division:
 
     @property
     def cores(self) -> int:
+        """The number of cores that have a slice."""
         return math.prod(self.splits)
 
     @property

@@ -22,7 +22,8 @@ def successors(edges: Sequence[Sequence[int]]) -> list[list[int]]:
 def list_schedule(before: Sequence[Sequence[int]], uses: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
     """Return the order of all tasks; ``before`` are the predecessors of each.
 
-    ``uses`` are (bytes, tasks) of each buffer: it is live from the first to the last of its tasks. A heap holds what each task that can be done adds; entries that are out of date are left in it.
+    ``uses`` are (bytes, tasks) of each buffer: it is live from the first to the last of its tasks. A heap holds what
+    each task that can be done adds; entries that are out of date are left in it.
     """
     count = len(before)
     followers, waits = successors(before), [len(set(predecessors)) for predecessors in before]

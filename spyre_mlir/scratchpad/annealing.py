@@ -27,6 +27,7 @@ class FittedOrder:
 
     @property
     def cost(self) -> tuple[int, int]:
+        """Lost savings, then the peak, in bytes."""
         return self.lost, self.peak
 
 

@@ -93,9 +93,11 @@ class _Row:
         return CompileError(message, f"{self.path}:{self.line}:{position}")
 
     def names(self, column: str) -> list[str]:
+        """Return the words of a cell."""
         return self.cells.get(column, "").split()
 
     def numbers(self, column: str) -> list[int]:
+        """Return the whole numbers of a cell; ``CompileError`` for other words."""
         words = self.names(column)
         wrong = next((word for word in words if not _INTEGER.fullmatch(word)), None)
         if wrong is not None:
@@ -108,6 +110,7 @@ class _Row:
         return [int(word) for word in words]
 
     def number(self, column: str, default: int | None = None) -> int:
+        """Return the one number of a cell, ``default`` if it is empty."""
         numbers = self.numbers(column)
         if not numbers and default is not None:
             return default
@@ -116,6 +119,7 @@ class _Row:
         return numbers[0]
 
     def at_least_1(self, column: str, default: int | None = None) -> int:
+        """Return the one number of a cell, from 1 on."""
         number = self.number(column, default)
         if number < 1:
             raise self.error(column, f"The column '{column}' has numbers from 1, not {number}.")

@@ -78,22 +78,27 @@ class LifetimeBoundBuffer:
 
     @property
     def start_time(self) -> int:
+        """The operation of the first use."""
         return self.first
 
     @property
     def end_time(self) -> int:
+        """The operation after the last use."""
         return self.last + 1
 
     @property
     def first(self) -> int:
+        """The operation of the first use."""
         return self.uses[0]
 
     @property
     def last(self) -> int:
+        """The operation of the last use."""
         return self.uses[-1]
 
     @property
     def traffic_if_spilled(self) -> int:
+        """Bytes of device memory that the buffer moves without an address."""
         if self.traffic_of_uses is not None:
             return sum(self.traffic_of_uses)
         if self.spilled_traffic is not None:
@@ -102,6 +107,7 @@ class LifetimeBoundBuffer:
 
     @property
     def traffic_if_placed(self) -> int:
+        """Bytes of device memory that the buffer moves with an address."""
         if self.placed_traffic is not None:
             return self.placed_traffic
         return self.size * self.copies if self.first_use_is_read else 0

@@ -108,9 +108,11 @@ class _Listed:
         self._places: list[tuple[int, int] | None] = [None] * len(sizes)
 
     def put(self, index: int, address: int) -> None:
+        """Place a buffer at an address."""
         self._places[index] = (address, address + self._sizes[index])
 
     def gaps(self, index: int) -> Gaps:
+        """Return the free ranges in which a buffer fits."""
         size, places, free = self._sizes[index], self._places, 0
         addresses, gap_bytes = [], []
         live = sorted([place for other in self._neighbours[index] if (place := places[other])])
@@ -143,6 +145,7 @@ class _Scanned:
         self._ranges = np.zeros((3, len(sizes) + 1), np.int32)  # first and last uses, indices
 
     def put(self, index: int, address: int) -> None:
+        """Place a buffer at an address."""
         count = self._count
         row = int(self._bytes[0, :count].searchsorted(address))
         for table in (self._bytes, self._ranges):
@@ -152,6 +155,7 @@ class _Scanned:
         self._count += 1
 
     def gaps(self, index: int) -> Gaps:
+        """Return the free ranges in which a buffer fits."""
         live = self._live(index)
         gap_bytes = np.empty(len(live) + 1, np.int64)
         gap_bytes[:-1] = self._bytes[0].take(live)
