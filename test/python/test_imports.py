@@ -111,10 +111,6 @@ def test_foreign_roots_have_one_home(path: Path) -> None:
         assert "torch_mlir" not in roots
 
 
-#: The one import against the order: an evaluator without a pipeline has the defaults of this pass.
-EXEMPT = {("spyre_mlir.passes.base", "spyre_mlir.passes.scratchpad_planning")}
-
-
 def module_of(path: Path) -> str:
     """The dotted name of a file."""
     return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
@@ -129,7 +125,7 @@ def test_no_circles(by: str) -> None:
     for module, path in modules.items():
         for name in imports(path):
             target = name if name in modules else name.rpartition(".")[0]
-            if target in modules and (module, target) not in EXEMPT:
+            if target in modules:
                 edges[group[module]].add(group[target])
     for name, targets in edges.items():
         targets.discard(name)
