@@ -11,6 +11,7 @@ from spyre_mlir.division import Division
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.space import Space
+from spyre_mlir.target.device import device
 from spyre_mlir.timeline import Timeline
 
 #: Dims of a product C[b, m, n] = sum over k of A[b, m, k] W[b, k, n], in this order.
@@ -26,7 +27,7 @@ def matmul(sizes: Sequence[int], splits: Sequence[int], orders: Orders) -> Opera
     views = []
     for dims, order in zip(_OPERANDS, orders, strict=True):
         shape = [sizes[dim] for dim in dims]
-        layout = from_order(shape, "f16", 2, [dims.index(dim) for dim in order])
+        layout = from_order(device(), shape, "f16", 2, [dims.index(dim) for dim in order])
         views.append(BufferView.of(layout).rename(dims, len(sizes), sizes))
     space = Space(tuple(sizes), tuple(views), tuple(map(frozenset, _OPERANDS)), frozenset({DEPTH}))
     return operation_work("batchmatmul", space, Division.of(splits, space.units, space.reduced))

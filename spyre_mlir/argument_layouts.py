@@ -14,6 +14,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.mlir import ir
+from spyre_mlir.target.device import device
 
 #: An argument's name, or the position of an input.
 Key = str | int
@@ -161,7 +162,7 @@ def _find(key: Key, arguments: list[_Argument]) -> _Argument:
 
 def _layout(argument: _Argument, choice: Choice) -> StickLayout:
     if isinstance(choice, LayoutRequest):
-        return choice.layout(argument.shape, argument.element, f"'{argument.name}'")
+        return choice.layout(device(), argument.shape, argument.element, f"'{argument.name}'")
     if (choice.shape, device_dtype(choice.dtype)) != (argument.shape, device_dtype(argument.element)):
         raise CompileError(
             f"The layout given for '{argument.name}' is one of {list(choice.shape)} {choice.dtype}, "

@@ -22,6 +22,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
+from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYTE
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 
@@ -233,7 +234,9 @@ def to_device(
             return eager().restickify(array, **fields)
         array = array.cpu()
     host, dtype = _host_array(array, dtype)
-    layout = LayoutRequest.of(fields, "the tensor").layout(host.shape, element_type(dtype), "the tensor")
+    layout = LayoutRequest.of(fields, "the tensor").layout(
+        device(), host.shape, element_type(dtype), "the tensor"
+    )
     return laid_out(host, dtype, layout)
 
 

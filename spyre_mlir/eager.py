@@ -23,6 +23,7 @@ from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.program import Program, compile
+from spyre_mlir.target.device import device
 
 #: Programs in the cache at most.
 _MAX_PROGRAMS = 1024
@@ -77,7 +78,7 @@ def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
     elements, which none writes.
     """
     target = LayoutRequest.of(layout, "the tensor").layout(
-        tensor.shape, element_type(tensor.dtype), "the tensor"
+        device(), tensor.shape, element_type(tensor.dtype), "the tensor"
     )
     if not is_convertible(device_dtype(element_type(tensor.dtype))) or is_scattered(target):
         return laid_out(tensor.numpy(), tensor.dtype, target)
@@ -114,4 +115,6 @@ def _layouts(program: Program) -> list[StickLayout | None]:
 def _layout(argument: Argument) -> StickLayout:
     moves = argument.transfer
     tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
-    return layout_of_tuples(tuples, argument.host_shape, device_dtype(element_type(argument.host_dtype)))
+    return layout_of_tuples(
+        device(), tuples, argument.host_shape, device_dtype(element_type(argument.host_dtype))
+    )

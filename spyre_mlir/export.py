@@ -10,6 +10,7 @@ from spyre_mlir.bundle import model
 from spyre_mlir.bundle.plain import from_plain
 from spyre_mlir.dialects import sdscbundle
 from spyre_mlir.dialects.attributes import from_attribute
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.timing import scope
@@ -66,7 +67,7 @@ def assembled(func: ir.Operation, designs: dict[str, model.Design], manifest: mo
     """Build a bundle from the entry function, the designs by file name and the manifest."""
     parameters, statements = _Program(func, manifest).read()
     ordered = dict(sorted(designs.items(), key=lambda item: item[1].index))
-    return model.Bundle(parameters, statements, ordered, manifest)
+    return model.Bundle(parameters, statements, ordered, manifest).for_target(target_of(func))
 
 
 class _Program:

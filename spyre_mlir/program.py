@@ -22,6 +22,7 @@ from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.dynamic import DynamicProgram
 from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
 from spyre_mlir.files import read_text
@@ -37,6 +38,7 @@ from spyre_mlir.simulator import Result, described
 from spyre_mlir.steps import BundleStep, HostStep, run_steps, sequences
 from spyre_mlir.steps_summary import host_work_warning, summarize_steps
 from spyre_mlir.target.formats import IEEE
+from spyre_mlir.target.target import compiling_for
 from spyre_mlir.timeline import Timeline, timeline
 from spyre_mlir.transfers import Transfers
 
@@ -309,6 +311,7 @@ def compile(
     module_or_mlir: Any,
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
+    device: str | Path | None = None,
     sencores: int | None = None,
     precision: str = "device",
     numerics: str | None = None,
@@ -320,8 +323,9 @@ def compile(
 ) -> Program | DynamicProgram[Program]:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
 
-    ``inputs`` are example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. ``sencores`` is
-    the number of cores, 1 to 32 (default: SENCORES, or 32). ``precision`` is "device" (fp16 islands stay fp16)
+    ``inputs`` are example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. ``device`` is a device
+    file (default: SPYRE_DEVICE, or the packaged one; docs/devices.md), ``sencores`` the number of its cores that the
+    program may use (default: SENCORES, or all). ``precision`` is "device" (fp16 islands stay fp16)
     or "strict" (the types of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16" (the
     default for programs with bfloat16, whose range "ieee" has not).
     ``layouts`` chooses the layouts of inputs, parameters and constants, by name or by the position of an input,
@@ -339,22 +343,38 @@ def compile(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
         options = {
-            "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts, "plan": plan,
-            "fallback": fallback, **pipeline_options,
+            "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
+            "plan": plan, "fallback": fallback, **pipeline_options,
         }  # fmt: skip
         return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **options))
-    options = {"sencores": sencores, "precision": precision, **pipeline_options}
+    options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
     given = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
     pipeline = SpyrePipeline.parse(" ".join(given))
     chosen = choices(layouts or {}, pipeline.stick_outermost)
     if isinstance(module_or_mlir, ir.Module | str | Path):
         module = _parsed(module_or_mlir)
         laid_out = {at: each.layout for at, each in enumerate(inputs) if isinstance(each, DeviceTensor)}
-        lay_out(module, pipeline, laid_out, chosen)
-        return _compiled(module, pipeline, numerics, plan, fallback)
+        with compiling_for(target_of(module)), compiling_for(pipeline.target):
+            lay_out(module, pipeline, laid_out, chosen)
+            return _compiled(module, pipeline, numerics, plan, fallback)
+    with compiling_for(pipeline.target):
+        return _compiled_model(module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback)
+
+
+def _compiled_model(
+    model: Any,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    pipeline: SpyrePipeline,
+    precision: str,
+    chosen: Mapping[str | int, Any],
+    numerics: str | None,
+    plan: Mapping[str, Any] | str | Path | None,
+    fallback: bool,
+) -> Program:
+    """Import a PyTorch model and compile it."""
     from spyre_mlir.frontend import import_torch
 
-    imported = import_torch(module_or_mlir, inputs, context=new_context(), precision=precision)
+    imported = import_torch(model, inputs, context=new_context(), precision=precision)
     if imported.module is None:
         if results := [key for key in chosen if str(key).startswith("result")]:
             raise CompileError(

@@ -112,11 +112,16 @@ def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], 
 
 
 class Context:
-    """A bundle with lookups. Steps and values may be asked for only once the structure rules hold."""
+    """A bundle with lookups. Steps and values may be asked for only once the structure rules hold.
 
-    def __init__(self, bundle: Bundle, usable_lx_bytes: int) -> None:
+    ``target`` is that of the bundle, with ``lx_backend_fraction`` as the part of LX that the back end keeps, if given.
+    """
+
+    def __init__(self, bundle: Bundle, lx_backend_fraction: float | None = None) -> None:
         self.bundle = bundle
-        self.usable_lx_bytes = usable_lx_bytes
+        self.target = bundle.target
+        if lx_backend_fraction is not None:
+            self.target = self.target.with_backend_fraction(lx_backend_fraction)
 
     @functools.cached_property
     def executes(self) -> list[Execute]:

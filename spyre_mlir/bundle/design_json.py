@@ -16,9 +16,9 @@ from spyre_mlir.bundle.geometry import holders, operand_shares, operand_splits, 
 from spyre_mlir.bundle.json_fields import Field, require_same
 from spyre_mlir.bundle.model import Constant, DebugHandle, Design, Held, Operand
 from spyre_mlir.errors import CompileError
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import find_format
 from spyre_mlir.target.ops import DEVICE_OPS
+from spyre_mlir.target.target import Target
 
 Json = dict[str, Any]
 
@@ -29,7 +29,7 @@ def to_json(design: Design) -> Json:
     return {
         f"{design.index}_{_function(design)}": {
             "coreFoldProp_": _fold("core", design.cores),
-            "coreletFoldProp_": _fold("corelet", device().emitted_corelets),
+            "coreletFoldProp_": _fold("corelet", design.target.emitted_corelets),
             "numCoresUsed_": design.cores,
             "coreIdToDsc_": {str(core): 0 for core in cores},
             "numWkSlicesPerDim_": dict(design.slices),
@@ -41,8 +41,8 @@ def to_json(design: Design) -> Json:
     }
 
 
-def from_json(value: Json, filename: str) -> Design:
-    """The design of a JSON object; anything missing or odd is a CompileError with file and field."""
+def from_json(value: Json, filename: str, target: Target) -> Design:
+    """The design of a JSON object, for a target; anything missing or odd is a CompileError with file and field."""
     root = Field(value, filename)
     key, body = root.only_member()
     index, _, function = key.partition("_")
@@ -51,7 +51,7 @@ def from_json(value: Json, filename: str) -> Design:
     name, dsc = _only_item(body["dscs_"]).only_member()
     if name != function:
         dsc.fail(f"must be named {function!r}")
-    design = _read_design(int(index), _opcode(function, dsc), body, dsc)
+    design = replace(_read_design(int(index), _opcode(function, dsc), body, dsc), target=target)
     try:
         expected = to_json(design)
     except CompileError as error:
@@ -91,7 +91,7 @@ def _configuration(design: Design) -> Json:
     stage = {"name_": "core", "ss_": _dims(design.shares), "el_": _dims(last)}
     return {
         "numCoresUsed_": design.cores,
-        "numCoreletsUsed_": device().emitted_corelets,
+        "numCoreletsUsed_": design.target.emitted_corelets,
         "coreIdsUsed_": list(range(design.cores)),
         "N_": {"name_": "n", **_dims(design.sizes), **_padding(design)},
         "coordinateMasking_": {dim: [list(mask)] for dim, mask in design.masks.items()},

@@ -27,7 +27,7 @@ from spyre_mlir.bundle.geometry import (
     operand_splits,
 )
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 _NOBODY = -1
 
@@ -62,13 +62,14 @@ class Placement:
     axes: tuple[Axis, ...]
     regions: tuple[Region | None, ...]
     slices: tuple[tuple[int, ...] | None, ...]
+    lx_bytes: int
 
     def coordinates(self, core: int, sticks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The coordinate along each axis of what lies in some sticks of a core, in positions of full shares."""
         slices, rest, found = self.slices[core], sticks - self.start, []
         assert slices is not None
         for axis, own in zip(reversed(self.axes), reversed(slices), strict=True):
-            has_several = axis.count > 1 and axis.stride <= device().lx_bytes
+            has_several = axis.count > 1 and axis.stride <= self.lx_bytes
             step, rest = np.divmod(rest, axis.stride) if has_several else (np.zeros_like(rest), rest)
             found.append(step + own * axis.count)
         return found[::-1]
@@ -92,7 +93,7 @@ def placement(design: Design, index: int) -> Placement:
     own = holders(design, operand)
     is_input = index < len(design.operands) - 1
     return Placement(
-        operand.start[0] // device().stick_bytes,
+        operand.start[0] // design.target.stick_bytes,
         axes,
         tuple(
             core_region(design, operand, core, valid=is_input) if core in own else None
@@ -102,15 +103,16 @@ def placement(design: Design, index: int) -> Placement:
             tuple(own[core][axis.dim] for axis in axes) if core in own else None
             for core in range(design.cores)
         ),
+        design.target.lx_bytes,
     )
 
 
 class Elements:
     """The execute that last wrote each stick of the LX of each core, by its number in the program."""
 
-    def __init__(self) -> None:
-        sticks = -(-device().lx_bytes // device().stick_bytes)
-        self._writers = np.full((device().cores, sticks), _NOBODY, np.int32)
+    def __init__(self, target: Target) -> None:
+        sticks = -(-target.lx_bytes // target.stick_bytes)
+        self._writers = np.full((target.device_cores, sticks), _NOBODY, np.int32)
         self._written: dict[int, Placement] = {}
         self._read: dict[tuple[int, int], Placement] = {}
         self._known: dict[tuple[int, int, int], str | None] = {}
@@ -152,7 +154,7 @@ class Elements:
         for region, cores in cores_of.items():
             steps = zip(region.counts, region.strides, strict=True)
             strides = (row, *(stride * stick if count > 1 else 0 for count, stride in steps))
-            shape = (device().cores, *region.counts)
+            shape = (len(self._writers), *region.counts)
             yield cores, np.ndarray(shape, np.int32, self._writers, place.start * stick, strides)
 
     def _compare(self, writer: int, index: int, reader: Placement, groups: list[_Group]) -> str | None:

@@ -117,10 +117,10 @@ def read_bundle(folder: str | Path) -> Bundle:
             raise CompileError(
                 f"A design is in a file 'sdsc_<number>.json', not in {filename!r}.", str(program)
             )
+    manifest = manifest_from_json(load(folder / MANIFEST).value, str(folder / MANIFEST))
     designs = {}
     for filename in sorted(filenames, key=_by_number):
-        designs[filename] = from_json(load(folder / filename).value, str(folder / filename))
-    manifest = manifest_from_json(load(folder / MANIFEST).value, str(folder / MANIFEST))
+        designs[filename] = from_json(load(folder / filename).value, str(folder / filename), manifest.target)
     return Bundle(parameters, statements, designs, manifest)
 
 

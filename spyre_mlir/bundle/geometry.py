@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import prod
 
 from spyre_mlir.bundle.model import Design, Operand
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -25,10 +24,6 @@ class Region:
     def span_sticks(self) -> int:
         """Sticks from the first to the last one, both included."""
         return 1 + sum((count - 1) * stride for count, stride in zip(self.counts, self.strides, strict=True))
-
-    @property
-    def span_bytes(self) -> int:
-        return self.span_sticks * device().stick_bytes
 
 
 def slice_sizes(design: Design, core: int) -> dict[str, int]:
@@ -134,9 +129,9 @@ def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:
     for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
         if operand.scale[dim] == 1:
             offset += positions(operand, dim, design.core_slices[core][dim] * design.shares[dim]) * stride
-    return offset * device().stick_bytes
+    return offset * design.target.stick_bytes
 
 
 def lx_bytes(design: Design, operand: Operand) -> int:
     """Bytes that an operand occupies in the LX of each core."""
-    return prod(memory_counts(design, operand)) * device().stick_bytes
+    return prod(memory_counts(design, operand)) * design.target.stick_bytes

@@ -4,7 +4,8 @@ A fill value that JSON has no number for is written as the string "inf", "-inf" 
 fill only if the host writes its padding, a source only if its array is that of another one, and index bounds only if
 its numbers are indices. A buffer has
 reasons only if there are any, and a manifest demoted and amplified executes, numerics, and what makes it one of a
-sequence: that it is non-terminal, what it expects and what it leaves.
+sequence: that it is non-terminal, what it expects and what it leaves. Its target is the fields of the device file that
+differ from the packaged one, by their sections there.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 from spyre_mlir.bundle.json_fields import Field
 from spyre_mlir.bundle.model import Argument, Buffer, IndexBounds, Manifest, Resident, Transfer
 from spyre_mlir.target.formats import MODES
+from spyre_mlir.target.target import Target, packaged_target
 
 VERSION = 1
 
@@ -23,10 +25,11 @@ VERSION = 1
 def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     """The JSON object of a manifest."""
     value = {"version": manifest.version, **_plain(dataclasses.asdict(manifest))}
+    value["target"] = manifest.target.differences()
     for buffer in value["buffers"]:
         if not buffer["reasons"]:
             del buffer["reasons"]
-    for optional in ("demoted", "amplified", "non_terminal", "expects", "leaves"):
+    for optional in ("demoted", "amplified", "non_terminal", "expects", "leaves", "target"):
         if not value[optional]:
             del value[optional]
     for resident in (*value.get("expects", ()), *value.get("leaves", ())):
@@ -65,6 +68,7 @@ def manifest_from_json(value: Any, filename: str) -> Manifest:
         non_terminal="non_terminal" in root and root["non_terminal"].boolean(),
         expects=_read_residents(root, "expects"),
         leaves=_read_residents(root, "leaves"),
+        target=_read_target(root["target"]) if "target" in root else packaged_target(),
     )
 
 
@@ -85,6 +89,12 @@ def _read_numerics(field: Field) -> str:
     if field.text() not in MODES:
         field.fail(f"must be one of {', '.join(MODES)}")
     return field.text()
+
+
+def _read_target(field: Field) -> Target:
+    sections = {name: dict(section.members()) for name, section in field.members()}
+    values = {name: {key: each.value for key, each in table.items()} for name, table in sections.items()}
+    return packaged_target().overlaid(values, field.filename)
 
 
 def _require_fields(field: Field, kind: type) -> None:

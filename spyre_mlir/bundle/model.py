@@ -22,7 +22,12 @@ that no operand has counts cores that get the same.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from spyre_mlir.target.target import Target, packaged_target
+
+#: Metadata of a field that the attributes of a module leave out (``plain.py``): the module has a target of its own.
+OMITTED = {"plain": False}
 
 INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
 
@@ -99,7 +104,7 @@ class Design:
     ``sizes``/``padding``/``slices`` are keyed by dim label; ``core_slices[c][dim]`` is the slice of core
     ``c``; slice ``s`` of a dim covers ``[s * share, min((s + 1) * share, size))`` with
     ``share = shares[dim]`` (elements). ``masks[dim] = (start, length)`` are coordinates that read as
-    ``constants[mask_constant]``. The last operand is the output.
+    ``constants[mask_constant]``. The last operand is the output. ``target`` is that of its bundle.
     """
 
     index: int
@@ -116,6 +121,7 @@ class Design:
     mask_constant: int = -1
     constants: tuple[Constant, ...] = ()
     debug: DebugHandle | None = None
+    target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
 
     @property
     def cores(self) -> int:
@@ -304,7 +310,7 @@ class Manifest:
     has 16-bit numbers that IEEE fp16 has not ("dl16" for bfloat16).
 
     A bundle of a sequence ``expects`` what the one before it ``leaves``. One that is ``non_terminal`` leaves something
-    in LX: the runtime must not give the cores to anybody else before the next bundle.
+    in LX: the runtime must not give the cores to anybody else before the next bundle. ``target`` is what it is for.
     """
 
     arguments: tuple[Argument, ...]
@@ -317,6 +323,7 @@ class Manifest:
     non_terminal: bool = False
     expects: tuple[Resident, ...] = ()
     leaves: tuple[Resident, ...] = ()
+    target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
 
 
 @dataclass(frozen=True)
@@ -327,3 +334,13 @@ class Bundle:
     statements: tuple[Statement, ...]
     designs: dict[str, Design]
     manifest: Manifest
+
+    @property
+    def target(self) -> Target:
+        """The device that it is for."""
+        return self.manifest.target
+
+    def for_target(self, target: Target) -> Bundle:
+        """The same bundle for another device."""
+        designs = {name: replace(design, target=target) for name, design in self.designs.items()}
+        return replace(self, designs=designs, manifest=replace(self.manifest, target=target))

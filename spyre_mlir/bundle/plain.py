@@ -28,7 +28,7 @@ def from_plain(kind: Any, value: Any) -> Any:
 @functools.cache
 def _writer(kind: type) -> Callable[[Any], Any]:
     if dataclasses.is_dataclass(kind):
-        fields = [(field.name, _default(field)) for field in dataclasses.fields(kind)]
+        fields = [(field.name, _default(field)) for field in _written(kind)]
         return lambda value: {
             name: to_plain(member) for name, default in fields if (member := getattr(value, name)) != default
         }
@@ -57,7 +57,8 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         member = _reader(arguments[1])
         return lambda value: {key: member(each) for key, each in _of_kind(value, dict).items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        readers = {name: _reader(hint) for name, hint in typing.get_type_hints(kind).items()}
+        hints = typing.get_type_hints(kind)
+        readers = {field.name: _reader(hints[field.name]) for field in _written(kind)}
         needed = {field.name for field in dataclasses.fields(kind) if _default(field) is dataclasses.MISSING}
 
         def read_fields(value: Any) -> Any:
@@ -69,6 +70,10 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 
         return read_fields
     return _scalar(kind)
+
+
+def _written(kind: Any) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(kind) if field.metadata.get("plain", True)]
 
 
 def _scalar(kind: Any) -> Callable[[Any], Any]:

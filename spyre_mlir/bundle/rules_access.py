@@ -25,8 +25,8 @@ from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.geometry import Region, core_region, finishing_cores, holders, reduced_dims
 from spyre_mlir.bundle.model import Argument, Operand, Resident
 from spyre_mlir.bundle.sequence import LX
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS
+from spyre_mlir.target.target import Target
 
 WALKED_EXECUTES = 4096
 
@@ -57,7 +57,7 @@ def _conflicting_core(step: Step, output: Operand, iterations: Iterations) -> in
     parts: dict[tuple, tuple[int, int, Region]] = {}
     reduced = reduced_dims(step.design)
     for core, symbol in enumerate(output.start):
-        start = _sticks(step.values[symbol], iterations)
+        start = _sticks(step.values[symbol], iterations, step.design.target)
         kept = [index for dim, index in step.design.core_slices[core].items() if dim not in reduced]
         parts.setdefault((start, *kept), (core, start, core_region(step.design, output, core)))
     lowest = min(start for _, start, _ in parts.values())
@@ -71,13 +71,13 @@ def _conflicting_core(step: Step, output: Operand, iterations: Iterations) -> in
     return None
 
 
-def _sticks(value: Linear, iterations: Iterations) -> int:
+def _sticks(value: Linear, iterations: Iterations, target: Target) -> int:
     """Sticks from the base to the address in the first of the iterations."""
     bytes_ = value.offset
     for atom, factor in value.terms:
         if atom in iterations:
             bytes_ += factor * iterations[atom].lower
-    return bytes_ // device().stick_bytes
+    return bytes_ // target.stick_bytes
 
 
 def _view(array: NDArray, start: int, region: Region) -> NDArray:
@@ -105,7 +105,7 @@ def initialised(context: Context) -> Iterator[Complaint]:
 
 def elements(context: Context) -> Iterator[Complaint]:
     """What is read in LX are the elements of the tensor that it is read as."""
-    placed = Elements()
+    placed = Elements(context.target)
     reported: set[tuple[int, int]] = set()
     # Addresses in LX are the same at all iterations, so the second one leaves what all others do.
     for step, _ in _walk(context.tree, {}, at_once=True):
@@ -156,10 +156,10 @@ class _Memory:
     """The writer of every stick of every base."""
 
     def __init__(self, context: Context) -> None:
-        self.context = context
+        self.context, self.target = context, context.target
         self.numbers = {buffer: i for i, buffer in enumerate(context.buffers, FIRST_BUFFER)}
         self.names = {number: f"the buffer {buffer}" for buffer, number in self.numbers.items()}
-        self.lx_sticks = -(-context.usable_lx_bytes // device().stick_bytes)
+        self.lx_sticks = -(-self.target.usable_lx_bytes // self.target.stick_bytes)
         self.arrays = {base: self._array(base, sticks) for base, sticks in self._sticks_of_bases().items()}
         self.touches = functools.cache(self._touches)
         for resident in context.bundle.manifest.expects:
@@ -171,8 +171,8 @@ class _Memory:
             ends[buffer.base] = max(ends[buffer.base], buffer.offset + buffer.bytes)
         for argument in self.context.bundle.manifest.arguments:
             ends[argument.parameter] = max(ends[argument.parameter], argument.bytes)
-        sticks = {base: -(-end // device().stick_bytes) for base, end in ends.items()}
-        return {**sticks, "lx": self.lx_sticks * device().cores}
+        sticks = {base: -(-end // self.target.stick_bytes) for base, end in ends.items()}
+        return {**sticks, "lx": self.lx_sticks * self.target.device_cores}
 
     def _array(self, base: str, sticks: int) -> NDArray:
         """The writers of a base: the host writes the whole of the arguments that it gives."""
@@ -182,7 +182,7 @@ class _Memory:
 
     def _find(self, resident: Resident) -> None:
         """Note what bundles before this one wrote: all of the buffer, which the rule of sequences looks at closely."""
-        buffer, unit = self.context.buffers[resident.buffer], device().stick_bytes
+        buffer, unit = self.context.buffers[resident.buffer], self.target.stick_bytes
         cores = resident.cores if buffer.base == LX else (0,)
         for core in cores:
             start = buffer.offset // unit + core * self.lx_sticks
@@ -230,12 +230,12 @@ class _Memory:
         """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
         in_lx = step.design.operands[index].memory == "lx"
         buffer = self.context.buffers[self.context.uses(step)[index]]
-        start = _sticks(touch.address, iterations)
+        start = _sticks(touch.address, iterations, self.target)
         counts, strides = touch.region.counts, touch.region.strides
         for atom, factor in touch.address.terms:
             if atom in iterations and iterations[atom].count > 1:
                 counts = (*counts, iterations[atom].count)
-                strides = (*strides, factor * iterations[atom].step // device().stick_bytes)
+                strides = (*strides, factor * iterations[atom].step // self.target.stick_bytes)
         offset = start + touch.core * self.lx_sticks if in_lx else start
         return start, _view(self.arrays[buffer.base], offset, Region(counts, strides))
 
@@ -258,12 +258,12 @@ class _Memory:
         writer = int(view[missing])
         what = {NOBODY: "which nothing wrote before", PARTIAL: "where a split reduction left parts of sums"}
         found = what.get(writer) or f"which {self.names[writer]} overwrote before"
-        address = f"byte {stick * device().stick_bytes} of {base}"
+        address = f"byte {stick * self.target.stick_bytes} of {base}"
         return f"Core {touch.core} reads Tensor{index} (buffer {buffer}) at {address}, {found}."
 
     def is_written(self, argument: Argument) -> bool:
         """Whether something wrote every stick that the host reads of a result."""
-        lanes = FORMATS[argument.data_format].stick_elements
+        lanes = FORMATS[argument.data_format].stick_elements(self.target.stick_bytes)
         ranges = list(argument.transfer.ranges)
         for loops, weights, size in argument.transfer.bounds:
             weight, loop = max(zip(weights, loops, strict=True))

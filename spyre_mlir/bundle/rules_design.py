@@ -33,9 +33,11 @@ def formats(design: Design) -> Iterator[str]:
 def stick_sizes(design: Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         form = FORMATS.get(operand.data_format)
-        if form is not None and operand.elements_per_stick != form.stick_elements:
-            found, expected = operand.elements_per_stick, form.stick_elements
-            yield f"Tensor{i} has {found} elements per stick; expected {expected} of {form.name}."
+        if form is None:
+            continue
+        count, expected = operand.elements_per_stick, form.stick_elements(design.target.stick_bytes)
+        if count != expected:
+            yield f"Tensor{i} has {count} elements per stick; expected {expected} of {form.name}."
 
 
 def constants(design: Design) -> Iterator[str]:

@@ -12,7 +12,6 @@ import numpy as np
 from spyre_mlir.bundle.context import Complaint, Context
 from spyre_mlir.bundle.model import Argument, Manifest, Transfer
 from spyre_mlir.bundle.transfer import Part, filled_parts, part_of, valid_parts
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import DL16, FORMATS, FP8, FP32, INT8, INT32
 
 KINDS = ("input", "parameter", "constant", "result")
@@ -48,9 +47,9 @@ def arguments(context: Context) -> Iterator[Complaint]:
             yield f"Its kind is {argument.kind!r}; expected one of {', '.join(KINDS)}.", where
         if argument.parameter not in parameters:
             yield f"Its parameter %{argument.parameter} is not one of the program.", where
-        for problem in _sizes(argument):
+        for problem in _sizes(argument, context.target.stick_bytes):
             yield problem, where
-    total, limit = sum(each.bytes for each in context.bundle.manifest.arguments), device().hbm_bytes
+    total, limit = sum(each.bytes for each in context.bundle.manifest.arguments), context.target.hbm_bytes
     if total > limit:
         yield f"The arguments have {total} bytes together; expected at most {limit}.", "manifest.json"
     yield from _numbers(context.bundle.manifest)
@@ -84,7 +83,7 @@ def _host(argument: Argument) -> tuple:
     return argument.kind, argument.host_dtype, argument.host_shape
 
 
-def _sizes(argument: Argument) -> Iterator[str]:
+def _sizes(argument: Argument, stick_bytes: int) -> Iterator[str]:
     allowed = HOST_DTYPES.get(argument.data_format)
     if allowed is None:
         yield f"Its format {argument.data_format!r} is unknown; expected one of {', '.join(HOST_DTYPES)}."
@@ -98,9 +97,10 @@ def _sizes(argument: Argument) -> Iterator[str]:
     lanes = list(
         accumulate(reversed(argument.device_size), mul)
     )  # the last dims may be in one stick together
-    if form.stick_elements not in (lanes if form.bytes == 1 else lanes[:1]):
+    stick_elements = form.stick_elements(stick_bytes)
+    if stick_elements not in (lanes if form.bytes == 1 else lanes[:1]):
         size = argument.device_size
-        yield f"Its device size {size} does not end in a stick of {form.stick_elements} elements."
+        yield f"Its device size {size} does not end in a stick of {stick_elements} elements."
     expected = prod(argument.device_size) * form.bytes
     if argument.bytes != expected:
         yield f"It has {argument.bytes} bytes; expected {expected} for its device size."
@@ -108,11 +108,11 @@ def _sizes(argument: Argument) -> Iterator[str]:
 
 def transfers(context: Context) -> Iterator[Complaint]:
     for argument in context.bundle.manifest.arguments:
-        for problem in _transfer(argument):
+        for problem in _transfer(argument, context.target.hbm_bytes):
             yield problem, f"manifest.json, argument {argument.name}"
 
 
-def _transfer(argument: Argument) -> Iterator[str]:
+def _transfer(argument: Argument, hbm_bytes: int) -> Iterator[str]:
     transfer = argument.transfer
     loops = len(transfer.ranges)
     if len(transfer.host_strides) != loops or len(transfer.device_strides) != loops:
@@ -133,17 +133,17 @@ def _transfer(argument: Argument) -> Iterator[str]:
     if last >= room:
         yield f"Its transfer reaches device element {last}; expected less than {room}."
         return
-    yield from _one_to_one(argument)
+    yield from _one_to_one(argument, hbm_bytes)
 
 
-def _one_to_one(argument: Argument) -> Iterator[str]:
+def _one_to_one(argument: Argument, hbm_bytes: int) -> Iterator[str]:
     """A host element has one place on the device, and a place one element; a result has all of its elements."""
     transfer = argument.transfer
     if not _are_distinct(zip(transfer.ranges, transfer.device_strides, strict=True)):
         yield "Its transfer goes to a device element twice."
         return
     parts, room = list(islice(valid_parts(transfer), _MOST_PARTS + 1)), prod(argument.host_shape)
-    if len(parts) > _MOST_PARTS or room > device().hbm_bytes:
+    if len(parts) > _MOST_PARTS or room > hbm_bytes:
         yield f"Its transfer is cut in more than {_MOST_PARTS} parts, or the host's array is larger than the device."
         return
     parts = [part for part in parts if all(count for _, count in part)]

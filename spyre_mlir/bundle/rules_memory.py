@@ -13,16 +13,16 @@ from spyre_mlir.bundle.geometry import (
     memory_strides,
 )
 from spyre_mlir.bundle.model import Buffer, Design, Operand
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
 def span(design: Design) -> Iterator[str]:
-    limit = device().span_bytes
+    limit, stick_bytes = design.target.span_bytes, design.target.stick_bytes
     for i, operand in enumerate(design.operands):
         if operand.memory != "hbm" or i in DEVICE_OPS[design.opcode].indirect:
             continue
-        spans = [core_region(design, operand, core).span_bytes for core in range(design.cores)]
+        regions = (core_region(design, operand, core) for core in range(design.cores))
+        spans = [region.span_sticks * stick_bytes for region in regions]
         if max(spans) > limit:
             core = spans.index(max(spans))
             text = f"Core {core} addresses {max(spans)} bytes of Tensor{i}"
@@ -30,12 +30,14 @@ def span(design: Design) -> Iterator[str]:
 
 
 def lx_addresses(context: Context) -> Iterator[Complaint]:
-    alignment, limit = device().lx_alignment_bytes, context.usable_lx_bytes
+    target = context.target
+    alignment, limit = target.lx_alignment_bytes, target.usable_lx_bytes
     for design in context.bundle.designs.values():
         for i, operand in enumerate(design.operands):
             if operand.memory != "lx":
                 continue
-            spans = [core_region(design, operand, core).span_bytes for core in holders(design, operand)]
+            regions = (core_region(design, operand, core) for core in holders(design, operand))
+            spans = [region.span_sticks * target.stick_bytes for region in regions]
             start, end = operand.start[0], max(operand.start) + max(spans)
             if len(set(operand.start)) > 1:
                 yield f"Tensor{i} has different LX addresses; expected {start} on every core.", name(design)
@@ -74,7 +76,7 @@ def _by_bounds(value: Linear, loops: tuple[Range, ...]) -> tuple:
 
 def hbm_addresses(context: Context) -> Iterator[Complaint]:
     """Every address is one base and a multiple of the alignment at every iteration."""
-    alignment = device().hbm_alignment_bytes
+    alignment = context.target.hbm_alignment_bytes
     for step in context.steps:
         inductions = {loop.atom for loop in step.loops}
         for symbol, value in step.values.items():
@@ -111,7 +113,7 @@ def core_offsets(context: Context) -> Iterator[Complaint]:
 
 
 def pool_limit(context: Context) -> Iterator[Complaint]:
-    total, limit = sum(context.allocations.values()), device().pool_bytes
+    total, limit = sum(context.allocations.values()), context.target.pool_bytes
     if total > limit:
         yield f"The allocations have {total} bytes together; expected at most {limit}.", "bundle.mlir"
     for allocation, size in context.allocations.items():
@@ -136,11 +138,11 @@ def buffers(context: Context) -> Iterator[Complaint]:
 
 def _room(context: Context, base: str) -> int | None:
     if base == "lx":
-        return context.usable_lx_bytes
+        return context.target.usable_lx_bytes
     if base in context.arguments:
         return max(argument.bytes for argument in context.arguments[base])
     # A parameter that is no kernel argument is the pool.
-    return context.allocations.get(base, device().pool_bytes if base in context.bases else None)
+    return context.allocations.get(base, context.target.pool_bytes if base in context.bases else None)
 
 
 def operands_in_buffers(context: Context) -> Iterator[Complaint]:
@@ -158,7 +160,8 @@ def _outside(step: Step, index: int, buffer: Buffer) -> str | None:
     if (operand.memory == "lx") != (buffer.base == "lx"):
         return f"Tensor{index} is in {operand.memory}; expected the memory"
     for core in holders(step.design, operand):
-        start, bytes_ = operand.start[core], core_region(step.design, operand, core).span_bytes
+        region = core_region(step.design, operand, core)
+        start, bytes_ = operand.start[core], region.span_sticks * step.design.target.stick_bytes
         if operand.memory == "lx":
             first = last = start
         else:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from spyre_mlir.bundle.context import Complaint, Context
 from spyre_mlir.bundle.model import Bundle, Resident
 from spyre_mlir.bundle.sequence import LX, residents
-from spyre_mlir.target.device import device
 
 _WHERE = "manifest.json"
 
@@ -32,6 +31,7 @@ def described(context: Context) -> Iterator[Complaint]:
 
 def _problems(context: Context, resident: Resident) -> Iterator[str]:
     buffer = context.buffers.get(resident.buffer)
+    count = context.target.device_cores
     if buffer is None:
         yield "which the manifest does not have"
     elif buffer.base != LX:
@@ -41,12 +41,12 @@ def _problems(context: Context, resident: Resident) -> Iterator[str]:
             yield f"which is in {buffer.base}, where the host puts an argument"
     elif not resident.cores or not resident.layout:
         yield "which is in LX; expected its cores and its layout"
-    elif sorted(set(resident.cores)) != [*resident.cores] or not _are_cores(resident.cores):
-        yield f"on the cores {list(resident.cores)}; expected rising numbers from 0 to {device().cores - 1}"
+    elif sorted(set(resident.cores)) != [*resident.cores] or not _are_cores(resident.cores, count):
+        yield f"on the cores {list(resident.cores)}; expected rising numbers from 0 to {count - 1}"
 
 
-def _are_cores(cores: Sequence[int]) -> bool:
-    return cores[0] >= 0 and cores[-1] < device().cores
+def _are_cores(cores: Sequence[int], count: int) -> bool:
+    return cores[0] >= 0 and cores[-1] < count
 
 
 def hint(context: Context) -> Iterator[Complaint]:

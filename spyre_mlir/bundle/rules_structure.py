@@ -23,7 +23,6 @@ from spyre_mlir.bundle.model import (
     Operand,
     Statement,
 )
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
 ROLES = (INPUT, OUTPUT, KERNEL, KERNEL_IDX)
@@ -54,7 +53,7 @@ def dims_declared(design: Design) -> Iterator[str]:
     for dim, size in design.sizes.items():
         if size < 1 or design.shares.get(dim, 1) < 1 or design.slices.get(dim, 1) < 1:
             yield f"Size, slices and share of the dim {dim} must be at least 1."
-        elif max(size, design.shares.get(dim, 1), design.slices.get(dim, 1)) > device().hbm_bytes:
+        elif max(size, design.shares.get(dim, 1), design.slices.get(dim, 1)) > design.target.hbm_bytes:
             yield f"Size, slices and share of the dim {dim} must be less than what the device memory holds."
 
 
@@ -82,7 +81,7 @@ def _operand_dims(design: Design, operand: Operand) -> Iterator[str]:
     for dim, gap in operand.gap.items():
         if dim not in order or gap < 0 or operand.scale.get(dim, 1) != 1:
             yield f"has a gap of {gap} on {dim}; a gap is not negative and on a dim of scale 1"
-        elif gap > device().hbm_bytes:
+        elif gap > design.target.hbm_bytes:
             yield f"has a gap of {gap} on {dim}, more than the device memory holds"
     for dim in operand.beside:
         if dim == operand.stick_dim or operand.scale.get(dim) != 1:
@@ -93,8 +92,8 @@ def _operand_dims(design: Design, operand: Operand) -> Iterator[str]:
 
 def core_mapping(design: Design) -> Iterator[str]:
     cores, slices = design.cores, prod(design.slices.values())
-    if not 1 <= cores <= device().cores:
-        yield f"It uses {cores} cores; expected 1 to {device().cores}."
+    if not 1 <= cores <= design.target.cores:
+        yield f"It uses {cores} cores; expected 1 to {design.target.cores}."
     if slices != cores:
         yield f"Its dims have {slices} slices together; expected one for each of {cores} cores."
     seen: dict[tuple[int, ...], int] = {}
@@ -204,8 +203,8 @@ def loop_bounds(context: Context) -> Iterator[Complaint]:
             continue
         lower, upper, step = (constants[each] for each in bounds)
         trips = max(0, -(-(upper - lower) // step)) if step > 0 else 0
-        if not 1 <= trips <= device().loop_iterations:
-            yield f"It has {trips} iterations; expected 1 to {device().loop_iterations}.", where
+        if not 1 <= trips <= context.target.loop_iterations:
+            yield f"It has {trips} iterations; expected 1 to {context.target.loop_iterations}.", where
 
 
 def symbols_bound(context: Context) -> Iterator[Complaint]:

@@ -23,7 +23,6 @@ from spyre_mlir.bundle.context import Complaint, Context, each_design
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.errors import CompileError
-from spyre_mlir.target.device import device
 
 Rule = Callable[[Context], Iterator[Complaint]]
 
@@ -110,9 +109,9 @@ SEQUENCE = "sequence"
 def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> Context:
     """The context of a bundle whose parts belong together; ``CompileError`` for one that breaks a structure rule.
 
-    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the bundle's target.
     """
-    context = Context(bundle, device().usable_lx_bytes(lx_backend_fraction))
+    context = Context(bundle, lx_backend_fraction)
     for rule in STRUCTURE.values():
         for sentence, where in rule(context):
             raise CompileError(sentence, where)
@@ -122,9 +121,9 @@ def sound_context(bundle: Bundle, lx_backend_fraction: float | None = None) -> C
 def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Finding]:
     """All violations of the first level that has any; none for a good bundle.
 
-    ``lx_backend_fraction`` is the part of LX that the bundle may not use, by default that of the device.
+    ``lx_backend_fraction`` is the part of LX that the bundle may not use, by default that of the bundle's target.
     """
-    context = Context(bundle, device().usable_lx_bytes(lx_backend_fraction))
+    context = Context(bundle, lx_backend_fraction)
     for level in LEVELS:
         findings = [
             Finding(name, message, where) for name, rule in level.items() for message, where in rule(context)

@@ -31,8 +31,8 @@ import numpy as np
 
 from spyre_mlir.cost.ring import relayout_ns
 from spyre_mlir.cost.work import OperandWork, OperationWork
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -104,31 +104,31 @@ def operation_cost(work: OperationWork) -> OperationCost:
         compute_ns(work),
         memory_ns(work),
         ring_ns(work),
-        len(touched) * device().hbm_access_ns,
+        len(touched) * work.target.hbm_access_ns,
     )
 
 
 def compute_ns(work: OperationWork) -> float:
     """Time of the busiest core with its operands at hand."""
     if not work.on_array:
-        return work.sticks_per_core / device().vector_sticks_per_ns
-    array = device().array
+        return work.sticks_per_core / work.target.vector_sticks_per_ns
+    array = work.target.array
     idle = _larger(1.0, array.full_rows / _larger(work.rows_per_core, 1)) ** array.fill_exponent
     one_corelet = 1 + (array.split_sum_slowdown - 1) * (work.parts > 1)
-    return idle * one_corelet * work.multiply_adds_per_core / multiply_adds_per_ns(work.opcode)
+    return idle * one_corelet * work.multiply_adds_per_core / multiply_adds_per_ns(work.target, work.opcode)
 
 
-def multiply_adds_per_ns(opcode: str) -> float:
+def multiply_adds_per_ns(target: Target, opcode: str) -> float:
     """What the array of a core sustains with the operands of an operation."""
-    array, op = device().array, DEVICE_OPS.get(opcode)
-    return array.multiply_adds_per_ns * (array.speedup.get(op.formats[0], 1) if op else 1)
+    array, op = target.array, DEVICE_OPS.get(opcode)
+    return array.multiply_adds_per_ns * (array.speedup_of(op.formats[0]) if op else 1)
 
 
 def ring_ns(work: OperationWork) -> float:
     """Time of a shuffle, or to add up the partial results of a split reduction, one hop after the other."""
     if work.relayout is not None:
         return relayout_ns(work.relayout)
-    return (work.parts - 1) * work.outputs_per_core * device().ring.partial_sum_ns
+    return (work.parts - 1) * work.outputs_per_core * work.target.ring.partial_sum_ns
 
 
 def memory_ns(work: OperationWork) -> float:
@@ -138,16 +138,16 @@ def memory_ns(work: OperationWork) -> float:
     if _has_own_rate(work):
         return streams
     read, written = (sum(each.bytes for each in moving if each.writes is way) for way in (False, True))
-    turnaround = min(read, written) * device().turnaround_ns_per_byte
+    turnaround = min(read, written) * work.target.turnaround_ns_per_byte
     if work.kind is Kind.RESTICKIFY:  # no faster than a copy that leaves the stick as it is
-        slower = device().one_way_bytes_per_ns / device().restickify_bytes_per_ns
+        slower = work.target.one_way_bytes_per_ns / work.target.restickify_bytes_per_ns
         return _larger(streams, streams / slower + turnaround)
     return streams + turnaround
 
 
 def least_ns(work: OperationWork) -> float:
     """Time of all bytes of the plan at the peak of the memory, which no program undercuts."""
-    return (work.read_bytes + work.written_bytes) / device().peak_bytes_per_ns
+    return (work.read_bytes + work.written_bytes) / work.target.peak_bytes_per_ns
 
 
 def access_ns(work: OperationWork, operand: OperandWork) -> float:
@@ -155,12 +155,14 @@ def access_ns(work: OperationWork, operand: OperandWork) -> float:
 
     The wait for its first byte and its stream. What is left out is the turnaround, which takes two operands.
     """
-    return device().hbm_access_ns + stream_ns(work, operand)
+    return work.target.hbm_access_ns + stream_ns(work, operand)
 
 
 def stream_ns(work: OperationWork, operand: OperandWork) -> float:
     """Time to move an operand at the rate of its operation, in runs and with contention."""
-    return transfer_ns(operand, work.cores, stream_bytes_per_ns(work), _contention(work, operand))
+    return transfer_ns(
+        work.target, operand, work.cores, stream_bytes_per_ns(work), _contention(work, operand)
+    )
 
 
 def least_stream_ns(work: OperationWork, number: int, certain: Collection[int]) -> float:
@@ -184,48 +186,48 @@ def least_stream_ns(work: OperationWork, number: int, certain: Collection[int]) 
 def _stream_among(work: OperationWork, operand: OperandWork, others: Sequence[OperandWork]) -> float:
     """The stream of an operand if only these are in device memory."""
     contention = _contention(replace(work, operands=tuple(others)), operand)
-    return transfer_ns(operand, work.cores, stream_bytes_per_ns(work), contention)
+    return transfer_ns(work.target, operand, work.cores, stream_bytes_per_ns(work), contention)
 
 
-def transfer_ns(operand: OperandWork, cores: int, bytes_per_ns: float, contention: float = 1.0) -> float:
+def transfer_ns(
+    target: Target, operand: OperandWork, cores: int, bytes_per_ns: float, contention: float = 1.0
+) -> float:
     """Time to move an operand in runs, at a rate that all cores together attain."""
-    whole = operand.bytes * contention / saturation(cores)
-    busiest = operand.core_bytes / saturation(1)  # no core is faster among others than alone
-    return _larger(whole, busiest) / bytes_per_ns * _burst_slowdown(operand.run_bytes)
+    whole = operand.bytes * contention / saturation(target, cores)
+    busiest = operand.core_bytes / saturation(target, 1)  # no core is faster among others than alone
+    return _larger(whole, busiest) / bytes_per_ns * _burst_slowdown(target, operand.run_bytes)
 
 
-def _burst_slowdown(run_bytes: int) -> float:
+def _burst_slowdown(target: Target, run_bytes: int) -> float:
     """How many times as long as in whole bursts a transfer in runs of so many bytes takes.
 
     Device memory moves bursts of at most ``burst_bytes``; each costs its bytes and a fixed
     ``burst_overhead_bytes`` (spyre.toml says what they are fitted to).
     """
-    memory = device()
-    burst, overhead = memory.burst_bytes, memory.burst_overhead_bytes
+    burst, overhead = target.burst_bytes, target.burst_overhead_bytes
     return _larger(1.0, (1 + overhead / _larger(run_bytes, 1)) / (1 + overhead / burst))
 
 
 def _contention(work: OperationWork, operand: OperandWork) -> float:
     """How many times as long a stream takes where many cores share a load, in a matmul any load."""
-    sharing = device().sharing
+    sharing = work.target.sharing
     readers = operand.fan_out
     if work.on_array:
         readers = functools.reduce(_larger, (each.fan_out for each in work.operands if not each.in_lx), 1)
     return _larger(1.0, readers / sharing.uncontended_cores) ** sharing.contention_exponent
 
 
-def saturation(cores: int) -> float:
+def saturation(target: Target, cores: int) -> float:
     """The part of the bandwidth of all cores that so many attain."""
-    memory = device()
-    steps = zip(memory.saturation_cores, memory.saturation, strict=True)
+    steps = zip(target.saturation_cores, target.saturation, strict=True)
     return (
-        functools.reduce(_larger, (part * (cores >= least) for least, part in steps)) / memory.saturation[-1]
+        functools.reduce(_larger, (part * (cores >= least) for least, part in steps)) / target.saturation[-1]
     )
 
 
 def stream_bytes_per_ns(work: OperationWork) -> float:
     """What the memory delivers to an operation of this kind, with all cores and in whole bursts."""
-    memory = device()
+    memory = work.target
     if work.kind is Kind.RESTICKIFY:
         return memory.restickify_bytes_per_ns
     if work.kind is Kind.REDUCE_STICK:

@@ -77,6 +77,7 @@ def _work(
     elements = math.prod(shares)
     on_vector_unit = not kind.on_array and kind is not Kind.RELAYOUT
     return OperationWork(
+        space.target,
         opcode,
         math.prod(splits),
         sticks_per_core=-(-elements // _lanes(space)) if on_vector_unit else 0,

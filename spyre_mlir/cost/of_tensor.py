@@ -13,24 +13,22 @@ from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperandWork
 from spyre_mlir.division.distribute import work_distribution
 from spyre_mlir.layout.space import Space
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 
 @functools.cache
-def pass_cost(moved_bytes: int, run_bytes: int) -> int:
+def pass_cost(target: Target, moved_bytes: int, run_bytes: int) -> int:
     """To move an operand of an operation once: its bytes in its runs, all cores at work in one direction.
 
     Not the wait for its first byte: that does not depend on the layout, and what stays in LX waits for none.
     """
-    memory = device()
-    operand = OperandWork(False, moved_bytes, -(-moved_bytes // memory.cores), 1, run_bytes)
-    return picoseconds(transfer_ns(operand, memory.cores, memory.one_way_bytes_per_ns))
+    operand = OperandWork(False, moved_bytes, -(-moved_bytes // target.cores), 1, run_bytes)
+    return picoseconds(transfer_ns(target, operand, target.cores, target.one_way_bytes_per_ns))
 
 
-@functools.cache
-def wait_cost() -> int:
+def wait_cost(target: Target) -> int:
     """To wait for the first byte of an operand in device memory."""
-    return picoseconds(device().hbm_access_ns)
+    return picoseconds(target.hbm_access_ns)
 
 
 def copy_cost(opcode: str, space: Space) -> int:
@@ -38,5 +36,5 @@ def copy_cost(opcode: str, space: Space) -> int:
 
     Both are in device memory, so it waits for the first byte of each: few bytes less are no reason for a copy.
     """
-    splits = work_distribution(space.units, space.reduced, device().cores)
+    splits = work_distribution(space.units, space.reduced, space.target.cores)
     return picoseconds(operation_cost(even_work(opcode, space, splits)).total_ns)

@@ -22,7 +22,7 @@ import numpy as np
 
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division.slices import shares_of
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 #: For each core the slice of each dim, None where it has no part.
 Owners = Sequence["tuple[int, ...] | None"]
@@ -76,17 +76,17 @@ def relayout_ns(relayout: Relayout) -> float:
     and the 4.8 us of its busiest link decide. With the 1 MiB of the target it would be 15 us, with all links idle
     most of the time.
     """
-    rates, traffic = device().ring, relayout_traffic(relayout)
+    rates, traffic = relayout.device.ring, relayout_traffic(relayout)
     least, most = rates.relayout_splits
     split = min(max(traffic.split, least), most)
     run_ns = rates.relayout_run_ns + rates.relayout_run_split_ns * math.log2(split)
     fitted = traffic.runs_per_core * run_ns + traffic.bytes_per_core * split / rates.relayout_bytes_per_ns
-    return max(fitted, link_ns(traffic.links.busiest_bytes))
+    return max(fitted, link_ns(relayout.device, traffic.links.busiest_bytes))
 
 
-def link_ns(moved_bytes: int) -> float:
+def link_ns(target: Target, moved_bytes: int) -> float:
     """How long a link carries so many bytes in one direction."""
-    return moved_bytes / device().ring.link_bytes_per_ns
+    return moved_bytes / target.ring.link_bytes_per_ns
 
 
 def cheapest(relayouts: Sequence[Relayout]) -> int:
@@ -106,32 +106,32 @@ def _order_key(relayout: Relayout) -> tuple[float, int, int]:
 def relayout_traffic(relayout: Relayout) -> RelayoutTraffic:
     """What a relayout moves; ``ValueError`` if a distribution has more cores than the ring has nodes."""
     source, target = relayout.source, relayout.target
-    nodes, cores = device().cores, max(len(source.owners), len(target.owners))
+    nodes, cores = relayout.device.device_cores, max(len(source.owners), len(target.owners))
     if cores > nodes:
         raise ValueError(f"A ring of {nodes} nodes has no place for {cores} cores.")
     sticks, runs = _pieces(relayout)
     taken = _nearest(_parts(source.owners, nodes), sticks > 0)
-    moved = np.where(taken, sticks * device().stick_bytes, 0)
+    moved = np.where(taken, sticks * relayout.device.stick_bytes, 0)
     shares = shares_of(relayout.units, source.splits)
     return RelayoutTraffic(
         _loads(moved, _parts(target.owners, nodes)),
         moved_bytes=int(moved.sum() - moved.trace()),
-        bytes_per_core=math.prod(shares) * device().stick_bytes,
+        bytes_per_core=math.prod(shares) * relayout.device.stick_bytes,
         runs_per_core=int((runs * taken).sum(axis=0).max()),
         split=int(taken.sum(axis=0).max()),
     )
 
 
-def reduce_links(groups: Sequence[Sequence[int]], part_bytes: int) -> LinkLoads:
+def reduce_links(target: Target, groups: Sequence[Sequence[int]], part_bytes: int) -> LinkLoads:
     """The partial sums of a split reduction: each core of a group passes one of so many bytes on to the next.
 
     ``groups`` are the cores that add up the same values, in the order in which they do (``Division.groups``).
     """
-    hops = np.zeros((device().cores,) * 2, dtype=np.int64)
+    hops = np.zeros((target.device_cores,) * 2, dtype=np.int64)
     for group in groups:
         for core, following in itertools.pairwise(group):
             hops[core, following] += part_bytes
-    return _loads(hops, np.arange(device().cores))
+    return _loads(hops, np.arange(target.device_cores))
 
 
 # -- pieces --------------------------------------------------------------------------------------------
@@ -144,7 +144,8 @@ def _pieces(relayout: Relayout) -> tuple[np.ndarray, np.ndarray]:
     """
     source, target = relayout.source, relayout.target
     before, after = shares_of(relayout.units, source.splits), shares_of(relayout.units, target.splits)
-    have, want = _slices(source), _slices(target)
+    nodes = relayout.device.device_cores
+    have, want = _slices(source, nodes), _slices(target, nodes)
     sticks = np.logical_and.outer(have[0], want[0]).astype(np.int64)
     runs, broken = np.ones_like(sticks), np.zeros(sticks.shape, dtype=bool)
     for dim in relayout.order:
@@ -155,9 +156,9 @@ def _pieces(relayout: Relayout) -> tuple[np.ndarray, np.ndarray]:
     return sticks, runs
 
 
-def _slices(held: Distribution) -> tuple[np.ndarray, np.ndarray]:
+def _slices(held: Distribution, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Whether each node of the ring has a part, and its slices; 0 where it has none."""
-    owners = [*held.owners, *[None] * (device().cores - len(held.owners))]
+    owners = [*held.owners, *[None] * (nodes - len(held.owners))]
     nothing = (0,) * len(held.splits)
     return np.array([own is not None for own in owners]), np.array([own or nothing for own in owners])
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.target.ops import KINDS, Kind
+from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class OperandWork:
 
 @dataclass(frozen=True)
 class OperationWork:
-    """One execution of a divided operation; everything ``per_core`` is of the busiest core.
+    """One execution of a divided operation on a target; everything ``per_core`` is of the busiest core.
 
     ``sticks_per_core`` are the sticks that its vector unit passes: positions of the iteration space, 64 of a
     2-byte lane dim at a time; 0 on the array. ``multiply_adds_per_core`` and ``rows_per_core`` (of the first
@@ -46,6 +47,7 @@ class OperationWork:
     ``relayout`` is what a shuffle does, and all that it does: both its operands are in LX.
     """
 
+    target: Target
     opcode: str
     cores: int
     sticks_per_core: int

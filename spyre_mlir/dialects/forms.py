@@ -161,8 +161,8 @@ def _division(attr: ir.Attribute) -> str | None:
     if not isinstance(attr, sdsc.DivisionAttr):
         return f"{attr} is none"
     splits = [_integer(split, 1) for split in ir.ArrayAttr(attr.splits)]
-    if math.prod(splits) > device().cores:
-        return f"the division wants {math.prod(splits)} cores, the device has {device().cores}"
+    if math.prod(splits) > device().device_cores:
+        return f"the division wants {math.prod(splits)} cores, the device has {device().device_cores}"
     mapping = ir.AffineMapAttr(attr.mapping).value
     if (mapping.n_dims, mapping.n_symbols, len(mapping.results)) != (1, 0, len(splits)):
         return f"the map is from a core to the slices of {len(splits)} dims"

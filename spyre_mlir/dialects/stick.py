@@ -32,6 +32,7 @@ from spyre_mlir.dialects.attributes import from_dims, to_dims
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.padding import States
 from spyre_mlir.mlir import ext, ir
+from spyre_mlir.target.device import device
 
 #: The attribute by which a program names a layout before layouts are chosen.
 TO = "stick.to"
@@ -164,7 +165,7 @@ def requested_layout(op: ir.Operation) -> StickLayout:
 def layout_from(attr: LayoutAttr, type_: ir.Type) -> StickLayout:
     """Convert an attribute to the layout of a tensor type. ``ValueError`` if the map is not made of digits."""
     tensor = ir.RankedTensorType(type_)
-    return StickLayout(tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
+    return StickLayout(device(), tuple(tensor.shape), str(tensor.element_type), _digits(str(attr), attr))
 
 
 def layout_of(type_: ir.Type) -> StickLayout | None:

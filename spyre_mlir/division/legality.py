@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from spyre_mlir.division.slices import filled
 from spyre_mlir.division.spans import out_of_reach, span_bytes
 from spyre_mlir.layout.space import Space
-from spyre_mlir.target.device import device
 
 
 def division_problem(
@@ -67,4 +66,4 @@ def _span_problem(space: Space, splits: Sequence[int], exempt: frozenset[int]) -
     if operand is None:
         return None
     span = span_bytes(space, operand, splits)
-    return f"a core would span {span} bytes of operand {operand}; the limit is {device().span_bytes}"
+    return f"a core would span {span} bytes of operand {operand}; the limit is {space.target.span_bytes}"

@@ -16,7 +16,6 @@ from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
-from spyre_mlir.target.device import device
 
 #: Steps along device dims, outermost first: (stride in elements, positions).
 Steps = tuple[tuple[int, int], ...]
@@ -94,7 +93,7 @@ def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
     for dim in space.present[operand]:
         share = shares[dim] * (space.padded[dim] // space.units[dim])
         sticks *= share // view.stick_elements(dim)
-    return sticks * device().stick_bytes
+    return sticks * space.target.stick_bytes
 
 
 def same_owners(one: CoreView, other: CoreView) -> bool:

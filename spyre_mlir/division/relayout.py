@@ -16,6 +16,7 @@ from spyre_mlir.division.ownership import CoreView, core_view
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,14 @@ class Relayout:
     A position of the dims is one stick, a dim without sticks has one. Slice ``s`` of a dim covers the units ``[s *
     share, min((s + 1) * share, units))`` with ``share = ceil(units / splits)``. In the LX of a core the sticks of its
     slices lie one behind the other, the dims in ``order``, the innermost first, with whole shares.
+    ``device`` has the ring.
     """
 
     units: tuple[int, ...]
     order: tuple[int, ...]
     source: Distribution
     target: Distribution
+    device: Target
 
     def __post_init__(self) -> None:
         missing = next((dim for dim in range(len(self.units)) if dim not in self.order), None)
@@ -64,7 +67,8 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
     dims = sorted(space.present[1])
     owners = tuple(tuple(slices[dim] for dim in dims) for slices in division.owners)
     target = Distribution(tuple(division.splits[dim] for dim in dims), owners)
-    return Relayout(tuple(space.units[dim] for dim in dims), _order(space.views[1], dims), source, target)
+    units = tuple(space.units[dim] for dim in dims)
+    return Relayout(units, _order(space.views[1], dims), source, target, space.target)
 
 
 @functools.lru_cache(maxsize=1 << 13)

@@ -16,7 +16,6 @@ from spyre_mlir.division.slices import checked, legal_splits, shares_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import bytes_of
 from spyre_mlir.layout.view import Axis, BufferView
-from spyre_mlir.target.device import device
 
 
 class SpanError(ValueError):
@@ -42,7 +41,7 @@ def out_of_reach(
     The limit is that of the device description unless given; ``exempt`` operands (those that are accessed indirectly)
     may span any distance.
     """
-    limit = device().span_bytes if limit_bytes is None else limit_bytes
+    limit = space.target.span_bytes if limit_bytes is None else limit_bytes
     operands = (operand for operand in range(len(space.views)) if operand not in exempt)
     return next((operand for operand in operands if span_bytes(space, operand, splits) > limit), None)
 
@@ -67,7 +66,7 @@ def required_splits(
 
     ``SpanError`` if an operand does not fit, or if more than one reduction dim would have to be split.
     """
-    limit = device().span_bytes if limit_bytes is None else limit_bytes
+    limit = space.target.span_bytes if limit_bytes is None else limit_bytes
     least = checked(space.units, cores, committed)
     # Most operations fit as they are, and need no list of candidates.
     if out_of_reach(space, least, exempt, limit) is None and len(_parts(space, least)) <= 1:

@@ -13,7 +13,6 @@ from dataclasses import replace
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
-from spyre_mlir.target.device import device
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -32,7 +31,7 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     }
     # Cores with equal slices share one load (multicast).
     once, per_core = sum(per_slices.values()), sum(per_slices[slices] for slices in owned)
-    return once * device().stick_bytes, per_core * device().stick_bytes
+    return once * space.target.stick_bytes, per_core * space.target.stick_bytes
 
 
 def _writers(space: Space, division: Division) -> tuple[int, ...]:

@@ -37,7 +37,6 @@ from spyre_mlir.division_search.division_candidates import (
 from spyre_mlir.division_search.placements import BufferAccess, BufferPlacement, BufferSource, placements_of
 from spyre_mlir.layout.space import Space
 from spyre_mlir.optimization.elimination import Sum
-from spyre_mlir.target.device import device
 
 Table = NDArray[np.float64]
 
@@ -302,7 +301,7 @@ def _operation_table(
     table = np.zeros((3, len(candidates)))
     for column, candidate in enumerate(candidates):
         work = operation_work(opcode, space, candidate.division)
-        table[0, column] = ring_ns(work) + device().hbm_access_ns * len(unshared)
+        table[0, column] = ring_ns(work) + space.target.hbm_access_ns * len(unshared)
         table[1, column] = compute_ns(work)
         table[2, column] = sum(least_stream_ns(work, operand, unshared) for operand in unshared)
     return executions * table
@@ -322,7 +321,7 @@ def _access_table(
     op, table = access.op, np.zeros((3, len(access.candidates), len(placements)))
     for row, candidate in enumerate(access.candidates):
         work = operation_work(op.opcode, op.space, candidate.division)
-        transfer = device().hbm_access_ns, 0.0, least_stream_ns(work, access.operand, in_hbm)
+        transfer = op.space.target.hbm_access_ns, 0.0, least_stream_ns(work, access.operand, in_hbm)
         from_hbm = np.array(transfer) * op.executions
         view = access.view(candidate)
         for column, placement in enumerate(placements):

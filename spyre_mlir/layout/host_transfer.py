@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from spyre_mlir.layout.host_view import HostView, Pieces, inner_counts
 from spyre_mlir.layout.stick_layout import Digit, StickLayout
 from spyre_mlir.layout.view import ViewError
+from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _stride(pieces: Pieces, step: int) -> int:
     return _stride(tuple(outer), step // inner)
 
 
-def layout_of_tuples(tuples: DmaTuples, shape: Sequence[int], dtype: str) -> StickLayout:
+def layout_of_tuples(target: Target, tuples: DmaTuples, shape: Sequence[int], dtype: str) -> StickLayout:
     """Return the layout whose transfer with a dense host array has these loops: the inverse of ``dma_tuples``.
 
     ``ValueError`` if no layout has them.
@@ -113,7 +114,7 @@ def layout_of_tuples(tuples: DmaTuples, shape: Sequence[int], dtype: str) -> Sti
             continue
         whole = Digit(dim, divisor)
         digits.append(whole if loop != last and whole.size(shape) == count else Digit(dim, divisor, count))
-    layout = StickLayout(tuple(shape), dtype, tuple(digits))
+    layout = StickLayout(target, tuple(shape), dtype, tuple(digits))
     inverse = dma_tuples(layout)
     if (inverse.ranges, inverse.device_strides, inverse.bounds) != (
         tuples.ranges,

@@ -41,6 +41,8 @@ def request_of(layout: StickLayout) -> LayoutRequest | None:
     for outermost in (False, True):
         dim_order = (*others[-1:], *missing, *others[:-1], stick_dim)
         request = LayoutRequest(dim_order=dim_order, stick_outermost=outermost)
-        if rank and request.layout(layout.shape, layout.dtype, "a tensor").same_memory(without_room(layout)):
+        if rank and request.layout(layout.target, layout.shape, layout.dtype, "a tensor").same_memory(
+            without_room(layout)
+        ):
             return request
     return None

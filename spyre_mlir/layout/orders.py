@@ -6,33 +6,42 @@ from collections.abc import Sequence
 
 from spyre_mlir.layout.stick_layout import Digit, StickLayout, elements_per_stick
 from spyre_mlir.layout.view import BufferView
+from spyre_mlir.target.target import Target
 
 
-def keep_order(shape: Sequence[int], dtype: str, stick: int | None, like: BufferView | None) -> StickLayout:
+def keep_order(
+    target: Target, shape: Sequence[int], dtype: str, stick: int | None, like: BufferView | None
+) -> StickLayout:
     """Return a dense layout with ``stick`` in the stick and the dims in the memory order of ``like``.
 
     The default order where ``like`` is None or has another stick, or several dims in it.
     """
     if like is None or like.stick_dim != stick or like.stick_axes:
         others = [dim for dim in range(len(shape)) if dim != stick]
-        return StickLayout.for_tensor(shape, dtype, [*others, -1 if stick is None else stick])
-    return from_order(shape, dtype, stick, [axis.dim for axis in like.axes])
+        return StickLayout.for_tensor(target, shape, dtype, [*others, -1 if stick is None else stick])
+    return from_order(target, shape, dtype, stick, [axis.dim for axis in like.axes])
 
 
-def from_order(shape: Sequence[int], dtype: str, stick: int | None, order: Sequence[int]) -> StickLayout:
+def from_order(
+    target: Target, shape: Sequence[int], dtype: str, stick: int | None, order: Sequence[int]
+) -> StickLayout:
     """Return a dense layout by its device dims, outermost first; the stick dim stands for its stick count.
 
     Dims that ``order`` leaves out (size 1, one stick) come outermost.
     """
-    per_stick = elements_per_stick(dtype)
+    per_stick = elements_per_stick(target, dtype)
     missing = [dim for dim in range(len(shape)) if dim not in order]
     digits = [Digit(dim, per_stick) if dim == stick else Digit(dim) for dim in (*missing, *order)]
     stick_dim = Digit(None) if stick is None else Digit(stick, 1, per_stick)
-    return StickLayout(tuple(shape), dtype, (*digits, stick_dim))
+    return StickLayout(target, tuple(shape), dtype, (*digits, stick_dim))
 
 
 def packed_order(
-    shape: Sequence[int], dtype: str, sticks: Sequence[tuple[int, int]], order: Sequence[int] = ()
+    target: Target,
+    shape: Sequence[int],
+    dtype: str,
+    sticks: Sequence[tuple[int, int]],
+    order: Sequence[int] = (),
 ) -> StickLayout:
     """Return a dense layout whose sticks hold (dim, elements) of several dims, each once, outermost first.
 
@@ -44,13 +53,15 @@ def packed_order(
     order = order or [*(dim for dim in range(len(shape)) if dim not in elements), *elements]
     missing = [dim for dim in range(len(shape)) if dim not in order]
     counts = [Digit(dim, elements.get(dim, 1)) for dim in (*missing, *order)]
-    return StickLayout(tuple(shape), dtype, (*counts, *(Digit(dim, 1, count) for dim, count in sticks)))
+    return StickLayout(
+        target, tuple(shape), dtype, (*counts, *(Digit(dim, 1, count) for dim, count in sticks))
+    )
 
 
-def natural_order(shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:
+def natural_order(target: Target, shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:
     """Return a dense layout whose device dims are in logical order, then the stick count, then the last other dim."""
     # Rows of one matrix lie together, batches one after the other: the default order puts dim 0 innermost, which
     # at identical bytes is up to 8.3x slower on a batched matmul, as torch-spyre measured.
     others = [dim for dim in range(len(shape)) if dim != stick]
     count = [] if stick is None else [stick]
-    return from_order(shape, dtype, stick, [*others[:-1], *count, *others[-1:]])
+    return from_order(target, shape, dtype, stick, [*others[:-1], *count, *others[-1:]])

@@ -77,7 +77,7 @@ def needs(opcode: str, space: Space) -> tuple[Need, ...]:
     if not reads_padding(opcode):
         return ()
     dtypes = tuple(view.dtype for view in space.views)
-    iteration = Iteration(space.sizes, space.present, space.reduced, dtypes)
+    iteration = Iteration(space.target, space.sizes, space.present, space.reduced, dtypes)
     assignment = StickAssignment(
         opcode, tuple(view.main_stick_dim for view in space.views), tuple(range(len(dtypes) - 1)), ()
     )

@@ -16,13 +16,24 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.stick_layout import ELEMENT_BITS, Digit, StickLayout
+from spyre_mlir.layout.stick_layout import (
+    ELEMENT_BITS,
+    Digit,
+    StickLayout,
+    elements_per_stick,
+    filling_counts,
+)
 from spyre_mlir.options import Options
 from spyre_mlir.target.element_types import ELEMENT_TYPES
+from spyre_mlir.target.target import Target
 
 #: How many elements of each dim a stick of several dims holds, outermost first, by bits of an element and number of
-#: dims: the operands of a matmul (``rules.STICKS``), int8 or fp8 N 64, K 2; int4 N 64, K 4, and K 8, M 2, K 16.
-_FORMS: dict[int, dict[int, tuple[int, ...]]] = {8: {2: (64, 2)}, 4: {2: (64, 4), 3: (8, 2, 16)}}
+#: dims, None for what fills the stick: the operands of a matmul (``rules.STICKS``), in sticks of 128 bytes int8 or fp8
+#: N 64, K 2; int4 N 64, K 4, and K 8, M 2, K 16.
+_FORMS: dict[int, dict[int, tuple[int | None, ...]]] = {
+    8: {2: (None, 2)},
+    4: {2: (None, 4), 3: (None, 2, 16)},
+}
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class LayoutRequest(Options):
         }
         return cls(**dims, stick_outermost=bool(request.get("stick_outermost", False)))
 
-    def layout(self, shape: Sequence[int], dtype: str, what: str) -> StickLayout:
+    def layout(self, target: Target, shape: Sequence[int], dtype: str, what: str) -> StickLayout:
         """Return the layout of a tensor of ``shape`` and MLIR type ``dtype``; ``CompileError`` for a bad constraint.
 
         ``what`` names the tensor in the error, as in "tensor 'x'".
@@ -67,11 +78,12 @@ class LayoutRequest(Options):
         sticks = self._sticks(rank, dtype, subject)
         order = self._order(rank, sticks, subject)
         if sticks is None or len(sticks) < 2:
-            return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost)
+            return StickLayout.for_tensor(target, shape, dtype, order, self.stick_outermost)
         if ELEMENT_BITS[dtype] not in _FORMS:
-            return StickLayout.tiled(shape, dtype, sticks, order, self.stick_outermost)
-        elements = tuple(zip(sticks, _FORMS[ELEMENT_BITS[dtype]][len(sticks)], strict=True))
-        return StickLayout.for_tensor(shape, dtype, order, self.stick_outermost, elements)
+            return StickLayout.tiled(target, shape, dtype, sticks, order, self.stick_outermost)
+        counts = filling_counts(_FORMS[ELEMENT_BITS[dtype]][len(sticks)], elements_per_stick(target, dtype))
+        elements = tuple(zip(sticks, counts, strict=True))
+        return StickLayout.for_tensor(target, shape, dtype, order, self.stick_outermost, elements)
 
     def _sticks(self, rank: int, dtype: str, subject: str) -> list[int] | None:
         """The stick dims, counted from the first dim."""

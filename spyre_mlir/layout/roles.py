@@ -6,6 +6,8 @@ import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from spyre_mlir.target.target import Target
+
 
 @dataclass(frozen=True)
 class Iteration:
@@ -15,6 +17,7 @@ class Iteration:
     presence does not tell; only pooling and convolution have some.
     """
 
+    target: Target
     sizes: tuple[int, ...]
     present: tuple[frozenset[int], ...]
     reduced: frozenset[int]

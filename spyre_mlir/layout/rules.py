@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.roles import Iteration, Role, dims_of, is_of, sized_dims_of
-from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.layout.stick_layout import elements_per_stick, filling_counts
 from spyre_mlir.target.ops import KINDS, Kind
 
 StickDims = tuple[int | None, ...]
@@ -199,18 +199,19 @@ RULES: dict[Kind, Rule] = {
 }
 
 _ONE_BYTE = (
-    ((Role.CONTRACTED, 128),),
-    ((Role.COLUMN, 64), (Role.CONTRACTED, 2)),
+    ((Role.CONTRACTED, None),),
+    ((Role.COLUMN, None), (Role.CONTRACTED, 2)),
 )
 _FOUR_BITS = (
-    ((Role.CONTRACTED, 8), (Role.ROW, 2), (Role.CONTRACTED, 16)),
-    ((Role.COLUMN, 64), (Role.CONTRACTED, 4)),
+    ((Role.CONTRACTED, None), (Role.ROW, 2), (Role.CONTRACTED, 16)),
+    ((Role.COLUMN, None), (Role.CONTRACTED, 4)),
 )
 
-#: Sticks of several digits, per input, outermost first: the elements of the last digit lie side by side. All other
+#: Sticks of several digits, per input, outermost first; None stands for the count that fills the stick. The elements of
+#: the last digit lie side by side. All other
 #: sticks hold one dim, by element type. The interface writes them innermost first, [K=2, N=64]: in the transfer of
 #: torch-spyre (spyre_mem.cpp) two elements of K are neighbours.
-STICKS: dict[str, tuple[tuple[tuple[Role, int], ...], ...]] = {
+STICKS: dict[str, tuple[tuple[tuple[Role, int | None], ...], ...]] = {
     "batchmatmulfp8": _ONE_BYTE,
     "batchmatmulint8": _ONE_BYTE,
     "batchmatmulint4": _FOUR_BITS,
@@ -312,9 +313,16 @@ def neutral_padding(iteration: Iteration, assignment: StickAssignment) -> tuple[
 def _sticks(opcode: str, reordered: Iteration, stick_dims: Sequence[int | None]) -> Sticks:
     """The sticks of operands in the order that the rule has them."""
     packed = STICKS.get(opcode, ())
-    sticks = [tuple((_one(role, reordered), count) for role, count in digits) for digits in packed]
+    sticks: list[tuple[tuple[int | None, int], ...]] = []
+    for digits, dtype in zip(packed, reordered.dtypes, strict=False):
+        counts = filling_counts([count for _, count in digits], elements_per_stick(reordered.target, dtype))
+        sticks.append(
+            tuple((_one(role, reordered), count) for (role, _), count in zip(digits, counts, strict=True))
+        )
     for dtype, stick_dim in list(zip(reordered.dtypes, stick_dims, strict=True))[len(sticks) :]:
-        sticks.append(() if stick_dim is None else ((stick_dim, elements_per_stick(dtype)),))
+        sticks.append(
+            () if stick_dim is None else ((stick_dim, elements_per_stick(reordered.target, dtype)),)
+        )
     return tuple(sticks)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
+from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ class Space:
     def _hash(self) -> int:
         """Hash, computed once: spaces are keys of many caches."""
         return hash((self.sizes, self.views, self.present, self.reduced))
+
+    @property
+    def target(self) -> Target:
+        """The device whose memory the operands are in."""
+        return self.views[-1].target
 
     @functools.cached_property
     def padded(self) -> tuple[int, ...]:

@@ -21,14 +21,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import ELEMENT_TYPES
+from spyre_mlir.target.target import Target
 
 #: Bits of an element on the device, by MLIR element type.
 ELEMENT_BITS = {name: element.layout_bits for name, element in ELEMENT_TYPES.items() if element.layout_bits}
@@ -42,10 +42,15 @@ Sticks = Sequence[tuple[int, int]]
 _Index = TypeVar("_Index", int, NDArray[np.int64])
 
 
-@functools.cache
-def elements_per_stick(dtype: str) -> int:
+def elements_per_stick(target: Target, dtype: str) -> int:
     """Return the elements of an MLIR element type in one stick; ``KeyError`` for a type the device has not."""
-    return device().stick_bytes * 8 // ELEMENT_BITS[dtype]
+    return target.stick_bytes * 8 // ELEMENT_BITS[dtype]
+
+
+def filling_counts(counts: Sequence[int | None], elements: int) -> list[int]:
+    """Return the counts of a stick's digits, the one that is None being what fills a stick of so many elements."""
+    known = math.prod(count for count in counts if count is not None)
+    return [elements // known if count is None else count for count in counts]
 
 
 def is_convertible(dtype: str) -> bool:
@@ -82,10 +87,11 @@ class Digit:
 class StickLayout:
     """A tensor's device layout: logical ``shape``, element type, device dims outermost first.
 
-    The last of ``digits`` are the position in the stick. Two layouts are equal if they are written alike;
-    ``same_memory`` tells whether they put each element at the same place, dims of size 1 aside.
+    The last of ``digits`` are the position in the stick of the ``target``. Two layouts are equal if they are written
+    alike; ``same_memory`` tells whether they put each element at the same place, dims of size 1 aside.
     """
 
+    target: Target = field(repr=False)
     shape: tuple[int, ...]
     dtype: str
     digits: tuple[Digit, ...]
@@ -101,6 +107,7 @@ class StickLayout:
     @classmethod
     def for_tensor(
         cls,
+        target: Target,
         shape: Sequence[int],
         dtype: str,
         dim_order: Sequence[int] | None = None,
@@ -125,18 +132,21 @@ class StickLayout:
         if sticks is None:
             order = _order(dim_order, len(shape)) or [-1]
             within_stick = (
-                (Digit(None),) if order[-1] == -1 else (Digit(order[-1], 1, elements_per_stick(dtype)),)
+                (Digit(None),)
+                if order[-1] == -1
+                else (Digit(order[-1], 1, elements_per_stick(target, dtype)),)
             )
         else:
-            within_stick = _digits_of_sticks(sticks, len(shape), dtype)
+            within_stick = _digits_of_sticks(target, sticks, len(shape), dtype)
             order = _order_of_sticks(dim_order, len(shape), sticks[-1][0])
         *others, stick = [_count(dim, within_stick) for dim in order]
         middle = [stick, *others[1:]] if stick_outermost else [*others[1:], stick]
-        return cls(shape, dtype, (*middle, *others[:1], *within_stick))
+        return cls(target, shape, dtype, (*middle, *others[:1], *within_stick))
 
     @classmethod
     def tiled(
         cls,
+        target: Target,
         shape: Sequence[int],
         dtype: str,
         stick_dims: Sequence[int],
@@ -151,12 +161,12 @@ class StickLayout:
             [3, 128, 256] fp16, sticks 1 and 2:
             (d1 floordiv 64, d2 floordiv 64, d0, d1 mod 64, d2 mod 64)   device size (2, 4, 3, 64, 64)
         """
-        per_stick = elements_per_stick(dtype)
+        per_stick = elements_per_stick(target, dtype)
         order = _order_of_sticks(dim_order, len(shape), stick_dims[-1])
         *others, stick = [Digit(dim, per_stick if dim in stick_dims else 1) for dim in order]
         middle = [stick, *others[1:]] if stick_outermost else [*others[1:], stick]
         within_stick = [Digit(dim, 1, per_stick) for dim in stick_dims]
-        return cls(tuple(shape), dtype, (*middle, *others[:1], *within_stick))
+        return cls(target, tuple(shape), dtype, (*middle, *others[:1], *within_stick))
 
     @property
     def tiled_dims(self) -> tuple[int, ...]:
@@ -179,7 +189,7 @@ class StickLayout:
     @property
     def elements_per_stick(self) -> int:
         """Elements of its type in one stick."""
-        return elements_per_stick(self.dtype)
+        return elements_per_stick(self.target, self.dtype)
 
     @functools.cached_property
     def stick_digits(self) -> tuple[Digit, ...]:
@@ -405,9 +415,9 @@ def _order_of_sticks(dim_order: Sequence[int] | None, rank: int, innermost: int)
     return order
 
 
-def _digits_of_sticks(sticks: Sticks, rank: int, dtype: str) -> tuple[Digit, ...]:
+def _digits_of_sticks(target: Target, sticks: Sticks, rank: int, dtype: str) -> tuple[Digit, ...]:
     """The digits of a stick; ``ValueError`` unless (dim, elements) pairs fill it."""
-    per_stick = elements_per_stick(dtype)
+    per_stick = elements_per_stick(target, dtype)
     for dim, elements in sticks:
         if not 0 <= dim < rank:
             raise ValueError(f"The stick names dim {dim}, but the tensor has {rank} dims.")

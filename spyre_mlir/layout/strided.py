@@ -119,7 +119,7 @@ def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None
         if parts is None:
             return None
         digits.extend(_open(part, view.shape) if index < outer else part for part in parts)
-    return StickLayout(view.shape, layout.dtype, tuple(digits))
+    return StickLayout(layout.target, view.shape, layout.dtype, tuple(digits))
 
 
 def _open(digit: Digit, shape: Sequence[int]) -> Digit:

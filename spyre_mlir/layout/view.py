@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from spyre_mlir.layout.stick_layout import Digit, StickLayout
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 
 class ViewError(ValueError):
@@ -48,6 +48,7 @@ class BufferView:
     elements_per_stick: int
     offset: int = 0
     stick_axes: tuple[Axis, ...] = ()
+    target: Target = field(kw_only=True, repr=False)
 
     def __hash__(self) -> int:
         return self._hash
@@ -72,7 +73,7 @@ class BufferView:
             stick_dims = [
                 Digit(None) if self.stick_dim is None else Digit(self.stick_dim, 1, self.elements_per_stick)
             ]
-        return StickLayout(self.shape, self.dtype, (*digits, *stick_dims))
+        return StickLayout(self.target, self.shape, self.dtype, (*digits, *stick_dims))
 
     @property
     def stick_dims(self) -> tuple[int, ...]:
@@ -307,7 +308,7 @@ class BufferView:
             if axis.stride != run * reach:
                 break
             run *= self._steps(axis, tile[axis.dim])  # if not all of the axis, the next stride is too far
-        return run * device().stick_bytes
+        return run * self.target.stick_bytes
 
     def _steps(self, axis: Axis, size: int) -> int:
         """Adjacent steps of an axis that every tile of ``size`` elements of its dim makes, at least."""
@@ -335,6 +336,7 @@ def _whole(layout: StickLayout) -> BufferView:
         layout.stick_dim,
         layout.elements_per_stick,
         stick_axes=_stick_axes(layout),
+        target=layout.target,
     )
     return view._canonical()
 

@@ -142,7 +142,9 @@ def _period(source: BufferView, dim: int) -> int:
 
 def _scalar(source: BufferView, shape: tuple[int, ...]) -> BufferView:
     """A view of one element, as a tensor of rank 0 or of a shape of ones."""
-    return BufferView(shape, source.dtype, (), None, source.elements_per_stick, source.offset)
+    return BufferView(
+        shape, source.dtype, (), None, source.elements_per_stick, source.offset, target=source.target
+    )
 
 
 @functools.lru_cache(maxsize=1 << 16)

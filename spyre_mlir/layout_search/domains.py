@@ -53,7 +53,7 @@ class Domains:
         reader_candidates: Sequence[tuple[LayoutCandidate, ...]],
         stick_outermost: bool,
     ) -> None:
-        self.nodes = graph.nodes
+        self.target, self.nodes = graph.target, graph.nodes
         self.op_layouts = op_layouts
         self.reader_candidates = reader_candidates
         self.stick_outermost = stick_outermost
@@ -81,7 +81,7 @@ class Domains:
         return self._known[key]
 
     def _default(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:
-        return default_candidates(node.shape, node.dtype, stick, self.stick_outermost)
+        return default_candidates(self.target, node.shape, node.dtype, stick, self.stick_outermost)
 
     # -- produced layouts -----------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Domains:
         if isinstance(node, ViewNode):
             return self._images(index, node)
         if isinstance(node, InsertSliceBuffer):
-            stick_dims: tuple[int | None, ...] = uncut(node) or (None,)
+            stick_dims: tuple[int | None, ...] = uncut(self.target, node) or (None,)
             if node.carried and None not in stick_dims:
                 stick_dims = (None, *stick_dims)
             candidates = [c for stick in reversed(stick_dims) for c in self._default(node, stick)]
@@ -135,7 +135,9 @@ class Domains:
         for source in sources:
             candidates.append(self._default(node, source.stick_dim)[0])
             if source.addressable and source.stick_dim is not None:
-                candidates.append(ordered(node.shape, node.dtype, source.stick_dim, source.order))
+                candidates.append(
+                    ordered(self.target, node.shape, node.dtype, source.stick_dim, source.order)
+                )
         return distinct((*candidates, *(self._default(node, dim)[0] for dim in sized(node.shape))))
 
     def _pinned(

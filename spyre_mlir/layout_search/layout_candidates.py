@@ -13,7 +13,7 @@ from spyre_mlir.layout.space import pieces, refined
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view import BufferView, ViewError
 from spyre_mlir.layout.view_transforms import ViewTransform, applied
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 
 class LayoutCandidate:
@@ -29,7 +29,7 @@ class LayoutCandidate:
         self.stick_dim = view.main_stick_dim
         self.sticks = tuple((axis.dim, axis.size) for axis in view.stick_axes)
         self.addressable = view.why_not_addressable() is None
-        self.bytes = math.prod(axis.size for axis in view.axes) * device().stick_bytes
+        self.bytes = math.prod(axis.size for axis in view.axes) * view.target.stick_bytes
 
     @functools.cached_property
     def layout(self) -> StickLayout:
@@ -37,8 +37,8 @@ class LayoutCandidate:
         if not self.addressable:
             return self.view.layout
         if self.sticks:
-            return packed_order(self.view.shape, self.view.dtype, self.sticks, self.order)
-        return from_order(self.view.shape, self.view.dtype, self.stick_dim, self.order)
+            return packed_order(self.view.target, self.view.shape, self.view.dtype, self.sticks, self.order)
+        return from_order(self.view.target, self.view.shape, self.view.dtype, self.stick_dim, self.order)
 
     @functools.cached_property
     def order(self) -> tuple[int, ...]:
@@ -72,45 +72,55 @@ def image(step: ViewTransform, source: LayoutCandidate) -> LayoutCandidate | Non
 
 @functools.lru_cache(maxsize=1 << 12)
 def default_layout(
-    shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
+    target: Target, shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
 ) -> StickLayout:
     """Return the convention's layout with ``stick`` in the stick (None: sparse)."""
     others = [dim for dim in range(len(shape)) if dim != stick]
-    return StickLayout.for_tensor(shape, dtype, [*others, -1 if stick is None else stick], stick_outermost)
+    return StickLayout.for_tensor(
+        target, shape, dtype, [*others, -1 if stick is None else stick], stick_outermost
+    )
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def default_candidates(
-    shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
+    target: Target, shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
 ) -> tuple[LayoutCandidate, ...]:
     """Return the orders to try for any tensor: the convention's, and the one whose rows are innermost."""
-    layouts = [default_layout(shape, dtype, stick, stick_outermost)]
+    layouts = [default_layout(target, shape, dtype, stick, stick_outermost)]
     if len(shape) > (1 if stick is None else 2):
-        layouts.append(natural_order(shape, dtype, stick))
+        layouts.append(natural_order(target, shape, dtype, stick))
     return distinct(map(candidate_of, layouts))
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def ordered(shape: tuple[int, ...], dtype: str, stick: int | None, order: tuple[int, ...]) -> LayoutCandidate:
+def ordered(
+    target: Target, shape: tuple[int, ...], dtype: str, stick: int | None, order: tuple[int, ...]
+) -> LayoutCandidate:
     """Return the dense candidate with these device dims, outermost first."""
-    return candidate_of(from_order(shape, dtype, stick, order))
+    return candidate_of(from_order(target, shape, dtype, stick, order))
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def packed(shape: tuple[int, ...], dtype: str, sticks: tuple[tuple[int, int], ...]) -> LayoutCandidate:
+def packed(
+    target: Target, shape: tuple[int, ...], dtype: str, sticks: tuple[tuple[int, int], ...]
+) -> LayoutCandidate:
     """Return the dense candidate whose sticks hold several dims; the other dims are outermost, in logical order."""
-    return candidate_of(packed_order(shape, dtype, sticks))
+    return candidate_of(packed_order(target, shape, dtype, sticks))
 
 
 def packed_like(
-    step: ViewTransform, shape: tuple[int, ...], dtype: str, targets: Iterable[LayoutCandidate]
+    target: Target,
+    step: ViewTransform,
+    shape: tuple[int, ...],
+    dtype: str,
+    targets: Iterable[LayoutCandidate],
 ) -> tuple[LayoutCandidate, ...]:
     """Return the packed candidates of a source whose views by ``step`` have the sticks of one of the targets."""
-    sticks = {target.sticks for target in targets if target.sticks}
+    sticks = {each.sticks for each in targets if each.sticks}
     counts = dict.fromkeys(tuple(count for _, count in digits) for digits in sorted(sticks))
     dims = [dim for dim, size in enumerate(shape) if size > 1]
     candidates = [
-        packed(shape, dtype, tuple(zip(stick_dims, elements, strict=True)))
+        packed(target, shape, dtype, tuple(zip(stick_dims, elements, strict=True)))
         for elements in counts
         for stick_dims in itertools.permutations(dims, len(elements))
     ]
@@ -136,7 +146,7 @@ def relayout_cost(source: LayoutCandidate, target: LayoutCandidate, from_host: b
     opcode, waits = (
         ("identity", 0)
         if source.stick_dim == target.stick_dim
-        else ("ReStickifyOpHBM", waiting * wait_cost())
+        else ("ReStickifyOpHBM", waiting * wait_cost(source.view.target))
     )
     try:
         return copy_cost(opcode, refined([_padded_for(source, target), _padded_for(target, source)])) + waits
@@ -157,7 +167,7 @@ def copying_cost(source: LayoutCandidate, target: LayoutCandidate) -> int:
 
     Else it is an operation like others, whose operands may stay in LX: nothing but bytes and bursts counts.
     """
-    waits = 2 * wait_cost() if source.stick_dim == target.stick_dim else 0
+    waits = 2 * wait_cost(source.view.target) if source.stick_dim == target.stick_dim else 0
     return relayout_cost(source, target) - waits
 
 

@@ -11,11 +11,10 @@ from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.layout.rules import StickAssignment, stick_assignments, stick_digits
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate
 from spyre_mlir.layout_search.tensor_graph import OpSignature
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
-#: Bytes of LX per core that a tensor in a loop may need to be taken to stay there: it has room beside many others.
-_SMALL = device().usable_lx_bytes() // 16
+#: The part of LX that a tensor in a loop may need to be taken to stay there: it has room beside many others.
+_SMALL = 16
 
 #: By how much it is cheaper then: not all of them find room.
 _CHEAPER = 4
@@ -99,11 +98,12 @@ def transfer_cost(op_layout: OpLayout, operand: int, candidate: LayoutCandidate)
     if (candidate.stick_dim, candidate.sticks) != required or not candidate.addressable:
         return None
     moved = math.ceil(candidate.bytes * op_layout.portions[operand])
-    return pass_cost(moved, candidate.view.run_bytes(op_layout.tiles[operand]))
+    return pass_cost(candidate.view.target, moved, candidate.view.run_bytes(op_layout.tiles[operand]))
 
 
 def transfer_cost_in_loop(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
     """Return the same for a tensor that a loop makes: a small one, on all cores, mostly stays in LX."""
     cost = transfer_cost(op_layout, operand, candidate)
-    is_small = candidate.bytes <= _SMALL * device().cores
+    target = candidate.view.target
+    is_small = candidate.bytes <= target.usable_lx_bytes // _SMALL * target.cores
     return cost // _CHEAPER if cost is not None and is_small else cost

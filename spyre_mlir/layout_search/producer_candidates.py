@@ -18,6 +18,7 @@ from spyre_mlir.layout_search.op_layouts import OpLayout
 from spyre_mlir.layout_search.states import ProducedLayout, produced_layout
 from spyre_mlir.layout_search.tensor_graph import InsertSliceBuffer, OpSignature
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.target import Target
 
 #: Orders of the non-stick dims that are tried for the result of one op layout.
 _MAX_ORDERS = 3
@@ -51,13 +52,13 @@ def single_stick_dims(op_layouts: tuple[OpLayout, ...], position: int) -> tuple[
 
 @functools.lru_cache(maxsize=1 << 12)
 def viewable(
-    step: ViewTransform, shape: tuple[int, ...], dtype: str, stick_outermost: bool
+    target: Target, step: ViewTransform, shape: tuple[int, ...], dtype: str, stick_outermost: bool
 ) -> tuple[int | None, ...]:
     """Return the stick dims with which a view operation moves nothing in some order; sparse if there is none."""
 
     def legal(dim: int) -> bool:
         """Test the orders of one stick dim."""
-        candidates = default_candidates(shape, dtype, dim, stick_outermost)
+        candidates = default_candidates(target, shape, dtype, dim, stick_outermost)
         return any(image(step, candidate) for candidate in candidates)
 
     return tuple(filter(legal, sized(shape))) or (None,)
@@ -81,14 +82,16 @@ def best_order(
     return max(preferred, key=score)
 
 
-def uncut(node: InsertSliceBuffer) -> tuple[int, ...]:
+def uncut(target: Target, node: InsertSliceBuffer) -> tuple[int, ...]:
     """Return the dims that no inserted slice cuts inside a stick."""
-    return _uncut_dims(node.shape, node.dtype, tuple(part.place for part in node.parts))
+    return _uncut_dims(target, node.shape, node.dtype, tuple(part.place for part in node.parts))
 
 
 @functools.lru_cache(maxsize=1 << 10)
-def _uncut_dims(shape: tuple[int, ...], dtype: str, places: tuple[Slice, ...]) -> tuple[int, ...]:
-    per_stick = elements_per_stick(dtype)
+def _uncut_dims(
+    target: Target, shape: tuple[int, ...], dtype: str, places: tuple[Slice, ...]
+) -> tuple[int, ...]:
+    per_stick = elements_per_stick(target, dtype)
     return tuple(
         dim
         for dim in sized(shape)
@@ -110,7 +113,9 @@ def results(
     for op_layout in op_layouts:
         candidates = [
             *_inherited(signature, op_layout, inputs, shape, dtype),
-            *default_candidates(shape, dtype, op_layout.stick_dims[-1], stick_outermost),
+            *default_candidates(
+                signature.iteration.target, shape, dtype, op_layout.stick_dims[-1], stick_outermost
+            ),
         ]
         produced += [produced_layout(result, op_layout) for result in distinct(candidates)[:_MAX_ORDERS]]
     return tuple(produced)
@@ -136,5 +141,5 @@ def _inherited(
         for operand in operands:
             if operand.stick_dim == op_layout.stick_dims[position] and operand.addressable:
                 order = [axis[dim] for dim in (dims[k] for k in operand.order) if dim in axis]
-                candidates.append(ordered(shape, dtype, stick_dim, tuple(order)))
+                candidates.append(ordered(signature.iteration.target, shape, dtype, stick_dim, tuple(order)))
     return candidates

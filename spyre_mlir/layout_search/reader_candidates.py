@@ -46,7 +46,7 @@ class ReaderCandidates:
     def __init__(
         self, graph: Graph, op_layouts: Sequence[tuple[OpLayout, ...]], stick_outermost: bool
     ) -> None:
-        self.nodes = graph.nodes
+        self.target, self.nodes = graph.target, graph.nodes
         self.readers = graph.readers()
         self.op_layouts = op_layouts
         self.stick_outermost = stick_outermost
@@ -82,9 +82,11 @@ class ReaderCandidates:
         for reader, position in self.readers[index]:
             other = self.nodes[reader]
             if isinstance(other, ViewNode) and not is_convertible(node.dtype):
-                candidates += packed_like(other.step, node.shape, node.dtype, self.candidates[reader])
+                candidates += packed_like(
+                    self.target, other.step, node.shape, node.dtype, self.candidates[reader]
+                )
             sticks = dict.fromkeys(layout.sticks[position] for layout in self.op_layouts[reader])
-            candidates += [packed(node.shape, node.dtype, digits) for digits in sticks if digits]
+            candidates += [packed(self.target, node.shape, node.dtype, digits) for digits in sticks if digits]
         return distinct(candidates)
 
     def _in_logical_order(
@@ -101,7 +103,9 @@ class ReaderCandidates:
             (stick, [*dims] if stick is None else [stick, *(d for d in dims if d != stick)])
             for stick in stick_dims
         ]
-        return tuple(ordered(node.shape, node.dtype, stick, tuple(order)) for stick, order in orders)
+        return tuple(
+            ordered(self.target, node.shape, node.dtype, stick, tuple(order)) for stick, order in orders
+        )
 
     def _pins_of_iter_args(self, index: int) -> list[LayoutCandidate]:
         """The pinned layouts of loops that yield the tensor; the buffer before a loop has the pin itself."""
@@ -128,7 +132,7 @@ class ReaderCandidates:
         if isinstance(other, Compute):
             return single_stick_dims(self.op_layouts[reader], position)
         if isinstance(other, ViewNode):
-            return viewable(other.step, node.shape, node.dtype, self.stick_outermost)
+            return viewable(self.target, other.step, node.shape, node.dtype, self.stick_outermost)
         if isinstance(other, IterArg):
             return () if isinstance(node, InsertSliceBuffer) else (*sized(node.shape), None)
         return sized(node.shape) if isinstance(node, ArgumentNode) and node.free else ()
@@ -139,7 +143,7 @@ class ReaderCandidates:
         return isinstance(self.nodes[reader], ViewNode) and stick_dims == {None}
 
     def _default(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:
-        return default_candidates(node.shape, node.dtype, stick, self.stick_outermost)
+        return default_candidates(self.target, node.shape, node.dtype, stick, self.stick_outermost)
 
     def _by_stick_dim(
         self, index: int, node: TensorNode, stick_dims: _StickDims
@@ -150,7 +154,7 @@ class ReaderCandidates:
         if isinstance(node, ArgumentNode) and node.free:
             # Weights are laid out before the program runs: every order is free, so all of them are tried.
             orders = [
-                ordered(node.shape, node.dtype, stick, order)
+                ordered(self.target, node.shape, node.dtype, stick, order)
                 for stick in stick_dims
                 for order in self._row_orders(index)
             ]

@@ -16,6 +16,7 @@ from spyre_mlir.layout_search.tensor_graph import (
     LoopResult,
     TensorNode,
 )
+from spyre_mlir.target.target import Target
 
 #: Whether a tensor may be stick-sparse; None for one that is sparse or dense as its readers like.
 _Sparsity = bool | None
@@ -33,7 +34,7 @@ def op_layouts_of(graph: Graph) -> list[tuple[OpLayout, ...]]:
         if isinstance(node, Compute):
             legal = _legal(index, node, [sparsity[tensor] for tensor in node.operands])
         layouts.append(legal)
-        sparsity.append(_sparsity(node, sparsity, legal))
+        sparsity.append(_sparsity(graph.target, node, sparsity, legal))
     return layouts
 
 
@@ -47,7 +48,9 @@ def _legal(index: int, node: Compute, operands: list[_Sparsity]) -> tuple[OpLayo
     return tuple(layout for layout in layouts if not layout.sparse) or layouts
 
 
-def _sparsity(node: TensorNode, sparsity: list[_Sparsity], legal: tuple[OpLayout, ...]) -> _Sparsity:
+def _sparsity(
+    target: Target, node: TensorNode, sparsity: list[_Sparsity], legal: tuple[OpLayout, ...]
+) -> _Sparsity:
     if not sized(node.shape) or isinstance(node, IterArg | LoopResult):
         return None
     if isinstance(node, ArgumentNode):
@@ -55,6 +58,6 @@ def _sparsity(node: TensorNode, sparsity: list[_Sparsity], legal: tuple[OpLayout
     if isinstance(node, Compute):
         return any(layout.stick_dims[-1] is None for layout in legal)
     if isinstance(node, InsertSliceBuffer):
-        return not uncut(node)
+        return not uncut(target, node)
     source = sparsity[node.inputs[0]]
     return source is None or source

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, cheapest, distinct, relayout_cost
 from spyre_mlir.layout_search.op_layouts import OpLayout, transfer_cost, transfer_cost_in_loop
-from spyre_mlir.target.device import device
 
 #: Relayouts of one tensor; readers never need more than three dims of one tensor in the stick at once.
 MAX_RELAYOUTS = 3
@@ -95,7 +94,8 @@ def state_cost(state: State, from_host: bool = False, in_loop: bool = False) -> 
 
 def memory_cost(state: State) -> int:
     """Return the cost of layouts ahead of time: almost nothing, but of equals the smaller memory wins."""
-    transfers = (pass_cost(candidate.bytes, device().burst_bytes) for candidate in state.base)
+    targets = ((candidate, candidate.view.target) for candidate in state.base)
+    transfers = (pass_cost(target, candidate.bytes, target.burst_bytes) for candidate, target in targets)
     return round(_MEMORY_PRICE * sum(transfers))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from spyre_mlir.layout.rules import Iteration
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view_transforms import Slice, ViewTransform
+from spyre_mlir.target.target import Target
 
 #: For each dim of an operand the iteration dim that indexes it; None is the constant 0.
 Map = tuple[int | None, ...]
@@ -34,6 +35,7 @@ class OpSignature:
 
 @functools.lru_cache(maxsize=1 << 12)
 def signature(
+    target: Target,
     opcode: str,
     maps: tuple[Map, ...],
     shapes: tuple[tuple[int, ...], ...],
@@ -48,7 +50,7 @@ def signature(
             if dim is not None:
                 sizes[dim] = size
     present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in maps)
-    return OpSignature(opcode, Iteration(tuple(sizes), present, frozenset(reduced), dtypes), maps)
+    return OpSignature(opcode, Iteration(target, tuple(sizes), present, frozenset(reduced), dtypes), maps)
 
 
 class LayoutError(ValueError):
@@ -187,9 +189,10 @@ class LoopResult(TensorNode):
 
 
 class Graph:
-    """Nodes in program order."""
+    """Nodes in program order, for a target."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: Target) -> None:
+        self.target = target
         self.nodes: list[TensorNode] = []
 
     def add(self, node: TensorNode) -> int:

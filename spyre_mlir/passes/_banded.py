@@ -170,7 +170,7 @@ def bands_of(found: Windowed, cores: int) -> Bands | None:
     for count in divisors(height, max(1, cores // images)):
         bands = Bands(count, height // count, above, below)
         fits = (
-            bands.rows >= max(above, below) and _lx_bytes(found, bands) * _ALIVE <= device().usable_lx_bytes()
+            bands.rows >= max(above, below) and _lx_bytes(found, bands) * _ALIVE <= device().usable_lx_bytes
         )
         if images * count > 1 and fits and _banded_ns(found, bands) < _GAIN * _apart_ns(found, cores):
             able.append(bands)
@@ -204,7 +204,7 @@ def _row_bytes(found: Windowed) -> int:
     shape = shape_of(found.inputs[found.source])
     slid = {*found.images, *(found.windows)}
     channels = math.prod(size for size, index in zip(shape, found.indices, strict=True) if index not in slid)
-    lanes = elements_per_stick(str(_element(found.inputs[found.source])))
+    lanes = elements_per_stick(device(), str(_element(found.inputs[found.source])))
     return found.extents[found.windows[1].output] * -(-channels // lanes) * device().stick_bytes
 
 
@@ -234,7 +234,7 @@ def _compute_ns(found: Windowed) -> float:
     positions = math.prod(found.extents)
     if any(found.extents[dim] > 1 for dim in found.reduced):
         return positions / device().array.multiply_adds_per_ns
-    lanes = elements_per_stick(str(_element(found.inputs[found.source])))
+    lanes = elements_per_stick(device(), str(_element(found.inputs[found.source])))
     return positions / lanes / device().vector_sticks_per_ns
 
 

@@ -12,6 +12,7 @@ from spyre_mlir.division.slices import divisors
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._tile_nests import Tiled, is_expanded, trace
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling.hints import TiledLoop
 
@@ -138,7 +139,11 @@ class _Classes:
         reduces = DEVICE_OPS[each.generic.opcode].kind is Kind.REDUCE_STICK
         if dims and dims[-1] is not None and not (reduces and value == each.result):
             self.units.append(
-                ((each.result, dims[-1]), shape_of(value)[-1], elements_per_stick(element_of(value)))
+                (
+                    (each.result, dims[-1]),
+                    shape_of(value)[-1],
+                    elements_per_stick(device(), element_of(value)),
+                )
             )
 
     def _find(self, key: tuple[ir.Value, int]) -> tuple[ir.Value, int]:

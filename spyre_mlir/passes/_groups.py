@@ -11,6 +11,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._outlining import Outlined
 from spyre_mlir.passes._tile_nests import RESCALED, RUNNING
+from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop
 
 #: The loops of each operation, by its result; those without an entry are not tiled.
@@ -19,7 +20,7 @@ Tiling = Mapping[ir.Value, Sequence[TiledLoop]]
 
 def default_bytes(shape: Sequence[int], dtype: str) -> int:
     """Return the bytes of a tensor in its default layout, which is all that is known before layouts are chosen."""
-    return StickLayout.for_tensor(tuple(shape), dtype).bytes
+    return StickLayout.for_tensor(device(), tuple(shape), dtype).bytes
 
 
 def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:

@@ -38,6 +38,7 @@ from spyre_mlir.passes._loops import (
 from spyre_mlir.passes._memory import argument_attributes
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
+from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import ONE_BYTE
 from spyre_mlir.target.ops import DEVICE_OPS
 
@@ -52,7 +53,7 @@ class LayoutGraph:
 
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
-        self.graph = Graph()
+        self.graph = Graph(device())
         self.tensors: dict[ir.Value, int] = {}
         self.values: list[ir.Value] = []
         self.steps: dict[ir.Value, ViewTransform] = {}
@@ -167,7 +168,7 @@ class LayoutGraph:
         shape, dtype = shape_of(result), element_of(result)
         read = [self.graph.nodes[tensor] for tensor in operands]
         shapes, dtypes = ((*(node.shape for node in read), shape), (*(node.dtype for node in read), dtype))
-        made = signature(generic.opcode, generic.maps, shapes, dtypes, generic.reduced)
+        made = signature(device(), generic.opcode, generic.maps, shapes, dtypes, generic.reduced)
         self._add(result, Compute(shape, dtype, signature=made, operands=operands))
 
     def _copy(self, op: ir.Operation) -> None:

@@ -26,6 +26,7 @@ from spyre_mlir.passes._loops import (
 )
 from spyre_mlir.passes._view_ops import VIEWS, place_of
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 
 
 class LayoutRewrite:
@@ -63,7 +64,9 @@ class LayoutRewrite:
         if not node.free:
             held = decision.state.produced.candidate
             self._hold(
-                value, held, node.pin or StickLayout.for_tensor(node.shape, node.dtype, None, self._outermost)
+                value,
+                held,
+                node.pin or StickLayout.for_tensor(device(), node.shape, node.dtype, None, self._outermost),
             )
             return
         first, *others = decision.state.base
@@ -304,7 +307,7 @@ class LayoutRewrite:
         stick_dim = BufferView.of(wanted).stick_dim
         if held.stick_dim != stick_dim:
             target = candidate_of(
-                StickLayout.for_tensor(wanted.shape, wanted.dtype, _order(wanted, stick_dim))
+                StickLayout.for_tensor(device(), wanted.shape, wanted.dtype, _order(wanted, stick_dim))
             )
             why = "the buffer that it is put into has another stick"
             value = self._converted(value, held, target, held.bytes + target.bytes, why)

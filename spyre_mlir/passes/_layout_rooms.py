@@ -18,6 +18,7 @@ from spyre_mlir.passes._loops import LOOP, ancestor_in, block_of, nested_ops
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, root_dim
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 
 
 def make_room(
@@ -99,7 +100,7 @@ class _Rooms:
             last = original == len(generic.inputs)
             at = original if last else way.assignment.inputs.index(original)
             multiple = max(
-                elements_per_stick(value_dtype)
+                elements_per_stick(device(), value_dtype)
                 for value_dtype, stick_dim in zip(
                     (self.views[value].dtype for value in _in_order(values, way)),
                     way.assignment.stick_dims,
@@ -249,5 +250,5 @@ def _in_order(values: tuple[ir.Value, ...], way: OpLayout) -> list[ir.Value]:
 def _plain(view: BufferView) -> StickLayout:
     """A dense layout with the stick, and if it can the order, of a view."""
     return keep_order(
-        view.shape, view.dtype, view.stick_dim, view if view.why_not_addressable() is None else None
+        device(), view.shape, view.dtype, view.stick_dim, view if view.why_not_addressable() is None else None
     )

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, structured
-from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, gathered, refined
 from spyre_mlir.layout.view_transforms import applied
@@ -218,10 +217,7 @@ def is_compute(op: ir.Operation) -> bool:
 
 def usable_lx_bytes(lx_frac_avail: float) -> int:
     """Bytes of LX per core that passes may plan where the backend keeps the part ``lx_frac_avail``."""
-    try:
-        return device().usable_lx_bytes(lx_frac_avail)
-    except ValueError as error:
-        raise CompileError(str(error)) from None
+    return device().with_backend_fraction(lx_frac_avail).usable_lx_bytes
 
 
 def is_in_lx(buffer: ir.Value) -> bool:

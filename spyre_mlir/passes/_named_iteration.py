@@ -16,6 +16,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import COPIES
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling import NamedIteration
 
@@ -73,5 +74,5 @@ def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
             continue
         sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
         if sized and value not in sparse:
-            found[sized[-1]] = max(found.get(sized[-1], 1), elements_per_stick(element_of(value)))
+            found[sized[-1]] = max(found.get(sized[-1], 1), elements_per_stick(device(), element_of(value)))
     return found

@@ -14,6 +14,7 @@ from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._tensor_ops import collapsed, expanded, transposed
 from spyre_mlir.passes._windows import Window, Windowed
+from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Patches:
         for step in self._steps():
             view = view and view.after(step)
         element = str(ir.RankedTensorType(value.type).element_type)
-        return view is not None and view.gathers_sticks(elements_per_stick(element))
+        return view is not None and view.gathers_sticks(elements_per_stick(device(), element))
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
         """The view operations: windows apart, rows before what is contracted, that together."""

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
-from spyre_mlir.passes._memory import usable_lx_bytes
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
@@ -21,12 +19,12 @@ from spyre_mlir.target.device import device
 class BeforePlanning(EvaluatingPass):
     """A pass that changes a function if that makes its plan better, by the cost of the program once it is planned."""
 
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
 
     @property
     def space(self) -> MemorySpace:
         """The scratchpad of a core."""
-        return MemorySpace(usable_lx_bytes(self.lx_frac_avail), device().lx_alignment_bytes)
+        return MemorySpace(self.target.usable_lx_bytes, device().lx_alignment_bytes)
 
     def able(self, usage: Usage, evaluator: Evaluator) -> list[Candidate]:
         """Return the buffers that may be in LX by the options of the planning."""

@@ -20,6 +20,7 @@ from spyre_mlir.passes._tensor_ops import (
 )
 from spyre_mlir.passes._unrolling import Unrolling, iterated_by, padded
 from spyre_mlir.passes._windows import Window, Windowed
+from spyre_mlir.target.device import device
 
 #: Positions of a kernel up to which there is a matmul for each: convolutions of networks have fewer.
 _MANY = 64
@@ -91,7 +92,9 @@ class ByPosition(Unrolling):
         value = found.inputs[found.others.index(dims)]
         order = [dims.index(dim) for dim in (*self._features, *self._contracted)]
         split = len(self._features)
-        if math.prod(found.extents[dim] for dim in self._contracted) % elements_per_stick(element_of(value)):
+        if math.prod(found.extents[dim] for dim in self._contracted) % elements_per_stick(
+            device(), element_of(value)
+        ):
             # A transfer bounds single dims of the host, not several that end together within a stick.
             value = sdsc.clone(value, found.op.location)
         return collapsed(transposed(value, order), [range(split), range(split, len(order))])

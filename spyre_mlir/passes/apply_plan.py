@@ -15,7 +15,6 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.layout_text import same_order
 from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, pinned_division
 from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, is_compute
 from spyre_mlir.passes._ownership import SHUFFLE
@@ -52,12 +51,12 @@ class ApplyPlan(Pass):
     is_evaluated: ClassVar[bool] = False
     level: Literal["device-ops", "tiled", "laid-out", "divided", "placed"] = "tiled"
     file: str = ""
-    sencores: int = from_environment("SENCORES", device().cores)
+    sencores: int | None = None
     uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:
         func = planned_function(module)
-        applied = _Applied(func, self._read(module), self.sencores, self.uneven)
+        applied = _Applied(func, self._read(module), self.target.cores, self.uneven)
         with module.context, func.location:
             if self.level == "device-ops":
                 applied.tile()
@@ -275,7 +274,7 @@ class _Applied:
             return self._mapped(entry.layout, value, path)
         try:
             request = LayoutRequest.of(entry.layout, f"'{entry.name}'")
-            return request.layout(shape_of(value), element_of(value), f"'{entry.name}'")
+            return request.layout(device(), shape_of(value), element_of(value), f"'{entry.name}'")
         except CompileError as error:
             self._fail(path, f"cannot be: {error.message.rstrip('.')}")
 

@@ -11,10 +11,9 @@ from typing import ClassVar
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
 from spyre_mlir.passes._groups import default_bytes, group_module
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._tile_nests import Nests, Tiled, makers
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
@@ -50,12 +49,12 @@ class AutoTiling(EvaluatingPass):
     name: ClassVar[str] = "auto-tiling"
     spans: bool = True
     spills: bool = True
-    sencores: int = from_environment("SENCORES", device().cores)
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    sencores: int | None = None
+    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
-        room = usable_lx_bytes(self.lx_frac_avail)
+        room = self.target.usable_lx_bytes
         for func in functions(module):
             ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
             if self.spans:
@@ -80,7 +79,7 @@ class AutoTiling(EvaluatingPass):
             tried = [
                 found
                 for nest in nests
-                if (found := _coarsest(each, nest, evaluator, self.sencores)) is not None
+                if (found := _coarsest(each, nest, evaluator, self.target.cores)) is not None
             ]
             if tried:
                 break
@@ -97,7 +96,7 @@ class AutoTiling(EvaluatingPass):
     # -- spills ---------------------------------------------------------------------------------------
 
     def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, room: int) -> None:
-        live, runs = _live_bytes(ops, self.sencores), _Runs(ops)
+        live, runs = _live_bytes(ops, self.target.cores), _Runs(ops)
         at = 0
         while at < len(ops):
             if live[at] <= room or TILING in ops[at].op.attributes:
@@ -116,7 +115,7 @@ class AutoTiling(EvaluatingPass):
             untiled = evaluator.cost(group_module(chosen, {}))
             if untiled is None:
                 continue
-            for cut in _enough(along, math.ceil(live / room), self.sencores):
+            for cut in _enough(along, math.ceil(live / room), self.target.cores):
                 price = evaluator.cost(group_module(chosen, _together(run, along, cut, at)))
                 tried.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
                 saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0

@@ -12,7 +12,6 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._bundles import bundle_number, put_beside
 from spyre_mlir.passes._clones import (
     division_of_copy,
@@ -23,10 +22,9 @@ from spyre_mlir.passes._clones import (
 )
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
 from spyre_mlir.passes._lx_candidates import barred
-from spyre_mlir.passes._memory import Memory, functions, usable_lx_bytes
+from spyre_mlir.passes._memory import Memory, functions
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,10 @@ class CloneInputs(Pass):
     """
 
     name: ClassVar[str] = "clone-inputs"
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        room = usable_lx_bytes(self.lx_frac_avail)
+        room = self.target.usable_lx_bytes
         for func in functions(module):
             usage = Usage(func)
             for touched in list(usage.buffers.values()):

@@ -10,15 +10,13 @@ from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._bundles import bundle_number, put_beside
 from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead, replace_operand, whole_of
 from spyre_mlir.passes._loops import LOOP, body_block, terminator
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._ownership import left_by, takes_over
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
@@ -39,10 +37,10 @@ class CloneOutputs(Pass):
     """
 
     name: ClassVar[str] = "clone-outputs"
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        room = usable_lx_bytes(self.lx_frac_avail)
+        room = self.target.usable_lx_bytes
         for func in functions(module):
             usage = Usage(func)
             for touched in list(usage.buffers.values()):

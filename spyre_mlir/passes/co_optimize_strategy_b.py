@@ -11,7 +11,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import Divider, work_of
 from spyre_mlir.passes._lx_candidates import Facts, Rules, candidates_of, facts_of
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._usage import Touched, Usage
 from spyre_mlir.passes.base import Pass
@@ -43,7 +43,7 @@ class CoOptimizeStrategyB(Pass):
     variant_cap: int = StrategyBCoOptimizingAllocator.variant_cap
     leaves: int = StrategyBCoOptimizingAllocator.leaves
     layout_solver: str = from_environment("LAYOUT_SOLVER", StrategyBCoOptimizingAllocator.layout_solver)
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
 
@@ -57,7 +57,7 @@ class CoOptimizeStrategyB(Pass):
 
     def search(self, usage: Usage) -> CoOptimized:
         """The divisions that leave the fewest bytes; the program is not changed."""
-        rules = Rules(usable_lx_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
+        rules = Rules(self.target.usable_lx_bytes, self.in_place, frozenset(self.lx_ops))
         allocator = StrategyBCoOptimizingAllocator(self.layout_solver, self.variant_cap, self.leaves)
         space = MemorySpace(rules.capacity, device().lx_alignment_bytes)
         try:

@@ -22,10 +22,9 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import clean, ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._attention import Attention, NotOnline, attention_of, behind, is_broadcast
 from spyre_mlir.passes._groups import default_bytes, group_module
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._reshaping import (
     Cuts,
     Factors,
@@ -68,8 +67,8 @@ class ExpandAttention(EvaluatingPass):
     """
 
     name: ClassVar[str] = "expand-attention"
-    sencores: int = from_environment("SENCORES", device().cores)
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    sencores: int | None = None
+    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -117,7 +116,7 @@ class ExpandAttention(EvaluatingPass):
     def _is_tiled(self, found: Attention) -> bool:
         """Whether the scores are so large that ``online-softmax`` looks for tiles."""
         scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result))
-        return scores // self.sencores > usable_lx_bytes(self.lx_frac_avail) // 2
+        return scores // self.target.cores > self.target.usable_lx_bytes // 2
 
 
 def _is_spread(found: Attention) -> bool:
@@ -273,7 +272,7 @@ class _Expansion:
         reduced = frozenset(range(len(space))) - kept
         sizes = tuple(self._size(factor) for factor in space)
         dtypes = tuple(element_of(value) for value in (*each.inputs, each.result))
-        return Iteration(sizes, (*present, kept), reduced, dtypes)
+        return Iteration(device(), sizes, (*present, kept), reduced, dtypes)
 
     def _mergeable(self) -> Iterator[tuple[int, int]]:
         """Neighbours that every operand has side by side, or none of both; the outermost first."""

@@ -9,7 +9,6 @@ from typing import ClassVar
 from spyre_mlir.cost.model import compute_ns, memory_ns
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._loads import (
     module_of,
     move_behind,
@@ -24,7 +23,6 @@ from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.remarks import Remarks
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class HoistLoads(EvaluatingPass):
     name: ClassVar[str] = "hoist-loads"
     is_evaluated: ClassVar[bool] = True
     compare: bool = True
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""

@@ -14,6 +14,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._view_ops import VIEWS, step_of
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class _Hoist:
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
         """Whether the host takes a view."""
         if view.in_pieces:
-            return view.gathers_sticks(elements_per_stick(_element(root)))
+            return view.gathers_sticks(elements_per_stick(device(), _element(root)))
         return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"
 
     def _erase_unread(self) -> None:
@@ -117,8 +118,12 @@ class _Hoist:
         else:
             self.attrs.append(_with(sdsc.again(self.attrs, number), entries))
         element = _element(value)
-        if not all(view.falls_on(dim, elements_per_stick(element)) for dim in range(len(view.dims))):
-            value.set_type(stick.with_layout(value.type, StickLayout.for_tensor(view.shape, element)))
+        if not all(
+            view.falls_on(dim, elements_per_stick(device(), element)) for dim in range(len(view.dims))
+        ):
+            value.set_type(
+                stick.with_layout(value.type, StickLayout.for_tensor(device(), view.shape, element))
+            )
 
 
 def _element(value: ir.Value) -> str:

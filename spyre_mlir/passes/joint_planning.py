@@ -14,19 +14,17 @@ from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import copy_space, division_of_copy, insert_clone, read_instead, whole_of
 from spyre_mlir.passes._dividing import Divider, work_of
 from spyre_mlir.passes._loads import module_of
 from spyre_mlir.passes._loops import ancestor_in, block_of, executions
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._ownership import SHUFFLE, Divided, Pieces
 from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.remarks import Remarks
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.timing import scope
 
@@ -60,7 +58,7 @@ class JointPlanning(EvaluatingPass):
     relayouts: bool = True
     matmul: Literal["cost", "specified"] = "cost"
     compare: bool = True
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -93,7 +91,7 @@ class JointPlanning(EvaluatingPass):
         usage = Usage(func)
         works = [self._work(each) for each in usage.ops]
         buffers = [shared for shared, _ in _all_shared(usage)]
-        return divide_jointly(works, buffers, usable_lx_bytes(self.lx_frac_avail), self.variants, relayouts)
+        return divide_jointly(works, buffers, self.target.usable_lx_bytes, self.variants, relayouts)
 
     def _work(self, user: Divided) -> DividedOp:
         work = work_of(user)

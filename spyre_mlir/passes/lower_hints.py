@@ -23,6 +23,7 @@ from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes._named_iteration import NamedIterations
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 from spyre_mlir.tiling import (
     Hint,
     HintError,
@@ -110,7 +111,7 @@ class _Lowering:
         units = {name: self.units[number, name] for number, name in names if name in self.sizes}
         try:
             self.tree.add(hints)
-            loops = tiled_loops(hints, iteration, self.sizes, units)
+            loops = tiled_loops(hints, iteration, self.sizes, device(), units)
         except HintError as error:
             raise fail(op, str(error)) from None
         self._note(op, hints, iteration, units)

@@ -21,11 +21,10 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.division.slices import divisors
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._attention import Attention, NotOnline, around_softmax, attention_of
 from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
 from spyre_mlir.passes._groups import Tiling, default_bytes, group_module
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._prices import Price
 from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
@@ -64,12 +63,12 @@ class OnlineSoftmax(EvaluatingPass):
     """
 
     name: ClassVar[str] = "online-softmax"
-    sencores: int = from_environment("SENCORES", device().cores)
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    sencores: int | None = None
+    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
-        room = usable_lx_bytes(self.lx_frac_avail)
+        room = self.target.usable_lx_bytes
         for func in functions(module):
             number = 0
             for op in [each.operation for each in func.regions[0].blocks[0].operations]:
@@ -101,7 +100,7 @@ class OnlineSoftmax(EvaluatingPass):
             else:
                 self.remark(found.matmul.op, "no tiling", "hints tile this attention, but not its keys")
             return online
-        scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result)) // self.sencores
+        scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result)) // self.target.cores
         if scores <= room // 2:
             text = f"the scores of a core, {scores:,} bytes, fit half of its scratchpad"
             price = evaluator.cost(group_module(ops, {})) or "not possible"
@@ -165,7 +164,7 @@ class OnlineSoftmax(EvaluatingPass):
     ) -> None:
         """Gives the ops the loops with the least time; none where that is best."""
         group = [Tiled(op, _known(structured(op))) for op in ops]
-        space = _Space.of(group, columns, self.sencores, room)
+        space = _Space.of(group, columns, self.target.cores, room)
         untiled = evaluator.cost(group_module(ops, {}))
         tried: list[_Tried] = [_Tried((), {}, untiled)]
 

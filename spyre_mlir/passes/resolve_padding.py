@@ -13,6 +13,7 @@ from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes._memory import COPIES, Memory, all_ops, argument_attributes, functions
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ def _reduces_whole_sticks(op: ir.Operation) -> bool:
     generic = structured(op)
     if generic is None:
         return False
-    longest = max(elements_per_stick(element_of(value)) for value in (*generic.inputs, generic.result))
+    longest = max(
+        elements_per_stick(device(), element_of(value)) for value in (*generic.inputs, generic.result)
+    )
     return all(generic.extents[dim] % longest == 0 for dim in generic.reduced)
 
 

@@ -12,7 +12,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
-from spyre_mlir.passes._memory import functions, is_in_lx, usable_lx_bytes
+from spyre_mlir.passes._memory import functions, is_in_lx
 from spyre_mlir.passes._ownership import SHUFFLE
 from spyre_mlir.passes._placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.passes._terms import fail
@@ -47,7 +47,7 @@ class ScratchpadPlanning(Pass):
     name: ClassVar[str] = "scratchpad-planning"
     layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
     order_by_size: bool = False
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
     in_place: bool = True
     lx_ops: tuple[str, ...] = ()
 
@@ -55,7 +55,7 @@ class ScratchpadPlanning(Pass):
         unknown = next((name for name in self.lx_ops if name not in DEVICE_OPS), None)
         if unknown is not None:
             raise CompileError(f"lx-ops names '{unknown}', which is no device operation.")
-        rules = Rules(usable_lx_bytes(self.lx_frac_avail), self.in_place, frozenset(self.lx_ops))
+        rules = Rules(self.target.usable_lx_bytes, self.in_place, frozenset(self.lx_ops))
         for func in functions(module):
             self._plan(func, rules)
 

@@ -20,11 +20,10 @@ from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.padding import UNDEFINED
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead
 from spyre_mlir.passes._dividing import core_map
 from spyre_mlir.passes._loops import LOOP, executions
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._ownership import Divided
 from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._usage import Access, Usage
@@ -56,10 +55,10 @@ class SinkRestickify(Pass):
     """
 
     name: ClassVar[str] = "sink-restickify"
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        room = usable_lx_bytes(self.lx_frac_avail) // 2
+        room = self.target.usable_lx_bytes // 2
         for func in functions(module):
             if not any(op.operation.name == LOOP for op in func.regions[0].blocks[0].operations):
                 continue

@@ -8,13 +8,11 @@ from typing import ClassVar
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._conversion_parts import CONVERSIONS, convert_by_parts, parts_in_reach
 from spyre_mlir.passes._dividing import Divider, blocked_dims
 from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
@@ -36,11 +34,11 @@ class SpanReduction(Pass):
     """
 
     name: ClassVar[str] = "span-reduction"
-    sencores: int = from_environment("SENCORES", device().cores)
+    sencores: int | None = None
     limit_bytes: int | None = None
 
     def run(self, module: ir.Operation) -> None:
-        cores, divider = self.sencores, Divider()
+        cores, divider = self.target.cores, Divider()
         for func in functions(module):
             self._cut(func, cores)
             memory = Memory(func)

@@ -30,6 +30,7 @@ from spyre_mlir.passes._tensor_ops import transposed
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._tile_nests import VIEWS
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 from spyre_mlir.tiling import DimSplit, HintError, NamedIteration, check_dims, dim_splits
 
 #: The split of iteration dims, by dim.
@@ -140,7 +141,7 @@ def _is_legal(generic: Structured, splits: Splits) -> bool:
     shapes = tuple(tuple(1 if dim is None else extents[dim] for dim in dims) for dims in maps)
     reduced = tuple(place for dim in generic.reduced for place in places[dim])
     elements = tuple(map(element_of, values))
-    iteration = signature(generic.opcode, maps, shapes, elements, reduced).iteration
+    iteration = signature(device(), generic.opcode, maps, shapes, elements, reduced).iteration
     return any(form.opcode == generic.opcode for form in stick_assignments(generic.opcode, iteration))
 
 

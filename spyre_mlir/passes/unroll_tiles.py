@@ -10,12 +10,10 @@ from typing import ClassVar
 from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._groups import default_bytes, group_module
-from spyre_mlir.passes._memory import functions, usable_lx_bytes
+from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._tile_nests import MOST_COPIES, Nest, Nests, Tiled, trace
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
-from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop
 
 #: Operations of a nest at most when its loops are unrolled: one trial takes as long as compiling them.
@@ -40,8 +38,8 @@ class UnrollTiles(EvaluatingPass):
     """
 
     name: ClassVar[str] = "unroll-tiles"
-    sencores: int = from_environment("SENCORES", device().cores)
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    sencores: int | None = None
+    lx_frac_avail: float | None = None
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
@@ -82,9 +80,9 @@ class UnrollTiles(EvaluatingPass):
             if nest not in loops and not maker.reduces(nest):
                 shape[maker.result_dim(nest)] = nest.tile(shape[maker.result_dim(nest)])
         size = default_bytes(shape, element_of(maker.result))
-        room = usable_lx_bytes(self.lx_frac_avail)
-        if size > room * self.sencores:
-            return f"all of it are {size} bytes, and {self.sencores} scratchpads have {room} each"
+        room = self.target.usable_lx_bytes
+        if size > room * self.target.cores:
+            return f"all of it are {size} bytes, and {self.target.cores} scratchpads have {room} each"
         return None
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._banded import Banded, bands_of
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._patches import patches_of
@@ -18,7 +17,6 @@ from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._unrolling import MOST_ROWS, Unrolling
 from spyre_mlir.passes._windows import Windowed, windowed
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 
 #: Positions of a kernel that become operations; with thousands a program takes minutes to compile.
 _MOST_POSITIONS = 512
@@ -61,7 +59,7 @@ class UnrollWindows(Pass):
     """
 
     name: ClassVar[str] = "unroll-windows"
-    sencores: int = from_environment("SENCORES", device().cores)
+    sencores: int | None = None
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
@@ -90,7 +88,7 @@ class UnrollWindows(Pass):
         by_dim = is_separable(found)
         _check_positions(found, by_dim)
         few = not by_dim or _positions(found) <= _MOST_BANDED
-        bands = bands_of(found, self.sencores) if few else None
+        bands = bands_of(found, self.target.cores) if few else None
         if bands is not None:
             how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
             return lambda: Banded(found, bands).run(), how

@@ -9,10 +9,8 @@ from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.export import export
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -26,11 +24,11 @@ class VerifyBundle(Pass):
 
     name: ClassVar[str] = "verify-bundle"
     is_evaluated: ClassVar[bool] = False
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
         bundle, _ = export(module)
-        findings = validate(bundle, self.lx_frac_avail)
+        findings = validate(bundle, self.target.lx_backend_fraction)
         if findings:
             more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
             raise CompileError(f"{findings[0]}{more}", location_of(_place(module, findings[0]).location))

@@ -63,8 +63,8 @@ def _problem(
     if len(splits) != len(space.sizes):
         return f"the division names {len(splits)} dims, the operation has {len(space.sizes)}"
     cores = math.prod(splits)
-    if not 1 <= cores <= device().cores:
-        return f"the division wants {cores} cores, the device has {device().cores}"
+    if not 1 <= cores <= device().device_cores:
+        return f"the division wants {cores} cores, the device has {device().device_cores}"
     shares = shares_of(space.units, splits)
     for dim, (split, units) in enumerate(zip(splits, space.units, strict=True)):
         if (split - 1) * shares[dim] >= units:

@@ -14,6 +14,7 @@ from spyre_mlir.passes._memory import COPIES, Memory, all_ops, functions, is_com
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes._view_ops import VIEWS, view_of
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
 
 
@@ -94,7 +95,7 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
         if reason:
             raise fail(op, f"operand {index} of '{opcode}' cannot be addressed: {reason}")
     iteration = Iteration(
-        space.sizes, space.present, space.reduced, tuple(view.dtype for view in space.views)
+        device(), space.sizes, space.present, space.reduced, tuple(view.dtype for view in space.views)
     )
     sticks = tuple(tuple((axis.dim, axis.size) for axis in view.stick_axes) for view in space.views)
     problem = stick_violation(opcode, iteration, sticks)

@@ -9,7 +9,6 @@ from typing import ClassVar
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._lives import Lived, Lives
 from spyre_mlir.passes._memory import (
     Memory,
@@ -17,7 +16,6 @@ from spyre_mlir.passes._memory import (
     argument_attributes,
     functions,
     is_in_lx,
-    usable_lx_bytes,
 )
 from spyre_mlir.passes._ownership import MOVING, NO_HOLDER, Divided, divided_ops, pieces_of
 from spyre_mlir.passes._pairs import pairs_of, second_at
@@ -46,10 +44,10 @@ class VerifyScratchpad(Pass):
 
     name: ClassVar[str] = "verify-scratchpad"
     is_evaluated: ClassVar[bool] = False
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        usable = usable_lx_bytes(self.lx_frac_avail)
+        usable = self.target.usable_lx_bytes
         for func in functions(module):
             _Check(func, usable).run()
 

@@ -10,7 +10,6 @@ from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.division_search.matmul_splits import cheapest_split
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import from_environment
 from spyre_mlir.passes._dividing import (
     Divider,
     blocked_dims,
@@ -21,7 +20,6 @@ from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
 from spyre_mlir.passes._pins import pins_of
 from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -40,12 +38,12 @@ class WorkDistribution(Pass):
     """
 
     name: ClassVar[str] = "work-distribution"
-    sencores: int = from_environment("SENCORES", device().cores)
+    sencores: int | None = None
     matmul: Literal["cost", "specified"] = "cost"
     uneven: bool = False
 
     def run(self, module: ir.Operation) -> None:
-        cores, divider = self.sencores, Divider()
+        cores, divider = self.target.cores, Divider()
         for func in functions(module):
             memory = Memory(func)
             for op in all_ops(func):

@@ -7,12 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from spyre_mlir.diagnostics import compile_error
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes._memory import functions
 from spyre_mlir.passes._prices import Price, price_of
 from spyre_mlir.passes._usage import Usage
+from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.passes.base import Pass, Refusal
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
 from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
@@ -20,6 +22,7 @@ from spyre_mlir.pipelines.spyre import SpyrePipeline
 from spyre_mlir.pipelines.text import Pipeline, Step
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
+from spyre_mlir.target.target import compiling_for
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timing import scope
 
@@ -45,12 +48,14 @@ class PipelineEvaluator:
     def of_step(cls, pipeline: Pipeline, index: int, costs: Costs) -> PipelineEvaluator:
         """Return the evaluator for a step of a pipeline.
 
-        A pipeline that ends before the bundle goes on as that of the compiler does, with the options of the pass.
+        A pipeline that ends before the bundle goes on as that of the compiler does, with the options of the pass. What
+        attaches a target in front of the step comes first in each evaluation, too.
         """
         step, rest = pipeline.steps[index], pipeline.after(index)
         if not any(later.name == _PLACED for later in rest):
             rest = (*rest, *_continued([step, *rest]))
-        return cls(rest, costs)
+        attaching = (before for before in pipeline.steps[:index] if before.name == AttachTarget.name)
+        return cls((*attaching, *rest), costs)
 
     def behind(self, name: str) -> Pass | None:
         """Return the pass of that name in the rest; None if there is none."""
@@ -62,7 +67,9 @@ class PipelineEvaluator:
         key = ",".join(map(str, passes)), str(module)
         if key not in self.costs:
             with scope("trial"):
-                self.costs[key] = None if self._run(passes, module) else price_of(_usage(module))
+                refused = self._run(passes, module)
+                with compiling_for(target_of(module)):
+                    self.costs[key] = None if refused else price_of(_usage(module))
         return self.costs[key]
 
     def time(self, module: ir.Module) -> Price | None:
@@ -71,7 +78,7 @@ class PipelineEvaluator:
             if self._run(list(self._before(_PLACED)), module):
                 return None
             try:
-                with scope("bundle"):
+                with scope("bundle"), compiling_for(target_of(module)):
                     bundle = bundle_of(module.operation)
             except CompileError:
                 return None
@@ -82,7 +89,7 @@ class PipelineEvaluator:
 
     def refusal(self, module: ir.Module) -> Refusal | None:
         """Return the diagnostic of the passes up to layouts; None if the device can run the module."""
-        steps = [step for step in self.rest if step.stage in _RUNNABLE]
+        steps = [step for step in self.rest if step.stage in _RUNNABLE or step.name == AttachTarget.name]
         whole = next(index for index, step in enumerate(steps) if step.name == _WHOLE)
         with scope("trial"), Remarks().collecting():
             for index, step in enumerate(steps):
@@ -145,7 +152,8 @@ def execute(step: Pass | Step, module: ir.Module) -> None:
     if isinstance(step, Pass):
         with ir.Location.unknown(operation.context):
             try:
-                step.run(operation)
+                with compiling_for(target_of(operation)), compiling_for(step.target):
+                    step.run(operation)
             except ViewError as error:
                 raise no_layout(error) from None
         return

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from spyre_mlir import logs, passes
 from spyre_mlir.diagnostics import compile_error, of_remark
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
@@ -18,6 +19,7 @@ from spyre_mlir.passes.base import EvaluatingPass
 from spyre_mlir.pipelines.evaluator import Costs, PipelineEvaluator, no_layout
 from spyre_mlir.pipelines.text import Pipeline, Step
 from spyre_mlir.remarks import WARNING, Remark, Remarks
+from spyre_mlir.target.target import Target, compiling_for, default_target
 from spyre_mlir.timing import Timing, entered, scope
 
 
@@ -134,10 +136,16 @@ def _upstream_reason(step: Step, error: str) -> str:
     return f"The upstream pass '{step.text}' is refused: {' '.join(error.split())}."
 
 
+def _target(step: Step) -> Target:
+    """Return the target of the module as the options of a pass of ours change it."""
+    return default_target() if step.ours is None else step.ours.target
+
+
 def _run(step: Step, manager: PassManager, operation: ir.Operation, remarks: Remarks | None) -> None:
     known = len(remarks or ())
     try:
-        manager.run(operation)
+        with compiling_for(target_of(operation)), compiling_for(_target(step)):
+            manager.run(operation)
     except ir.MLIRError as error:
         raise compile_error(error, f"The pass '{step}' failed without a diagnostic.") from error
     except ViewError as error:

@@ -9,9 +9,10 @@ from typing import Literal
 from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.options import from_environment
+from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.pipelines.text import Pipeline, Step
-from spyre_mlir.target.device import device
 from spyre_mlir.target.limits import DeviceOptions
+from spyre_mlir.target.target import Target
 
 _CLEAN = ("canonicalize", "cse")
 
@@ -19,6 +20,9 @@ _CLEAN = ("canonicalize", "cse")
 @dataclass(frozen=True)
 class SpyrePipeline(DeviceOptions):
     """From linalg to a bundle.
+
+    ``device`` is a device file (docs/devices.md), ``sencores`` the number of cores that the program may use and
+    ``lx_frac_avail`` the part of LX that the back end keeps; all three are by default those of the module.
 
     ``verify_each`` checks the invariant of every level. Without it those are checked that a user's program
     can break: that each op has a device operation, that no core addresses more than it can span, and that
@@ -29,7 +33,7 @@ class SpyrePipeline(DeviceOptions):
 
     ``lx_planning`` keeps what is read again in the scratchpads; ``co_optimizing_lx_planning`` changes divisions
     for that where it pays (``co_optimizer=strategy-b`` in the way of the specification, to compare with);
-    ``layout_solver``, ``lx_frac_avail``, ``in_place`` and ``lx_ops`` are options of ``scratchpad-planning``;
+    ``layout_solver``, ``in_place`` and ``lx_ops`` are options of ``scratchpad-planning``;
     ``clone_inputs`` and ``clone_outputs`` add those passes, ``reorder`` adds ``reorder-operations``, ``moves``
     ``evict-and-reload`` and ``double_buffer`` the pass of that name. ``order_by_size`` plans all memories with the
     largest buffers first.
@@ -48,7 +52,8 @@ class SpyrePipeline(DeviceOptions):
     is the attribute ``sdsc.plan`` of the module.
     """
 
-    sencores: int = from_environment("SENCORES", device().cores)
+    device: str = ""
+    sencores: int | None = None
     precision: Literal["device", "strict"] = "device"
     verify_each: bool = False
     uneven_splits: bool = False
@@ -61,7 +66,7 @@ class SpyrePipeline(DeviceOptions):
         "CO_OPTIMIZER", "joint", Literal["joint", "strategy-b"]
     )
     layout_solver: str = from_environment("LAYOUT_SOLVER", "portfolio")
-    lx_frac_avail: float = from_environment("DXP_LX_FRAC_AVAIL", device().lx_backend_fraction)
+    lx_frac_avail: float | None = None
     clone_inputs: bool = True
     clone_outputs: bool = True
     reorder: bool = True
@@ -120,8 +125,8 @@ class SpyrePipeline(DeviceOptions):
             (
                 "divided",
                 (
-                    f"span-reduction{{sencores={self.sencores}}}",
-                    f"work-distribution{{{self._distribution()}}}",
+                    "span-reduction",
+                    self._distribution(),
                     *self._alignment(),
                     *self._sinking(),
                     "verify-divided",
@@ -148,7 +153,7 @@ class SpyrePipeline(DeviceOptions):
             "decompose-softmax",
             *_CLEAN,
             "narrow-matmuls",
-            f"unroll-windows{{sencores={self.sencores}}}",
+            "unroll-windows",
             "func.func(linalg-fold-unit-extent-dims)",
             "func.func(linalg-generalize-named-ops)",
             *_CLEAN,
@@ -186,7 +191,18 @@ class SpyrePipeline(DeviceOptions):
             sum((self._parsed(texts, level) for level, texts in part), Pipeline())
             for part in (stages[begin:end], stages[max(begin, end) :])
         )
-        return replace(entry + made, beyond=beyond.steps)
+        return replace(self._parsed(self._target(), "entry") + entry + made, beyond=beyond.steps)
+
+    @property
+    def target(self) -> Target:
+        """The target that it compiles for."""
+        return AttachTarget(self.device, self.sencores, self.lx_frac_avail).target
+
+    def _target(self) -> tuple[str, ...]:
+        """The pass that makes the module one for the target of the options; none without them."""
+        options = {"device": self.device, "sencores": self.sencores, "lx_frac_avail": self.lx_frac_avail}
+        named = {name: value for name, value in options.items() if value not in ("", None)}
+        return (_text("attach-target", **named),) if named else ()
 
     def _entry(self, begin: int) -> tuple[str, ...]:
         """The checks of what enters when so many levels are made already."""
@@ -218,8 +234,8 @@ class SpyrePipeline(DeviceOptions):
         steps: list[Step] = []
         checked, own = 0, self
         for step in pipeline.steps:
-            if (given := getattr(step.ours, "lx_frac_avail", None)) is not None:
-                own = replace(self, lx_frac_avail=given)
+            if (fraction := getattr(step.ours, "lx_frac_avail", None)) is not None:
+                own = replace(self, lx_frac_avail=fraction)
             if step.stage:
                 checked = next((made for made, (level, _) in enumerate(stages, 1) if level == step.stage), 0)
             elif not step.name.startswith("verify-"):
@@ -239,26 +255,23 @@ class SpyrePipeline(DeviceOptions):
         return levels.index(level) + 1
 
     def _distribution(self) -> str:
-        matmul = " matmul=specified" if self.matmul == "specified" else ""
-        uneven = " uneven=true" if self.uneven_splits else ""
-        return f"sencores={self.sencores}{matmul}{uneven}"
+        return _text("work-distribution", matmul=self.matmul, uneven=self.uneven_splits)
 
     def _expansion(self) -> tuple[str, ...]:
         if not (self.tile_attention and self.lx_planning):
             return ()
-        return (_text("expand-attention", sencores=self.sencores, lx_frac_avail=self.lx_frac_avail),)
+        return ("expand-attention",)
 
     def _tiling(self) -> tuple[str, ...]:
         """The passes that tile by themselves; what is tiled for LX needs planning of LX."""
-        options = {"sencores": self.sencores, "lx_frac_avail": self.lx_frac_avail}
         spills = self.tile_for_lx and self.lx_planning
         passes = (
-            (_text("online-softmax", **options), self.tile_attention and self.lx_planning),
+            ("online-softmax", self.tile_attention and self.lx_planning),
             (
-                _text("auto-tiling", spans=self.tile_for_span, spills=spills, **options),
+                _text("auto-tiling", spans=self.tile_for_span, spills=spills),
                 spills or self.tile_for_span,
             ),
-            (_text("unroll-tiles", **options), spills),
+            ("unroll-tiles", spills),
         )
         return tuple(text for text, wanted in passes if wanted)
 
@@ -274,13 +287,12 @@ class SpyrePipeline(DeviceOptions):
             return ()
         if self.co_optimizer == "strategy-b":
             solver = "largest-first" if self.order_by_size else self.layout_solver
-            options = {"lx_frac_avail": self.lx_frac_avail, "in_place": self.in_place, "lx_ops": self.lx_ops}
+            options = {"in_place": self.in_place, "lx_ops": self.lx_ops}
             return (_text("co-optimize-strategy-b", layout_solver=solver, **options),)
-        return (_text("joint-planning", matmul=self.matmul, lx_frac_avail=self.lx_frac_avail),)
+        return (_text("joint-planning", matmul=self.matmul),)
 
     def _sinking(self) -> tuple[str, ...]:
-        names = ("sink-restickify", "hoist-loads") if self.lx_planning else ()
-        return tuple(_text(name, lx_frac_avail=self.lx_frac_avail) for name in names)
+        return ("sink-restickify", "hoist-loads") if self.lx_planning else ()
 
     def _scratchpad(self) -> tuple[str, ...]:
         if not self.lx_planning:
@@ -288,23 +300,18 @@ class SpyrePipeline(DeviceOptions):
         options = {
             "layout_solver": self.layout_solver,
             "order_by_size": self.order_by_size,
-            "lx_frac_avail": self.lx_frac_avail,
             "in_place": self.in_place,
             "lx_ops": self.lx_ops,
         }
         clones = {"clone-outputs": self.clone_outputs, "clone-inputs": self.clone_inputs}
-        cloning = [_text(name, lx_frac_avail=self.lx_frac_avail) for name, wanted in clones.items() if wanted]
+        cloning = [name for name, wanted in clones.items() if wanted]
         is_numbered = self.bundle_operations > 0 and not self.non_terminal
         changes = {
             "reorder-operations": self.reorder,
             "evict-and-reload": self.moves,
             "double-buffer": self.double_buffer,
         }
-        changing = [
-            _text(name, lx_frac_avail=self.lx_frac_avail)
-            for name, wanted in changes.items()
-            if wanted and not is_numbered
-        ]
+        changing = [name for name, wanted in changes.items() if wanted and not is_numbered]
         planning = _text("scratchpad-planning", **options)
         return (*cloning, *changing, *self._plan("divided"), planning)
 
@@ -320,8 +327,7 @@ class SpyrePipeline(DeviceOptions):
             return ()
         steps = [] if level == "placed" else [_text("name-operations", inserted=level != "device-ops")]
         if self.use_plan is not None:
-            options = {"sencores": self.sencores, "uneven": self.uneven_splits}
-            steps.append(_text("apply-plan", level=level, file=self.use_plan, **options))
+            steps.append(_text("apply-plan", level=level, file=self.use_plan, uneven=self.uneven_splits))
         if self.save_plan is not None and level == "placed":
             steps.append(_text("save-plan", file=self.save_plan))
         return tuple(steps)
@@ -330,9 +336,7 @@ class SpyrePipeline(DeviceOptions):
         return _text("place-in-hbm", order_by_size=self.order_by_size)
 
     def _placed(self) -> tuple[str, ...]:
-        scratchpad = (
-            (_text("verify-scratchpad", lx_frac_avail=self.lx_frac_avail),) if self.lx_planning else ()
-        )
+        scratchpad = ("verify-scratchpad",) if self.lx_planning else ()
         return ("verify-placed", *scratchpad, "verify-ownership")
 
     def _checked_bundle(self) -> tuple[str, ...]:
@@ -340,7 +344,7 @@ class SpyrePipeline(DeviceOptions):
         return (self._bundle(),) if self.verify_each or self.from_level else ()
 
     def _bundle(self) -> str:
-        return _text("verify-bundle", lx_frac_avail=self.lx_frac_avail)
+        return "verify-bundle"
 
     def _checks(self, *names: str) -> tuple[str, ...]:
         return names if self.verify_each else ()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from html import escape
 
 from spyre_mlir.report.svg import CHARACTER, Page
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True)
@@ -114,10 +113,10 @@ def figure(page: Page, label: str, walk: bool = False) -> str:
     return "\n".join([f"{head} {view}{reachable}>", *page.elements, "</svg>"])
 
 
-def chart(identifier: str, label: str, stretches: bool = False) -> str:
+def chart(identifier: str, label: str, cores: int, stretches: bool = False) -> str:
     """A picture that the script of the page draws, with the buttons that change what part of it is shown.
 
-    One that ``stretches`` has a view in both directions.
+    One that ``stretches`` has a view in both directions. ``cores`` are those of the device.
     """
     across = (("in", "zoom in +"), ("out", "zoom out -"), ("left", "←"), ("right", "→"))
     upwards = (("taller", "stretch ]"), ("flatter", "shrink ["), ("up", "↑"), ("down", "↓"))
@@ -129,7 +128,7 @@ def chart(identifier: str, label: str, stretches: bool = False) -> str:
             " the table of operations has the numbers.</p></noscript>",
             '<p class="tools scripted" hidden="hidden">',
             *(f'<button type="button" data-do="{do}">{escape(text)}</button>' for do, text in buttons),
-            core_choice(),
+            core_choice(cores),
             "</p>",
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}"'
             f' tabindex="0" role="application" aria-label="{escape(label)}: {keys}"></svg></div>',
@@ -137,10 +136,9 @@ def chart(identifier: str, label: str, stretches: bool = False) -> str:
     )
 
 
-def core_choice() -> str:
-    """The choice of a core; all of a page show the same one."""
-    last = device().cores - 1
-    slider = f'<input class="core" type="range" min="0" max="{last}" value="0"/>'
+def core_choice(cores: int) -> str:
+    """The choice of one of the cores of a device; all of a page show the same one."""
+    slider = f'<input class="core" type="range" min="0" max="{cores - 1}" value="0"/>'
     return f'<label class="scripted" hidden="hidden">Core {slider}<output>0</output></label>'
 
 

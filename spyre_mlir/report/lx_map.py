@@ -17,7 +17,6 @@ from spyre_mlir.bundle.context import Context, Range, Step, Tree
 from spyre_mlir.bundle.model import Buffer, Bundle
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.scratchpad import liveness
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.timeline.of_design import DesignWork, works_of
 
@@ -242,8 +241,8 @@ class _Builder:
             chains=_chains(placed, self._reads),
             spilled=tuple(self._spilled(buffer) for buffer in inside if buffer.base != "lx"),
             argument_traffic=sum(sum(self._moved(buffer.name)) for buffer in arguments),
-            capacity=context.usable_lx_bytes,
-            lx_bytes=device().lx_bytes,
+            capacity=context.target.usable_lx_bytes,
+            lx_bytes=context.target.lx_bytes,
         )
 
     def _steps(self) -> tuple[MapStep, ...]:

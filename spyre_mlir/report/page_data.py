@@ -23,7 +23,6 @@ from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.program_lines import execute_lines
 from spyre_mlir.report.source_lines import source_lines
 from spyre_mlir.report.tracks import Bar, Track, tracks
-from spyre_mlir.target.device import device
 
 Json = dict[str, Any]
 
@@ -97,7 +96,7 @@ class _Writer:
         self.files = {file: number for number, file in enumerate(self.sources)}
         data = {
             "fills": FILLS,
-            "deviceCores": device().cores,
+            "deviceCores": self.bundle.target.device_cores,
             "fields": {"operation": _OPERATION, "operand": _OPERAND, "buffer": _BUFFER, "box": _BOX},
             "operations": self._operations(),
             "buffers": [self._buffer(number) for number in range(len(facts.buffers))],

@@ -14,7 +14,6 @@ from spyre_mlir.report.lx_map import LxMap, SpilledBuffer, iterations_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.ring_text import ring_text
 from spyre_mlir.simulator.statistics import Statistics
-from spyre_mlir.target.device import device
 from spyre_mlir.timeline.events import PARTS
 
 Row = tuple[str, str]
@@ -31,7 +30,10 @@ def summarize(facts: ProgramFacts, compile_seconds: float, statistics: Statistic
     rows = [
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
         *_loops(facts.map),
-        ("cores", _cores([operation.cores for operation in facts.operations])),
+        (
+            "cores",
+            _cores([operation.cores for operation in facts.operations], facts.timeline.target.device_cores),
+        ),
         *_traffic(facts),
         *(_simulated(facts, statistics) if statistics is not None else ()),
         *_scratchpads(facts.map),
@@ -64,12 +66,12 @@ def _loops(map_: LxMap) -> Iterator[Row]:
     yield from _wrapped("loops", f"{len(map_.loops):,}: {', '.join(words)} iterations")
 
 
-def _cores(used: Sequence[int]) -> str:
+def _cores(used: Sequence[int], device_cores: int) -> str:
     if not used:
         return "no operation"
     if min(used) == max(used):
-        return f"{used[0]} of {device().cores}"
-    return f"{min(used)} to {max(used)} of {device().cores}, mean {sum(used) / len(used):.1f}"
+        return f"{used[0]} of {device_cores}"
+    return f"{min(used)} to {max(used)} of {device_cores}, mean {sum(used) / len(used):.1f}"
 
 
 def _changes(facts: ProgramFacts) -> Iterator[Row]:

@@ -9,7 +9,6 @@ from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.geometry import Box
 from spyre_mlir.simulator.memory import NOBODY, PARTIAL, POISON, AddressSpace, Region, tag_pattern
 from spyre_mlir.simulator.plan import Plan
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS
 
 #: What was written where nothing was, by tag.
@@ -65,12 +64,13 @@ def _bound(plan: Plan, region: Region, symbol: int, symbols: dict[int, int]) -> 
 
 def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
     region, address = access.region, access.address
-    unit = device().lx_alignment_bytes if region.lx else device().hbm_alignment_bytes
+    target = plan.design.target
+    unit = target.lx_alignment_bytes if region.lx else target.hbm_alignment_bytes
     if region.start <= address and access.end <= region.end and address % unit == 0:
         far = access.operand in plan.op.indirect  # each row has an address of its own
-        if region.lx or far or access.box.span_bytes <= device().span_bytes:
+        if region.lx or far or access.box.span_bytes <= target.span_bytes:
             return
-        text = f"it spans {access.box.span_bytes} bytes, but a core can address {device().span_bytes}."
+        text = f"it spans {access.box.span_bytes} bytes, but a core can address {target.span_bytes}."
         raise access_error(plan, access, "span", text)
     if address % unit:
         raise access_error(plan, access, "alignment", f"its start is no multiple of {unit} bytes.")

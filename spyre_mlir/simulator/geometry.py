@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.simulator.errors import SimulationError
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS
 
 
@@ -69,6 +68,7 @@ class Box:
     wanted: Window
     span_bytes: int
     touched_bytes: int
+    stick_bytes: int
 
     @property
     def padded(self) -> bool:
@@ -77,7 +77,7 @@ class Box:
     @functools.cached_property
     def stick_offsets(self) -> NDArray[np.int64]:
         """Byte offset of every stick of the box from its first, sorted."""
-        unit = device().stick_bytes
+        unit = self.stick_bytes
         offsets = np.zeros(1, np.int64)
         for count, stride in zip(self.whole.shape, self.whole.strides, strict=True):
             if stride >= unit:
@@ -100,8 +100,8 @@ def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[s
     form = FORMATS.get(operand.data_format)
     if form is None:
         raise fail(f"its data format '{operand.data_format}' is unknown.")
-    if operand.elements_per_stick != form.stick_elements:
-        raise fail(f"its stick of {operand.elements_per_stick} must have {form.stick_elements} elements.")
+    if operand.elements_per_stick != (expected := form.stick_elements(design.target.stick_bytes)):
+        raise fail(f"its stick of {operand.elements_per_stick} must have {expected} elements.")
     unknown = [label for label in operand.dim_order if label not in design.sizes]
     if unknown:
         raise fail(f"its dim '{unknown[0]}' has no size in the design.")
@@ -175,6 +175,7 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
         wanted=_window(wanted, steps, inside),
         span_bytes=span,
         touched_bytes=math.prod(extents) * bytes_,
+        stick_bytes=design.target.stick_bytes,
     )
 
 

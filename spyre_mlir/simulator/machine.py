@@ -30,7 +30,6 @@ from spyre_mlir.simulator.memory import AddressSpace, Region
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import Numerics
 
 
@@ -52,7 +51,7 @@ class Machine:
         self.ranges = RangeCheck(bundle.manifest, numerics)
         self.values: dict[str, int] = {}
         self.plans: dict[int, Plan] = {}
-        self.elements = Elements()
+        self.elements = Elements(bundle.target)
         self.first_execute = 0
         self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
         for argument in bundle.manifest.arguments:
@@ -61,8 +60,8 @@ class Machine:
     def allocate(self) -> None:
         """Reserve what the bundle allocates itself."""
         allocates = [s for s in self.bundle.statements if isinstance(s, Allocate)]
-        if sum(s.bytes for s in allocates) > device().pool_bytes:
-            text = f"the allocations exceed the {device().pool_bytes} bytes of the pool."
+        if sum(s.bytes for s in allocates) > self.bundle.target.pool_bytes:
+            text = f"the allocations exceed the {self.bundle.target.pool_bytes} bytes of the pool."
             raise SimulationError("capacity", text)
         for statement in allocates:
             if statement.result in self.space.allocations:
@@ -130,8 +129,8 @@ class Machine:
         if step < 1:
             raise SimulationError("loop", f"the step of the loop over '{loop.induction}' is {step}.")
         trips = range(lower, upper, step)
-        if len(trips) > device().loop_iterations:
-            text = f"has {len(trips)} iterations; {device().loop_iterations} are possible."
+        if len(trips) > self.bundle.target.loop_iterations:
+            text = f"has {len(trips)} iterations; {self.bundle.target.loop_iterations} are possible."
             raise SimulationError("loop", f"the loop over '{loop.induction}' {text}")
         for position in trips:
             self.values[loop.induction] = position

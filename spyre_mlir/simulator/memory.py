@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.simulator.errors import SimulationError
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 #: Tags: nobody; the host; padding that an operation wrote over; a part of a sum that another core finished; from
 #: FIRST_BUFFER on, one per buffer.
@@ -89,8 +89,8 @@ class AddressSpace:
     lies a guard gap that belongs to nobody.
     """
 
-    def __init__(self, lx_limit_bytes: int) -> None:
-        self.lx_limit_bytes = lx_limit_bytes
+    def __init__(self, target: Target) -> None:
+        self.target, self.lx_limit_bytes = target, target.usable_lx_bytes
         self.allocations: dict[str, tuple[int, int]] = {}
         self.regions: dict[str, Region] = {}
         self._next = _FIRST_ADDRESS
@@ -99,7 +99,7 @@ class AddressSpace:
 
     def allocate(self, name: str, size: int) -> int:
         """Reserve HBM for a parameter or a `device_mem_allocate`; returns its address."""
-        unit = device().hbm_alignment_bytes
+        unit = self.target.hbm_alignment_bytes
         address = self._next
         self.allocations[name] = (address, size)
         self._next = -(-(address + size) // unit) * unit + _GUARD_BYTES
@@ -128,8 +128,8 @@ class AddressSpace:
         self.regions[name] = Region(name, start + offset, start + offset + size, tag)
 
     def _check_lx(self, name: str, address: int, size: int) -> None:
-        if address % device().lx_alignment_bytes:
-            text = f"an LX address must be a multiple of {device().lx_alignment_bytes}."
+        if address % self.target.lx_alignment_bytes:
+            text = f"an LX address must be a multiple of {self.target.lx_alignment_bytes}."
             raise SimulationError("alignment", text, tensor=name, address=address)
         if address < 0 or address + size > self.lx_limit_bytes:
             text = f"it ends at {address + size}, beyond the {self.lx_limit_bytes} usable bytes of LX."
@@ -145,7 +145,7 @@ class AddressSpace:
     def lx(self, core: int) -> Memory:
         """The scratchpad of a core, made at its first use."""
         if core not in self._lx:
-            self._lx[core] = Memory(device().lx_bytes)
+            self._lx[core] = Memory(self.target.lx_bytes)
         return self._lx[core]
 
     def wipe_lx(self) -> None:

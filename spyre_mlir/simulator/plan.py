@@ -8,7 +8,6 @@ from spyre_mlir.bundle.model import Design
 from spyre_mlir.simulator.compute import Work
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.geometry import Box, make_box, operand_labels, slices_of
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, INT32, NEUTRAL, DeviceOp, Kind
 
@@ -68,8 +67,8 @@ def _checked_op(design: Design) -> DeviceOp:
     if len(design.operands) != op.arity + 1:
         text = f"'{op.name}' takes {op.arity} inputs and one output, not {len(design.operands)} operands."
         raise SimulationError("design", text, design=design)
-    if not 1 <= design.cores <= device().cores:
-        text = f"it uses {design.cores} cores; 1 to {device().cores} are possible."
+    if not 1 <= design.cores <= design.target.cores:
+        text = f"it uses {design.cores} cores; 1 to {design.target.cores} are possible."
         raise SimulationError("design", text, design=design)
     for operand in design.operands:
         if len(operand.start) != design.cores:

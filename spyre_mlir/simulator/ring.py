@@ -17,7 +17,6 @@ from spyre_mlir.simulator.access import Access, access_error, bad_read, element_
 from spyre_mlir.simulator.geometry import Box, share_of
 from spyre_mlir.simulator.memory import POISON, AddressSpace, spread
 from spyre_mlir.simulator.plan import Plan
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import FORMATS
 
 
@@ -51,10 +50,10 @@ def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], s
     return gather.moved_bytes
 
 
-def ring_distance(one: int, other: int) -> int:
-    """Hops between two cores of the ring, which goes over all cores of the device."""
+def ring_distance(nodes: int, one: int, other: int) -> int:
+    """Hops between two cores of a ring of so many, which are all cores of the device."""
     around = abs(one - other)
-    return min(around, device().cores - around)
+    return min(around, nodes - around)
 
 
 def _check_apart(plan: Plan, sources: Sequence[Access], targets: Sequence[Access]) -> None:
@@ -115,8 +114,8 @@ class _Gather:
             position = [begin - low for begin, low in zip(piece.begins, target.box.origin, strict=True)]
             text = f"{element_text(self._plan, target.box, position)} is in the LX of no core."
             raise access_error(self._plan, target, "not-held", text)
-        holders = self._holders[piece.slices]
-        return min(holders, key=lambda each: (ring_distance(each.core, target.core), each.core))
+        holders, nodes = self._holders[piece.slices], self._plan.design.target.device_cores
+        return min(holders, key=lambda each: (ring_distance(nodes, each.core, target.core), each.core))
 
     def _check_valid(self, piece: _Piece, source: Access, found: NDArray, good: NDArray) -> None:
         """Only padding may be what nobody wrote."""

@@ -15,7 +15,6 @@ from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.machine import Machine, Result, executes_of
 from spyre_mlir.simulator.memory import AddressSpace
-from spyre_mlir.target.device import device
 from spyre_mlir.target.formats import IEEE, Numerics
 from spyre_mlir.timing import scope
 
@@ -32,7 +31,7 @@ def run(
     Every argument that is not a result needs an array of its dtype and shape (bfloat16: uint16 bits or
     float32), but one with a source takes that of its source, and one without an array may have an image.
     ``numerics`` are "ieee" or "dl16", by default what the bundle needs: "dl16" for bfloat16.
-    ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default the device's. Any misuse of
+    ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default that of its target. Any misuse of
     memory is a SimulationError.
     """
     (result,) = run_sequence([Given(bundle, arrays, images or Images())], numerics, lx_backend_fraction)
@@ -58,11 +57,14 @@ def run_sequence(
     non-terminal; otherwise nothing is there any more.
     """
     _check_order([each.bundle for each in sequence])
-    space = AddressSpace(device().usable_lx_bytes(lx_backend_fraction))
+    target = sequence[0].bundle.target
+    space = AddressSpace(
+        target if lx_backend_fraction is None else target.with_backend_fraction(lx_backend_fraction)
+    )
     needed = numerics or next((form for each in sequence if (form := each.bundle.manifest.numerics)), IEEE)
     machines = [Machine(each.bundle, Numerics(needed), space) for each in sequence]
     _allocate(machines, space)
-    results, elements, executes = [], Elements(), 0
+    results, elements, executes = [], Elements(target), 0
     for machine, given in zip(machines, sequence, strict=True):
         machine.elements, machine.first_execute = elements, executes
         machine.load(given.arrays, given.images)
@@ -71,7 +73,7 @@ def run_sequence(
         executes += executes_of(given.bundle.statements)
         if not given.bundle.manifest.non_terminal:
             space.wipe_lx()
-            elements = Elements()
+            elements = Elements(target)
     return results
 
 

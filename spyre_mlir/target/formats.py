@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DL16, FP8, FP32, INT8, INT32
 
 IEEE, BIT_TRUE = "ieee", "dl16"
@@ -57,10 +56,9 @@ class Format:
     bytes: int
     storage: np.dtype
 
-    @property
-    def stick_elements(self) -> int:
-        """The number of elements in a stick."""
-        return device().stick_bytes // self.bytes
+    def stick_elements(self, stick_bytes: int) -> int:
+        """Return the number of elements in a stick of so many bytes."""
+        return stick_bytes // self.bytes
 
     @property
     def raw(self) -> np.dtype:

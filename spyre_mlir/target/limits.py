@@ -1,21 +1,22 @@
-"""Base of pass options whose values the device limits."""
+"""Base of options whose values the device limits."""
 
 from __future__ import annotations
 
-from spyre_mlir.errors import CompileError
 from spyre_mlir.options import Options
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target, default_target
 
 
 class DeviceOptions(Options):
-    """Options whose fields ``sencores`` (cores) and ``lx_frac_avail`` (part of LX) are checked where they exist.
+    """Options that may have ``sencores`` (cores) and ``lx_frac_avail`` (part of LX): None stands for the target's.
 
     A value outside the limits is a ``CompileError`` of the constructor, so it comes before any pass runs.
     """
 
     def __post_init__(self) -> None:
+        _ = self.target
+
+    @property
+    def target(self) -> Target:
+        """The target of the module that is compiled, as these options change it."""
         cores, fraction = getattr(self, "sencores", None), getattr(self, "lx_frac_avail", None)
-        if cores is not None and not 1 <= cores <= device().cores:
-            raise CompileError(f"sencores is {cores}; the device has 1 to {device().cores} cores.")
-        if fraction is not None and not 0 <= fraction <= 1:
-            raise CompileError(f"lx-frac-avail is {fraction}; it is a part of LX, 0 to 1.")
+        return default_target().with_options(cores, fraction)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 
 class HintError(ValueError):
@@ -149,6 +149,7 @@ def tiled_loops(
     hints: Sequence[Hint],
     iteration: NamedIteration,
     sizes: Mapping[str, int],
+    target: Target,
     units: Mapping[str, int] | None = None,
 ) -> tuple[TiledLoop, ...]:
     """The loops around an operation, outermost first, from the hints around it, outermost first.
@@ -166,14 +167,14 @@ def tiled_loops(
     tiled: dict[str, Hint] = {}
     for hint in hints:
         for name, count in hint.tiles:
-            _check(hint, name, count, sizes, tiled)
+            _check(hint, name, count, sizes, tiled, target)
     tiles = name_tiles(hints, iteration, sizes, units or {})
     for hint in hints:
         for name, count in hint.tiles:
             if name in tiles and count > 1 and why_whole(hint, name, count, iteration, tiles) is None:
                 dim = iteration.dims_of(name)[0]
                 loops.append(_loop(f"{hint.id}.{name}", dim, iteration.sizes[dim], tiles[name]))
-    _check_nest(loops)
+    _check_nest(loops, target)
     # The sort is stable: among reduced dims, and among the others, the order of the hints stays.
     return tuple(sorted(loops, key=lambda loop: loop.dim in iteration.reduced))
 
@@ -182,7 +183,9 @@ def _loop(loop: str, dim: int, size: int, tile: int) -> TiledLoop:
     return TiledLoop(loop, dim, -(-size // tile), tile if size % tile else None)
 
 
-def _check(hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: dict[str, Hint]) -> None:
+def _check(
+    hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: dict[str, Hint], target: Target
+) -> None:
     what = f"hint {hint.id} cuts '{name}'"
     if name not in sizes:
         declared = f"declared are {_listed(sizes)}" if sizes else "no dim is declared"
@@ -196,8 +199,8 @@ def _check(hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: d
         )
     if count > sizes[name]:
         raise HintError(f"{what} of {sizes[name]} elements into {count} tiles, more than it has elements")
-    if count > device().loop_iterations:
-        raise HintError(f"{what} of {sizes[name]} elements into {count} tiles; {_limit()}")
+    if count > target.loop_iterations:
+        raise HintError(f"{what} of {sizes[name]} elements into {count} tiles; {_limit(target)}")
 
 
 def why_whole(
@@ -231,15 +234,15 @@ def _inside(dim: int, name: str, iteration: NamedIteration) -> str:
     )
 
 
-def _check_nest(loops: Sequence[TiledLoop]) -> None:
+def _check_nest(loops: Sequence[TiledLoop], target: Target) -> None:
     iterations = math.prod(loop.tiles for loop in loops)
-    if iterations > device().loop_iterations:
+    if iterations > target.loop_iterations:
         nest = " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
-        raise HintError(f"the loops {nest} have {iterations} iterations; {_limit()}")
+        raise HintError(f"the loops {nest} have {iterations} iterations; {_limit(target)}")
 
 
-def _limit() -> str:
-    return f"a loop nest has at most {device().loop_iterations} iterations"
+def _limit(target: Target) -> str:
+    return f"a loop nest has at most {target.loop_iterations} iterations"
 
 
 def _text(hint: Hint) -> str:

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 
 from spyre_mlir.cost.ring import LinkLoads, link_ns
 from spyre_mlir.cost.units import picoseconds
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 
 
 @dataclass(frozen=True)
 class LinkUse:
-    """A link in one direction: the ``bytes`` of the program that cross it, and how long they take at its rate.
+    """A link of a ring of ``nodes`` in one direction.
+
+    ``bytes`` of the program cross it, which takes ``busy_ps`` at its rate.
 
     Clockwise link ``l`` leads from core ``l`` to the next one, counter-clockwise back.
     """
 
     link: int
+    nodes: int
     clockwise: bool
     bytes: int
     busy_ps: int
@@ -25,7 +28,7 @@ class LinkUse:
     @property
     def cores(self) -> tuple[int, int]:
         """From which core it leads to which."""
-        following = (self.link + 1) % device().cores
+        following = (self.link + 1) % self.nodes
         return (self.link, following) if self.clockwise else (following, self.link)
 
     @property
@@ -33,7 +36,7 @@ class LinkUse:
         return "core {} to {}".format(*self.cores)
 
 
-def link_uses(runs: Iterable[tuple[LinkLoads | None, int]]) -> tuple[LinkUse, ...]:
+def link_uses(target: Target, runs: Iterable[tuple[LinkLoads | None, int]]) -> tuple[LinkUse, ...]:
     """Each link clockwise, then each counter-clockwise; nothing if nothing goes over the ring.
 
     ``runs`` are what operations load links with, None if they load none, and how often they run.
@@ -42,9 +45,9 @@ def link_uses(runs: Iterable[tuple[LinkLoads | None, int]]) -> tuple[LinkUse, ..
     if not loading:
         return ()
     return tuple(
-        LinkUse(link, clockwise, bytes_, picoseconds(link_ns(bytes_)))
+        LinkUse(link, target.device_cores, clockwise, bytes_, picoseconds(link_ns(target, bytes_)))
         for clockwise in (True, False)
-        for link in range(device().cores)
+        for link in range(target.device_cores)
         for bytes_ in [sum(times * loads.of(clockwise)[link] for loads, times in loading)]
     )
 

@@ -15,7 +15,7 @@ from spyre_mlir.bundle.model import Buffer
 from spyre_mlir.cost.model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperandWork, OperationWork
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.events import Job, Load, Repeat
 from spyre_mlir.timeline.of_design import DesignWork
 from spyre_mlir.timeline.reuse import Visit, reused
@@ -29,10 +29,10 @@ Visits = list["Visit | tuple[int, Visits]"]
 class JobBuilder:
     """Makes the jobs of a bundle whose structure is sound; ``works`` are those of its designs by file."""
 
-    def __init__(self, context: Context, works: Mapping[str, DesignWork], room_bytes: int) -> None:
+    def __init__(self, context: Context, works: Mapping[str, DesignWork]) -> None:
         self.context = context
         self.works = works
-        self.room_bytes = room_bytes
+        self.room_bytes = _room_bytes(context.target)
 
     def build(self) -> tuple[Job | Repeat, ...]:
         """The jobs in order."""
@@ -76,7 +76,7 @@ class JobBuilder:
             target=None if output.in_lx else names[-1],
             store=streams[-1],
             turnaround=max(0, picoseconds(memory_ns(_without(work, again))) - sum(streams)),
-            access=picoseconds(device().hbm_access_ns),
+            access=picoseconds(work.target.hbm_access_ns),
             store_bytes=sizes[-1],
             least=math.ceil(1000 * least_ns(work)),
         )
@@ -89,7 +89,7 @@ class JobBuilder:
         A copy into LX needs no room but its result's, which the job before must not touch. None does if the device
         loads nothing ahead.
         """
-        if not device().loads_begin_early:
+        if not self.context.target.loads_begin_early:
             return [False] * len(rooms)
         if output.in_lx and visit.step.design.opcode == _COPY:
             return [before is None or not self._overlaps(visit, before)] * len(rooms)
@@ -154,6 +154,6 @@ def _put_together(visits: Visits, jobs: Iterable[Job]) -> tuple[Job | Repeat, ..
     )
 
 
-def room_bytes(usable_lx_bytes: int) -> int:
+def _room_bytes(target: Target) -> int:
     """Bytes of LX for what is loaded early: half of what the backend keeps, the other half being computed on."""
-    return (device().lx_bytes - usable_lx_bytes) // 2
+    return (target.lx_bytes - target.usable_lx_bytes) // 2

@@ -16,7 +16,6 @@ from spyre_mlir.bundle.model import Bundle, Design, Operand
 from spyre_mlir.cost.ring import LinkLoads, reduce_links, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.division.relayout import Distribution, Relayout
-from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 
 Sizes = Mapping[str, int]
@@ -33,6 +32,7 @@ class DesignWork:
         """The facts for the cost model; what is per core is of a core with whole shares."""
         design, shares = self.design, self.design.shares
         return OperationWork(
+            design.target,
             design.opcode,
             design.cores,
             **self._arithmetic(shares),
@@ -87,8 +87,8 @@ class DesignWork:
             return relayout_traffic(self.work.relayout).links
         if self.work.parts == 1:
             return None
-        element_bytes = device().stick_bytes // self.design.operands[-1].elements_per_stick
-        return reduce_links(self._sharing, self.work.outputs_per_core * element_bytes)
+        element_bytes = self.design.target.stick_bytes // self.design.operands[-1].elements_per_stick
+        return reduce_links(self.design.target, self._sharing, self.work.outputs_per_core * element_bytes)
 
     @property
     def _sharing(self) -> list[list[int]]:
@@ -167,6 +167,7 @@ class DesignWork:
             tuple(range(len(labels))),
             _distribution(labels, source.held.slices, source.held.core_slices),
             _distribution(labels, design.slices, design.core_slices),
+            design.target,
         )
 
     # -- operands --------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ class DesignWork:
         return OperandWork(
             writes,
             bytes=_bytes_of_cores(design, operand),
-            core_bytes=math.prod(_counts(operand, design.shares)) * device().stick_bytes,
+            core_bytes=math.prod(_counts(operand, design.shares)) * design.target.stick_bytes,
             fan_out=1 if writes else _product(design.slices, design.slices.keys() - dims),
             run_bytes=self._run_bytes(design.operands[number]),
             in_lx=operand.memory == "lx",
@@ -191,7 +192,7 @@ class DesignWork:
             if count > 1 and stride != run:
                 break
             run *= count
-        return run * device().stick_bytes
+        return run * self.design.target.stick_bytes
 
     @functools.cached_property
     def _tile(self) -> Sizes:
@@ -248,7 +249,7 @@ def _bytes_of_cores(design: Design, operand: Operand) -> int:
     counts = {label: _counts_of_slices(design, operand, label) for label in labels}
     owned = {tuple(slices[label] for label in labels) for slices in design.core_slices}
     sticks = sum(math.prod(counts[label][at] for label, at in zip(labels, own, strict=True)) for own in owned)
-    return sticks * device().stick_bytes
+    return sticks * design.target.stick_bytes
 
 
 def _counts_of_slices(design: Design, operand: Operand, label: str) -> list[int]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from spyre_mlir.bundle.context import Context, Step
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.cost.work import OperationWork
-from spyre_mlir.target.device import device
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +71,7 @@ def _still_there(before: _Visited, visit: _Visited) -> frozenset[int]:
     if work.on_array:
         return frozenset()
     parts = {(access.buffer, access.part) for access in touched.values()}
-    room = device().usable_lx_bytes(0) - occupied
+    room = work.target.with_backend_fraction(0).usable_lx_bytes - occupied
     return frozenset(
         number
         for number, access in accesses.items()

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 from spyre_mlir.cost.model import multiply_adds_per_ns, saturation
-from spyre_mlir.target.device import device
 from spyre_mlir.timeline.timeline import Execution, Timeline
 
 COMPUTE, MEMORY = "compute", "memory"
@@ -66,7 +65,7 @@ def of_program(timeline: Timeline) -> Roofline:
         sum(each.bytes for each in parts),
         timeline.total_ns,
         peak_per_ns=operations / least_ns if least_ns else 0.0,
-        bytes_per_ns=device().one_way_bytes_per_ns,
+        bytes_per_ns=timeline.target.one_way_bytes_per_ns,
     )
 
 
@@ -78,12 +77,12 @@ def _of_execution(execution: Execution) -> Roofline:
         execution.moved_bytes,
         execution.alone_ps / 1000,
         peak_per_ns=work.cores * _core_peak(execution),
-        bytes_per_ns=device().one_way_bytes_per_ns * saturation(work.cores),
+        bytes_per_ns=work.target.one_way_bytes_per_ns * saturation(work.target, work.cores),
     )
 
 
 def _core_peak(execution: Execution) -> float:
     """Operations per nanosecond of one core: of the array if it multiplies, else of the lanes of the vector unit."""
     if execution.work.multiply_adds_per_core:
-        return 2 * multiply_adds_per_ns(execution.opcode)
-    return device().vector_sticks_per_ns * execution.lanes
+        return 2 * multiply_adds_per_ns(execution.work.target, execution.opcode)
+    return execution.work.target.vector_sticks_per_ns * execution.lanes

@@ -18,9 +18,10 @@ from spyre_mlir.cost.ring import LinkLoads
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.target.ops import Kind
+from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.events import Program, Run, Shares, counted, lower, simulate, upper
 from spyre_mlir.timeline.links import LinkUse, link_uses
-from spyre_mlir.timeline.of_bundle import JobBuilder, room_bytes
+from spyre_mlir.timeline.of_bundle import JobBuilder
 from spyre_mlir.timeline.of_design import DesignWork, core_groups, works_of
 
 #: The cores of each group, which do equal work.
@@ -88,11 +89,15 @@ class Execution:
 
 @dataclass(frozen=True)
 class Timeline:
-    """``lower_ns`` is the time if all overlaps, ``upper_ns`` if nothing does; ``run`` has the events."""
+    """``lower_ns`` is the time if all overlaps, ``upper_ns`` if nothing does; ``run`` has the events.
+
+    ``target`` is the device of the bundle.
+    """
 
     executions: tuple[Execution, ...]
     core_groups: CoreGroups
     run: Run
+    target: Target
     lower_ps: int
     upper_ps: int
 
@@ -129,7 +134,7 @@ class Timeline:
     @functools.cached_property
     def links(self) -> tuple[LinkUse, ...]:
         """What the links of the ring carry, in each direction; nothing if no operation uses it."""
-        return link_uses((each.links, each.runs) for each in self.executions)
+        return link_uses(self.target, [(each.links, each.runs) for each in self.executions])
 
     @property
     def bound_by(self) -> str:
@@ -146,7 +151,7 @@ class Timeline:
 def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeline:
     """The timeline of a bundle; ``CompileError`` for one whose parts do not belong together.
 
-    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the bundle's target.
     """
     return timeline_of(sound_context(bundle, lx_backend_fraction), works_of(bundle))
 
@@ -154,10 +159,10 @@ def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeli
 def timeline_of(context: Context, works: Mapping[str, DesignWork]) -> Timeline:
     """The timeline of a bundle whose structure is sound and whose ``works`` are known."""
     groups = core_groups(works.values())
-    program = JobBuilder(context, works, room_bytes(context.usable_lx_bytes)).build()
+    program = JobBuilder(context, works).build()
     run = simulate(program)
     executions = _executions(context, works, groups, program, run)
-    return Timeline(tuple(executions), groups, run, lower(program), upper(program))
+    return Timeline(tuple(executions), groups, run, context.target, lower(program), upper(program))
 
 
 def _executions(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextvars
 import functools
 import importlib.metadata
 import logging
@@ -50,7 +51,7 @@ def tool(main: Main) -> Main:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
-                return main(argv)
+                return contextvars.copy_context().run(main, argv)
         except CompileError as error:
             report(error)
         except BrokenPipeError:
@@ -89,6 +90,8 @@ class ArgumentParser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
         self.add_argument("--load", action=_Load, metavar="FILE.py",
                           help="import your own passes, solvers or device operations")  # fmt: skip
+        self.add_argument("--device", action=_Device, metavar="FILE.toml",
+                          help="the device (default: SPYRE_DEVICE, or the packaged one)")  # fmt: skip
         self.add_argument("--log", action=_Log, metavar="WORDS",
                           help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
 
@@ -106,6 +109,15 @@ class _Version(argparse.Action):
 class _Log(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         logs.configure(str(values), terminal=True)
+
+
+class _Device(argparse.Action):
+    """Makes the device of a file the default one, to the end of the tool."""
+
+    def __call__(self, parser, namespace, values, option_string=None) -> None:
+        from spyre_mlir.target.target import Target, set_default_target
+
+        set_default_target(Target.read(str(values)))
 
 
 class _Load(argparse.Action):

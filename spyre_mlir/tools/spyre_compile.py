@@ -73,12 +73,15 @@ def _warn_of_host_work(program: Program) -> None:
 
 def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     from spyre_mlir.build import build
+    from spyre_mlir.dialects.targets import target_of
     from spyre_mlir.program import Program
     from spyre_mlir.program_layouts import lay_out
+    from spyre_mlir.target.target import compiling_for
 
     pipeline = _pipeline(options)
-    lay_out(module, pipeline, {}, _layouts(options.layout, pipeline.stick_outermost))
-    built = build(module, pipeline, not options.no_fallback)
+    with compiling_for(target_of(module)), compiling_for(pipeline.target):
+        lay_out(module, pipeline, {}, _layouts(options.layout, pipeline.stick_outermost))
+        built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
     return Program(built, options.numerics)
@@ -154,7 +157,7 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-compile", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     parser.add_argument("-o", dest="output", metavar="DIR", required=True, help="the bundle folder to write")
-    parser.add_argument("--sencores", type=int, metavar="N", help="cores, 1 to 32 (default: SENCORES, or 32)")
+    parser.add_argument("--sencores", type=int, metavar="N", help="cores to use (default: SENCORES, or all)")
     parser.add_argument("--precision", choices=("device", "strict"),
                         help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
     parser.add_argument("--layout", nargs=2, action="append", default=[], metavar=("NAME", "OPTIONS"),

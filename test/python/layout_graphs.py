@@ -62,7 +62,7 @@ class RandomGraph:
 
     def __init__(self, seed: int, operations: int) -> None:
         self.rng = random.Random(seed)
-        self.graph = Graph()
+        self.graph = Graph(device())
         self.times = 1
         sizes = self.rng.sample(SIZES, 2)
         for _ in range(self.rng.randint(1, 3)):
@@ -89,7 +89,7 @@ class RandomGraph:
     def _pin(self, shape: tuple[int, ...], chance: float) -> StickLayout | None:
         if self.rng.random() >= chance:
             return None
-        return StickLayout.for_tensor(shape, DTYPE, self.rng.sample(range(len(shape)), len(shape)))
+        return StickLayout.for_tensor(device(), shape, DTYPE, self.rng.sample(range(len(shape)), len(shape)))
 
     def _given(self, shape: tuple[int, ...]) -> int:
         free = self.rng.random() < 0.3
@@ -98,7 +98,7 @@ class RandomGraph:
 
     def _compute(self, opcode, operands, maps, shape, reduced=()) -> int:
         shapes = (*map(self._shape, operands), shape)
-        made = signature(opcode, maps, shapes, (DTYPE,) * len(shapes), reduced)
+        made = signature(device(), opcode, maps, shapes, (DTYPE,) * len(shapes), reduced)
         pin = self._pin(shape, 0.05)
         if pin is not None and all(
             way.stick_dims[-1] != candidate_of(pin).stick_dim for way in op_layouts(made)

@@ -18,6 +18,7 @@ from spyre_mlir.simulator.plan import make_plan
 from spyre_mlir.simulator.ranges import RangeCheck
 from spyre_mlir.simulator.statistics import ExecuteStatistics
 from spyre_mlir.target.formats import FORMATS, Numerics
+from spyre_mlir.target.target import packaged_target
 
 STICK_BYTES, CORES = 128, 32
 #: What the tests look at of each LX; all buffers lie inside.
@@ -64,7 +65,7 @@ def _split(rng: random.Random, units: int, most: int) -> int:
 def random_relayout(rng: random.Random) -> Design:
     """A shuffle of up to three dims and a stick, dense or sparse, on up to 32 cores."""
     form = rng.choice(("SEN169_FP16", "IEEE_FP32", "IEEE_INT32"))
-    lanes, sparse = FORMATS[form].stick_elements, rng.random() < 0.2
+    lanes, sparse = FORMATS[form].stick_elements(STICK_BYTES), rng.random() < 0.2
     valid = {dim: rng.randrange(1, 5) for dim in rng.sample(("mb", "x", "y"), rng.randrange(1, 4))}
     sizes = {dim: size + (rng.random() < 0.1) for dim, size in valid.items()}
     scale = dict.fromkeys(valid, 1) | {"out": -2 if sparse else 1, "c": -1}
@@ -173,7 +174,7 @@ def _valid_lanes(design: Design, stick: frozenset[tuple[str, int]]) -> int:
 
 def memories(design: Design, rng: np.random.Generator) -> tuple[AddressSpace, Memories]:
     """LX of every core with random bits, the source in it, whose padding has random tags; a space and a copy."""
-    space, before = AddressSpace(LX_BYTES), {}
+    space, before = AddressSpace(packaged_target()), {}
     source, target = design.operands
     space.add_buffer("source", "lx", source.start[0], LX_BYTES // 2 - source.start[0])
     space.add_buffer("target", "lx", target.start[0], LX_BYTES - target.start[0])

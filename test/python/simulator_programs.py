@@ -63,7 +63,7 @@ class Tensor:
     rows: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.lanes = FORMATS[self.data_format].stick_elements
+        self.lanes = FORMATS[self.data_format].stick_elements(device().stick_bytes)
         self.order = self.order or tuple(
             dict.fromkeys((*reversed([*self.sizes][:-1]), *self.sizes, self.stick))
         )

@@ -203,7 +203,7 @@ def test_wrong_inputs_of_a_model(linear, case):
 
 
 OPTIONS = {
-    "unknown": ({"nonsense": 3}, "has no option 'nonsense'; its options: sencores"),
+    "unknown": ({"nonsense": 3}, "has no option 'nonsense'; its options: device, sencores"),
     "no cores": ({"sencores": 0}, "the device has 1 to 32 cores"),
     "too many cores": ({"sencores": 33}, "the device has 1 to 32 cores"),
     "cores in words": ({"sencores": "two"}, "must be an integer, not 'two'"),

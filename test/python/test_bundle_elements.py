@@ -66,7 +66,7 @@ def test_a_reader_of_a_relayout_on_other_cores():
 
 def problem(**changes) -> str | None:
     """What is wrong with reading by other dims what two cores wrote: each 64 of 128 rows of 4 sticks."""
-    elements = Elements()
+    elements = Elements(REDUCTION.target)
     elements.write(0, REDUCTION.designs["sdsc_0.json"])
     source = bundles.operand(bundles.INPUT, changes.pop("dims"), (0, 0))
     reader = bundles.two_core_design(1, "abs", (source, replace(source, role=bundles.OUTPUT)), **changes)

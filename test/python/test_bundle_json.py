@@ -16,6 +16,7 @@ from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
 from spyre_mlir.bundle.model import Held
 from spyre_mlir.errors import CompileError
+from spyre_mlir.target.target import packaged_target
 
 OWN_SCHEMA = Path(design_json.__file__).with_name("sdsc.schema.json")
 PUBLIC_SCHEMA = Path(__file__).parents[3] / "shared" / "data" / "sdscbundle-schema.json"
@@ -33,7 +34,7 @@ def _schema(path: Path) -> dict:
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.opcode)
 def test_round_trip(design):
     text = json.dumps(to_json(design))
-    assert from_json(json.loads(text), "file") == design
+    assert from_json(json.loads(text), "file", design.target) == design
 
 
 @pytest.mark.parametrize("design", RELAYOUTS, ids=range(60))
@@ -41,7 +42,7 @@ def test_round_trip_of_relayouts(design):
     """Random ones, whose cores hold other slices, or nothing, of the source."""
     value = to_json(design)
     jsonschema.validate(value, _schema(OWN_SCHEMA))
-    assert from_json(json.loads(json.dumps(value)), "file") == design
+    assert from_json(json.loads(json.dumps(value)), "file", design.target) == design
 
 
 def test_round_trip_of_gaps_in_lx_and_a_debug_handle_without_source():
@@ -49,7 +50,7 @@ def test_round_trip_of_gaps_in_lx_and_a_debug_handle_without_source():
     output = replace(design.operands[1], gap={"mb": 64})
     debug = bundles.DebugHandle("7", aten_op="aten.exp")
     design = replace(design, operands=(design.operands[0], output), debug=debug)
-    assert from_json(to_json(design), "file") == design
+    assert from_json(to_json(design), "file", design.target) == design
 
 
 @pytest.mark.parametrize("design", DESIGNS, ids=lambda design: design.opcode)
@@ -165,7 +166,7 @@ def test_damaged_json_is_refused_with_file_and_field(damage):
     change, message = DAMAGES[damage]
     change(value)
     with pytest.raises(CompileError, match=message) as caught:
-        from_json(value, "sdsc_0.json")
+        from_json(value, "sdsc_0.json", packaged_target())
     assert caught.value.location == "sdsc_0.json"
 
 
@@ -199,7 +200,7 @@ def test_a_damaged_source_of_a_relayout_is_refused(damage):
     change, message = RELAYOUT_DAMAGES[damage]
     change(value["1_shuffle"]["dscs_"][0]["shuffle"]["scheduleTree_"][0]["coordinates_"])
     with pytest.raises(CompileError, match=message) as caught:
-        from_json(value, "sdsc_1.json")
+        from_json(value, "sdsc_1.json", packaged_target())
     assert caught.value.location == "sdsc_1.json"
 
 

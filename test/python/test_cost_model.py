@@ -22,12 +22,16 @@ from spyre_mlir.cost.model import (
     transfer_ns,
 )
 from spyre_mlir.cost.work import OperandWork, OperationWork
+from spyre_mlir.target.target import packaged_target
 
 MEGABYTE = 1_000_000
 READ = OperandWork(False, MEGABYTE, MEGABYTE // 32, 1, 4096)
 WRITE = replace(READ, writes=True)
-UNARY = OperationWork("exp", 32, 3000, 0, 0, 1, 192_000, 6_144_000, False, (READ, WRITE))
-MATMUL = OperationWork("batchmatmul", 32, 0, 1_140_000, 64, 1, 4096, 131_072, False, (READ, READ, WRITE))
+TARGET = packaged_target()
+UNARY = OperationWork(TARGET, "exp", 32, 3000, 0, 0, 1, 192_000, 6_144_000, False, (READ, WRITE))
+MATMUL = OperationWork(
+    TARGET, "batchmatmul", 32, 0, 1_140_000, 64, 1, 4096, 131_072, False, (READ, READ, WRITE)
+)
 
 
 def test_the_vector_unit_passes_one_stick_per_cycle_and_corelet():
@@ -113,18 +117,23 @@ def test_many_divisions_have_the_prices_of_each():
 
 def test_few_cores_do_not_saturate_the_memory():
     """0.43 of the peak for 1 core, as measured, 0.54 for 8 and more, here relative to all cores."""
-    assert saturation(1) == pytest.approx(0.43 / 0.54) and saturation(4) == saturation(32) == 1
-    assert transfer_ns(READ, 1, 150) == pytest.approx(MEGABYTE / 150 * 0.54 / 0.43)
+    assert (
+        saturation(TARGET, 1) == pytest.approx(0.43 / 0.54)
+        and saturation(TARGET, 4) == saturation(TARGET, 32) == 1
+    )
+    assert transfer_ns(TARGET, READ, 1, 150) == pytest.approx(MEGABYTE / 150 * 0.54 / 0.43)
 
 
 def test_the_busiest_core_is_no_faster_than_alone():
     """If one core of 32 moves all, the others do not help."""
-    assert transfer_ns(replace(READ, core_bytes=MEGABYTE), 32, 150) == transfer_ns(READ, 1, 150)
+    assert transfer_ns(TARGET, replace(READ, core_bytes=MEGABYTE), 32, 150) == transfer_ns(
+        TARGET, READ, 1, 150
+    )
 
 
 def test_single_sticks_are_slower_than_bursts():
     """n runs of r bytes cost n (r + 483), against bursts of 4096: 4.27 times as much for sticks."""
-    sticks, bursts = (transfer_ns(replace(READ, run_bytes=run), 32, 150) for run in (128, 4096))
+    sticks, bursts = (transfer_ns(TARGET, replace(READ, run_bytes=run), 32, 150) for run in (128, 4096))
     assert sticks / bursts == pytest.approx((1 + 483 / 128) / (1 + 483 / 4096), rel=1e-4)
 
 
@@ -173,7 +182,7 @@ def _random_work(rng: random.Random) -> OperationWork:
     matmul = opcode == "batchmatmul"
     numbers = [rng.randint(1, 1 << 20) for _ in range(2)]
     return OperationWork(
-        opcode, rng.randint(1, 32), 0 if matmul else numbers[0], numbers[0] if matmul else 0,
+        TARGET, opcode, rng.randint(1, 32), 0 if matmul else numbers[0], numbers[0] if matmul else 0,
         rng.randint(1, 512), rng.choice((1, 2, 8)), numbers[1], numbers[1], opcode == "mul", operands,
     )  # fmt: skip
 

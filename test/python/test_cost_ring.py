@@ -17,6 +17,7 @@ from spyre_mlir.cost.ring import LinkLoads, cheapest, reduce_links, relayout_ns,
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.division.relayout import Distribution, Relayout, relayout
 from spyre_mlir.target.device import device
+from spyre_mlir.target.target import packaged_target
 
 NODES, STICK = 32, 128
 KIB = 1024
@@ -39,7 +40,7 @@ def parts_of_one_dim(have: list[int | None], want: list[int | None], sticks: int
     def held(parts: list[int | None]) -> Distribution:
         return Distribution((count,), tuple(None if part is None else (part,) for part in parts))
 
-    return Relayout((count * sticks,), (0,), held(have), held(want))
+    return Relayout((count * sticks,), (0,), held(have), held(want), packaged_target())
 
 
 def links_of(have: list[int | None], want: list[int | None]) -> LinkLoads:
@@ -55,7 +56,7 @@ def distributed(splits: tuple[int, ...], order: tuple[int, ...], dims: int) -> D
 def all_to_all(cores: int) -> Relayout:
     """A square in rows, wanted in columns: each core has one stick of what each other one wants."""
     source, target = (distributed(splits, (0, 1), 2) for splits in ((cores, 1), (1, cores)))
-    return Relayout((cores, cores), (0, 1), source, target)
+    return Relayout((cores, cores), (0, 1), source, target, packaged_target())
 
 
 # -- links -------------------------------------------------------------------------------------------------
@@ -125,6 +126,7 @@ def keys(source: tuple[int, ...], target: tuple[int, ...]) -> Relayout:
         (1, 2, 0),
         distributed((4, 8, 1), source, 3),
         distributed((4, 1, 1, 8), target, 3),
+        packaged_target(),
     )
 
 
@@ -172,7 +174,7 @@ def random_relayout(rng: random.Random) -> Relayout:
         return Distribution(splits, tuple(rng.sample(given, cores)))
 
     order = tuple(rng.sample(range(len(units)), len(units)))
-    return Relayout(units, order, held(every=True), held(every=False))
+    return Relayout(units, order, held(every=True), held(every=False), packaged_target())
 
 
 def stick_addresses(moved: Relayout, held: Distribution, core: int) -> dict[tuple[int, ...], int]:
@@ -262,7 +264,7 @@ def test_a_shift_is_as_much_faster_than_all_to_all_as_measured():
     """Upstream measured 130 and 36 bytes per ns at 16 MB: the ratio of both is met within a quarter."""
     have = list(range(NODES))
     shift = parts_of_one_dim(have, [31, *have[:-1]], sticks=4096)
-    square = Relayout((128 * NODES, NODES), (0, 1), all_to_all(NODES).source, all_to_all(NODES).target)
+    square = replace(all_to_all(NODES), units=(128 * NODES, NODES))
     assert relayout_traffic(shift).bytes_per_core == relayout_traffic(square).bytes_per_core == 512 * KIB
     assert relayout_ns(square) / relayout_ns(shift) == pytest.approx(130 / 36, rel=0.25)
 
@@ -305,17 +307,19 @@ def test_of_equally_long_ones_that_with_least_on_the_links():
 
 def test_partial_sums_of_neighbours_go_on_to_the_next():
     """Two groups of four: three links of each, clockwise."""
-    links = reduce_links([range(4), range(4, 8)], 2 * STICK)
+    links = reduce_links(packaged_target(), [range(4), range(4, 8)], 2 * STICK)
     assert links == loads(dict.fromkeys((0, 1, 2, 4, 5, 6), 2), {})
 
 
 def test_partial_sums_of_cores_apart_pass_those_between():
     """Groups of every second core share links."""
-    assert reduce_links([(0, 2, 4), (1, 3, 5)], STICK) == loads({0: 1, 1: 2, 2: 2, 3: 2, 4: 1}, {})
+    assert reduce_links(packaged_target(), [(0, 2, 4), (1, 3, 5)], STICK) == loads(
+        {0: 1, 1: 2, 2: 2, 3: 2, 4: 1}, {}
+    )
 
 
 def test_cores_without_a_group_send_nothing():
-    assert reduce_links([(core,) for core in range(NODES)], STICK) == loads({}, {})
+    assert reduce_links(packaged_target(), [(core,) for core in range(NODES)], STICK) == loads({}, {})
 
 
 # -- the work of a shuffle ---------------------------------------------------------------------------------

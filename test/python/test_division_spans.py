@@ -46,7 +46,7 @@ def test_a_part_of_a_tensor_has_the_strides_of_all_of_it():
 def _window() -> Space:
     """A window of 3 over 64 places, 1280 bytes apart: both dims run through the same positions."""
     axes = (Axis(0, 1, 64, 640), Axis(1, 1, 3, 640))
-    view = BufferView((64, 3), "f16", axes, None, 64)
+    view = BufferView((64, 3), "f16", axes, None, 64, target=device())
     return Space((64, 3), (view,), (frozenset({0, 1}),))
 
 
@@ -64,7 +64,9 @@ def test_the_fewest_cores_come_before_the_largest_span():
 
 def test_a_dim_in_pieces():
     """4 pieces of 96 rows, each with 2 columns of sticks: slices of 48 rows begin and end inside one piece."""
-    layout = StickLayout((384, 128), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64)))
+    layout = StickLayout(
+        device(), (384, 128), "f16", (Digit(0, 96), Digit(1, 64), Digit(0, 1, 96), Digit(1, 1, 64))
+    )
     space = Space((384, 128), (BufferView.of(layout),), (frozenset({0, 1}),))
     column = 96 * 128
     assert [span_bytes(space, 0, splits) for splits in ((1, 1), (4, 1))] == [8 * column, 2 * column]
@@ -74,7 +76,7 @@ def test_a_dim_in_pieces():
 
 def test_a_slice_that_goes_on_in_the_next_piece():
     """Row 0 of all 4 pieces, then row 1, ..: the second slice of 64 rows has the last and the first of 96."""
-    layout = StickLayout((384, 64), "f16", (Digit(0, 1, 96), Digit(0, 96), Digit(1, 1, 64)))
+    layout = StickLayout(device(), (384, 64), "f16", (Digit(0, 1, 96), Digit(0, 96), Digit(1, 1, 64)))
     space = Space((384, 64), (BufferView.of(layout),), (frozenset({0, 1}),))
     assert [span_bytes(space, 0, (n, 1)) // (4 * 128) for n in (1, 6, 8)] == [96, 95, 47]
 

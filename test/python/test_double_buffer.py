@@ -14,6 +14,7 @@ import torch
 from bundle_edits import manifest
 from hinted import half, imported, named
 from looped import LOOPED, looped
+from targets import device_file
 
 import spyre_mlir
 from spyre_mlir import clear_tensor_dims, declare_tensor_dim, spyre_hint
@@ -28,7 +29,6 @@ from spyre_mlir.pipelines.text import Pipeline
 from spyre_mlir.program import Program
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
-from spyre_mlir.timeline import of_bundle
 
 
 @pytest.fixture(autouse=True)
@@ -227,10 +227,9 @@ def _placed_remarks() -> str:
     return _placement()[1]
 
 
-def test_a_device_that_loads_nothing_ahead_gets_no_double_buffers(monkeypatch):
+def test_a_device_that_loads_nothing_ahead_gets_no_double_buffers(monkeypatch, tmp_path):
     """What the timeline takes the device for decides, and nothing else."""
-    slow = replace(device(), loads_begin_early=False)
-    monkeypatch.setattr(of_bundle, "device", lambda: slow)
+    monkeypatch.setenv("SPYRE_DEVICE", device_file(tmp_path, program={"loads_begin_early": False}))
     ahead, behind, _ = _compiled.__wrapped__(scaled_weights, (512, 256, 640), (("N", 5),))
     assert _remark(ahead) == "no double buffers"
     assert ahead.timeline().total_ns == behind.timeline().total_ns

@@ -138,14 +138,14 @@ def test_hand_written_operations_have_a_price():
 
 #: Options of the pipeline with another value than by default, and the passes behind auto-tiling that have them.
 OPTIONS: dict[str, tuple[object, str]] = {
-    "sencores": (16, "work-distribution{sencores=16}"),
+    "sencores": (16, "attach-target{sencores=16}"),
+    "lx_frac_avail": (0.5, "attach-target{lx-frac-avail=0.5}"),
     "uneven_splits": (True, "work-distribution{uneven=true}"),
     "matmul": ("specified", "joint-planning{matmul=specified}"),
     "stick_outermost": (True, "choose-layouts{stick-outermost=true}"),
     "host_padding": ("zero", "resolve-padding{host-padding=zero}"),
     "co_optimizer": ("strategy-b", "co-optimize-strategy-b"),
     "layout_solver": ("greedy", "scratchpad-planning{layout-solver=greedy}"),
-    "lx_frac_avail": (0.5, "scratchpad-planning{lx-frac-avail=0.5}"),
     "in_place": (False, "scratchpad-planning{in-place=false}"),
     "lx_ops": (("max",), "scratchpad-planning{lx-ops=max}"),
     "order_by_size": (True, "scratchpad-planning{order-by-size=true}"),
@@ -163,7 +163,7 @@ LEFT_OUT = {
 #: Options of what is in front of auto-tiling, of passes that evaluate themselves, and of what follows the plan.
 ELSEWHERE = {
     "precision", "tile_attention", "tile_for_lx", "tile_for_span", "reorder", "moves", "double_buffer", "verify_each",
-    "from_level", "use_plan", "save_plan", "bundle_operations", "non_terminal",
+    "device", "from_level", "use_plan", "save_plan", "bundle_operations", "non_terminal",
 }  # fmt: skip
 
 
@@ -306,4 +306,7 @@ def test_the_text_of_a_pipeline_is_a_pipeline(tmp_path):
     named = subprocess.run(whole, check=True, capture_output=True, text=True)
     text = named.stderr.strip()
     again = subprocess.run([*command, f"--pass-pipeline={text}"], check=True, capture_output=True, text=True)
-    assert text.startswith("builtin.module(attach-hints,") and named.stdout == again.stdout
+    assert (
+        text.startswith("builtin.module(attach-target{lx-frac-avail=0.99},attach-hints,")
+        and named.stdout == again.stdout
+    )

@@ -147,7 +147,7 @@ def test_constant_bits_must_fit_their_format():
 
 
 def test_sticks_have_128_bytes():
-    assert {f.name: f.stick_elements for f in FORMATS.values()} == {
+    assert {f.name: f.stick_elements(128) for f in FORMATS.values()} == {
         DL16: 64, FP32: 32, INT32: 32, INT8: 128, FP8: 128, "SEN152_FP8": 128,
     }  # fmt: skip
 

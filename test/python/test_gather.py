@@ -199,7 +199,7 @@ def test_the_form_of_an_indirect_access() -> None:
     assert compute["opFuncName"] == "identity"
     assert compute["inputLabeledDs"] == ["Tensor1-idx1"]
     assert compute["indirectAccessIndexLabeledDs"] == ["Tensor0-idx0"]
-    assert from_json(json.loads(json.dumps(value)), "file") == design
+    assert from_json(json.loads(json.dumps(value)), "file", design.target) == design
 
 
 def test_the_folder_runs_by_itself(tmp_path: Path) -> None:

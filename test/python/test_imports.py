@@ -72,7 +72,7 @@ ALLOWED = {
         "dynamic",
         "steps_summary",
     },
-    "eager": {"bundle", "device_tensor", "frontend", "layout", "program"},
+    "eager": {"bundle", "device_tensor", "frontend", "layout", "program", "target"},
     "tools": {*COMPILER, *PROGRAM, "checking", "frontend", "report", "simulator", "program", "steps_summary"},
     "__init__": {"device_factories", "device_tensor", "dynamic", "frontend", "program"},
 }

@@ -32,7 +32,7 @@ from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.target.device import device
 
-LX = device().usable_lx_bytes()
+LX = device().usable_lx_bytes
 SHAPE = (512, 1024)
 COLUMNS = space_of(SHAPE, Operand((0, 1)), Operand((1,)))
 MINUS = space_of(SHAPE, Operand((0, 1)), Operand((1,)), Operand((0, 1)))

@@ -12,6 +12,7 @@ from layout_cases import ALL_ELEMENTS, moved, positions, random_form
 
 from spyre_mlir.layout import BufferView, Digit, StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, dma_tuples
+from spyre_mlir.target.device import device
 
 
 def small_form(rng: random.Random, places: int) -> StickLayout:
@@ -139,8 +140,8 @@ def test_same_memory_has_both_answers():
 def another(rng: random.Random, layout: StickLayout) -> StickLayout:
     """A layout of the same tensor: itself, the default, or its outer device dims shuffled."""
     outer, lanes = list(layout.outer_digits), layout.digits[len(layout.outer_digits) :]
-    shuffled = StickLayout(layout.shape, layout.dtype, (*rng.sample(outer, len(outer)), *lanes))
-    return rng.choice([layout, StickLayout.for_tensor(layout.shape, layout.dtype), shuffled])
+    shuffled = StickLayout(device(), layout.shape, layout.dtype, (*rng.sample(outer, len(outer)), *lanes))
+    return rng.choice([layout, StickLayout.for_tensor(device(), layout.shape, layout.dtype), shuffled])
 
 
 def with_a_one(rng: random.Random, layout: StickLayout) -> StickLayout:
@@ -153,7 +154,7 @@ def with_a_one(rng: random.Random, layout: StickLayout) -> StickLayout:
     ]
     outer = len(layout.outer_digits)
     digits.insert(rng.randint(0, outer), Digit(at))
-    return StickLayout(shape, layout.dtype, tuple(digits))
+    return StickLayout(device(), shape, layout.dtype, tuple(digits))
 
 
 @pytest.mark.parametrize("seed", range(100))

@@ -123,7 +123,7 @@ def test_the_folder_says_lx():
         assert node["startAddressCoreCorelet_"]["data_"] == {"[0, 0, 0]": "4096"}
         assert "isStartAddrSymbolic_" not in node and "backGapCore_" not in node
     assert [set(each["memOrg_"]) for each in dsc["exp"]["labeledDs_"]] == [{"lx"}, {"lx"}]
-    assert from_json(body, exp.filename) == exp
+    assert from_json(body, exp.filename, exp.target) == exp
 
 
 def test_what_is_in_lx_is_no_operand_of_the_program():

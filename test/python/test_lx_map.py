@@ -301,7 +301,7 @@ def extents(root: ElementTree.Element) -> list[tuple[str, float, float, float, f
 @pytest.mark.parametrize("name", MAPS)
 def test_the_load_lies_below_the_high_water(name):
     """Of bundles in which nothing overlaps, as the validator says: fragmentation is never negative."""
-    assert list(lx_overlap(Context(MAPS[name](), 1 << 21))) == []
+    assert list(lx_overlap(Context(MAPS[name]()))) == []
     assert min(map_of(name).occupancy(0).fragmentation) >= 0
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import spyre_mlir
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.target.target import packaged_target
 from spyre_mlir.tiling import (
     DigitRun,
     Hint,
@@ -199,37 +200,40 @@ MATMUL = NamedIteration((("M",), ("N",), ("K",)), (64, 128, 256), frozenset({2})
 
 def test_nested_hints_and_one_hint_ask_for_the_same_loops() -> None:
     """Loops over M and K, whether one hint names both or two hints nest."""
-    nested = tiled_loops([Hint(3, (("M", 8),)), Hint(4, (("K", 4),))], MATMUL, SIZES)
+    nested = tiled_loops([Hint(3, (("M", 8),)), Hint(4, (("K", 4),))], MATMUL, SIZES, packaged_target())
     assert nested == (TiledLoop("3.M", 0, 8), TiledLoop("4.K", 2, 4))
-    together = tiled_loops([Hint(3, (("M", 8), ("K", 4)))], MATMUL, SIZES)
+    together = tiled_loops([Hint(3, (("M", 8), ("K", 4)))], MATMUL, SIZES, packaged_target())
     assert [(loop.dim, loop.tiles) for loop in together] == [(loop.dim, loop.tiles) for loop in nested]
 
 
 def test_reduced_dims_are_inside_of_the_others() -> None:
     """Also where an outer hint names them first; the order is kept among the others."""
-    loops = tiled_loops([Hint(1, (("K", 4), ("N", 2))), Hint(2, (("M", 8),))], MATMUL, SIZES)
+    loops = tiled_loops(
+        [Hint(1, (("K", 4), ("N", 2))), Hint(2, (("M", 8),))], MATMUL, SIZES, packaged_target()
+    )
     assert [loop.loop for loop in loops] == ["1.N", "2.M", "1.K"]
 
 
 def test_a_reduced_dim_gives_way_to_another_of_its_name() -> None:
     """Scores times values: of the two dims S the rows are cut, although the reduced one comes first."""
     iteration = NamedIteration((("S",), ("S",), ("D",)), (128, 128, 64), frozenset({0}))
-    assert tiled_loops([Hint(1, (("S", 2),))], iteration, {"S": 128, "D": 64}) == (TiledLoop("1.S", 1, 2),)
+    loops = tiled_loops([Hint(1, (("S", 2),))], iteration, {"S": 128, "D": 64}, packaged_target())
+    assert loops == (TiledLoop("1.S", 1, 2),)
 
 
 def test_a_count_of_one_is_no_loop() -> None:
     """It is legal everywhere, also where a dim cannot be cut."""
     iteration = NamedIteration((("M", "K"),), (64 * 256,))
-    assert tiled_loops([Hint(1, (("M", 1), ("K", 1)))], iteration, SIZES) == ()
+    assert tiled_loops([Hint(1, (("M", 1), ("K", 1)))], iteration, SIZES, packaged_target()) == ()
 
 
 def test_a_nest_may_have_as_many_iterations_as_a_loop() -> None:
     """65,535 = 255 x 257 iterations are possible, one row of tiles more is not."""
     sizes = {"A": 255, "B": 257, "C": 256}
     iteration = NamedIteration((("A",), ("B",), ("C",)), (255, 257, 256))
-    assert len(tiled_loops([Hint(1, (("A", 255), ("B", 257)))], iteration, sizes)) == 2
+    assert len(tiled_loops([Hint(1, (("A", 255), ("B", 257)))], iteration, sizes, packaged_target())) == 2
     with pytest.raises(HintError, match="65792 iterations"):
-        tiled_loops([Hint(1, (("C", 256), ("B", 257)))], iteration, sizes)
+        tiled_loops([Hint(1, (("C", 256), ("B", 257)))], iteration, sizes, packaged_target())
 
 
 def test_the_outer_hints_of_an_id_are_always_the_same() -> None:

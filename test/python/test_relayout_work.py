@@ -89,7 +89,7 @@ def of_space(module: ir.Module) -> OperationWork:
 def of_design(module: ir.Module) -> OperationWork:
     """The same from the design that the module becomes."""
     run_pipeline(module, "convert-sdsc-to-sdscbundle")
-    designs = [step.design for step in Context(export(module)[0], 0).steps]
+    designs = [step.design for step in Context(export(module)[0]).steps]
     (design,) = (each for each in designs if each.opcode == "shuffle")
     return DesignWork(design).work
 

@@ -129,7 +129,7 @@ def test_two_bounds_hold_together():
 
 
 def through(host_dtype: str, data_format: str, array: np.ndarray, numerics: str = "ieee") -> np.ndarray:
-    lanes = FORMATS[data_format].stick_elements
+    lanes = FORMATS[data_format].stick_elements(128)
     transfer = Transfer((array.size,), (1,), (1,))
     argument = make(list(array.shape), [1, lanes], [64, 1], host_dtype=host_dtype, data_format=data_format,
                     bytes=128, transfer=transfer)  # fmt: skip

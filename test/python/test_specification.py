@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -154,8 +155,8 @@ def test_a_name_that_is_not_there_is_found() -> None:
 def test_the_part_of_lx_that_a_program_may_use() -> None:
     """int(2 MiB * 0.8) of the document is 1,677,721; 64 KiB of that are not ours: 1,625,344 are left, 1.6 MB too."""
     assert device().lx_bytes == 2 << 20
-    assert device().usable_lx_bytes() == device().usable_lx_bytes(0.2) == 1_625_344
-    assert device().usable_lx_bytes() < int((2 << 20) * (1 - 0.2)) == 1_677_721
+    assert device().usable_lx_bytes == device().with_backend_fraction(0.2).usable_lx_bytes == 1_625_344
+    assert device().usable_lx_bytes < int((2 << 20) * (1 - 0.2)) == 1_677_721
 
 
 def softmax(x: torch.Tensor) -> torch.Tensor:
@@ -288,16 +289,16 @@ def test_the_order_of_passes() -> None:
 @pytest.mark.parametrize(
     ("variable", "field", "text", "value", "default"),
     [
-        ("SENCORES", "sencores", "4", 4, 32),
+        ("SENCORES", "target.cores", "4", 4, 32),
         ("LX_PLANNING", "lx_planning", "0", False, True),
         ("CO_OPTIMIZING_LX_PLANNING", "co_optimizing_lx_planning", "0", False, True),
         ("LAYOUT_SOLVER", "layout_solver", "greedy", "greedy", "portfolio"),
-        ("DXP_LX_FRAC_AVAIL", "lx_frac_avail", "0.5", 0.5, 0.2),
+        ("DXP_LX_FRAC_AVAIL", "target.lx_backend_fraction", "0.5", 0.5, 0.2),
     ],
 )
 def test_variables_of_the_environment(monkeypatch, variable, field, text, value, default) -> None:
     """Those of the documents, with our defaults: scratchpads and co-optimisation are on."""
     monkeypatch.delenv(variable, raising=False)
-    assert getattr(SpyrePipeline(), field) == default
+    assert attrgetter(field)(SpyrePipeline()) == default
     monkeypatch.setenv(variable, text)
-    assert getattr(SpyrePipeline(), field) == value
+    assert attrgetter(field)(SpyrePipeline()) == value

@@ -16,6 +16,7 @@ from spyre_mlir.passes._layout_types import apply_layouts
 from spyre_mlir.passes._layout_views import Views
 from spyre_mlir.pipelines import Pipeline, run_pipeline
 from spyre_mlir.simulator import run
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS
 
 PIPELINE = (
@@ -113,7 +114,7 @@ def _layout(it: Iteration, form: StickAssignment, at: int) -> StickLayout:
     lane = form.stick_dims[at]
     others = [k for k, dim in enumerate(dims) if dim != lane]
     order = [*others, -1 if lane is None else dims.index(lane)]
-    layout = StickLayout.for_tensor(_shape(it, at), it.dtypes[at], order)
+    layout = StickLayout.for_tensor(device(), _shape(it, at), it.dtypes[at], order)
     for operand, dim in form.padded_dims:
         if operand == at:
             layout = layout.padded(dims.index(dim), 64)

@@ -23,6 +23,7 @@ from spyre_mlir.layout.rules import (
     violation,
     why_no_form,
 )
+from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import KINDS, NEUTRAL, Kind
 
 ELEMENTS = {"f16": 64, "f32": 32}
@@ -70,7 +71,7 @@ def random_iteration(rng: random.Random, kind: Kind) -> Iteration:
     dtypes = ("f16", "f32") if kind is Kind.CAST else ("f16",) * (arity + 1)
     marked = [frozenset(d for d, text in enumerate(dims) if mark in text) for mark in "RW"]
     sizes = tuple(rng.choice((1, 2, 64, 65, 130)) for _ in dims)
-    return Iteration(sizes, tuple(map(frozenset, having)), marked[0], dtypes, marked[1])
+    return Iteration(device(), sizes, tuple(map(frozenset, having)), marked[0], dtypes, marked[1])
 
 
 def all_lanes(it: Iteration) -> Iterator[Lanes]:
@@ -292,7 +293,9 @@ def test_a_stick_of_several_digits_keeps_its_places() -> None:
 def test_sticks_are_those_of_a_layout() -> None:
     """``StickLayout.for_tensor`` takes them, by the operand's own dims."""
     sticks = stick_digits(PRODUCT, stick_assignments("batchmatmulint8", PRODUCT)[0])
-    layout = StickLayout.for_tensor((256, 192), "i8", sticks=[(0 if d == 2 else 1, n) for d, n in sticks[1]])
+    layout = StickLayout.for_tensor(
+        device(), (256, 192), "i8", sticks=[(0 if d == 2 else 1, n) for d, n in sticks[1]]
+    )
     assert layout.device_size == (128, 3, 64, 2)
 
 

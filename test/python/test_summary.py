@@ -132,7 +132,10 @@ def test_lx_is_told_against_what_may_be_used():
     summary = compiled("softmax_dim_0_512x1024", lx_frac_avail=0.5).summary()
     (told,) = lines(summary, "LX high water")
     high, usable, *_ = numbers(told)
-    assert usable == device().usable_lx_bytes(0.5) < device().usable_lx_bytes() and 0 < high <= usable
+    assert (
+        usable == device().with_backend_fraction(0.5).usable_lx_bytes < device().usable_lx_bytes
+        and 0 < high <= usable
+    )
 
 
 def test_shares_of_the_time_are_a_whole():

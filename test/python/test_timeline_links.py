@@ -8,6 +8,7 @@ import pytest
 from bundles import loop_bundle, relayout_bundle
 
 from spyre_mlir.cost.ring import LinkLoads, reduce_links
+from spyre_mlir.target.target import packaged_target
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timeline.links import busiest, link_uses
 
@@ -17,14 +18,14 @@ IDLE = (0,) * 32
 def test_operations_that_use_one_link_add_up():
     """Three runs of 100 bytes and one of 50; 350 bytes take 1.823 ns at 192 bytes per ns."""
     one, other = (LinkLoads((number, *IDLE[1:]), IDLE) for number in (100, 50))
-    first, *others = link_uses([(one, 3), (None, 5), (other, 1)])
+    first, *others = link_uses(packaged_target(), [(one, 3), (None, 5), (other, 1)])
     assert (first.bytes, first.busy_ps, first.cores) == (350, 1823, (0, 1))
     assert len(others) == 63 and not any(use.bytes or use.busy_ps for use in others)
 
 
 def test_links_lead_to_neighbours_in_both_directions():
     """From 0 to 1, .., from 31 to 0, then from 1 to 0, .., from 0 to 31."""
-    uses = link_uses([(reduce_links([range(32)], 128), 1)])
+    uses = link_uses(packaged_target(), [(reduce_links(packaged_target(), [range(32)], 128), 1)])
     assert [use.cores for use in uses[:32]] == [(core, (core + 1) % 32) for core in range(32)]
     assert [use.cores for use in uses[32:]] == [
         (after, before) for before, after in (u.cores for u in uses[:32])
@@ -32,13 +33,13 @@ def test_links_lead_to_neighbours_in_both_directions():
 
 
 def test_the_busiest_link_is_the_first_of_equals():
-    uses = link_uses([(LinkLoads((0, 7, 9, *IDLE[3:]), (9, *IDLE[1:])), 1)])
+    uses = link_uses(packaged_target(), [(LinkLoads((0, 7, 9, *IDLE[3:]), (9, *IDLE[1:])), 1)])
     assert (busiest(uses).link, busiest(uses).clockwise) == (2, True)
 
 
 @pytest.mark.parametrize("runs", [[], [(None, 3)], [(LinkLoads(IDLE, IDLE), 1)]])
 def test_a_ring_that_carries_nothing_has_no_links(runs):
-    assert link_uses(runs) == ()
+    assert link_uses(packaged_target(), runs) == ()
 
 
 def test_a_program_without_a_shuffle_or_a_split_sum_uses_no_link():

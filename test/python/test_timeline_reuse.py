@@ -63,7 +63,7 @@ def test_what_has_been_there_before_another_operation_is_fetched():
 def test_what_does_not_fit_beside_the_plan_is_fetched():
     """A part of 1984 KiB has all of LX but what the backend always keeps; not so beside 64 KiB."""
     rows, size = {"mb": 4 * 7936, "out": 128}, 4 * 7936 * 256
-    assert device().usable_lx_bytes(0) == 1984 << 10
+    assert device().with_backend_fraction(0).usable_lx_bytes == 1984 << 10
     assert moved(chain("mb", "mb", rows=rows)) == [size, size]
     assert moved(chain("mb", "mb", rows=rows, place=0))[1:3] == [2 * size, 2 * size]
 

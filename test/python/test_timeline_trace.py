@@ -187,7 +187,7 @@ def test_no_more_of_lx_is_taken_than_may_be(name):
     for process, group in enumerate(groups, 1):
         counted = [each for each in traced(bundle) if (each["name"], each["pid"]) == ("LX bytes", process)]
         most = max(each["args"]["taken"] for each in counted)
-        assert most == max(lx_map(bundle).occupancy(group[0]).load) <= device().usable_lx_bytes()
+        assert most == max(lx_map(bundle).occupancy(group[0]).load) <= device().usable_lx_bytes
 
 
 @CASES

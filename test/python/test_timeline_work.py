@@ -70,7 +70,7 @@ def both(name: str, cores: int, uneven: bool) -> list[tuple[OperationWork, Opera
         in_lx = frozenset(at for at, value in enumerate(each.values) if is_in_lx(usage.root(value)))
         spaces.append(operation_work(each.opcode, each.space, each.division, in_lx, usage.relayout(each)))
     run_pipeline(module, "convert-sdsc-to-sdscbundle")
-    steps = Context(export(module)[0], 0).steps
+    steps = Context(export(module)[0]).steps
     return [(one, DesignWork(step.design).work) for one, step in zip(spaces, steps, strict=True)]
 
 

@@ -9,7 +9,6 @@ from spyre_mlir.report.html import WIDTH, core_choice, figure
 from spyre_mlir.report.owners import Axis, Owners, owners
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import CHARACTER, Page
-from spyre_mlir.target.device import device
 
 #: Pixels: labels of rows, where cells begin, least width of a cell, height of a cell.
 _LEFT, _TOP, _LEAST, _HEIGHT = 70, 40, 30, 24
@@ -22,6 +21,7 @@ def panel(facts: ProgramFacts) -> str:
     """A choice of operations and a picture for each division there is; the operation that takes longest is shown."""
     if not facts.operations:
         return "<p>The program has no operation.</p>"
+    cores = facts.timeline.target.device_cores
     shown = max(facts.operations, key=lambda op: (op.execution.total_ns, -op.position))
     numbers: dict[Owners, int] = {}
     of_operation: dict[int, int] = {}
@@ -47,8 +47,8 @@ def panel(facts: ProgramFacts) -> str:
             '<p class="tools scripted" hidden="hidden">',
             f'<label>Operation <select id="divided">{"".join(options)}</select></label>',
             f" {left_out:,} operations are left out." if left_out else "",
-            f"{core_choice()}</p>",
-            *(_division(division, number) for division, number in numbers.items()),
+            f"{core_choice(cores)}</p>",
+            *(_division(division, number, cores) for division, number in numbers.items()),
         ]
     )
 
@@ -59,10 +59,10 @@ def _option(operation: Operation, number: int, selected: bool) -> str:
     return f'<option value="{operation.position}" data-division="{number}"{chosen}>{escape(name)}</option>'
 
 
-def _division(owners: Owners, number: int) -> str:
+def _division(owners: Owners, number: int, cores: int) -> str:
     hidden = ' hidden="hidden"' if number else ""
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in _sentences(owners))
-    return f'<div class="division" data-division="{number}"{hidden}>{words}{_picture(owners)}</div>'
+    return f'<div class="division" data-division="{number}"{hidden}>{words}{_picture(owners, cores)}</div>'
 
 
 def _sentences(owners: Owners) -> list[str]:
@@ -77,7 +77,7 @@ def _sentences(owners: Owners) -> list[str]:
     return [*([whole] if whole else []), *sentences]
 
 
-def _picture(owners: Owners) -> str:
+def _picture(owners: Owners, device_cores: int) -> str:
     page = Page()
     texts = [[_cores_text(cores) for cores in row] for row in owners.cells]
     longest = max(len(text) for row in texts for text in row)
@@ -94,18 +94,17 @@ def _picture(owners: Owners) -> str:
         if owners.rows is not None:
             page.text(_LEFT - 10, top + 16, str(row), anchor="end")
         for column, text in enumerate(line):
-            _cell(page, _LEFT + column * width, top, width, owners.cells[row][column], text)
+            box, cores = (_LEFT + column * width, top, width), owners.cells[row][column]
+            _cell(page, box, cores, text, 360 / device_cores)
     return figure(page, "Division map")
 
 
-def _cell(page: Page, x: float, y: float, width: float, cores: Sequence[int], text: str) -> None:
+def _cell(page: Page, box: tuple[float, float, float], cores: Sequence[int], text: str, hue: float) -> None:
+    """Draw the cell of ``cores`` in a box of x, y and width; ``hue`` are the degrees from a core to the next."""
+    x, y, width = box
     owning = escape(", ".join(map(str, cores)))
     page.add(f'<g class="cell" data-cores="{" ".join(map(str, cores))}"><title>cores {owning}</title>')
-    fill = (
-        f"hsl({360 * cores[0] / device().cores:.0f},65%,{78 if cores[0] % 2 else 86}%)"
-        if cores
-        else "#ffffff"
-    )
+    fill = f"hsl({hue * cores[0]:.0f},65%,{78 if cores[0] % 2 else 86}%)" if cores else "#ffffff"
     page.rectangle("owner", x, y, width, _HEIGHT, fill)
     if len(text) * CHARACTER <= width:
         page.text(x + width / 2, y + 16, text, "inside", "middle")

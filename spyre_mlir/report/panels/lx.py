@@ -44,7 +44,7 @@ def panel(facts: ProgramFacts) -> str:
             " half a step of another takes its place. Ctrl and the wheel zoom, drag moves, a click on a box shows the"
             " operation that writes it.</p>",
             legend_line((f"written by: {name}", fill) for name, fill in FILLS.items()),
-            chart("lx-chart", "LX map", stretches=True),
+            chart("lx-chart", "LX map", facts.timeline.target.device_cores, stretches=True),
             "<h3>Not in LX</h3>",
             *_spilled(map_),
             "<h3>In LX</h3>",

@@ -11,15 +11,12 @@ from spyre_mlir.report.html import WIDTH, anchor, figure, legend, time_text
 from spyre_mlir.report.lx_picture import FILLS
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import Page
-from spyre_mlir.target.device import device
+from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.roofline import Roofline
 
 #: Pixels: margins of the plot and its height; the column at the right where nothing moves has its own width.
 _LEFT, _TOP, _HEIGHT, _NOTHING = 90, 40, 360, 110
 _PLOT = WIDTH - _LEFT - _NOTHING - 20
-
-#: Elements of a stick of 2-byte elements, which is what the roof of the vector unit is for.
-_LANES = 64
 
 
 @dataclass(frozen=True)
@@ -47,11 +44,12 @@ def panel(facts: ProgramFacts) -> str:
     points = [operation for operation in facts.operations if operation.roofline.attained_per_ns]
     if not points:
         return "<p>No operation of the program computes.</p>"
-    scale = _scale([*(operation.roofline for operation in points), facts.roofline])
+    target = facts.timeline.target
+    scale = _scale([*(operation.roofline for operation in points), facts.roofline], target)
     page = Page()
     legend(page, 8, 16, [*FILLS.items(), ("the program", "#1a1a1a")])
     _axes(page, scale)
-    _roofs(page, scale)
+    _roofs(page, scale, target)
     for (x, y), sharing in _by_place(points, scale).items():
         _point(page, x, y, sharing)
     _program(page, scale, facts.roofline)
@@ -62,25 +60,27 @@ def panel(facts: ProgramFacts) -> str:
     return note + figure(page, "Roofline", walk=True)
 
 
-def _scale(shown: Sequence[Roofline]) -> _Scale:
+def _scale(shown: Sequence[Roofline], target: Target) -> _Scale:
     intensities = [roofline.intensity for roofline in shown if not math.isinf(roofline.intensity)] or [1.0]
     rates = [roofline.attained_per_ns for roofline in shown]
-    ridge = _peaks()["array"] / device().one_way_bytes_per_ns
+    array = _peaks(target)["array"]
+    ridge = array / target.one_way_bytes_per_ns
     return _Scale(
         least=math.floor(math.log10(min(intensities))),
         # Behind the last ridge there is room for what its roof is called.
         most=math.ceil(math.log10(max(*intensities, 4 * ridge))),
         slowest=math.floor(math.log10(min(rates))),
-        fastest=math.ceil(math.log10(max(*rates, _peaks()["array"]))),
+        fastest=math.ceil(math.log10(max(*rates, array))),
     )
 
 
-def _peaks() -> dict[str, float]:
+def _peaks(target: Target) -> dict[str, float]:
     """Operations per nanosecond of all cores."""
-    target = device()
     return {
-        "array": target.cores * 2 * target.array.multiply_adds_per_ns,
-        "vector unit, 2-byte elements": target.cores * target.vector_sticks_per_ns * _LANES,
+        "array": target.device_cores * 2 * target.array.multiply_adds_per_ns,
+        "vector unit, 2-byte elements": target.device_cores
+        * target.vector_sticks_per_ns
+        * (target.stick_bytes // 2),
     }
 
 
@@ -102,16 +102,16 @@ def _axes(page: Page, scale: _Scale) -> None:
     page.add(f'<text class="name" text-anchor="middle" {turned}>operations per ns</text>')
 
 
-def _roofs(page: Page, scale: _Scale) -> None:
+def _roofs(page: Page, scale: _Scale, target: Target) -> None:
     """The slope of the memory up to the highest roof, and the roofs from there on."""
-    bandwidth = device().one_way_bytes_per_ns
+    bandwidth = target.one_way_bytes_per_ns
     right = _LEFT + _PLOT
-    for name, peak in _peaks().items():
+    for name, peak in _peaks(target).items():
         start, y = max(scale.x(peak / bandwidth), _LEFT), scale.y(peak)
         page.add(f'<path class="roof" d="M {start:.2f} {y:.2f} H {right + _NOTHING}"/>')
         page.text(right - 6, y - 6, f"{name}: {peak:,.0f} per ns", anchor="end")
     least = max(10.0**scale.least, 10.0**scale.slowest / bandwidth)
-    ridge = max(_peaks().values()) / bandwidth
+    ridge = max(_peaks(target).values()) / bandwidth
     x, y = scale.x(least), scale.y(least * bandwidth)
     page.add(
         f'<path class="roof" d="M {x:.2f} {y:.2f} L {scale.x(ridge):.2f} {scale.y(ridge * bandwidth):.2f}"/>'

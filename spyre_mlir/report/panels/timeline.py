@@ -20,4 +20,4 @@ def panel(facts: ProgramFacts) -> str:
         " operation. <code>spyre-run --timeline trace.json</code> writes the same for Perfetto, with counters.</p>"
     )
     fills = legend_line([*FILLS.items(), ("several operations", _SEVERAL)])
-    return note + fills + chart("timeline-chart", "Timeline")
+    return note + fills + chart("timeline-chart", "Timeline", facts.timeline.target.device_cores)

@@ -1,0 +1,53 @@
+"""The target that a module carries.
+
+``sdsc.target = {cores = {usable = 4 : i64}, lx = {bytes = 1048576 : i64}}`` on a ``builtin.module`` are the fields that
+differ from the packaged device file, by their sections there. A module without it is for the default target.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spyre_mlir.dialects.attributes import from_attribute, to_attribute
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.target.target import Target, default_target, packaged_target
+
+TARGET = "sdsc.target"
+
+_TARGETS: dict[str, Target] = {}
+
+
+def target_of(op: ir.Operation | ir.OpView | ir.Module) -> Target:
+    """Return the target of the module around an operation, the default one without; ``CompileError`` if malformed."""
+    module = op.operation
+    while module.name != "builtin.module" and module.parent is not None:
+        module = module.parent.operation
+    if TARGET not in module.attributes:
+        return default_target()
+    text = str(module.attributes[TARGET])
+    if text not in _TARGETS:
+        _TARGETS[text] = _parsed(module.attributes[TARGET], location_of(module.location))
+    return _TARGETS[text]
+
+
+def attach(module: ir.Operation | ir.OpView | ir.Module, target: Target) -> None:
+    """Set the target of a module."""
+    operation = module.operation
+    with operation.context:
+        operation.attributes[TARGET] = to_attribute(target.differences())
+
+
+def _parsed(attr: ir.Attribute, location: str) -> Target:
+    try:
+        sections: Any = from_attribute(attr)
+    except TypeError:
+        sections = None
+    if not isinstance(sections, dict):
+        raise CompileError(
+            f"'{TARGET}' must be a dictionary of the sections of a device file, not {attr}", location
+        )
+    return packaged_target().overlaid(sections, location)
+
+
+__all__ = ["TARGET", "attach", "target_of"]

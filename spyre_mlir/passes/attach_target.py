@@ -1,0 +1,37 @@
+"""Pass ``attach-target``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from spyre_mlir.dialects.targets import attach
+from spyre_mlir.mlir import ir
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.target.target import Target, default_target
+
+
+@dataclass(frozen=True)
+class AttachTarget(Pass):
+    """Make a module one for a device, which all passes behind this one and the bundle keep to.
+
+    ``module {..}``  ->  ``module attributes {sdsc.target = {cores = {usable = 2 : i64}}} {..}``
+
+    ``device`` is a device file (docs/devices.md); without it the device stays the one of the module. ``sencores`` is
+    the number of cores that the program may use, ``lx_frac_avail`` the part of LX that the back end keeps.
+    """
+
+    name: ClassVar[str] = "attach-target"
+    device: str = ""
+    sencores: int | None = None
+    lx_frac_avail: float | None = None
+
+    @property
+    def target(self) -> Target:
+        """The target to attach."""
+        target = Target.read(self.device) if self.device else default_target()
+        return target.with_options(self.sencores, self.lx_frac_avail)
+
+    def run(self, module: ir.Operation) -> None:
+        """Set the attribute."""
+        attach(module, self.target)

@@ -1,0 +1,479 @@
+"""The target of a compilation: sizes, limits and rates of one device, read from a device file.
+
+Nothing else in the product writes down a size, a limit or a rate of the hardware. ``spyre.toml`` is the packaged device
+file; its comments name the source of each number. A field of ``Target`` is a key of the file, ``lx_bytes`` for instance
+``bytes`` of ``[lx]``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import functools
+import math
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Annotated, Any, Self
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.files import read_text
+
+#: A device as tables of a device file: of a section its keys and their values.
+Sections = Mapping[str, Any]
+
+_MAX_FILE_BYTES = 1 << 20
+#: Bounds of every count of bytes and of cores: the validator and the simulator keep tables of both.
+_MAX_BYTES, _MAX_LX_BYTES, _MAX_CORES = 1 << 48, 1 << 28, 1024
+
+
+@dataclass(frozen=True)
+class ArrayRates:
+    """Rates of a core's array of multiply-adds; ``spyre_mlir.cost.model`` has the formula."""
+
+    multiply_adds_per_ns: float  #: multiply-adds of fp16 per core, sustained
+    full_rows: int  #: rows per core that fill the array
+    fill_exponent: float  #: of (rows / full_rows), the part of the rate that fewer rows attain
+    split_sum_slowdown: float  #: times as long, if the contracted dim is split
+    speedup: tuple[tuple[str, float], ...]  #: format of the operands and factor over the rate of fp16
+
+    def speedup_of(self, data_format: str) -> float:
+        """Return the factor over the rate of fp16; 1 for a format that the device file does not name."""
+        return dict(self.speedup).get(data_format, 1)
+
+
+@dataclass(frozen=True)
+class SharingRates:
+    """Slowdown of loads that many cores share; ``spyre_mlir.cost.model`` has the formula."""
+
+    uncontended_cores: int  #: cores that read one operand without waiting for each other
+    contention_exponent: float  #: of (cores / uncontended_cores), the slowdown
+
+
+@dataclass(frozen=True)
+class RowReductionRates:
+    """Bandwidth of a reduction over the stick by its rows: the least, and what is added to it for few rows."""
+
+    least_bytes_per_ns: float  #: for many rows
+    more_bytes_per_ns: float  #: added for no rows
+    decay_rows: float  #: rows after which the addition has fallen to 1 / e
+
+
+@dataclass(frozen=True)
+class RingRates:
+    """Rates of the ring: a hop of a partial sum, a link in one direction, and the fit of ``spyre_mlir.cost.ring``."""
+
+    partial_sum_ns: float  #: per element of the output and hop
+    link_bytes_per_ns: float  #: of each link in one direction
+    relayout_run_ns: float  #: per run of a core, added to the part of the split; may be negative
+    relayout_run_split_ns: float  #: per run of a core, times log2(split)
+    relayout_bytes_per_ns: float  #: of a core's part, divided by the split
+    relayout_splits: tuple[int, int]  #: least and largest split of the fit; others are clamped
+
+
+@dataclass(frozen=True)
+class Target:
+    """Sizes, limits and rates of one device, and what of it a program may use: cores, and a part of LX.
+
+    The type of a field names its section and key in the device file; a field without key is a section.
+    """
+
+    #: Cores of the device, the nodes of its ring.
+    device_cores: Annotated[int, "cores.count"]
+    #: Cores that a program may use, 1 to ``device_cores``.
+    cores: Annotated[int, "cores.usable"]
+    #: Corelets that the bundle names per core.
+    emitted_corelets: Annotated[int, "cores.emitted_corelets"]
+    #: Bytes of a stick, the unit of SIMD and of every transfer.
+    stick_bytes: Annotated[int, "stick.bytes"]
+    #: Bytes of LX per core.
+    lx_bytes: Annotated[int, "lx.bytes"]
+    #: Bytes of LX per core that nobody may use.
+    lx_reserved_bytes: Annotated[int, "lx.reserved_bytes"]
+    #: Part of LX, without those, that the back end keeps: 0 to 1.
+    lx_backend_fraction: Annotated[float, "lx.backend_fraction"]
+    #: Bytes that an address in LX is a multiple of.
+    lx_alignment_bytes: Annotated[int, "lx.alignment_bytes"]
+    #: Bytes of device memory.
+    hbm_bytes: Annotated[int, "hbm.bytes"]
+    #: Bytes of device memory that the allocations of a program may take together.
+    pool_bytes: Annotated[int, "hbm.pool_bytes"]
+    #: Bytes from the first to the last one that a core can address of one tensor.
+    span_bytes: Annotated[int, "hbm.span_bytes"]
+    #: Bytes that an address in device memory is a multiple of.
+    hbm_alignment_bytes: Annotated[int, "hbm.alignment_bytes"]
+    #: Bytes per ns that no program exceeds.
+    peak_bytes_per_ns: Annotated[float, "hbm.peak_bytes_per_ns"]
+    #: Bytes per ns of reads alone, or of writes alone.
+    one_way_bytes_per_ns: Annotated[float, "hbm.one_way_bytes_per_ns"]
+    #: Nanoseconds per byte of min(read, written).
+    turnaround_ns_per_byte: Annotated[float, "hbm.turnaround_ns_per_byte"]
+    #: Bytes per ns of a restickify.
+    restickify_bytes_per_ns: Annotated[float, "hbm.restickify_bytes_per_ns"]
+    #: Bytes per ns of an operation that repeats an operand.
+    broadcast_bytes_per_ns: Annotated[float, "hbm.broadcast_bytes_per_ns"]
+    #: Bytes of the longest burst.
+    burst_bytes: Annotated[int, "hbm.burst_bytes"]
+    #: Bytes whose time each burst costs on top of its own.
+    burst_overhead_bytes: Annotated[int, "hbm.burst_overhead_bytes"]
+    #: Nanoseconds until the first byte of an access.
+    hbm_access_ns: Annotated[float, "hbm.access_ns"]
+    #: Numbers of cores, rising from 1, from which on the parts of ``saturation`` are attained.
+    saturation_cores: Annotated[tuple[int, ...], "hbm.saturation_cores"]
+    #: Parts of the peak, 0 to 1, one for each of ``saturation_cores``.
+    saturation: Annotated[tuple[float, ...], "hbm.saturation"]
+    row_reduction: Annotated[RowReductionRates, "row_reduction"]
+    #: Sticks per ns that the vector units of a core pass.
+    vector_sticks_per_ns: Annotated[float, "vector.sticks_per_ns"]
+    ring: Annotated[RingRates, "ring"]
+    array: Annotated[ArrayRates, "array"]
+    sharing: Annotated[SharingRates, "sharing"]
+    #: Iterations of a loop at most.
+    loop_iterations: Annotated[int, "program.loop_iterations"]
+    #: Operands of an operation at most that differ in layout.
+    operand_layouts: Annotated[int, "program.operand_layouts"]
+    #: True if loads begin while the operation before computes.
+    loads_begin_early: Annotated[bool, "program.loads_begin_early"]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        # Targets are parts of the keys of many caches; the generated hash would visit every field each time.
+        return hash(tuple(getattr(self, each.name) for each in dataclasses.fields(self)))
+
+    @classmethod
+    def read(cls, path: str) -> Self:
+        """Read a device file; ``CompileError`` with file and field for one that describes no device."""
+        try:
+            sections = tomllib.loads(read_text(path, _MAX_FILE_BYTES))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise CompileError(f"The device file is not TOML: {error}.", path) from None
+        return cls.of_sections(sections, path)
+
+    @classmethod
+    def of_sections(cls, sections: Sections, source: str) -> Self:
+        """Create the target that the tables of a device file describe; ``CompileError`` names ``source`` and field."""
+        cores = sections.get("cores")
+        if isinstance(cores, Mapping):
+            sections = {**sections, "cores": {"usable": cores.get("count"), **cores}}
+        target = cls(**_fields_of(sections, source))
+        problem = _problem(target)
+        if problem is not None:
+            raise CompileError(f"The device {problem}.", source)
+        return target
+
+    def overlaid(self, sections: Sections, source: str) -> Target:
+        """Return the target with the fields that ``sections`` name, as ``differences`` writes them."""
+        return Target.of_sections(_merged(self.sections(), sections), source) if sections else self
+
+    def sections(self) -> dict[str, Any]:
+        """Return all fields as the tables of a device file."""
+        tables: dict[str, Any] = {}
+        for name, path in _paths().items():
+            section, _, key = path.partition(".")
+            value = getattr(self, name)
+            if key:
+                tables.setdefault(section, {})[key] = _plain(value)
+            else:
+                tables[section] = {part.name: _plain(getattr(value, part.name)) for part in _parts(value)}
+        return {**tables, "array": {**tables["array"], "speedup": dict(self.array.speedup)}}
+
+    def differences(self) -> dict[str, Any]:
+        """Return the fields that differ from those of the packaged device, as tables of a device file."""
+        packaged = packaged_target().sections()
+        return {
+            section: changed
+            for section, table in self.sections().items()
+            if (
+                changed := {key: value for key, value in table.items() if value != packaged[section].get(key)}
+            )
+        }
+
+    def with_options(self, cores: int | None, backend_fraction: float | None) -> Target:
+        """Return the target with so many cores and such a part of LX for the back end, where these are not None."""
+        target = self if cores is None else self.with_cores(cores)
+        return target if backend_fraction is None else target.with_backend_fraction(backend_fraction)
+
+    def with_cores(self, cores: int) -> Target:
+        """Return the target of programs that use so many cores; ``CompileError`` if the device has fewer."""
+        if not 1 <= cores <= self.device_cores:
+            raise CompileError(f"sencores is {cores}; the device has 1 to {self.device_cores} cores.")
+        return self if cores == self.cores else _replaced(self, "cores", cores)
+
+    def with_backend_fraction(self, fraction: float) -> Target:
+        """Return the target whose back end keeps this part of LX; ``CompileError`` if it is not in [0, 1]."""
+        if not 0 <= fraction <= 1:
+            raise CompileError(f"lx-frac-avail is {fraction}; it is a part of LX, 0 to 1.")
+        return (
+            self if fraction == self.lx_backend_fraction else _replaced(self, "lx_backend_fraction", fraction)
+        )
+
+    @functools.cached_property
+    def usable_lx_bytes(self) -> int:
+        """Bytes of LX per core that the compiler may use, a multiple of the alignment."""
+        usable = int((self.lx_bytes - self.lx_reserved_bytes) * (1 - self.lx_backend_fraction))
+        return -(-usable // self.lx_alignment_bytes) * self.lx_alignment_bytes
+
+
+@functools.lru_cache(maxsize=64)
+def _replaced(target: Target, name: str, value: float) -> Target:
+    """Return one object for equal changes: caches that have it in their keys compare it by identity."""
+    return replace(target, **{name: value})
+
+
+@functools.cache
+def packaged_target() -> Target:
+    """Return the target of the packaged device file."""
+    text = resources.files("spyre_mlir.target").joinpath("spyre.toml").read_text(encoding="utf-8")
+    return Target.of_sections(tomllib.loads(text), "spyre.toml")
+
+
+_CURRENT: contextvars.ContextVar[Target | None] = contextvars.ContextVar("target", default=None)
+
+
+def set_default_target(target: Target) -> None:
+    """Make ``target`` the default one, in this context (``contextvars``)."""
+    _CURRENT.set(target)
+
+
+@contextlib.contextmanager
+def compiling_for(target: Target) -> Iterator[None]:
+    """Make ``target`` the default one while the block runs."""
+    token = _CURRENT.set(target)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def default_target() -> Target:
+    """Return the target of ``compiling_for``; outside of it that of the environment.
+
+    That is the packaged one, or that of the file SPYRE_DEVICE, with SENCORES and DXP_LX_FRAC_AVAIL applied.
+    """
+    current = _CURRENT.get()
+    if current is not None:
+        return current
+    names = ("SPYRE_DEVICE", "SENCORES", "DXP_LX_FRAC_AVAIL")
+    return _target_of_environment(*map(os.environ.get, names))
+
+
+@functools.lru_cache(maxsize=16)
+def _target_of_environment(file: str | None, cores: str | None, fraction: str | None) -> Target:
+    target = Target.read(file) if file else packaged_target()
+    if cores is not None:
+        target = target.with_cores(_number(int, cores, "SENCORES", "an integer"))
+    if fraction is not None:
+        target = target.with_backend_fraction(_number(float, fraction, "DXP_LX_FRAC_AVAIL", "a number"))
+    return target
+
+
+def _number(kind: type, text: str, variable: str, noun: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise CompileError(f"The environment variable {variable} must be {noun}, not '{text}'.") from None
+
+
+# -- tables of a device file ----------------------------------------------------------------------------
+
+
+@functools.cache
+def _paths() -> dict[str, str]:
+    """Return section and key in a device file by the field of ``Target``."""
+    hints = typing.get_type_hints(Target, include_extras=True)
+    return {name: hint.__metadata__[0] for name, hint in hints.items()}
+
+
+def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
+    """Return the fields of ``Target`` from the tables of a device file, each read once and none left over."""
+    hints = typing.get_type_hints(Target)
+    values, known = {}, {}
+    for name, path in _paths().items():
+        section, _, key = path.partition(".")
+        table = _table(sections, section, source)
+        if key:
+            known.setdefault(section, []).append(key)
+            values[name] = _value(hints[name], table, key, path, source)
+        else:
+            known[section] = [part.name for part in _parts(hints[name])]
+            values[name] = _group(hints[name], table, section, source)
+    _refuse_unknown(sections, list(known), "", source)
+    for section, keys in known.items():
+        _refuse_unknown(sections[section], keys, f"{section}.", source)
+    return values
+
+
+def _group(kind: type, table: Sections, section: str, source: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    parts = {
+        part.name: _value(hints[part.name], table, part.name, f"{section}.{part.name}", source)
+        for part in _parts(kind)
+    }
+    return kind(**parts)
+
+
+def _parts(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(kind)
+
+
+def _table(sections: Sections, section: str, source: str) -> Sections:
+    table = sections.get(section)
+    if not isinstance(table, Mapping):
+        raise CompileError(f"The device has no section [{section}].", source)
+    return table
+
+
+def _refuse_unknown(table: Sections, known: list[str], prefix: str, source: str) -> None:
+    unknown = next((key for key in table if key not in known), None)
+    if unknown is not None:
+        names = ", ".join(known)
+        raise CompileError(f"The device has an unknown field {prefix}{unknown}; known are {names}.", source)
+
+
+def _value(kind: Any, table: Sections, key: str, path: str, source: str) -> Any:
+    """Return a value of a table as the type of its field; ``CompileError`` if it is missing or of another type."""
+    if key not in table:
+        raise CompileError(f"The device lacks the field {path}.", source)
+    value = _converted(kind, table[key])
+    if value is None:
+        raise CompileError(
+            f"The field {path} of the device must be {_noun(kind)}, not {table[key]!r:.80}.", source
+        )
+    return value
+
+
+def _converted(kind: Any, value: Any) -> Any:
+    """Return a value of TOML as ``kind``: bool, int, float, a tuple of these or the pairs of a table; None if not."""
+    if kind is bool:
+        return value if isinstance(value, bool) else None
+    if isinstance(value, bool):
+        return None
+    if kind is int:
+        return value if isinstance(value, int) and abs(value) <= _MAX_BYTES else None
+    if kind is float:
+        is_number = isinstance(value, int | float) and math.isfinite(value) and abs(value) <= _MAX_BYTES
+        return value if is_number else None
+    entries = typing.get_args(kind)
+    if isinstance(value, Mapping):
+        rates = tuple((name, _converted(float, rate)) for name, rate in value.items())
+        return (
+            None if not isinstance(entries[0], types.GenericAlias) or None in dict(rates).values() else rates
+        )
+    if not isinstance(value, list | tuple) or (entries[-1] is not ... and len(value) != len(entries)):
+        return None
+    members = tuple(_converted(entries[0], entry) for entry in value)
+    return None if None in members or not members else members
+
+
+def _noun(kind: Any) -> str:
+    nouns = {bool: "true or false", int: "an integer", float: "a number"}
+    if kind in nouns:
+        return nouns[kind]
+    entries = typing.get_args(kind)
+    if isinstance(entries[0], types.GenericAlias):
+        return "a table of numbers"
+    count = "" if entries[-1] is ... else f"{len(entries)} "
+    return f"a list of {count}{'integers' if entries[0] is int else 'numbers'}"
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _merged(base: Sections, changes: Sections) -> dict[str, Any]:
+    """Return the tables of ``base`` with the keys of ``changes``."""
+    merged = dict(base)
+    for section, table in changes.items():
+        below = base.get(section)
+        merged[section] = (
+            {**below, **table} if isinstance(below, Mapping) and isinstance(table, Mapping) else table
+        )
+    return merged
+
+
+# -- what makes sense of a device ------------------------------------------------------------------------
+
+#: Fields that may be 0, or less.
+_UNBOUNDED = ("lx_reserved_bytes", "lx_backend_fraction", "burst_overhead_bytes", "turnaround_ns_per_byte")
+_UNBOUNDED_RATES = ("relayout_run_ns", "relayout_run_split_ns", "more_bytes_per_ns", "contention_exponent")
+
+#: A field, and one that it must be a multiple of.
+_MULTIPLES = (
+    ("lx_bytes", "lx_alignment_bytes"),
+    ("lx_reserved_bytes", "lx_alignment_bytes"),
+    ("hbm_bytes", "hbm_alignment_bytes"),
+    ("pool_bytes", "hbm_alignment_bytes"),
+    ("span_bytes", "stick_bytes"),
+    ("burst_bytes", "stick_bytes"),
+)
+
+
+def _problem(target: Target) -> str | None:
+    """Describe what is wrong with the fields of a target among each other; None if nothing is."""
+    paths = _paths()
+    for name, path, value in _numbers(target):
+        if name not in _UNBOUNDED and name not in _UNBOUNDED_RATES and value <= 0:
+            return f"has {value} for {path}; it must be above 0"
+    if target.lx_reserved_bytes < 0 or target.burst_overhead_bytes < 0 or target.turnaround_ns_per_byte < 0:
+        return f"has less than 0 for {paths['lx_reserved_bytes']}, or for an overhead of its memory"
+    if target.stick_bytes & (target.stick_bytes - 1) or target.stick_bytes < 16:
+        return f"has {target.stick_bytes} for stick.bytes; it must be a power of two, at least 16"
+    for name in ("lx_alignment_bytes", "hbm_alignment_bytes"):
+        if getattr(target, name) != target.stick_bytes:  # slices of a tensor begin at any stick
+            return (
+                f"has {getattr(target, name)} for {paths[name]}; it must be stick.bytes, {target.stick_bytes}"
+            )
+    for larger, unit in _MULTIPLES:
+        if getattr(target, larger) % getattr(target, unit):
+            return (
+                f"has {getattr(target, larger)} for {paths[larger]}; it must be a multiple of {paths[unit]}, "
+                f"{getattr(target, unit)}"
+            )
+    for name, bound in (
+        ("device_cores", _MAX_CORES),
+        ("lx_bytes", _MAX_LX_BYTES),
+        ("cores", target.device_cores),
+    ):
+        if getattr(target, name) > bound:
+            return f"has {getattr(target, name)} for {paths[name]}; at most {bound} are possible"
+    if target.lx_reserved_bytes >= target.lx_bytes:
+        return "reserves all of LX: lx.reserved_bytes must be less than lx.bytes"
+    if not 0 <= target.lx_backend_fraction <= 1:
+        return f"has {target.lx_backend_fraction} for lx.backend_fraction; it must be in 0 to 1"
+    return _problem_of_lists(target)
+
+
+def _numbers(target: Target) -> Iterator[tuple[str, str, float]]:
+    """Yield name, path and value of each field that is one number."""
+    for name, path in _paths().items():
+        value = getattr(target, name)
+        parts = (
+            {f"{path}.{part.name}": getattr(value, part.name) for part in _parts(value)}
+            if "." not in path
+            else {path: value}
+        )
+        for where, number in parts.items():
+            if not isinstance(number, tuple | bool):
+                yield where.rpartition(".")[2] if len(parts) > 1 else name, where, number
+
+
+def _problem_of_lists(target: Target) -> str | None:
+    cores, parts = target.saturation_cores, target.saturation
+    if cores[0] != 1 or list(cores) != sorted(set(cores)):
+        return f"has {list(cores)} for hbm.saturation_cores; they must rise from 1"
+    if len(parts) != len(cores) or not all(0 < part <= 1 for part in parts):
+        return f"has {list(parts)} for hbm.saturation; it must have a part, above 0 to 1, for each number of cores"
+    least, most = target.ring.relayout_splits
+    if not 1 <= least <= most:
+        return f"has {[least, most]} for ring.relayout_splits; they must rise from 1 or more"
+    if any(rate <= 0 for _, rate in target.array.speedup):
+        return "has a rate of 0 or less in array.speedup"
+    return None
