@@ -252,7 +252,7 @@ func.func @stranger(%x: !mat {sdsc.host = #sdsc.host<"x", "input", "bf16">}) -> 
 // The host has the types of PyTorch, by the names of MLIR.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
-// expected-error@below {{'x' has the host type 'float16'; known here are f16, bf16, f32, i1, i32, i64}}
+// expected-error@below {{'x' has the host type 'float16'; known here are f16, bf16, f32, i1, i8, i32, i64, f8E4M3FN}}
 func.func @host_type(%x: !mat {sdsc.host = #sdsc.host<"x", "input", "float16">}) {
   return
 }
