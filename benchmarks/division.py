@@ -78,7 +78,7 @@ def _notes(name: str, pairs: list[tuple[OpDivision, OpDivision]]) -> Iterator[st
 
 def _ops(name: str, uneven: bool) -> Iterator[OpDivision]:
     """The operations of a program, divided."""
-    from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
+    from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
     from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
     module = parsed(_imported(name))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from numpy.typing import NDArray
 
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.sequence import split
 from spyre_mlir.dialects import sdsc
@@ -16,7 +17,6 @@ from spyre_mlir.export import cuts_of, export
 from spyre_mlir.host import HostFunction
 from spyre_mlir.host.work import float_operations
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import functions
 from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.steps import BundleStep, HostStep, Step

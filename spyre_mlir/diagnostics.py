@@ -25,6 +25,11 @@ class Diagnostic:
         return "\n".join([f"{head}{self.severity}: {self.message}", *map(str, self.notes)])
 
 
+def error_at(op: ir.Operation | ir.OpView, message: str) -> CompileError:
+    """Create the error about an operation, at its source line."""
+    return CompileError(message, location_of(op.location))
+
+
 @contextlib.contextmanager
 def collecting(context: ir.Context, collected: list[Diagnostic]) -> Iterator[None]:
     """Collect the warnings and remarks of a context within a block; the bindings raise errors as exceptions."""

@@ -13,7 +13,7 @@ import dataclasses
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 _TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("before", "after")
 
@@ -22,6 +22,17 @@ WARNING = "warning"
 
 #: The kind of a remark about an operation that the host runs.
 HOST = "host"
+
+
+class RemarkEmitter(Protocol):
+    """A pass as the author of remarks."""
+
+    def remark(
+        self, op: Any, kind: str, reason: str, before: float | None = None, after: float | None = None
+    ) -> None:
+        """Record a decision about ``op``; ``before`` and ``after`` are costs in the unit the reason names."""
+        ...
+
 
 _current: contextvars.ContextVar[Remarks | None] = contextvars.ContextVar("remarks", default=None)
 

@@ -56,7 +56,7 @@ whose range fp16 has not.
 
 ``sdsc.name = "exp.0"`` on a device operation is what plan files call it (``name-operations``). ``sdsc.plan`` on a
 module is the text of a plan file that is to be applied, or that was saved. ``sdsc.pins`` on an operation or an
-argument is what the plan says of choices that are still to be made; passes obey it (``passes/_pins.py``).
+argument is what the plan says of choices that are still to be made; passes obey it (``analysis/plan_pins.py``).
 ``sdsc.tiled`` on an operation with a name is the ``sdsc.tiling`` that it had.
 
 Working-set reduction (``dialects/hints.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over these

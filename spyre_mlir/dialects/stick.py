@@ -39,6 +39,8 @@ TO = "stick.to"
 
 #: The attribute that says what the padding of a tensor holds.
 PADDING = "stick.padding"
+#: On a clone that converts: why. It becomes a stick.restickify when types are written.
+RESTICKIFY = "stick.restickify"
 
 
 class Stick(ext.Dialect, name="stick"):

@@ -15,6 +15,9 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind, scalar_expression
 
+#: Ops whose last operand says where the result goes, and is not read.
+DESTINATION = ("linalg.generic", "linalg.transpose", "linalg.fill")
+
 #: Indexing map of an operand: for each of its dims the iteration dim that indexes it; None is the constant 0.
 Map = tuple[int | None, ...]
 

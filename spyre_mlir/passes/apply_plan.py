@@ -6,6 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, argument_attributes, is_compute
+from spyre_mlir.analysis.core_ownership import SHUFFLE
+from spyre_mlir.analysis.plan_facts import current_plan, planned_function
+from spyre_mlir.analysis.plan_pins import Pins, refused, set_pins
+from spyre_mlir.analysis.tile_nests import check_loops
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.dialects.structured import Known, element_of, shape_of, structured
@@ -15,17 +21,11 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.layout_text import same_order
 from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import Divider, pinned_division
-from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, is_compute
-from spyre_mlir.passes._ownership import SHUFFLE
-from spyre_mlir.passes._pins import Pins, refused, set_pins
-from spyre_mlir.passes._plan_facts import current_plan, planned_function
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._tile_nests import check_loops
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.name_operations import NAMELESS
 from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement, read_plan
 from spyre_mlir.plans.plan_file import MAX_BYTES, json_text
+from spyre_mlir.rewriting.divider import Divider, pinned_division
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling import TiledLoop
 
@@ -330,9 +330,9 @@ def _named(func: ir.Operation) -> dict[str, ir.Operation]:
         if is_compute(op):
             name = sdsc.name_of(op)
             if name is None:
-                raise fail(op, "this operation has no sdsc.name; run name-operations first")
+                raise error_at(op, "this operation has no sdsc.name; run name-operations first")
             if found.setdefault(name, op) != op:
-                raise fail(op, f"this operation is called '{name}', as another one is")
+                raise error_at(op, f"this operation is called '{name}', as another one is")
     return found
 
 

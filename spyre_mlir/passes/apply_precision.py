@@ -8,6 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.analysis.quantized_matmuls import is_integer_sum
+from spyre_mlir.analysis.rounding import amplified, is_rounded_at_once, unrounded
+from spyre_mlir.analysis.value_ranges import MATMULS
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import (
     Structured,
@@ -21,11 +25,8 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._quantized import is_integer_sum
-from spyre_mlir.passes._rounding import amplified, is_rounded_at_once, unrounded
-from spyre_mlir.passes._rounding_facts import MATMULS
-from spyre_mlir.passes._terms import buffer_of, fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.linalg_values import buffer_of
 from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.formats import FP16_MAX, fits_fp16
 from spyre_mlir.target.ops import DEVICE_OPS, FP32
@@ -270,7 +271,7 @@ def _sticks_of_f16(op: ir.Operation) -> stick.LayoutAttr:
     try:
         return stick.layout_attr(with_element_type(stick.requested_layout(op), "f16"))
     except ValueError as error:
-        raise fail(op, f"this value runs as fp16, and its layout has no such form: {error}") from None
+        raise error_at(op, f"this value runs as fp16, and its layout has no such form: {error}") from None
 
 
 class _Demotion:

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.dim_classes import Cut, DimClass, dim_classes
+from spyre_mlir.analysis.program_cost import Price
+from spyre_mlir.analysis.tile_nests import Nests, Tiled, makers
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
-from spyre_mlir.passes._groups import default_bytes, group_module
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._prices import Price
-from spyre_mlir.passes._tile_nests import Nests, Tiled, makers
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.rewriting.groups import default_bytes, group_module
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling.hints import TiledLoop

@@ -25,7 +25,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.limits import DeviceOptions
 
 if TYPE_CHECKING:
-    from spyre_mlir.passes._prices import Price
+    from spyre_mlir.analysis.program_cost import Price
 
 PASSES: dict[str, type[Pass]] = {}
 

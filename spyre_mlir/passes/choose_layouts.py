@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.layout_graph import LayoutGraph
+from spyre_mlir.analysis.layout_pins import LayoutPins
+from spyre_mlir.analysis.layout_views import Views
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._layout_graph import LayoutGraph
-from spyre_mlir.passes._layout_pins import LayoutPins
-from spyre_mlir.passes._layout_rewrite import LayoutRewrite
-from spyre_mlir.passes._layout_rooms import make_room
-from spyre_mlir.passes._layout_types import apply_layouts
-from spyre_mlir.passes._layout_views import Views
-from spyre_mlir.passes._memory import all_ops, functions
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.layout_padding import make_room
+from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite
+from spyre_mlir.rewriting.layout_types import apply_layouts
 from spyre_mlir.timing import scope
 
 

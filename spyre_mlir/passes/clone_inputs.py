@@ -6,25 +6,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, functions
+from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
+from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
+from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
+from spyre_mlir.analysis.lx_candidates import barred
 from spyre_mlir.dialects.structured import element_of, maker_of
 from spyre_mlir.division import CoreView, same_owners
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._bundles import bundle_number, put_beside
-from spyre_mlir.passes._clones import (
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.clones import (
     division_of_copy,
     has_known_padding,
     insert_clone,
     read_instead,
     whole_of,
 )
-from spyre_mlir.passes._loops import ancestor_in, block_of, executions
-from spyre_mlir.passes._lx_candidates import barred
-from spyre_mlir.passes._memory import Memory, functions
-from spyre_mlir.passes._usage import Access, Touched, Usage
-from spyre_mlir.passes.base import Pass
 
 
 @dataclass(frozen=True)

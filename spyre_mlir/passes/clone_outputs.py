@@ -5,18 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
+from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
+from spyre_mlir.analysis.core_ownership import left_by, takes_over
+from spyre_mlir.analysis.loops import LOOP, body_block, terminator
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._bundles import bundle_number, put_beside
-from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead, replace_operand, whole_of
-from spyre_mlir.passes._loops import LOOP, body_block, terminator
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._ownership import left_by, takes_over
-from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.clones import (
+    division_of_copy,
+    insert_clone,
+    read_instead,
+    replace_operand,
+    whole_of,
+)
 from spyre_mlir.target.ops import DEVICE_OPS
 
 

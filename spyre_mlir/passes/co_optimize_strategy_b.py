@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.buffer_uses import Touched, Usage
+from spyre_mlir.analysis.lx_candidates import Facts, Rules, candidates_of, facts_of
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division_search.strategy_b import CoOptimized, Divisions, Leaf, StrategyBCoOptimizingAllocator
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._dividing import Divider, work_of
-from spyre_mlir.passes._lx_candidates import Facts, Rules, candidates_of, facts_of
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._usage import Touched, Usage
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.divider import Divider, work_of
 from spyre_mlir.scratchpad import MemorySpace, PlanError
 from spyre_mlir.target.device import device
 
@@ -64,7 +64,7 @@ class CoOptimizeStrategyB(Pass):
             works = [work_of(each) for each in usage.ops]
             return allocator.allocate(works, Leaves(usage, rules).leaf, space)
         except PlanError as error:
-            raise fail(usage.func, f"the scratchpads cannot be planned: {error}") from error
+            raise error_at(usage.func, f"the scratchpads cannot be planned: {error}") from error
 
     def _commit(self, usage: Usage, found: CoOptimized, divider: Divider) -> None:
         for each, division in zip(usage.ops, found.divisions, strict=True):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.tile_nests import Nest, Nests, Tiled, check_running
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._tile_loops import LoopWriter
-from spyre_mlir.passes._tile_nests import Nest, Nests, Tiled, check_running
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.loop_writer import LoopWriter
 from spyre_mlir.tiling import TiledLoop
 
 

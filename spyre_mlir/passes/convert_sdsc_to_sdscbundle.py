@@ -7,8 +7,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import (
+    Memory,
+    Place,
+    all_ops,
+    argument_attributes,
+    functions,
+    is_compute,
+    is_in_lx,
+)
+from spyre_mlir.analysis.bundle_sequence import bundle_number
+from spyre_mlir.analysis.core_ownership import (
+    SHUFFLE,
+    Pieces,
+    divided_ops,
+    handovers,
+    left_by,
+    pieces_of,
+    uses_of_buffers,
+)
+from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, trip_count
 from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, IndexBounds, Manifest, Transfer
 from spyre_mlir.bundle.plain import to_plain
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.structured import defining_op, shape_of
@@ -23,30 +44,9 @@ from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
+from spyre_mlir.lowering.debug_handles import debug_handle
+from spyre_mlir.lowering.design_builder import DesignBuilder, identity_of
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._bundles import bundle_number
-from spyre_mlir.passes._debug import debug_handle
-from spyre_mlir.passes._design import DesignBuilder, identity_of
-from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, trip_count
-from spyre_mlir.passes._memory import (
-    Memory,
-    Place,
-    all_ops,
-    argument_attributes,
-    functions,
-    is_compute,
-    is_in_lx,
-)
-from spyre_mlir.passes._ownership import (
-    SHUFFLE,
-    Pieces,
-    divided_ops,
-    handovers,
-    left_by,
-    pieces_of,
-    uses_of_buffers,
-)
-from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES
@@ -195,18 +195,20 @@ class _Lowering:
         """What an argument or a result is on the host."""
         host = named.get(sdsc.HOST)
         if not isinstance(host, sdsc.HostAttr):
-            raise fail(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
+            raise error_at(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
         if (_text(host.kind) == "result") != what.startswith("result"):
-            raise fail(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
+            raise error_at(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
         if any(argument.name == _text(host.label) for argument in self.arguments):
-            raise fail(self.func, f"{what} has the name '{_text(host.label)}' of another in its sdsc.host")
+            raise error_at(
+                self.func, f"{what} has the name '{_text(host.label)}' of another in its sdsc.host"
+            )
         return host
 
     def _fill(self, states: States) -> float | None:
         """What the host writes into the padding of an argument for all its states to hold."""
         values = sorted({state for state in states.values() if state is not None})
         if len(values) > 1:
-            raise fail(self.func, f"the host fills padding with one value, but an argument has {values}")
+            raise error_at(self.func, f"the host fills padding with one value, but an argument has {values}")
         return values[0] if values else None
 
     def _declare(
@@ -222,12 +224,12 @@ class _Lowering:
     ) -> None:
         if dtype not in _HOST_DTYPES:
             known = ", ".join(_HOST_DTYPES)
-            raise fail(self.func, f"'{label}' has the host type '{dtype}'; known here are {known}")
+            raise error_at(self.func, f"'{label}' has the host type '{dtype}'; known here are {known}")
         place = self.memory.place(value)
         layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
         view = view or HostView.whole(layout.shape)
         if view.last >= math.prod(view.array_shape):
-            raise fail(
+            raise error_at(
                 self.func,
                 f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
             )
@@ -267,9 +269,11 @@ class _Lowering:
             owner = defining_op(value)
             placement = sdsc.placement_of(owner) if owner else None
             if placement is None:
-                raise fail(owner or self.func, "this buffer has no placement; run place-in-hbm first")
+                raise error_at(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in self.bases:
-                raise fail(owner, f"this buffer lies in '{_text(placement.base)}', which the program has not")
+                raise error_at(
+                    owner, f"this buffer lies in '{_text(placement.base)}', which the program has not"
+                )
             name = f"buffer{self.intermediates}"
             self.intermediates += 1
             if isinstance(placement, sdsc.LxAttr):
@@ -323,7 +327,7 @@ class _Lowering:
             return
         trips = trip_count(op)
         if trips > device().loop_iterations:
-            raise fail(op, f"a loop runs at most {device().loop_iterations} times, not {trips}")
+            raise error_at(op, f"a loop runs at most {device().loop_iterations} times, not {trips}")
         bounds = [self._index(bound) for bound in (0, trips, 1)]
         made = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)
         block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()])
@@ -342,7 +346,7 @@ class _Lowering:
     def _execute(self, op: ir.Operation) -> None:
         opcode, space, values = self.memory.space(op)
         if sdsc.DIVISION not in op.attributes:
-            raise fail(op, "this operation has no division; run work-distribution first")
+            raise error_at(op, "this operation has no division; run work-distribution first")
         division = sdsc.division_of(op)
         places = [self.memory.place(value) for value in values]
         buffers = [
@@ -402,7 +406,7 @@ class _Lowering:
         root = self.memory.place(op.operands[0]).buffer
         found = relayout(space, self.held[root], division) if root in self.held else None
         if found is None:
-            raise fail(op, "a shuffle takes slices that are in LX, but its source is not there")
+            raise error_at(op, "a shuffle takes slices that are in LX, but its source is not there")
         return found.source
 
     def _address(self, address: _Address) -> tuple[int, ir.Value]:

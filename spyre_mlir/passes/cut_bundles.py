@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions, is_compute
+from spyre_mlir.analysis.bundle_sequence import put_in_bundle
+from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._bundles import put_in_bundle
-from spyre_mlir.passes._loops import LOOP, body_block, nested_ops
-from spyre_mlir.passes._memory import functions, is_compute
 from spyre_mlir.passes.base import Pass
 
 

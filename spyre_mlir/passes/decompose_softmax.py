@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import Map, element_of, filled, shape_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._tensor_ops import empty_like, generic_op
-from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.tensor_builders import empty_like, generic_op
 
 #: Element types that have an exponential, and those of 16 bits, whose sums are in f32.
 _FLOATS, _NARROW = {"f16", "bf16", "f32", "f64"}, {"f16", "bf16"}
@@ -44,11 +44,13 @@ class DecomposeSoftmax(Pass):
 def _decompose(op: ir.Operation) -> None:
     source = op.operands[0]
     if not op.results:
-        raise fail(op, "this softmax is on memrefs; a program works on tensors")
+        raise error_at(op, "this softmax is on memrefs; a program works on tensors")
     if element_of(source) not in _FLOATS or source.type != op.results[0].type:
-        raise fail(op, f"a softmax of {source.type} to {op.results[0].type} has no device operation")
+        raise error_at(op, f"a softmax of {source.type} to {op.results[0].type} has no device operation")
     if not ir.RankedTensorType(source.type).has_static_shape:
-        raise fail(op, f"type {source.type} has no static shape; the device needs all sizes at compile time")
+        raise error_at(
+            op, f"type {source.type} has no static shape; the device needs all sizes at compile time"
+        )
     softmax = _Softmax(source, ir.IntegerAttr(op.attributes["dimension"]).value)
     op.results[0].replace_all_uses_with(softmax.run())
     op.erase()

@@ -5,17 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.quantized_matmuls import check_one_byte
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, element_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import why_not_a_layout
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._decompose_body import BodyDecomposer
-from spyre_mlir.passes._indirect import gathered_rows, looked_up_part
-from spyre_mlir.passes._quantized import check_one_byte
-from spyre_mlir.passes._terms import Terms, device_element, fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.verify_device_ops import verify_device_ops
+from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
+from spyre_mlir.rewriting.indirect_reads import gathered_rows, looked_up_part
+from spyre_mlir.rewriting.linalg_values import Terms, device_element
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice"}
 _KEPT = {"tensor.empty", "arith.constant"}
@@ -145,7 +146,7 @@ class _Function:
             self._return(op)
             return
         else:
-            raise fail(op, f"'{op.name}' has no device operation; {_advice(op)}")
+            raise error_at(op, f"'{op.name}' has no device operation; {_advice(op)}")
         self.replaced.append(op)
 
     def _constant(self, op: ir.Operation) -> None:
@@ -170,7 +171,7 @@ class _Function:
     def _layout_request(self, op: ir.Operation) -> None:
         """A ``stick.pin`` or ``stick.restickify`` stays where it is, on the device's tensor."""
         if stick.TO not in op.attributes:
-            raise fail(
+            raise error_at(
                 op,
                 f"'{op.name}' names no layout ('{stick.TO}'); IR whose layouts are chosen enters at level laid-out",
             )
@@ -182,7 +183,7 @@ class _Function:
         copy.results[0].set_type(stick.without_layout(source.type))
         reason = why_not_a_layout(stick.requested_layout(copy))
         if reason is not None:
-            raise fail(op, f"a tensor of type {copy.results[0].type} cannot have this layout: {reason}")
+            raise error_at(op, f"a tensor of type {copy.results[0].type} cannot have this layout: {reason}")
         self.terms.bind(op.results[0], copy.results[0], own=op.name == "stick.restickify")
 
     def _fill_of_its_own(self, op: ir.Operation, source: ir.Value) -> ir.Value:
@@ -219,12 +220,12 @@ class _Function:
         low = list(ir.DenseI64ArrayAttr(op.attributes["static_low"]))
         high = list(ir.DenseI64ArrayAttr(op.attributes["static_high"]))
         if min(*low, *high, 0) < 0:
-            raise fail(op, "a pad by a negative or dynamic amount has no device operation")
+            raise error_at(op, "a pad by a negative or dynamic amount has no device operation")
         shape = list(_static(op.results[0].type, op).shape)
         terminator = list(op.regions[0].blocks[0].operations)[-1].operation
         value = self.terms.scalar(terminator.operands[0])
         if value is None:
-            raise fail(op, "a pad needs a constant value")
+            raise error_at(op, "a pad needs a constant value")
         part = self.terms.materialize(op.operands[0], op.location)
         element = str(ir.RankedTensorType(part.type).element_type)
         whole = self.terms.filled(shape, element, value, op.location)
@@ -244,7 +245,7 @@ class _Function:
             for key in ("offsets", "sizes", "strides")
         ]
         if any(entry < 0 for entry in attrs[0]) or any(step != 1 for step in attrs[2]):
-            raise fail(op, "an insert_slice needs static offsets and unit strides")
+            raise error_at(op, "an insert_slice needs static offsets and unit strides")
         part = self.terms.materialize(op.operands[0], op.location)
         whole = self.terms.of_its_own(op.operands[1], op.location, sole_reader=True)
         self._insert_into(op, part, whole, attrs[0], attrs[1])
@@ -311,9 +312,9 @@ def _checked(label: str, type_: ir.RankedTensorType, location: ir.Location) -> i
 
 def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:
     if not isinstance(type_, ir.RankedTensorType):
-        raise fail(op, f"{type_} is no ranked tensor; arguments and results of a program are tensors")
+        raise error_at(op, f"{type_} is no ranked tensor; arguments and results of a program are tensors")
     if not ir.RankedTensorType(type_).has_static_shape:
-        raise fail(op, f"type {type_} has no static shape; the device needs all sizes at compile time")
+        raise error_at(op, f"type {type_} has no static shape; the device needs all sizes at compile time")
     if 0 in ir.RankedTensorType(type_).shape:
-        raise fail(op, f"type {type_} has no elements; there is nothing to compute")
+        raise error_at(op, f"type {type_} has no elements; there is nothing to compute")
     return ir.RankedTensorType(type_)

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_in_lx
+from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.loads import module_of, move_behind, nested_blocks
+from spyre_mlir.analysis.loops import LOOP, trip_count
+from spyre_mlir.analysis.program_cost import Price
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._loads import module_of, move_behind, nested_blocks
-from spyre_mlir.passes._loops import LOOP, trip_count
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_in_lx
-from spyre_mlir.passes._pipelining import pipeline
-from spyre_mlir.passes._planned import BeforePlanning, replace_function
-from spyre_mlir.passes._prices import Price
-from spyre_mlir.passes._slots import clone_streams, drop_clones, slots
-from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import Evaluator
+from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
+from spyre_mlir.rewriting.load_slots import clone_streams, drop_clones, slots
+from spyre_mlir.rewriting.software_pipelining import pipeline
 
 #: Of the traffic of a program, what loads ahead may add to it: buffers that take turns leave less room for others.
 MOST_TRAFFIC = 1.01

@@ -6,25 +6,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
+from spyre_mlir.analysis.loads import module_of
+from spyre_mlir.analysis.loops import block_of
+from spyre_mlir.analysis.lx_candidates import Candidate
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.copies import CopyDivision
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._clones import (
+from spyre_mlir.passes.base import Evaluator
+from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
+from spyre_mlir.rewriting.clones import (
     division_of_copy,
     has_known_padding,
     insert_clone,
     read_instead,
     whole_of,
 )
-from spyre_mlir.passes._loads import module_of
-from spyre_mlir.passes._loops import block_of
-from spyre_mlir.passes._lx_candidates import Candidate
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._planned import BeforePlanning, replace_function
-from spyre_mlir.passes._usage import Access, Touched, Usage
-from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.scratchpad import LifetimeBoundBuffer
 from spyre_mlir.scratchpad.memory_plan import Residency
 from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, attention_of, behind, is_broadcast
+from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import TILING, hints_in
 from spyre_mlir.dialects.structured import (
@@ -22,10 +25,9 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import clean, ir
-from spyre_mlir.passes._attention import Attention, NotOnline, attention_of, behind, is_broadcast
-from spyre_mlir.passes._groups import default_bytes, group_module
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._reshaping import (
+from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.rewriting.groups import default_bytes, group_module
+from spyre_mlir.rewriting.reshaping import (
     Cuts,
     Factors,
     FactorTable,
@@ -39,8 +41,6 @@ from spyre_mlir.passes._reshaping import (
     source_factors,
     view_chain,
 )
-from spyre_mlir.passes._tile_nests import VIEWS
-from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
 

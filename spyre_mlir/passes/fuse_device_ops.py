@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.analysis.quantized_matmuls import rounded_sum
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import (
     Map,
@@ -20,7 +21,6 @@ from spyre_mlir.dialects.structured import (
     structured,
 )
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._quantized import rounded_sum
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.expressions import Expression, applications_of
 from spyre_mlir.target.ops import DEVICE_OPS, FP32, PATTERNS

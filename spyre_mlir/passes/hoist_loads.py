@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.cost.model import compute_ns, memory_ns
-from spyre_mlir.cost.work import OperationWork
-from spyre_mlir.mlir import ir
-from spyre_mlir.passes._loads import (
+from spyre_mlir.analysis.aliasing import functions, is_compute
+from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.core_ownership import Divided
+from spyre_mlir.analysis.loads import (
     module_of,
     move_behind,
     needed_in_block,
@@ -17,10 +17,10 @@ from spyre_mlir.passes._loads import (
     only_loads,
     work_of,
 )
-from spyre_mlir.passes._loops import LOOP
-from spyre_mlir.passes._memory import functions, is_compute
-from spyre_mlir.passes._ownership import Divided
-from spyre_mlir.passes._usage import Usage
+from spyre_mlir.analysis.loops import LOOP
+from spyre_mlir.cost.model import compute_ns, memory_ns
+from spyre_mlir.cost.work import OperationWork
+from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.remarks import Remarks
 

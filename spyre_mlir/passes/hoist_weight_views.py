@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.layout.view_transforms import Transpose
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._view_ops import VIEWS, step_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 

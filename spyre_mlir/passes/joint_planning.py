@@ -6,6 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
+from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, Pieces
+from spyre_mlir.analysis.loads import module_of
+from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
+from spyre_mlir.analysis.plan_pins import pins_of
+from spyre_mlir.analysis.program_cost import Price
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division_search.division_candidates import DividedOp, DivisionCandidate, SharedBuffer
@@ -14,17 +21,10 @@ from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._clones import copy_space, division_of_copy, insert_clone, read_instead, whole_of
-from spyre_mlir.passes._dividing import Divider, work_of
-from spyre_mlir.passes._loads import module_of
-from spyre_mlir.passes._loops import ancestor_in, block_of, executions
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._ownership import SHUFFLE, Divided, Pieces
-from spyre_mlir.passes._pins import pins_of
-from spyre_mlir.passes._prices import Price
-from spyre_mlir.passes._usage import Access, Touched, Usage
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.remarks import Remarks
+from spyre_mlir.rewriting.clones import copy_space, division_of_copy, insert_clone, read_instead, whole_of
+from spyre_mlir.rewriting.divider import Divider, work_of
 from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.timing import scope
 

@@ -7,6 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.named_iteration import NamedIterations
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.hints import (
     DIMS,
     HINTS,
@@ -19,9 +22,6 @@ from spyre_mlir.dialects.hints import (
 )
 from spyre_mlir.dialects.structured import Structured
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import all_ops, functions
-from spyre_mlir.passes._named_iteration import NamedIterations
-from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling import (
@@ -99,7 +99,7 @@ class _Lowering:
         try:
             check_dims(iteration, self.sizes)
         except HintError as error:
-            raise fail(generic.op, str(error)) from None
+            raise error_at(generic.op, str(error)) from None
         for key in ((hint.id, name) for hint in hints for name, _ in hint.tiles if name in self.sizes):
             unit = iteration.unit_of(key[1], self.sizes[key[1]])
             self.units[key] = math.lcm(self.units.get(key, 1), unit)
@@ -113,7 +113,7 @@ class _Lowering:
             self.tree.add(hints)
             loops = tiled_loops(hints, iteration, self.sizes, device(), units)
         except HintError as error:
-            raise fail(op, str(error)) from None
+            raise error_at(op, str(error)) from None
         self._note(op, hints, iteration, units)
         if loops:
             op.attributes[TILING] = tiling_attr(loops)

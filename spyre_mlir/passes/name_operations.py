@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import COPIES, all_ops, argument_attributes, functions, is_compute
+from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import COPIES, all_ops, argument_attributes, functions, is_compute
-from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
 
 #: What stands in names for what has no name of its own.

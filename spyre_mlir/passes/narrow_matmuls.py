@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.dialects.structured import Map, defining_op, element_of, selection, shape_of
 from spyre_mlir.mlir import indexing_maps, ir
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._tensor_ops import generic_op, transposed
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.tensor_builders import generic_op, transposed
 
 _FP8 = "f8E4M3FN"
 _NARROW = {"f16", "bf16", _FP8}

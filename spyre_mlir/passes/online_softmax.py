@@ -7,6 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, around_softmax, attention_of
+from spyre_mlir.analysis.dim_classes import Cut, DimClass, dim_classes
+from spyre_mlir.analysis.program_cost import Price
+from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import (
@@ -21,13 +26,8 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.division.slices import divisors
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._attention import Attention, NotOnline, around_softmax, attention_of
-from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
-from spyre_mlir.passes._groups import Tiling, default_bytes, group_module
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._prices import Price
-from spyre_mlir.passes._tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling.hints import TiledLoop
 

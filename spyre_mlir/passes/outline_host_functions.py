@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.quantized_matmuls import is_integer_product
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.hints import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._outlining import Outlined, dim_sizes_of, is_free, makers
-from spyre_mlir.passes._quantized import is_integer_product
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.remarks import HOST
+from spyre_mlir.rewriting.outlining import Outlined, dim_sizes_of, is_free, makers
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: Ops that name or move data: they follow what is around them, for alone they are not worth a bundle.

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_in_lx
+from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_in_lx
-from spyre_mlir.passes._placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, solver
 from spyre_mlir.scratchpad.instance import Instance

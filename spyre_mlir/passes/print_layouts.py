@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import COPIES, Memory, all_ops, argument_attributes, functions
+from spyre_mlir.analysis.loops import LOOP, terminator
+from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.listing import ListedTensor, listing
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._loops import LOOP, terminator
-from spyre_mlir.passes._memory import COPIES, Memory, all_ops, argument_attributes, functions
-from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
 
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import COPIES, all_ops, argument_attributes, functions
+from spyre_mlir.analysis.loops import LOOP, carried_values
+from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import (
     DIMS,
@@ -20,9 +23,6 @@ from spyre_mlir.dialects.hints import (
 from spyre_mlir.dialects.structured import Known, Structured, shape_of, structured
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._loops import LOOP, carried_values
-from spyre_mlir.passes._memory import COPIES, all_ops, argument_attributes, functions
-from spyre_mlir.passes._view_ops import VIEWS, place_of, step_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.tiling import DigitRun, DimDigits, NamedDim, Names, UnnamedDim

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, functions, is_compute
+from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.loads import module_of
+from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, terminator
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._loads import module_of
-from spyre_mlir.passes._loops import LOOP, body_block, nested_ops, terminator
-from spyre_mlir.passes._memory import Memory, functions, is_compute
-from spyre_mlir.passes._planned import BeforePlanning, replace_function
-from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import Evaluator
+from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
 from spyre_mlir.scratchpad.ordering import Task, better_order
 
 

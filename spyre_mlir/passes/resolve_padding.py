@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from spyre_mlir.analysis.aliasing import COPIES, Memory, all_ops, argument_attributes, functions
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, element_of, structured
 from spyre_mlir.layout import padding
 from spyre_mlir.layout.padding import UNDEFINED, Need, State, States, state_text, uniform
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import COPIES, Memory, all_ops, argument_attributes, functions
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 

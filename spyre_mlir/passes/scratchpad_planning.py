@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions, is_in_lx
+from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.core_ownership import SHUFFLE
+from spyre_mlir.analysis.lx_candidates import Candidate, Rules, candidates
+from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, plan_around
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
-from spyre_mlir.passes._lx_candidates import Candidate, Rules, candidates
-from spyre_mlir.passes._memory import functions, is_in_lx
-from spyre_mlir.passes._ownership import SHUFFLE
-from spyre_mlir.passes._placement_pins import PinnedBuffer, placement_pins, plan_around
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace, PlanError, solver
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason
@@ -115,7 +115,7 @@ class ScratchpadPlanning(Pass):
             with scope(name):
                 return chosen.plan([candidate.buffer for candidate in able], space)
         except PlanError as error:
-            raise fail(func, f"the scratchpads cannot be planned: {error}") from error
+            raise error_at(func, f"the scratchpads cannot be planned: {error}") from error
 
     def _around(
         self,

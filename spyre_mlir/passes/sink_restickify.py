@@ -6,6 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.buffer_uses import Access, Usage
+from spyre_mlir.analysis.core_ownership import Divided
+from spyre_mlir.analysis.loops import LOOP, executions
+from spyre_mlir.analysis.plan_pins import pins_of
+from spyre_mlir.analysis.view_ops import view_of as viewed
 from spyre_mlir.cost.model import access_ns
 from spyre_mlir.cost.of_space import even_work, operation_work
 from spyre_mlir.dialects import sdsc, stick
@@ -20,15 +26,9 @@ from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.padding import UNDEFINED
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._clones import division_of_copy, insert_clone, read_instead
-from spyre_mlir.passes._dividing import core_map
-from spyre_mlir.passes._loops import LOOP, executions
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._ownership import Divided
-from spyre_mlir.passes._pins import pins_of
-from spyre_mlir.passes._usage import Access, Usage
-from spyre_mlir.passes._view_ops import view_of as viewed
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.clones import division_of_copy, insert_clone, read_instead
+from spyre_mlir.rewriting.divider import core_map
 from spyre_mlir.target.device import device
 
 #: What converts a tensor: to another stick, or to another order of its dims.

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import SpanError, required_splits
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._conversion_parts import CONVERSIONS, convert_by_parts, parts_in_reach
-from spyre_mlir.passes._dividing import Divider, blocked_dims
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
-from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.conversion_parts import CONVERSIONS, convert_by_parts, parts_in_reach
+from spyre_mlir.rewriting.divider import Divider, blocked_dims
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
@@ -64,7 +64,7 @@ class SpanReduction(Pass):
             splits = required_splits(space, cores, self.limit_bytes, blocked=blocked_dims(op), exempt=exempt)
         except SpanError as error:
             shape = list(shape_of(values[error.operand]))
-            raise fail(
+            raise error_at(
                 op, f"'{opcode}' cannot reach operand {error.operand}, of shape {shape}. {error}"
             ) from error
         if any(split > 1 for split in splits):

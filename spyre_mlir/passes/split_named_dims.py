@@ -7,6 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.named_iteration import NamedIterations
+from spyre_mlir.analysis.tile_nests import VIEWS
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hints import DIMS, HINTS, dim_sizes_of, dims_attr, dims_of, hints_of
 from spyre_mlir.dialects.structured import (
@@ -22,14 +26,10 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.layout.rules import stick_assignments
 from spyre_mlir.layout_search.tensor_graph import signature
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._groups import default_bytes
-from spyre_mlir.passes._memory import all_ops, functions
-from spyre_mlir.passes._named_iteration import NamedIterations
-from spyre_mlir.passes._regrouping import merged, regrouped
-from spyre_mlir.passes._tensor_ops import transposed
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._tile_nests import VIEWS
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.groups import default_bytes
+from spyre_mlir.rewriting.regrouping import merged, regrouped
+from spyre_mlir.rewriting.tensor_builders import transposed
 from spyre_mlir.target.device import device
 from spyre_mlir.tiling import DimSplit, HintError, NamedIteration, check_dims, dim_splits
 
@@ -110,7 +110,7 @@ def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, S
         try:
             check_dims(iteration, sizes)
         except HintError as error:
-            raise fail(op, str(error)) from None
+            raise error_at(op, str(error)) from None
         own = _splits_of(generic, iteration, sizes)
         if own:
             found[generic.result] = own

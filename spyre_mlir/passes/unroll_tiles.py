@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.tile_nests import MOST_COPIES, Nest, Nests, Tiled, trace
 from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._groups import default_bytes, group_module
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._tile_nests import MOST_COPIES, Nest, Nests, Tiled, trace
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.rewriting.groups import default_bytes, group_module
 from spyre_mlir.tiling.hints import TiledLoop
 
 #: Operations of a nest at most when its loops are unrolled: one trial takes as long as compiling them.

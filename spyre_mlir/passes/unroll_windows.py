@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.windows import Windowed, windowed
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._banded import Banded, bands_of
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._patches import patches_of
-from spyre_mlir.passes._positions import ByPosition, is_by_position
-from spyre_mlir.passes._separable import Separable, is_separable
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._unrolling import MOST_ROWS, Unrolling
-from spyre_mlir.passes._windows import Windowed, windowed
 from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.banded_windows import Banded, bands_of
+from spyre_mlir.rewriting.kernel_positions import ByPosition, is_by_position
+from spyre_mlir.rewriting.patches import patches_of
+from spyre_mlir.rewriting.separable_windows import Separable, is_separable
+from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling
 
 #: Positions of a kernel that become operations; with thousands a program takes minutes to compile.
 _MOST_POSITIONS = 512
@@ -107,4 +107,4 @@ def _check_positions(found: Windowed, by_dim: bool) -> None:
     count = sum(found.extents[dim] for dim in found.kernel) if by_dim else _positions(found)
     if count > _MOST_POSITIONS:
         text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
-        raise fail(found.op, text)
+        raise error_at(found.op, text)

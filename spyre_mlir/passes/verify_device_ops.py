@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import COPIES, all_ops, functions, is_compute
+from spyre_mlir.analysis.body_meaning import check_meaning
+from spyre_mlir.analysis.loops import LOOP, trip_count
+from spyre_mlir.analysis.view_ops import VIEWS
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._body_meaning import check_meaning
-from spyre_mlir.passes._loops import LOOP, trip_count
-from spyre_mlir.passes._memory import COPIES, all_ops, functions, is_compute
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import VIEWS
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.expressions import SCALARS
@@ -54,9 +54,9 @@ def verify_device_ops(func: ir.Operation, meaning: bool) -> None:
             if meaning:
                 check_meaning(generic)
         elif op.name not in _OTHERS and not _is_index(op):
-            raise fail(op, f"'{op.name}' does not belong to the level of device operations")
+            raise error_at(op, f"'{op.name}' does not belong to the level of device operations")
         elif sdsc.OP in op.attributes:
-            raise fail(op, f"'{op.name}' cannot be a device operation; '{sdsc.OP}' is for linalg.generic")
+            raise error_at(op, f"'{op.name}' cannot be a device operation; '{sdsc.OP}' is for linalg.generic")
         if meaning:
             _check_entered(op)
         _check_elements(op)
@@ -69,9 +69,9 @@ def _is_index(op: ir.Operation) -> bool:
 def _check_entered(op: ir.Operation) -> None:
     """What is read is written, what is inserted is read, loops run: passes leave nothing else, others may."""
     if op.name == LOOP and not trip_count(op):
-        raise fail(op, "this loop never runs")
+        raise error_at(op, "this loop never runs")
     if op.name == "tensor.insert_slice" and not any(True for _ in op.results[0].uses):
-        raise fail(op, "nobody reads the tensor with this part in it")
+        raise error_at(op, "nobody reads the tensor with this part in it")
     if is_compute(op):
         _check_written(op)
 
@@ -83,40 +83,40 @@ def _check_written(op: ir.Operation) -> None:
         while source is not None and source.name in VIEWS:
             source = defining_op(source.operands[0])
         if source is not None and source.name == "tensor.empty":
-            raise fail(op, f"operand {number} is a tensor that nothing is written to")
+            raise error_at(op, f"operand {number} is a tensor that nothing is written to")
 
 
 def _check_elements(op: ir.Operation) -> None:
     for value in op.results:
         if isinstance(value.type, ir.RankedTensorType) and element_of(value) not in DATA_FORMATS:
-            raise fail(op, f"element type {element_of(value)} has no form on the device")
+            raise error_at(op, f"element type {element_of(value)} has no form on the device")
 
 
 def _check_device_op(op: ir.Operation) -> Structured:
     generic = structured(op)
     opcode = sdsc.opcode_of(op)
     if generic is None or opcode is None:
-        raise fail(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
+        raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
     if opcode not in DEVICE_OPS:
         known = (
             "the fused operations that use it were not recognised here"
             if opcode in SCALARS
             else "it is unknown"
         )
-        raise fail(op, f"'{opcode}' is no device operation; {known}")
+        raise error_at(op, f"'{opcode}' is no device operation; {known}")
     for number, (value, dims) in enumerate(zip((*generic.inputs, generic.result), generic.maps, strict=True)):
         if any(dim is None and size != 1 for dim, size in zip(dims, shape_of(value), strict=True)):
-            raise fail(op, f"operand {number} of '{opcode}' is larger than what its map reads of it")
+            raise error_at(op, f"operand {number} of '{opcode}' is larger than what its map reads of it")
     described = DEVICE_OPS[opcode]
     if len(generic.inputs) != described.arity:
-        raise fail(op, f"'{opcode}' takes {described.arity} operands, not {len(generic.inputs)}")
+        raise error_at(op, f"'{opcode}' takes {described.arity} operands, not {len(generic.inputs)}")
     if described.kind.reduces != bool(generic.reduced):
-        raise fail(
+        raise error_at(
             op, f"'{opcode}' is a {described.kind.value}, but reduces the dims {list(generic.reduced)}"
         )
     missing = set(described.constants) - set(sdsc.constants_of(op))
     if missing:
-        raise fail(op, f"'{opcode}' needs the constants {sorted(missing)}")
+        raise error_at(op, f"'{opcode}' needs the constants {sorted(missing)}")
     _check_formats(op, opcode, [element_of(value) for value in generic.inputs], element_of(generic.result))
     return generic
 
@@ -124,14 +124,14 @@ def _check_device_op(op: ir.Operation) -> Structured:
 def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str) -> None:
     described = DEVICE_OPS[opcode]
     if described.index is not None and DATA_FORMATS[inputs[described.index]] != INT32:
-        raise fail(op, f"'{opcode}' takes its positions as i32, not as {inputs[described.index]}")
+        raise error_at(op, f"'{opcode}' takes its positions as i32, not as {inputs[described.index]}")
     data = [element for number, element in enumerate(inputs) if number != described.index]
     if len(set(data)) > 1:
-        raise fail(op, f"'{opcode}' takes operands of one format, not {inputs}")
+        raise error_at(op, f"'{opcode}' takes operands of one format, not {inputs}")
     given = DATA_FORMATS[data[0]]
     if given not in described.formats:
-        raise fail(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({data[0]})")
+        raise error_at(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({data[0]})")
     if DATA_FORMATS[result] != described.result_format(given):
-        raise fail(
+        raise error_at(
             op, f"'{opcode}' gives {described.result_format(given)}, not {DATA_FORMATS[result]} ({result})"
         )

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import Division
@@ -14,8 +16,6 @@ from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.spans import out_of_reach, span_bytes
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
-from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
@@ -42,16 +42,16 @@ class VerifyDivided(Pass):
 
 def _check(op: ir.Operation, opcode: str, space: Space, values: tuple[ir.Value, ...]) -> None:
     if sdsc.DIVISION not in op.attributes:
-        raise fail(op, "this operation has no sdsc.division")
+        raise error_at(op, "this operation has no sdsc.division")
     combine = ir.StringAttr(op.attributes[sdsc.COMBINE]).value if sdsc.COMBINE in op.attributes else None
     problem = _problem(opcode, space, sdsc.division_of(op), combine, frozenset(sdsc.masks_of(op)))
     if problem is not None:
-        raise fail(op, problem)
+        raise error_at(op, problem)
     operand = out_of_reach(space, splits := sdsc.division_of(op).splits, DEVICE_OPS[opcode].indirect)
     if operand is not None:
         span, shape = span_bytes(space, operand, splits), list(shape_of(values[operand]))
         text = f"a core addresses {span} bytes of operand {operand}, of shape {shape}"
-        raise fail(op, f"{text}; the limit is {device().span_bytes}")
+        raise error_at(op, f"{text}; the limit is {device().span_bytes}")
 
 
 @functools.lru_cache(maxsize=1 << 12)

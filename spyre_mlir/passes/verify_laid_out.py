@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import COPIES, Memory, all_ops, functions, is_compute
+from spyre_mlir.analysis.view_ops import VIEWS, view_of
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import stick
 from spyre_mlir.layout import BufferView, ViewError
 from spyre_mlir.layout.rules import RULES, Iteration, stick_violation, violation
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import COPIES, Memory, all_ops, functions, is_compute
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import VIEWS, view_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
@@ -33,7 +33,7 @@ class VerifyLaidOut(Pass):
         for func in functions(module):
             for argument in func.regions[0].blocks[0].arguments:
                 if stick.layout_of(argument.type) is None:
-                    raise fail(func, f"argument of type {argument.type} has no #stick.layout")
+                    raise error_at(func, f"argument of type {argument.type} has no #stick.layout")
             memory = Memory(func)
             for op in all_ops(func):
                 _check(memory, op)
@@ -54,14 +54,14 @@ def _check(memory: Memory, op: ir.Operation) -> None:
             else:
                 _check_sticks(op, opcode, space)
     except ViewError as error:
-        raise fail(op, f"'{op.name}' between these layouts is no view: {error}") from error
+        raise error_at(op, f"'{op.name}' between these layouts is no view: {error}") from error
 
 
 def _check_view(memory: Memory, op: ir.Operation) -> None:
     composed = view_of(op, memory.place(op.operands[0]).view).layout
     given = BufferView.of(memory.layout(op.results[0])).layout
     if (composed.digits, composed.shape) != (given.digits, given.shape):
-        raise fail(
+        raise error_at(
             op,
             f"the result's layout is not the composition of the view; expected {stick.affine_map(composed)}",
         )
@@ -73,7 +73,7 @@ def _check_room(op: ir.Operation, space: Space) -> None:
             room = max((axis.divisor * axis.size for axis in view.axes if axis.dim == dim), default=1)
             room = max(room, view.stick_elements(dim))
             if room < space.padded[dim]:
-                raise fail(
+                raise error_at(
                     op, f"dim {dim} needs room for {space.padded[dim]} positions (whole sticks), not {room}"
                 )
 
@@ -82,7 +82,7 @@ def _check_copy(op: ir.Operation, space: Space) -> None:
     """A copy keeps the sticks, a restickify exchanges their one dim: no other op can take sticks apart."""
     source, result = space.views
     if source.stick_axes != result.stick_axes:
-        raise fail(
+        raise error_at(
             op,
             f"'{op.name}' breaks a stick rule: input 1 has dims {list(source.stick_dims)} in the stick, the "
             f"result has {list(result.stick_dims)}: {RULES[Kind.RESTICKIFY].sentence}",
@@ -93,7 +93,7 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
     for index, view in enumerate(space.views):
         reason = view.why_not_addressable()
         if reason:
-            raise fail(op, f"operand {index} of '{opcode}' cannot be addressed: {reason}")
+            raise error_at(op, f"operand {index} of '{opcode}' cannot be addressed: {reason}")
     iteration = Iteration(
         device(), space.sizes, space.present, space.reduced, tuple(view.dtype for view in space.views)
     )
@@ -101,4 +101,4 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
     problem = stick_violation(opcode, iteration, sticks)
     problem = problem or violation(opcode, iteration, [view.main_stick_dim for view in space.views])
     if problem:
-        raise fail(op, f"'{opcode}' breaks a stick rule: {problem}")
+        raise error_at(op, f"'{opcode}' breaks a stick rule: {problem}")

@@ -7,12 +7,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions
+from spyre_mlir.analysis.core_ownership import divided_ops, handovers
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, all_ops, functions
-from spyre_mlir.passes._ownership import divided_ops, handovers
-from spyre_mlir.passes._terms import fail
 from spyre_mlir.passes.base import Pass
 
 
@@ -36,7 +36,7 @@ class VerifyOwnership(Pass):
             for each in ops:
                 problem = _problem(each.space, each.division)
                 if problem is not None:
-                    raise fail(each.op, problem)
+                    raise error_at(each.op, problem)
             for handover in handovers(memory, ops):
                 if handover.lost:
                     raise handover.error()

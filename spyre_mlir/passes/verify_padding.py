@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, argument_attributes, functions, is_compute
+from spyre_mlir.analysis.loops import initial_of
+from spyre_mlir.analysis.view_ops import VIEWS, step_of
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, shape_of, structured
 from spyre_mlir.layout.padding import UNDEFINED, State, States, state_text
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._loops import initial_of
-from spyre_mlir.passes._memory import Memory, all_ops, argument_attributes, functions, is_compute
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import VIEWS, step_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import NEUTRAL
 
@@ -61,10 +61,10 @@ class _Check:
         padding = self.memory.layout(value).padding
         for dim in states:
             if dim >= len(padding) or not padding[dim]:
-                raise fail(op, f"'{stick.PADDING}' has a state for d{dim}, which has no padding")
+                raise error_at(op, f"'{stick.PADDING}' has a state for d{dim}, which has no padding")
         for dim, count in enumerate(padding):
             if count and dim not in states:
-                raise fail(op, f"the padding of d{dim} has no state; run resolve-padding first")
+                raise error_at(op, f"the padding of d{dim} has no state; run resolve-padding first")
         self.states[value] = states
 
     def _check_result(self, op: ir.Operation) -> None:
@@ -72,7 +72,9 @@ class _Check:
         self._check_states(op, op.results[0], states)
         for dim, state in states.items():
             if state is not UNDEFINED:
-                raise fail(op, f"no operation writes padding: d{dim} is undefined, not {state_text(state)}")
+                raise error_at(
+                    op, f"no operation writes padding: d{dim} is undefined, not {state_text(state)}"
+                )
 
     # -- masks ----------------------------------------------------------------------------------------
 
@@ -81,12 +83,14 @@ class _Check:
         unmet = self._unmet(op, NEUTRAL[opcode]) if opcode in NEUTRAL else {}
         for dim, problem in unmet.items():
             if dim not in masks:
-                raise fail(op, f"{problem} and reaches the result of '{opcode}'; expected a mask")
+                raise error_at(op, f"{problem} and reaches the result of '{opcode}'; expected a mask")
             if masks[dim] != NEUTRAL[opcode]:
                 wanted, given = state_text(NEUTRAL[opcode]), state_text(masks[dim])
-                raise fail(op, f"the mask of d{dim} reads as {given}; '{opcode}' needs {wanted}")
+                raise error_at(op, f"the mask of d{dim} reads as {given}; '{opcode}' needs {wanted}")
         for dim in sorted(masks.keys() - unmet.keys()):
-            raise fail(op, f"the mask of d{dim} is idle: no padding there changes the result of '{opcode}'")
+            raise error_at(
+                op, f"the mask of d{dim} is idle: no padding there changes the result of '{opcode}'"
+            )
 
     def _unmet(self, op: ir.Operation, neutral: float) -> dict[int, str]:
         """The reduced dims whose padding is not neutral in some operand, and what it is there."""

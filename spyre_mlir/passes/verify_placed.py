@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+from spyre_mlir.analysis.carried_buffers import is_read_from, why_not_in_place, why_not_over
+from spyre_mlir.analysis.live_scopes import Lives
+from spyre_mlir.analysis.loops import LOOP, carried_values
+from spyre_mlir.analysis.view_ops import place_of
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._carrying import is_read_from, why_not_in_place, why_not_over
-from spyre_mlir.passes._lives import Lives
-from spyre_mlir.passes._loops import LOOP, carried_values
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes._view_ops import place_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 
@@ -59,16 +59,16 @@ class _Check:
             root = self.memory.place(value).buffer
             owner = defining_op(root)
             if value == values[-1] and (owner is None or owner.name == "arith.constant"):
-                raise fail(op, "this operation writes an argument or a constant")
+                raise error_at(op, "this operation writes an argument or a constant")
             if owner is not None and owner.name != "arith.constant":
                 if sdsc.PLACEMENT not in owner.attributes:
-                    raise fail(owner, "this buffer has no sdsc.placement")
+                    raise error_at(owner, "this buffer has no sdsc.placement")
 
     def _check_over(self, op: ir.Operation) -> None:
         over = sdsc.over_of(op)
         problem = None if over is None else why_not_over(op, over)
         if problem is not None:
-            raise fail(op, f"this operation cannot write over its operand: {problem}")
+            raise error_at(op, f"this operation cannot write over its operand: {problem}")
 
     def _results(self) -> set[ir.Value]:
         """The buffers of the results: each is one of its own, placed as that result."""
@@ -81,7 +81,7 @@ class _Check:
             )
             base = ir.StringAttr(placement.base).value if isinstance(placement, sdsc.HbmAttr) else None
             if base != f"result{index}":
-                raise fail(self.ops[-1], f"result {index} is not placed in its own kernel argument")
+                raise error_at(self.ops[-1], f"result {index} is not placed in its own kernel argument")
             found.add(root)
         return found
 
@@ -92,7 +92,7 @@ class _Check:
                 continue
             readers = [use.owner.operation for use in op.operands[1].uses if use.owner.operation != op]
             if readers:
-                raise fail(op, "the buffer that is filled here has another reader; a clone is missing")
+                raise error_at(op, "the buffer that is filled here has another reader; a clone is missing")
             self._check_order(op)
 
     def _check_order(self, op: ir.Operation) -> None:
@@ -101,15 +101,15 @@ class _Check:
         before = op.operands[1]
         while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
             if place_of(op).may_overlap(place_of(earlier)) and self._writer(earlier.operands[0]) > written:
-                raise fail(op, "this part is written before another part that it overlaps")
+                raise error_at(op, "this part is written before another part that it overlaps")
             before = earlier.operands[1]
         if earlier is not None and is_compute(earlier) and self.position[earlier] > written:
-            raise fail(op, "this part is written before the buffer that it is put into")
+            raise error_at(op, "this part is written before the buffer that it is put into")
 
     def _writer(self, value: ir.Value) -> int:
         owner = defining_op(value)
         if owner is None or not is_compute(owner):
-            raise fail(self.func, "what is put into a buffer must be written there by an operation")
+            raise error_at(self.func, "what is put into a buffer must be written there by an operation")
         return self.position[owner]
 
     def _carried(self) -> None:
@@ -120,7 +120,9 @@ class _Check:
                 if is_read_from(each.initial, loop, [loop]):
                     problem = "what it is at first is read later"
                 if problem is not None:
-                    raise fail(loop, f"the loop cannot carry operand {each.operand} in one buffer: {problem}")
+                    raise error_at(
+                        loop, f"the loop cannot carry operand {each.operand} in one buffer: {problem}"
+                    )
 
     def _overlaps(self, results: set[ir.Value]) -> None:
         """A sweep over time: pool buffers alive together are disjoint."""
@@ -140,7 +142,7 @@ class _Check:
             start = ir.IntegerAttr(placement.offset).value
             end = start + self.memory.layout(life.root).bytes
             if start % device().hbm_alignment_bytes or end > size or start < 0:
-                raise fail(
+                raise error_at(
                     owner, f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes"
                 )
             spans.append((life.first, life.last, start, end, owner))
@@ -149,7 +151,7 @@ class _Check:
             alive = [other for other in alive if other[1] >= span[0]]
             for other in alive:
                 if other[2] < span[3] and span[2] < other[3]:
-                    raise fail(
+                    raise error_at(
                         span[4], f"bytes {span[2]} to {span[3]} of the pool hold another buffer that is alive"
                     )
             alive.append(span)

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.dialects import sdsc
-from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.passes._lives import Lived, Lives
-from spyre_mlir.passes._memory import (
+from spyre_mlir.analysis.aliasing import (
     Memory,
     all_ops,
     argument_attributes,
     functions,
     is_in_lx,
 )
-from spyre_mlir.passes._ownership import MOVING, NO_HOLDER, Divided, divided_ops, pieces_of
-from spyre_mlir.passes._pairs import pairs_of, second_at
-from spyre_mlir.passes._terms import fail
+from spyre_mlir.analysis.core_ownership import MOVING, NO_HOLDER, Divided, divided_ops, pieces_of
+from spyre_mlir.analysis.live_scopes import Lived, Lives
+from spyre_mlir.analysis.ping_pong import pairs_of, second_at
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -77,7 +77,7 @@ class _Check:
     def run(self) -> None:
         for number, attributes in enumerate(argument_attributes(self.func)):
             if isinstance(attributes.get(sdsc.PLACEMENT), sdsc.LxAttr):
-                raise fail(
+                raise error_at(
                     self.func, f"argument {number} is in device memory, where the host puts it, not in LX"
                 )
         for op in self.body:
@@ -113,18 +113,18 @@ class _Check:
     def _resident(self, op: ir.Operation) -> _Resident:
         """The buffer that an op with a place in LX makes."""
         if op.name == "arith.constant":
-            raise fail(op, "a constant is in device memory, where the host puts it, not in LX")
+            raise error_at(op, "a constant is in device memory, where the host puts it, not in LX")
         root = op.results[0]
         for number, value in enumerate(self.body[-1].operands):
             if self._root(value) == root:
-                raise fail(op, f"result {number} is in device memory, where the host reads it, not in LX")
+                raise error_at(op, f"result {number} is in device memory, where the host reads it, not in LX")
         accesses = self.touching.get(root, [])
         writers = [self.ops[at] for at, operand in accesses if self._writes(at, operand)]
         if not writers:
-            raise fail(op, "this buffer is in LX, and no operation writes it")
+            raise error_at(op, "this buffer is in LX, and no operation writes it")
         for position, operand in accesses:
             if operand in self.ops[position].moving:
-                raise fail(self.ops[position].op, f"operand {operand} is in LX: {MOVING}")
+                raise error_at(self.ops[position].op, f"operand {operand} is in LX: {MOVING}")
         start = ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
         size = self._size(op, root, writers)
         return _Resident(root, writers[0], start, start + size, tuple(self.lives.of_root.get(root, ())))
@@ -135,7 +135,7 @@ class _Check:
         if pieces is None:
             return max(local_bytes(each.space, each.output, each.division) for each in writers)
         if pieces.holder is None:
-            raise fail(op, f"this buffer is in LX: {NO_HOLDER}")
+            raise error_at(op, f"this buffer is in LX: {NO_HOLDER}")
         user, operand = pieces.holder
         return local_bytes(user.space, operand, user.division)
 
@@ -146,9 +146,9 @@ class _Check:
         start, end, op = resident.start, resident.end, resident.writer.op
         alignment = device().lx_alignment_bytes
         if start % alignment:
-            raise fail(op, f"the LX address {start} is not a multiple of {alignment} bytes")
+            raise error_at(op, f"the LX address {start} is not a multiple of {alignment} bytes")
         if start < 0 or end > self.usable_bytes:
-            raise fail(
+            raise error_at(
                 op, f"bytes {start} to {end} are not inside the {self.usable_bytes} usable bytes of LX"
             )
 
@@ -157,7 +157,9 @@ class _Check:
             user = self.ops[position]
             across = DEVICE_OPS[user.opcode].kind.takes_sticks_apart and user.division.cores > 1
             if across and not self._writes(position, operand):
-                raise fail(user.op, f"a restickify across {user.division.cores} cores cannot read from LX")
+                raise error_at(
+                    user.op, f"a restickify across {user.division.cores} cores cannot read from LX"
+                )
 
     def _check_pairs(self, residents: Mapping[ir.Value, _Resident]) -> None:
         """The second buffer of a ping-pong pair is right behind the first."""
@@ -166,7 +168,7 @@ class _Check:
             for root, second in others:
                 start = residents[first].start + second * second_at(size, device().lx_alignment_bytes)
                 if residents[root].start != start:
-                    raise fail(
+                    raise error_at(
                         residents[root].writer.op,
                         f"its buffer of a ping-pong pair is at {residents[root].start} of LX, not at {start}",
                     )
@@ -185,7 +187,7 @@ class _Check:
                     text = (
                         f"bytes {child.start} to {child.end} of LX overlap {parent.described}, which is alive"
                     )
-                    raise fail(child.writer.op, f"{text}: {problem}")
+                    raise error_at(child.writer.op, f"{text}: {problem}")
             alive.append((life, child))
 
     def _why_not_in_place(
@@ -217,11 +219,11 @@ class _Check:
 def _check_relayout(memory: Memory, op: ir.Operation) -> None:
     """A shuffle knows no device memory, where a part has one place, too."""
     if op.name == "sdsc.shuffle" and not is_in_lx(memory.place(op.operands[0]).buffer):
-        raise fail(op, "a shuffle takes what it copies from LX, but its source is in device memory")
+        raise error_at(op, "a shuffle takes what it copies from LX, but its source is in device memory")
     if (op.name == "sdsc.shuffle" or sdsc.copies_of(op) > 1) and not is_in_lx(
         memory.place(op.results[0]).buffer
     ):
-        raise fail(op, "what is copied to other cores is in LX, but this copy is in device memory")
+        raise error_at(op, "what is copied to other cores is in LX, but this copy is in device memory")
 
 
 def _order(user: Divided, operand: int) -> tuple:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+from spyre_mlir.analysis.plan_pins import pins_of
+from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division import work_distribution
 from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.division_search.matmul_splits import cheapest_split
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import (
+from spyre_mlir.passes.base import Pass
+from spyre_mlir.rewriting.divider import (
     Divider,
     blocked_dims,
     committed_splits,
     pinned_division,
 )
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_compute
-from spyre_mlir.passes._pins import pins_of
-from spyre_mlir.passes._terms import fail
-from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -69,7 +69,7 @@ class WorkDistribution(Pass):
         try:
             return self._splits(op, opcode, space, cores), None
         except ValueError as error:
-            raise fail(op, f"'{opcode}' cannot be divided: {error}") from error
+            raise error_at(op, f"'{opcode}' cannot be divided: {error}") from error
 
     def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
         committed, blocked = committed_splits(op), blocked_dims(op)

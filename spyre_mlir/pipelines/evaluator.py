@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.program_cost import Price, price_of
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._prices import Price, price_of
-from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.passes.base import Pass, Refusal
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from programs import Apply
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions
+from spyre_mlir.analysis.core_ownership import Divided, divided_ops, handovers
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.dialects import context, sdsc
 from spyre_mlir.division.ownership import local_bytes
@@ -18,8 +20,6 @@ from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.export import export
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, all_ops, functions
-from spyre_mlir.passes._ownership import Divided, divided_ops, handovers
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.simulator import Result, run
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 import spyre_mlir
 from spyre_mlir.bundle.model import Execute
-from spyre_mlir.passes import _banded
 
 
 def bands(program: spyre_mlir.Program) -> list[str]:
@@ -42,7 +41,7 @@ def random_convolution(rng: random.Random) -> tuple[nn.Module, tuple[int, ...]]:
 @pytest.mark.parametrize("seed", range(24))
 def test_random_convolutions_are_exact(seed, monkeypatch):
     """Kernels, dilation, padding, groups, channels that fill no stick, batches, whether bands are worth it or not."""
-    monkeypatch.setattr(_banded, "_GAIN", math.inf)
+    monkeypatch.setattr(banded_windows, "_GAIN", math.inf)
     rng = random.Random(seed)
     model, shape = random_convolution(rng)
     program = check_exact(*whole_numbers(model, *shape, seed=seed), sencores=rng.choice((2, 4, 8, 32)))

@@ -17,8 +17,8 @@ from spyre_mlir.dialects import context
 from spyre_mlir.dialects.structured import device_op
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._scalar_ops import fold
 from spyre_mlir.reference import CpuReference
+from spyre_mlir.rewriting.body_operations import fold
 from spyre_mlir.simulator.compute import Work, compute
 from spyre_mlir.target import ops
 from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind, define

@@ -22,7 +22,6 @@ from spyre_mlir.bundle.validate import sound_context, validate
 from spyre_mlir.dialects import context
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes import _slots
 from spyre_mlir.passes.double_buffer import DoubleBuffer
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.text import Pipeline
@@ -259,7 +258,7 @@ def test_any_loop_is_right_with_its_loads_ahead(name, monkeypatch):
         return price and replace(price, nanoseconds=-float(ahead))
 
     monkeypatch.setattr(DoubleBuffer, "_time", biased)
-    monkeypatch.setattr(_slots, "device", lambda: replace(device(), hbm_access_ns=0))
+    monkeypatch.setattr(load_slots, "device", lambda: replace(device(), hbm_access_ns=0))
     made = spyre_mlir.compile(each.copy(), **{**vars(each.options), "verify_each": True})
     made.arrays.update(each.arrays)
     for one, other in zip(_results(made(*each.inputs)), expected, strict=True):

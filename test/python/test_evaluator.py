@@ -12,15 +12,15 @@ import sys
 import pytest
 
 import spyre_mlir
+from spyre_mlir.analysis.program_cost import Price
+from spyre_mlir.analysis.tile_nests import Nests, Tiled
 from spyre_mlir.dialects import context
 from spyre_mlir.dialects.hints import TILING, tiling_attr
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._groups import group_module
-from spyre_mlir.passes._prices import Price
-from spyre_mlir.passes._tile_nests import Nests, Tiled
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.evaluator import PipelineEvaluator
+from spyre_mlir.rewriting.groups import group_module
 from spyre_mlir.tiling import TiledLoop
 
 #: 20 KiB of LX per core.

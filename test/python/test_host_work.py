@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.host.work import float_operations
-from spyre_mlir.passes._memory import functions
 
 
 def half(*shape: int) -> torch.Tensor:

@@ -20,7 +20,9 @@ ALGEBRA = {"layout", "division"}
 #: No IR. The searches stand above the cost model, which prices what the algebra says.
 MATHEMATICS = {"optimization", *ALGEBRA, "scratchpad", "tiling", "cost", "layout_search", "division_search"}
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
-COMPILER = {*IR, "bundle", "host", "export", "plans", "partition", "timeline", "passes", "pipelines"}
+#: IR, without passes.
+SHARED = {"analysis", "rewriting", "lowering"}
+COMPILER = {*IR, *SHARED, "bundle", "host", "export", "plans", "partition", "timeline", "passes", "pipelines"}
 PROGRAM = {"steps", "transfers", "build", "program_folder", "program_layouts", "argument_layouts"}
 
 #: What each folder and each loose file may import of spyre_mlir, besides itself and EVERYBODY.
@@ -48,6 +50,9 @@ ALLOWED = {
     "simulator": {"target", "bundle"},
     "report": {"target", "layout", "scratchpad", "bundle", "simulator", "timeline"},
     "host": {"target", *BINDINGS},
+    "analysis": {*IR, "plans", "bundle", "export", "host"},
+    "rewriting": {*IR, "analysis", "host"},
+    "lowering": {*IR, "analysis", "bundle"},
     "passes": COMPILER - {"pipelines", "timeline"},
     "pipelines": COMPILER,
     "device_views": {"target", *MATHEMATICS},

@@ -401,9 +401,9 @@ def test_no_plan_of_a_program_costs_less(name):
     from programs import PROGRAMS
 
     from spyre_mlir import dialects
+    from spyre_mlir.analysis.aliasing import functions
+    from spyre_mlir.analysis.layout_graph import LayoutGraph
     from spyre_mlir.frontend import import_torch
-    from spyre_mlir.passes._layout_graph import LayoutGraph
-    from spyre_mlir.passes._memory import functions
     from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
     module = import_torch(*PROGRAMS[name](), context=dialects.context()).module

@@ -12,9 +12,9 @@ from programs import Apply
 from random_programs import RandomProgram
 
 import spyre_mlir
+from spyre_mlir.analysis.aliasing import Memory, functions
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import import_torch
-from spyre_mlir.passes._memory import Memory, functions
 from spyre_mlir.passes.reorder_operations import _apply, _tasks
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.scratchpad.ordering import Task

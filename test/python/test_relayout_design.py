@@ -17,8 +17,8 @@ from spyre_mlir.division import Division
 from spyre_mlir.division.relayout import held_view, relayout
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.lowering.design_builder import DesignBuilder
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._design import DesignBuilder
 from spyre_mlir.target.device import device
 
 

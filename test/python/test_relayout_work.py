@@ -9,6 +9,8 @@ import pytest
 import relayouts
 from bundles import relayout_bundle
 
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.bundle.context import Context
 from spyre_mlir.cost.model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
@@ -18,8 +20,6 @@ from spyre_mlir.dialects import context
 from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._usage import Usage
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timeline.of_design import DesignWork

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from layout_cases import iteration
 
+from spyre_mlir.analysis.layout_views import Views
 from spyre_mlir.dialects import context, stick
 from spyre_mlir.dialects.structured import device_op
 from spyre_mlir.export import export
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.rules import Iteration, StickAssignment, stick_assignments
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._layout_types import apply_layouts
-from spyre_mlir.passes._layout_views import Views
 from spyre_mlir.pipelines import Pipeline, run_pipeline
+from spyre_mlir.rewriting.layout_types import apply_layouts
 from spyre_mlir.simulator import run
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS

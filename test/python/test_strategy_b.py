@@ -14,6 +14,8 @@ from lx_programs import FUNCTIONS, inputs_of
 from programs import Apply
 
 import spyre_mlir
+from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.dialects import context
 from spyre_mlir.division import Division
 from spyre_mlir.division_search.division_candidates import DividedOp
@@ -21,12 +23,10 @@ from spyre_mlir.division_search.strategy_b import Leaf, StrategyBCoOptimizingAll
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._dividing import Divider, blocked_dims
-from spyre_mlir.passes._memory import functions
-from spyre_mlir.passes._usage import Usage
 from spyre_mlir.passes.co_optimize_strategy_b import CoOptimizeStrategyB
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.rewriting.divider import Divider, blocked_dims
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace, PlanError
 
 LX = MemorySpace(1024)

@@ -11,6 +11,8 @@ from simulator_programs import Program
 from test_programs import compiled, imported, on_all_cores, ran
 
 import spyre_mlir
+from spyre_mlir.analysis.aliasing import functions, is_in_lx
+from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.bundle.context import Context
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring import LinkLoads, relayout_traffic
@@ -18,8 +20,6 @@ from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.dialects import context
 from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import functions, is_in_lx
-from spyre_mlir.passes._usage import Usage
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.timeline.of_design import DesignWork, core_groups
 

@@ -9,6 +9,8 @@ import torch
 from division_spaces import Operand, matmul_of, space_of
 from programs import PROGRAMS
 
+from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_in_lx
+from spyre_mlir.analysis.core_ownership import Divided, divided_ops
 from spyre_mlir.dialects import context
 from spyre_mlir.division import Division
 from spyre_mlir.division.traffic import hbm_bytes
@@ -16,8 +18,6 @@ from spyre_mlir.export import export
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._memory import Memory, all_ops, functions, is_in_lx
-from spyre_mlir.passes._ownership import Divided, divided_ops
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.simulator import run
 

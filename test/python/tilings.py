@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+from spyre_mlir.analysis.attention_pattern import attention_of
+from spyre_mlir.analysis.dim_classes import Cut, DimClass, dim_classes
+from spyre_mlir.analysis.tile_nests import MOST_COPIES, Nests, Tiled, trace
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hints import DIM_SIZES, DIMS, HINTS, TILING, hints_attr, tiling_attr
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.mlir import ir
-from spyre_mlir.passes._attention import attention_of
-from spyre_mlir.passes._dim_classes import Cut, DimClass, dim_classes
-from spyre_mlir.passes._tile_nests import MOST_COPIES, Nests, Tiled, trace
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling import Hint
 

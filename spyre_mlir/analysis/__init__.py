@@ -1,0 +1,1 @@
+"""Facts about IR, computed and never written: aliasing, buffer uses, ownership by core, loops, patterns."""

@@ -1,0 +1,245 @@
+"""Which buffer each value lies in and how: aliases resolved, for all levels from *laid out* on.
+
+A view lies in the buffer of its source. A part that is inserted lies in its place of the whole buffer; the
+result of an insertion is that buffer. What a loop carries is one buffer, before, in and after it, and so are an operand
+and the result that is written over it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+from spyre_mlir.analysis.loops import LOOP, body_block, carried_by, initial_of, nested_ops
+from spyre_mlir.analysis.view_ops import VIEWS, moves_of, place_of, view_of
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import Known, Map, Structured, defining_op, structured
+from spyre_mlir.layout import BufferView, StickLayout
+from spyre_mlir.layout.space import Space, gathered, refined
+from spyre_mlir.layout.view_transforms import applied
+from spyre_mlir.mlir import ir
+from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+COPIES = ("sdsc.clone", "sdsc.shuffle", "stick.restickify")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A value's buffer (the value that owns it) and its view of the memory.
+
+    The view is that of the first iterations of the loops around the value. ``moves`` says by how many elements
+    it goes on per iteration, for the variable of each loop that moves it.
+    """
+
+    buffer: ir.Value
+    view: BufferView
+    moves: Mapping[ir.Value, int] = field(default_factory=dict)
+
+
+class Memory:
+    """The places of all tensors of one function."""
+
+    def __init__(self, func: ir.Operation) -> None:
+        self.block = func.regions[0].blocks[0]
+        self._places: dict[ir.Value, Place] = {}
+        self._known: Known = {}
+
+    def place(self, value: ir.Value) -> Place:
+        """Where a value lies."""
+        if value not in self._places:
+            self._places[value] = self._resolve(value)
+        return self._places[value]
+
+    def _resolve(self, value: ir.Value) -> Place:
+        op = defining_op(value)
+        if op is not None and op.name in VIEWS:
+            source = self.place(op.operands[0])
+            moves = moves_of(op, source.view) if op.name == "tensor.extract_slice" else {}
+            return Place(source.buffer, view_of(op, source.view), _together(source.moves, moves))
+        if op is not None and op.name == "tensor.insert_slice":
+            return self.place(op.operands[1])
+        over = None if op is None else sdsc.over_of(op)
+        if over is not None:
+            return self.place(over)
+        insertion = _insertion_of(value)
+        if insertion is not None:
+            whole = self.place(insertion.operands[1])
+            moves = _together(whole.moves, moves_of(insertion, whole.view))
+            return Place(whole.buffer, applied(place_of(insertion), whole.view), moves)
+        # What a loop carries lies where it was at first, in every iteration.
+        before = initial_of(value)
+        if before is None:
+            before = carried_by(value)
+        return Place(value, BufferView.of(self.layout(value))) if before is None else self.place(before)
+
+    def is_whole(self, value: ir.Value) -> bool:
+        """Whether a value is all of its buffer, and not a part."""
+        place = self.place(value)
+        return not place.moves and place.view == BufferView.of(self.layout(place.buffer))
+
+    def operands(self, op: ir.Operation) -> tuple[ir.Value, ...]:
+        """What a compute op touches, the output last."""
+        if op.name in COPIES:
+            return op.operands[0], op.results[0]
+        generic = self._generic(op)
+        return (*generic.inputs, generic.result)
+
+    def _generic(self, op: ir.Operation) -> Structured:
+        generic = structured(op, self._known)
+        if generic is None or generic.opcode not in DEVICE_OPS:
+            raise error_at(op, "this is no device operation; verify-device-ops says why")
+        return generic
+
+    @functools.cached_property
+    def lives(self) -> dict[Hashable, LiveRange]:
+        """The life of each buffer, in positions of compute ops; of the program as it is at the first call."""
+        return live_ranges(self.steps())
+
+    def steps(self) -> list[OpAccesses | LoopAccesses]:
+        """The program as liveness takes it: each compute op a step on buffers."""
+        return self._steps(self.block)
+
+    def _steps(self, block: ir.Block) -> list[OpAccesses | LoopAccesses]:
+        made: list[OpAccesses | LoopAccesses] = []
+        for op in (each.operation for each in block.operations):
+            if op.name == LOOP:
+                made.append(LoopAccesses(tuple(self._steps(body_block(op)))))
+            elif is_compute(op):
+                *reads, write = (self.place(value).buffer for value in self.operands(op))
+                made.append(OpAccesses(tuple(reads), (write,)))
+        return made
+
+    def layout(self, value: ir.Value) -> StickLayout:
+        """The layout of a value's type."""
+        layout = stick.layout_of(value.type)
+        if layout is None:
+            op = defining_op(value)
+            owner = op or value.owner.owner.operation
+            raise error_at(owner, f"{'this tensor' if op else 'an argument'} has no #stick.layout")
+        return layout
+
+    def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:
+        """The device operation of an op, its iteration space and its operands, the output last."""
+        values = self.operands(op)
+        if op.name in COPIES:
+            views = [self.place(value).view for value in values]
+            return _copy_opcode(op, *views), _copy_space(*views, sdsc.copies_of(op)), values
+        generic = self._generic(op)
+        space, table = self._space(generic, values), DEVICE_OPS[generic.opcode].table
+        return generic.opcode, space if table is None else gathered(space, table), values
+
+    def addressed_space(self, op: ir.Operation) -> Space:
+        """The iteration space with operands as they lie: a gather has all rows of its table, not those it moves."""
+        generic = structured(op, self._known)
+        if generic is None:
+            return self.space(op)[1]
+        return self._space(generic, self.operands(op))
+
+    def _space(self, generic: Structured, values: tuple[ir.Value, ...]) -> Space:
+        views = tuple(self.place(value).view for value in values)
+        return _space(generic.opcode, views, generic.maps, generic.extents, generic.reduced)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _space(
+    opcode: str,
+    operands: tuple[BufferView, ...],
+    maps: tuple[Map, ...],
+    extents: tuple[int, ...],
+    reduced: tuple[int, ...],
+) -> Space:
+    """The space of an operation over the views of its operands: a program repeats few of them."""
+    renamed = [view.rename(dims, len(extents), extents) for view, dims in zip(operands, maps, strict=True)]
+    present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in maps)
+    views = _with_unit_sticks(opcode, renamed, extents, present, frozenset(reduced))
+    return Space(extents, tuple(views), present, frozenset(reduced))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _copy_space(source: BufferView, target: BufferView, copies: int) -> Space:
+    """The space of a copy; several copies are its last dim, which no operand has."""
+    return refined([source, target]).repeated(copies)
+
+
+def _copy_opcode(op: ir.Operation, source: BufferView, target: BufferView) -> str:
+    if op.name == "sdsc.shuffle":
+        return "shuffle"
+    return "identity" if source.stick_dim == target.stick_dim else "ReStickifyOpHBM"
+
+
+def _with_unit_sticks(
+    opcode: str,
+    views: list[BufferView],
+    extents: tuple[int, ...],
+    present: tuple[frozenset[int], ...],
+    reduced: frozenset[int],
+) -> list[BufferView]:
+    """A sparse tensor is also one with a dim of size 1 in the stick, where an operation wants that dim there."""
+    kind = DEVICE_OPS[opcode].kind if opcode in DEVICE_OPS else None
+    if kind is Kind.MATMUL:
+        columns = present[1] - present[0]
+        wanted = [reduced, columns, columns]
+    elif kind is Kind.REDUCE_STICK:
+        wanted = [reduced, frozenset()]
+    else:
+        return views
+    made = []
+    for view, dims in zip(views, wanted, strict=True):
+        unit = next((dim for dim in dims if extents[dim] == 1), None)
+        made.append(replace(view, stick_dim=unit) if view.stick_dim is None and unit is not None else view)
+    return made
+
+
+def _together(moves: Mapping[ir.Value, int], more: Mapping[ir.Value, int]) -> Mapping[ir.Value, int]:
+    """The moves of a slice of what moves by itself."""
+    if not moves or not more:
+        return moves or more
+    return {variable: moves.get(variable, 0) + more.get(variable, 0) for variable in {**moves, **more}}
+
+
+def _insertion_of(value: ir.Value) -> ir.Operation | None:
+    """The insertion whose part a value is."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name == "tensor.insert_slice" and use.operand_number == 0:
+            return user
+    return None
+
+
+def is_compute(op: ir.Operation) -> bool:
+    """Whether an op becomes an execution on the device."""
+    return op.name in COPIES or sdsc.OP in op.attributes
+
+
+def usable_lx_bytes(lx_frac_avail: float) -> int:
+    """Bytes of LX per core that passes may plan where the backend keeps the part ``lx_frac_avail``."""
+    return device().with_backend_fraction(lx_frac_avail).usable_lx_bytes
+
+
+def is_in_lx(buffer: ir.Value) -> bool:
+    """Whether a buffer has an address in the scratchpads."""
+    owner = defining_op(buffer)
+    return owner is not None and isinstance(sdsc.placement_of(owner), sdsc.LxAttr)
+
+
+def functions(module: ir.Operation) -> list[ir.Operation]:
+    """The functions with a body."""
+    ops = [op.operation for op in module.regions[0].blocks[0].operations]
+    return [op for op in ops if op.name == "func.func" and op.regions[0].blocks]
+
+
+def argument_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
+    """The attributes of each argument of a function by name."""
+    if "arg_attrs" not in func.attributes:
+        return [{} for _ in func.regions[0].blocks[0].arguments]
+    entries = ir.ArrayAttr(func.attributes["arg_attrs"])
+    return [{named.name: named.attr for named in ir.DictAttr(entry)} for entry in entries]
+
+
+def all_ops(func: ir.Operation) -> list[ir.Operation]:
+    """The ops of a function and of the loops in it, in program order."""
+    return nested_ops(func.regions[0].blocks[0])

@@ -1,0 +1,273 @@
+"""Recognises attention among device operations: a softmax between two matmuls, through views."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.analysis.tile_nests import VIEWS
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import Structured, defining_op, structured
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+
+_MAXIMA, _SUMS = ("max", "maxnonstick"), ("sum", "sumnonstick")
+
+
+class NotOnline(Exception):
+    """Why a softmax in front of a matmul cannot be computed over tiles of its keys."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The operations of ``softmax(s) @ v``: s less its maximum, e = exp of that, its sum, e / sum, maybe scaled.
+
+    ``scores`` are the matmul that makes s and what else is done to s, ``operands`` what is done to its operands.
+    ``weights`` are linear in e / sum: masked, times something, another format. ``side`` is the operand of the last
+    matmul that they are.
+    """
+
+    operands: tuple[Structured, ...]
+    scores: tuple[Structured, ...]
+    maximum: Structured
+    sub: Structured
+    exp: Structured
+    sum: Structured
+    div: Structured
+    weights: tuple[Structured, ...]
+    matmul: Structured
+    side: int
+
+    @property
+    def columns(self) -> int:
+        """The columns of the values."""
+        weights = self.matmul.maps[self.side]
+        return math.prod(size for dim, size in enumerate(self.matmul.extents) if dim not in weights)
+
+    @property
+    def ops(self) -> list[Structured]:
+        """All of them in order."""
+        softmax = (self.maximum, self.sub, self.exp, self.sum, self.div)
+        return [*self.operands, *self.scores, *softmax, *self.weights, self.matmul]
+
+
+def attention_of(op: ir.Operation) -> Attention | None:
+    """The softmax whose result a matmul takes; None for another op, ``NotOnline`` for one that needs all keys at once.
+
+    Each value in between has no reader but the next ones, so none is seen before it is complete.
+    """
+    matmul = _device_op(op, ("batchmatmul",))
+    if matmul is None:
+        return None
+    for side in (0, 1):
+        weights, div = _divided(matmul.inputs[side])
+        if div is not None:
+            return _attention(matmul, side, weights, div)
+    return None
+
+
+def _divided(value: ir.Value) -> tuple[list[Structured], Structured | None]:
+    """The division of a softmax behind what is linear in its result, and those operations in order."""
+    linear: list[Structured] = []
+    while (op := behind(value)) is not None and (generic := structured(op)) is not None:
+        if generic.opcode == "realdiv":
+            return linear[::-1], generic if _is_normalisation(generic) else None
+        at = _linear_operand(generic)
+        if at is None:
+            break
+        linear.append(generic)
+        value = generic.inputs[at]
+    return [], None
+
+
+def _linear_operand(generic: Structured) -> int | None:
+    """The operand in which an operation is linear and that it has the shape of; None for another operation."""
+    if generic.opcode == "where3":
+        return 1 if _is_zero(generic.inputs[2]) else None
+    if generic.opcode not in ("mul", "identity") and _kind(generic) is not Kind.CAST:
+        return None
+    whole = [at for at, dims in enumerate(generic.maps[:-1]) if dims == generic.maps[-1]]
+    made = [at for at in whole if behind(generic.inputs[at]) is not None]
+    return made[0] if made else None
+
+
+def _is_normalisation(div: Structured) -> bool:
+    """Whether exponentials are divided by a sum of them."""
+    exp, total = (behind(value) for value in div.inputs)
+    if exp is None or total is None:
+        return False
+    summed = _device_op(total, _SUMS)
+    return sdsc.opcode_of(exp) == "exp" and summed is not None and behind(summed.inputs[0]) == exp
+
+
+def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div: Structured) -> Attention:
+    exp, total = (_known(behind(value)) for value in div.inputs)
+    sub = _device_op(behind(exp.inputs[0]), ("sub",))
+    maximum = None if sub is None else _device_op(behind(sub.inputs[1]), _MAXIMA)
+    if sub is None or maximum is None or behind(maximum.inputs[0]) != behind(sub.inputs[0]):
+        raise NotOnline("its exponentials are not those of scores less their maximum")
+    scores = _scores(sub.inputs[0])
+    found = Attention(
+        tuple(_operands(scores[0])),
+        tuple(scores),
+        maximum,
+        sub,
+        exp,
+        total,
+        div,
+        tuple(weights),
+        matmul,
+        side,
+    )
+    _check_readers(found)
+    return found
+
+
+def _scores(value: ir.Value) -> list[Structured]:
+    """The matmul behind a value and the elementwise operations after it."""
+    after: list[Structured] = []
+    while (op := behind(value)) is not None and (generic := structured(op)) is not None:
+        after.append(generic)
+        if generic.opcode == "batchmatmul":
+            return after[::-1]
+        whole = [
+            value
+            for value, dims in zip(generic.inputs, generic.maps, strict=False)
+            if dims == generic.maps[-1] and _comes_of_matmul(value)
+        ]
+        if not _kind(generic).is_elementwise or not whole:
+            raise NotOnline(
+                f"'{generic.opcode}' of the scores is no elementwise operation on a matmul's result"
+            )
+        value = whole[0]
+    raise NotOnline("its scores are not made by a matmul")
+
+
+def _comes_of_matmul(value: ir.Value) -> bool:
+    """Whether only elementwise operations and views lie between a value and a matmul."""
+    pending = [value]
+    while pending:
+        op = behind(pending.pop())
+        if op is None or (generic := structured(op)) is None:
+            continue
+        if generic.opcode == "batchmatmul":
+            return True
+        if _kind(generic).is_elementwise:
+            pending += [
+                value
+                for value, dims in zip(generic.inputs, generic.maps, strict=False)
+                if dims == generic.maps[-1]
+            ]
+    return False
+
+
+def _operands(matmul: Structured) -> Iterator[Structured]:
+    """Elementwise operations on the operands of a matmul, as that which scales the queries, if nobody else reads them.
+
+    What repeats a tensor is none: each of its elements is read as often as it is needed.
+    """
+    for value in dict.fromkeys(matmul.inputs):
+        op = behind(value)
+        generic = None if op is None else structured(op)
+        if generic is None or not _kind(generic).is_elementwise or is_broadcast(generic):
+            continue
+        if readers(generic.result) == {matmul.result}:
+            yield generic
+
+
+def _check_readers(found: Attention) -> None:
+    """``NotOnline`` where somebody else reads what is not there as a whole."""
+    following = [*found.weights, found.matmul]
+    allowed = {
+        found.maximum.result: {found.sub.result},
+        found.sub.result: {found.exp.result},
+        found.exp.result: {found.sum.result, found.div.result},
+        found.sum.result: {found.div.result},
+    }
+    for each, reader in zip((found.div, *found.weights), following, strict=True):
+        allowed[each.result] = {reader.result}
+    for each, reader in zip(found.scores, found.scores[1:], strict=False):
+        allowed[each.result] = {reader.result}
+    allowed[found.scores[-1].result] = {found.maximum.result, found.sub.result}
+    for each in found.ops:
+        if each.result in allowed and readers(each.result) - allowed[each.result]:
+            raise NotOnline(f"the result of '{each.opcode}' is read by others, too, who need all of it")
+
+
+def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
+    """A matmul and what is before it, as far as a matmul and no further than elementwise operations and reductions."""
+    pending, found = [matmul], {matmul.results[0]}
+    while pending:
+        each = pending.pop()
+        for value in _known(each).inputs:
+            op = behind(value)
+            if op is None or op.results[0] in found or structured(op) is None:
+                continue
+            found.add(op.results[0])
+            kind = _kind(_known(op))
+            if kind.is_elementwise or (kind.combines and not kind.on_array):
+                pending.append(op)
+            elif sdsc.opcode_of(op) != "batchmatmul":
+                found.remove(op.results[0])
+    return [
+        op.operation
+        for op in matmul.block.operations
+        if op.operation.results and op.operation.results[0] in found
+    ]
+
+
+def readers(value: ir.Value) -> set[ir.Value]:
+    """The results of the operations that read a value through views; the value itself for one without results."""
+    found: set[ir.Value] = set()
+    pending = [value]
+    while pending:
+        for use in (each := pending.pop()).uses:
+            user = use.owner.operation
+            if user.name in VIEWS and user.operands[0] == each:
+                pending.append(user.results[0])
+            else:
+                found.add(user.results[0] if user.results else value)
+    return found
+
+
+def is_broadcast(generic: Structured) -> bool:
+    """Whether an operation only repeats a tensor along further dims."""
+    if generic.opcode != "identity" or sorted(map(str, generic.maps[-1])) != sorted(
+        map(str, range(len(generic.extents)))
+    ):
+        return False
+    dims = [dim for dim in generic.maps[0] if dim is not None]
+    return len(dims) < len(generic.extents)
+
+
+def behind(value: ir.Value) -> ir.Operation | None:
+    """The device operation that makes a value through views; None where there is none."""
+    op = defining_op(value)
+    while op is not None and op.name in VIEWS:
+        op = defining_op(op.operands[0])
+    return op if op is not None and sdsc.OP in op.attributes else None
+
+
+def _kind(generic: Structured) -> Kind:
+    return DEVICE_OPS[generic.opcode].kind
+
+
+def _known(op: ir.Operation | None) -> Structured:
+    generic = None if op is None else structured(op)
+    assert generic is not None
+    return generic
+
+
+def _device_op(op: ir.Operation | None, opcodes: tuple[str, ...]) -> Structured | None:
+    if op is None or sdsc.opcode_of(op) not in opcodes:
+        return None
+    return structured(op)
+
+
+def _is_zero(value: ir.Value) -> bool:
+    op = defining_op(value)
+    if op is None or op.name != "arith.constant":
+        return False
+    attr = op.attributes["value"]
+    return attr.is_splat and ir.FloatAttr(attr.get_splat_value()).value == 0

@@ -1,0 +1,32 @@
+"""In which bundle of a sequence an operation is."""
+
+from __future__ import annotations
+
+from spyre_mlir.analysis.loops import LOOP
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.mlir import ir
+
+
+def bundle_number(op: ir.Operation) -> int | None:
+    """The number that ``cut-bundles`` gave an operation, or the loop around it; None without one."""
+    while op.parent is not None and op.parent.operation.name == LOOP:
+        op = op.parent.operation
+    if sdsc.BUNDLE not in op.attributes:
+        return None
+    number = op.attributes[sdsc.BUNDLE]
+    if not isinstance(number, ir.IntegerAttr):
+        raise error_at(op, f"'{sdsc.BUNDLE}' must be an integer")
+    return number.value
+
+
+def put_in_bundle(op: ir.Operation, number: int) -> None:
+    """Gives an operation or a loop of a function the number of its bundle."""
+    op.attributes[sdsc.BUNDLE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, op.context), number)
+
+
+def put_beside(op: ir.Operation, other: ir.Operation) -> None:
+    """Puts a new operation into the bundle of another one, if that has a number."""
+    number = bundle_number(other)
+    if number is not None:
+        put_in_bundle(op, number)

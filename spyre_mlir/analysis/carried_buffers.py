@@ -1,0 +1,95 @@
+"""Whether a loop can carry a tensor in one buffer, each value written over the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyre_mlir.analysis.loops import LOOP, CarriedValue, ancestor_in, block_of, body_block, initial_of
+from spyre_mlir.analysis.view_ops import VIEWS
+from spyre_mlir.dialects.structured import DESTINATION, defining_op, structured
+from spyre_mlir.mlir import ir
+
+
+def why_not_in_place(loop: ir.Operation, carried: CarriedValue) -> str | None:
+    """Why the next value cannot be written where the last one is; None if it can.
+
+    It can if insertions, or loops inside, go on with the buffer, or if the operation that makes the value reads
+    the last one element for element or not at all, and nobody reads that afterwards.
+    """
+    value = carried.following
+    if _goes_on_with(value, carried.argument):
+        return None
+    maker = defining_op(value)
+    if maker is None or maker.block != body_block(loop):
+        return "the next value is not made in the iteration"
+    if maker.name in (LOOP, "tensor.insert_slice", *VIEWS):
+        return "the next value is put together in another buffer"
+    if any(use.owner.operation.name in (LOOP, "tensor.insert_slice") for use in value.uses):
+        return "the next value goes into another buffer, too"
+    if sum(use.owner.operation.name == "scf.yield" for use in value.uses) > 1:
+        return "the next value is carried twice"
+    if not _reads_in_place(maker, carried.argument):
+        return "the next value is written over what is still to be read for it"
+    if is_read_from(carried.argument, maker, [maker]):
+        return "the last value is read after the next one is there"
+    return None
+
+
+def why_not_over(op: ir.Operation, operand: ir.Value) -> str | None:
+    """Why the result of an operation cannot be written over one of its operands; None if it can."""
+    if op.name != "linalg.generic" or block_of(operand) != op.block:
+        return "it is not computed from it in its block"
+    if not _reads_in_place(op, operand):
+        return "the result is written over what is still to be read for it"
+    return "the operand is read later" if is_read_from(operand, op, [op]) else None
+
+
+def _goes_on_with(value: ir.Value, argument: ir.Value) -> bool:
+    """Whether a value is the one that the loop carries, after insertions and inner loops."""
+    while value != argument:
+        op = defining_op(value)
+        if op is None:
+            return False
+        if op.name == "tensor.insert_slice":
+            value = op.operands[1]
+        elif op.name == LOOP:
+            before = initial_of(value)
+            assert before is not None
+            value = before
+        else:
+            return False
+    return True
+
+
+def _reads_in_place(maker: ir.Operation, argument: ir.Value) -> bool:
+    """Whether an operation that reads a value reads each element only for the same one of its result."""
+    if maker.name != "linalg.generic":
+        return maker.name == "sdsc.clone" or argument not in list(maker.operands)
+    generic = structured(maker)
+    assert generic is not None
+    own = [dims for value, dims in zip(generic.inputs, generic.maps, strict=False) if value == argument]
+    return not own or (not generic.reduced and all(dims == generic.maps[-1] for dims in own))
+
+
+def is_read_from(value: ir.Value, first: ir.Operation, takers: Sequence[ir.Operation]) -> bool:
+    """Whether ``first``, an op in the same block, or a later one than that reads a value or a view of it.
+
+    ``takers``, which go on with the buffer, do not count; what is only the place of a result is not read.
+    """
+    for use in value.uses:
+        user = use.owner.operation
+        if user in takers or names_place(user, use.operand_number):
+            continue
+        if user.name in (*VIEWS, "stick.pin"):
+            if is_read_from(user.results[0], first, takers):
+                return True
+            continue
+        at = ancestor_in(first.block, user)
+        if at == first or first.is_before_in_block(at):
+            return True
+    return False
+
+
+def names_place(user: ir.Operation, operand: int) -> bool:
+    """Whether an operand only says where a result goes."""
+    return user.name in DESTINATION and operand == len(user.operands) - 1

@@ -1,0 +1,168 @@
+"""Which iteration dims of neighbouring operations are one: cut into tiles, they are cut together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from spyre_mlir.analysis.tile_nests import Tiled, is_expanded, trace
+from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.division.slices import divisors
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.device import device
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.tiling.hints import TiledLoop
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Tiles of the dims of a class: how many, and what of a dim each has, of which the last may be smaller."""
+
+    tiles: int
+    part: Fraction
+
+    @classmethod
+    def equal(cls, tiles: int) -> Cut:
+        return cls(tiles, Fraction(1, tiles))
+
+    def loop(self, name: str, dim: int, extent: int) -> TiledLoop:
+        """The loop around an operation that has a dim of the class."""
+        return TiledLoop(
+            name, dim, self.tiles, None if self.tiles * self.part == 1 else int(extent * self.part)
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tiles} tiles" if self.tiles * self.part == 1 else f"{self.tiles} tiles, the last smaller"
+        )
+
+
+@dataclass
+class DimClass:
+    """Dims of operations by op; ``parts`` are sizes that a number of tiles has to divide, sticks those in sticks."""
+
+    dims: dict[Tiled, list[int]] = field(default_factory=dict)
+    parts: set[int] = field(default_factory=set)
+    units: set[tuple[int, int]] = field(default_factory=set)
+
+    def allows(self, tiles: int) -> bool:
+        """Whether so many tiles are equal parts of whole sticks everywhere."""
+        return all(part % tiles == 0 for part in self.parts) and all(
+            size // tiles % sticks == 0 for size, sticks in self.units
+        )
+
+    def cuts(self, least: int, most: int, cores: int) -> Iterator[Cut]:
+        """Legal cuts into ``least`` tiles or more, up to ``most``, the coarsest first.
+
+        They are equal tiles. Where no number from one to its double divides the extents, so many tiles that can be
+        divided among all cores, and a smaller last one, which then is so small that its division does not matter.
+        """
+        extent = math.gcd(*self.parts)
+        legal = (tiles for tiles in divisors(extent, most) if tiles == 1 or self.allows(tiles))
+        equal = [tiles for tiles in legal if tiles >= least]
+        while least <= min(extent, most):
+            between = [Cut.equal(tiles) for tiles in equal if least <= tiles < 2 * least]
+            unequal = None if between else self._unequal(least, cores)
+            yield from between if unequal is None or unequal.tiles > most else [unequal]
+            least *= 2
+
+    def _unequal(self, tiles: int, cores: int) -> Cut | None:
+        """About so many equal tiles and a smaller one; None where sticks are longer than such tiles."""
+        extent = math.gcd(*self.parts)
+        unit = math.lcm(*(sticks // math.gcd(sticks, size // extent) for size, sticks in self.units))
+        for multiple in (math.lcm(unit, cores), unit):
+            tile = extent // tiles // multiple * multiple
+            if tile:
+                return Cut(-(-extent // tile), Fraction(tile, extent))
+        return None
+
+
+def dim_classes(ops: Iterable[Tiled], *, by_sources: bool = True) -> list[DimClass]:
+    """The classes of all iteration dims of some operations, in the order in which they are first met.
+
+    ``by_sources``: dims that read one dim of a value from outside are one, too; without it only what operations make
+    and read makes dims one, so that queries and keys that are the same tensor have rows and keys apart.
+    """
+    found = _Classes(by_sources)
+    for each in ops:
+        found.add(each)
+    return found.classes()
+
+
+class _Classes:
+    """A union-find over (operation, iteration dim)."""
+
+    def __init__(self, by_sources: bool) -> None:
+        self.by_sources = by_sources
+        self.parent: dict[tuple[ir.Value, int], tuple[ir.Value, int]] = {}
+        self.tiled: dict[ir.Value, Tiled] = {}
+        self.parts: list[tuple[tuple[ir.Value, int], int]] = []
+        self.units: list[tuple[tuple[ir.Value, int], int, int]] = []
+        self.sources: dict[tuple[ir.Value, int], tuple[ir.Value, int]] = {}
+
+    def add(self, each: Tiled) -> None:
+        own, generic = each.result, each.generic
+        self.tiled[own] = each
+        for dim, extent in enumerate(generic.extents):
+            self.parent[own, dim] = own, dim
+            self.parts.append(((own, dim), extent))
+        for operand, value in enumerate(generic.inputs):
+            traced = trace(value)
+            for at, dim in enumerate(generic.maps[operand]):
+                if dim is None or shape_of(value)[at] == 1:
+                    continue
+                if traced.dims[at] is None and traced.root not in self.tiled and is_expanded(value):
+                    continue  # what is split outside of all loops is there with its dims
+                self._meet((own, dim), traced.root, traced.dims[at], traced.parts[at])
+            self._sticks(each, value, generic.maps[operand])
+        self._sticks(each, each.result, generic.maps[-1])
+
+    def _meet(self, here: tuple[ir.Value, int], root: ir.Value, dim: int | None, part: int) -> None:
+        """A dim of an operation and the dim of what it reads, which is one of its maker or of a value from outside."""
+        self.parts.append((here, part))
+        if dim is None:
+            self.parts.append((here, 1))
+            return
+        maker = self.tiled.get(root)
+        if maker is not None:
+            there = maker.generic.maps[-1][dim]
+            if there is not None:
+                self._union(here, (root, there))
+        elif self.by_sources:
+            self._union(here, self.sources.setdefault((root, dim), here))
+
+    def _sticks(self, each: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:
+        """The last dim of a tensor is in its sticks, but for the results of reductions, which are sparse."""
+        reduces = DEVICE_OPS[each.generic.opcode].kind is Kind.REDUCE_STICK
+        if dims and dims[-1] is not None and not (reduces and value == each.result):
+            self.units.append(
+                (
+                    (each.result, dims[-1]),
+                    shape_of(value)[-1],
+                    elements_per_stick(device(), element_of(value)),
+                )
+            )
+
+    def _find(self, key: tuple[ir.Value, int]) -> tuple[ir.Value, int]:
+        while self.parent[key] != key:
+            self.parent[key] = self.parent[self.parent[key]]
+            key = self.parent[key]
+        return key
+
+    def _union(self, left: tuple[ir.Value, int], right: tuple[ir.Value, int]) -> None:
+        first, second = self._find(left), self._find(right)
+        self.parent[first] = second
+
+    def classes(self) -> list[DimClass]:
+        found: dict[tuple[ir.Value, int], DimClass] = {}
+        for key in self.parent:
+            made = found.setdefault(self._find(key), DimClass())
+            made.dims.setdefault(self.tiled[key[0]], []).append(key[1])
+        for key, part in self.parts:
+            found[self._find(key)].parts.add(part)
+        for key, size, sticks in self.units:
+            found[self._find(key)].units.add((size, sticks))
+        return list(found.values())

@@ -1,0 +1,388 @@
+"""The graph of a function for the layout choice: one node per tensor that an op makes."""
+
+from __future__ import annotations
+
+import math
+
+from spyre_mlir.analysis.aliasing import argument_attributes
+from spyre_mlir.analysis.carried_buffers import is_read_from, names_place
+from spyre_mlir.analysis.loops import (
+    LOOP,
+    CarriedValue,
+    block_of,
+    body_block,
+    carried_values,
+    trip_count,
+)
+from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import Known, defining_op, element_of, shape_of, structured
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout.padding import why_not_made
+from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.view_transforms import ViewTransform
+from spyre_mlir.layout_search.minimum_cost import LayoutError
+from spyre_mlir.layout_search.tensor_graph import (
+    ArgumentNode,
+    Compute,
+    Copy,
+    Graph,
+    InsertedSlice,
+    InsertSliceBuffer,
+    IterArg,
+    LoopResult,
+    TensorNode,
+    ViewNode,
+    signature,
+    whole,
+)
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.device import device
+from spyre_mlir.target.element_types import ONE_BYTE
+from spyre_mlir.target.ops import DEVICE_OPS
+
+
+class LayoutGraph:
+    """``graph`` and, for each of its tensors, the IR value that it stands for.
+
+    ``tensors`` names the tensor of each value: a ``stick.pin`` is its operand, an insertion is the buffer
+    that it fills. ``insertions`` are the insertions of each assembled buffer, in order. What a loop carries is
+    three tensors: the argument inside, the result, and without a value of its own the buffer before the loop.
+    """
+
+    def __init__(self, func: ir.Operation) -> None:
+        self.func = func
+        self.graph = Graph(device())
+        self.tensors: dict[ir.Value, int] = {}
+        self.values: list[ir.Value] = []
+        self.steps: dict[ir.Value, ViewTransform] = {}
+        self._known: Known = {}
+        self.insertions: dict[int, list[ir.Operation]] = {}
+        self._times = 1
+        self._same: dict[int, list[int]] = {}  # the tensors that loops keep in one layout, for each of them
+        self.block = func.regions[0].blocks[0]
+        for argument, attributes in zip(self.block.arguments, argument_attributes(func), strict=True):
+            if sdsc.HOST not in attributes:
+                number = argument.arg_number
+                raise error_at(
+                    func, f"argument {number} has no {sdsc.HOST}; run decompose-to-device-ops first"
+                )
+            self._argument(argument, attributes[sdsc.HOST])
+        self._visit_all(self.block)
+
+    @property
+    def fixed(self) -> set[ir.Value]:
+        """The arguments whose layout is the caller's: they get no more room than it has."""
+        nodes = self.graph.nodes
+        pinned = [
+            tensor
+            for tensor, node in enumerate(nodes)
+            if isinstance(node, ArgumentNode) and node.pin is not None
+        ]
+        return {self.values[tensor] for tensor in pinned}
+
+    def second_argument(self, value: ir.Value) -> ir.Value:
+        """A further argument that takes its host array from that of ``value``."""
+        attrs = [ir.DictAttr(each) for each in self.func.attributes["arg_attrs"]]
+        made = self.block.add_argument(value.type, self.func.location)
+        attrs.append(sdsc.again(attrs, value.arg_number))
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
+        return made
+
+    def error(self, error: LayoutError) -> CompileError:
+        """The error of the choice at the op that makes the tensor."""
+        owner = self.values[error.node].owner
+        op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
+        return error_at(op, f"{self._text_of(error.node)}: {error}")
+
+    def _text_of(self, tensor: int) -> str:
+        """How messages call a tensor."""
+        name, value = self.graph.nodes[tensor].name, self.values[tensor]
+        if name or isinstance(value.owner, ir.Block):
+            return name or f"what a loop carries, {value.type}"
+        op = value.owner.operation
+        return f"the result of '{sdsc.opcode_of(op) or op.name}', {value.type}"
+
+    def _add(self, value: ir.Value, node: TensorNode) -> int:
+        self.tensors[value] = self._add_unnamed(value, node)
+        return self.tensors[value]
+
+    def _add_unnamed(self, value: ir.Value, node: TensorNode) -> int:
+        """A tensor that no value stands for; messages about it are about ``value``."""
+        node.times = self._times
+        self.values.append(value)
+        return self.graph.add(node)
+
+    def _tensor(self, value: ir.Value, reader: ir.Operation) -> int:
+        if value not in self.tensors:
+            raise error_at(reader, f"'{reader.name}' reads a tensor that nothing is written to")
+        return self.tensors[value]
+
+    def _visit_all(self, block: ir.Block) -> None:
+        for op in block.operations:
+            self._visit(op.operation)
+
+    def _argument(self, argument: ir.Value, host: ir.Attribute) -> None:
+        pinned = stick.layout_of(argument.type)
+        as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
+        free = pinned is None and (ir.StringAttr(host.kind).value != "input" or as_read)
+        name = ir.StringAttr(host.label).value
+        node = ArgumentNode(
+            shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free
+        )
+        self._add(argument, node)
+
+    def _visit(self, op: ir.Operation) -> None:
+        if op.name in _SKIPPED:
+            return
+        if op.name == LOOP:
+            self._loop(op)
+        elif op.name in VIEWS:
+            if _is_destination_slice(op):
+                return
+            result, source = op.results[0], self._tensor(op.operands[0], op)
+            self.steps[result] = step_of(op)
+            node = ViewNode(shape_of(result), element_of(result), source=source, step=self.steps[result])
+            self._add(result, node)
+        elif op.name == "linalg.generic":
+            self._device_op(op)
+        elif op.name in ("sdsc.clone", "stick.restickify"):
+            self._copy(op)
+        elif op.name == "tensor.insert_slice":
+            self._insertion(op)
+        elif op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+            self._add(
+                op.results[0], ArgumentNode(shape_of(op.results[0]), element_of(op.results[0]), free=True)
+            )
+        elif op.name == "stick.pin":
+            self._pin(op)
+
+    def _device_op(self, op: ir.Operation) -> None:
+        generic = structured(op, self._known)
+        if generic is None or not generic.opcode:
+            raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
+        if generic.reduced and not _is_fresh(generic.output):
+            reason = "compute the partial result apart, and combine the two by an operation of its own"
+            raise error_at(op, f"'{generic.opcode}' adds to what its output holds already; {reason}")
+        operands = tuple(self._tensor(value, op) for value in generic.inputs)
+        result = op.results[0]
+        shape, dtype = shape_of(result), element_of(result)
+        read = [self.graph.nodes[tensor] for tensor in operands]
+        shapes, dtypes = ((*(node.shape for node in read), shape), (*(node.dtype for node in read), dtype))
+        made = signature(device(), generic.opcode, generic.maps, shapes, dtypes, generic.reduced)
+        self._add(result, Compute(shape, dtype, signature=made, operands=operands))
+
+    def _copy(self, op: ir.Operation) -> None:
+        pin = None
+        if op.name == "stick.restickify":
+            if stick.TO not in op.attributes:
+                raise error_at(op, "a stick.restickify names the layout of its result in 'stick.to'")
+            pin = _requested(op)
+        result, source = op.results[0], self._tensor(op.operands[0], op)
+        self._add(result, Copy(shape_of(result), element_of(result), pin=pin, source=source))
+
+    def _insertion(self, op: ir.Operation) -> None:
+        """The last insertion into a buffer stands for all of them."""
+        if any(_fills(use.owner.operation, op) for use in op.results[0].uses):
+            return
+        chain = [op]
+        while (before := defining_op(chain[-1].operands[1])) is not None and _fills(chain[-1], before):
+            chain.append(before)
+        chain.reverse()
+        first, result = chain[0].operands[1], op.results[0]
+        empty = defining_op(first)
+        before = [] if empty is not None and empty.name == "tensor.empty" else [self._whole(first, chain[0])]
+        copied = any(self._is_copied(part) for part in before)
+        parts = [*before, *(self._part(each, chain, copied) for each in chain)]
+        carried = any(self._is_carried(part.source) for part in before) or any(
+            use.owner.operation.name == LOOP for use in result.uses
+        )
+        node = InsertSliceBuffer(shape_of(result), element_of(result), parts=tuple(parts), carried=carried)
+        self._add(result, node)
+        self.insertions[self.tensors[result]] = chain
+        for each in chain:
+            self.tensors[each.results[0]] = self.tensors[result]
+
+    def _part(self, op: ir.Operation, chain: list[ir.Operation], copied: bool) -> InsertedSlice:
+        """What an insertion puts into a buffer that may first be ``copied``, or is still read as it was."""
+        value, buffer = op.operands[0], chain[0].operands[1]
+        tensor, place, maker = self._tensor(value, op), place_of(op), defining_op(value)
+        if copied or maker is None or maker.block != op.block:
+            return InsertedSlice(tensor, place, out_of_place=True)
+        read = not _is_fresh(buffer) and is_read_from(buffer, maker, [*chain, *_updated(maker, op)])
+        earlier = chain[: chain.index(op)]
+        return InsertedSlice(
+            tensor, place, read or any(_is_overwritten(op, maker, before) for before in earlier)
+        )
+
+    def _is_carried(self, tensor: int) -> bool:
+        node = self.graph.nodes[tensor]
+        return isinstance(node, IterArg | LoopResult) or (
+            isinstance(node, InsertSliceBuffer) and node.carried
+        )
+
+    def _is_copied(self, part: InsertedSlice) -> bool:
+        """Whether what insertions go on with has a buffer that is not theirs to fill."""
+        return part.out_of_place or isinstance(self.graph.nodes[part.source], ArgumentNode | ViewNode)
+
+    def _whole(self, value: ir.Value, taker: ir.Operation) -> InsertedSlice:
+        """A value that insertions or a loop go on with: in its own buffer, if nobody reads that any more."""
+        apart = block_of(value) != taker.block or is_read_from(value, taker, [taker])
+        tensor = self._tensor(value, taker)
+        return InsertedSlice(tensor, whole(shape_of(value)), apart, self._is_partial(tensor))
+
+    def _is_partial(self, tensor: int) -> bool:
+        """Whether a tensor is a buffer with parts in it that nothing may be written to yet."""
+        node = self.graph.nodes[tensor]
+        if isinstance(node, IterArg):
+            return self._is_partial(node.initial)
+        if not isinstance(node, InsertSliceBuffer):
+            return False
+        written = sum(math.prod(part.place.sizes) for part in node.parts)
+        return written < math.prod(node.shape) or any(part.partial for part in node.parts)
+
+    # -- loops ----------------------------------------------------------------------------------------
+
+    def _loop(self, op: ir.Operation) -> None:
+        """The body once, for so many times; what the loop carries before, in and after it."""
+        carried, outside = carried_values(op), self._times
+        buffers = [self._buffer(op, each) for each in carried]
+        self._times = outside * trip_count(op)
+        arguments = [
+            self._add(each.argument, IterArg(*_type(each.result), initial=buffer))
+            for each, buffer in zip(carried, buffers, strict=True)
+        ]
+        for buffer, argument in zip(buffers, arguments, strict=True):
+            self._keep_same(op, buffer, argument)
+        self._visit_all(body_block(op))
+        self._times = outside
+        for each, argument in zip(carried, arguments, strict=True):
+            self._close(op, each, argument)
+
+    def _buffer(self, op: ir.Operation, each: CarriedValue) -> int:
+        parts = () if _is_fresh(each.initial) else (self._whole(each.initial, op),)
+        return self._add_unnamed(
+            each.result, InsertSliceBuffer(*_type(each.result), parts=parts, carried=True)
+        )
+
+    def _close(self, op: ir.Operation, each: CarriedValue, argument: int) -> None:
+        node = self.graph.nodes[argument]
+        assert isinstance(node, IterArg)
+        node.yielded = self._tensor(each.following, op)
+        self._keep_same(
+            op, argument, self._add(each.result, LoopResult(*_type(each.result), carried=argument))
+        )
+        if isinstance(self.graph.nodes[node.yielded], InsertSliceBuffer | LoopResult):
+            self._keep_same(op, argument, node.yielded)
+
+    def _keep_same(self, op: ir.Operation, left: int, right: int) -> None:
+        """What is pinned for one is pinned for the other, too."""
+        together = list(dict.fromkeys((*self._same.get(left, [left]), *self._same.get(right, [right]))))
+        pins = [pin for each in together if (pin := self.graph.nodes[each].pin) is not None]
+        for each in together:
+            self._same[each] = together
+        if pins:
+            self.pin_tensor(op, left, pins[0])
+
+    # -- pins -----------------------------------------------------------------------------------------
+
+    def _pin(self, op: ir.Operation) -> None:
+        tensor = self._tensor(op.operands[0], op)
+        self.pin_tensor(op, tensor, _requested(op))
+        self.tensors[op.results[0]] = tensor
+
+    def pin_tensor(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
+        """Pins a tensor, and what loops keep in one layout with it, because ``op`` says so."""
+        for each in self._same.get(tensor, [tensor]):
+            node = self.graph.nodes[each]
+            if node.pin is not None and not _same(node.pin, layout):
+                what = f"{self._text_of(each)} is pinned to another layout already"
+                raise error_at(op, f"{what}: {_text(node.pin)}")
+            node.pin = layout
+            if isinstance(node, ArgumentNode):
+                node.free = False
+
+
+def _requested(op: ir.Operation) -> StickLayout:
+    """The layout that an op names; padding between elements would be read before anybody writes it."""
+    layout = stick.requested_layout(op)
+    if reason := why_not_made(layout):
+        raise error_at(op, f"the layout that it names {reason}")
+    return layout
+
+
+_SKIPPED = ("tensor.empty", "linalg.fill", "func.return")
+
+
+def _is_destination_slice(op: ir.Operation) -> bool:
+    """Whether an op names a part of a buffer only as the place of results, as tiling writes it."""
+    if op.name != "tensor.extract_slice":
+        return False
+    uses = list(op.results[0].uses)
+    return bool(uses) and all(names_place(use.owner.operation, use.operand_number) for use in uses)
+
+
+def _is_index(value: ir.Value) -> bool:
+    """Whether a tensor holds nothing but positions of lookups: the host lays these few numbers out as wanted."""
+    uses = [(use.owner.operation, use.operand_number) for use in value.uses]
+    return bool(uses) and all(
+        _is_index(user.results[0]) if user.name in VIEWS else number == _index_of(user)
+        for user, number in uses
+    )
+
+
+def _index_of(op: ir.Operation) -> int | None:
+    opcode = sdsc.opcode_of(op)
+    return DEVICE_OPS[opcode].index if opcode in DEVICE_OPS else None
+
+
+def _fills(user: ir.Operation, before: ir.Operation) -> bool:
+    """Whether an insertion goes on with the buffer of the one before, which nobody else reads."""
+    names = {user.name, before.name}
+    return (
+        names == {"tensor.insert_slice"}
+        and user.operands[1] == before.results[0]
+        and user.block == before.block
+        and len(list(before.results[0].uses)) == 1
+    )
+
+
+def _is_fresh(value: ir.Value) -> bool:
+    """Whether a tensor is empty or filled with one number: it takes any layout."""
+    op = defining_op(value)
+    return op is not None and op.name in ("tensor.empty", "linalg.fill")
+
+
+def _updated(maker: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:
+    """The slices that are the very place of an insertion, and that ``maker`` alone reads, element by element."""
+    generic = structured(maker)
+    if generic is None or generic.reduced:
+        return []
+    return [
+        op
+        for value, dims in zip(generic.inputs, generic.maps, strict=False)
+        if (op := defining_op(value)) is not None
+        and dims == generic.maps[-1]
+        and all(use.owner.operation == maker for use in value.uses)
+        and op.name == "tensor.extract_slice"
+        and step_of(op) == place_of(insertion)
+        and list(op.operands)[1:] == list(insertion.operands)[2:]
+    ]
+
+
+def _is_overwritten(insertion: ir.Operation, maker: ir.Operation, before: ir.Operation) -> bool:
+    """Whether what ``maker`` makes is there before the part of an insertion ``before``, which may lie over it."""
+    return maker.is_before_in_block(before) and place_of(insertion).may_overlap(place_of(before))
+
+
+def _type(value: ir.Value) -> tuple[tuple[int, ...], str]:
+    return shape_of(value), element_of(value)
+
+
+def _same(left: StickLayout, right: StickLayout) -> bool:
+    return left.same_memory(right)
+
+
+def _text(layout: StickLayout) -> str:
+    return str(stick.affine_map(layout))

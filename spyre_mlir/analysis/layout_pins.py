@@ -1,0 +1,83 @@
+"""The layouts that a plan file pins, as conditions on the layout choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spyre_mlir.analysis.aliasing import all_ops, argument_attributes
+from spyre_mlir.analysis.layout_graph import LayoutGraph
+from spyre_mlir.analysis.plan_facts import layout_value
+from spyre_mlir.analysis.plan_pins import argument_layouts, pins_of, refused
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.layout_text import same_order
+from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan
+from spyre_mlir.layout_search.tensor_graph import ArgumentNode
+from spyre_mlir.mlir import ir
+from spyre_mlir.plans.plan_file import json_text
+
+
+@dataclass(frozen=True)
+class PinnedTensor:
+    """A tensor of a graph, its layouts in the plan file (several of what is given several times), and who makes it."""
+
+    tensor: int
+    layouts: tuple[StickLayout, ...]
+    op: ir.Operation
+
+
+class LayoutPins:
+    """Pins become conditions one round after the other, and only those that the choice would not keep anyway.
+
+    So a plan that is given back unchanged changes no choice, nor the order among equal ones.
+    """
+
+    def __init__(self, source: LayoutGraph) -> None:
+        self.source = source
+        self.pinned = {each.tensor: each for each in _pinned(source)}
+        self._imposed: set[int] = set()
+
+    def impose(self, plan: LayoutPlan) -> bool:
+        """Makes conditions of the pins that a choice breaks; whether there are new ones."""
+        broken = [each for each in self.pinned.values() if not self._holds(each, plan)]
+        new = [each for each in broken if each.tensor not in self._imposed]
+        for each in new:
+            self._imposed.add(each.tensor)
+            self._impose(each)
+        return bool(new)
+
+    def error(self, error: LayoutError) -> CompileError:
+        """The error of a choice that has no solution under the conditions so far."""
+        pinned = self.pinned.get(error.node)
+        if pinned is not None and pinned.tensor in self._imposed and pinned.op != self.source.func:
+            return refused(pinned.op, f"the layout {json_text(layout_value(pinned.layouts[0]))}", str(error))
+        return self.source.error(error)
+
+    def _holds(self, pinned: PinnedTensor, plan: LayoutPlan) -> bool:
+        node, state = self.source.graph.nodes[pinned.tensor], plan.decisions[pinned.tensor].state
+        made = state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
+        if len(made) != len(pinned.layouts):
+            return False
+        return all(same_order(held.layout, own) for held, own in zip(made, pinned.layouts, strict=True))
+
+    def _impose(self, pinned: PinnedTensor) -> None:
+        node = self.source.graph.nodes[pinned.tensor]
+        if isinstance(node, ArgumentNode) and node.free:
+            node.layouts = pinned.layouts
+        else:
+            self.source.pin_tensor(pinned.op, pinned.tensor, pinned.layouts[0])
+
+
+def _pinned(source: LayoutGraph) -> list[PinnedTensor]:
+    found = []
+    arguments = source.func.regions[0].blocks[0].arguments
+    for value, attributes in zip(arguments, argument_attributes(source.func), strict=True):
+        layouts = argument_layouts(attributes, value.type)
+        if layouts:
+            found.append(PinnedTensor(source.tensors[value], layouts, source.func))
+    for op in all_ops(source.func):
+        layout = pins_of(op).layout if sdsc.PINS in op.attributes else None
+        if layout is not None:
+            found.append(PinnedTensor(source.tensors[op.results[0]], (layout,), op))
+    return found

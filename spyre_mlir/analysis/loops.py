@@ -1,0 +1,206 @@
+"""Loops of a function: how often they run, what they carry, and which offsets follow from their variables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.layout.offsets import Index, Offsets
+from spyre_mlir.mlir import ir
+
+LOOP = "scf.for"
+
+
+@dataclass(frozen=True)
+class CarriedValue:
+    """A tensor that a loop carries, at its four places; ``operand`` is the number of ``initial``."""
+
+    operand: int
+    initial: ir.Value
+    argument: ir.Value
+    following: ir.Value
+    result: ir.Value
+
+
+def body_block(loop: ir.Operation) -> ir.Block:
+    """What a loop repeats."""
+    return loop.regions[0].blocks[0]
+
+
+def terminator(block: ir.Block) -> ir.Operation:
+    """The last op of a block."""
+    return block.operations[len(block.operations) - 1].operation
+
+
+def nested_ops(block: ir.Block) -> list[ir.Operation]:
+    """The ops of a block in program order, each loop before the ops in it; not what is inside other ops."""
+    ops = []
+    for op in block.operations:
+        ops.append(op.operation)
+        if op.operation.name == LOOP:
+            ops += nested_ops(body_block(op.operation))
+    return ops
+
+
+def repeated_ops(block: ir.Block) -> list[ir.Operation]:
+    """The ops of a block in the order in which they run, the body of each loop twice.
+
+    Two iterations show all that follows what in time: what comes first, and what the next iteration meets.
+    """
+    ops = []
+    for op in block.operations:
+        ops.append(op.operation)
+        if op.operation.name == LOOP:
+            ops += 2 * repeated_ops(body_block(op.operation))
+    return ops
+
+
+def executions(op: ir.Operation) -> int:
+    """How often an op runs."""
+    return math.prod(map(trip_count, enclosing_loops(op)))
+
+
+def carried_values(loop: ir.Operation) -> list[CarriedValue]:
+    """The tensors that a loop carries."""
+    body = body_block(loop)
+    following = terminator(body).operands
+    return [
+        CarriedValue(at + 3, loop.operands[at + 3], body.arguments[at + 1], following[at], result)
+        for at, result in enumerate(loop.results)
+        if isinstance(result.type, ir.RankedTensorType)
+    ]
+
+
+def initial_of(value: ir.Value) -> ir.Value | None:
+    """What a value that a loop carries, inside or as the result, is at first; None for another value."""
+    owner = value.owner
+    if not isinstance(owner, ir.Block):
+        return owner.operands[ir.OpResult(value).result_number + 3] if owner.name == LOOP else None
+    loop = owner.owner.operation
+    return loop.operands[ir.BlockArgument(value).arg_number + 2] if loop.name == LOOP else None
+
+
+def carried_by(value: ir.Value) -> ir.Value | None:
+    """What a loop carries, inside of it, whose next iteration begins with a value; None for another value."""
+    for use in value.uses:
+        user = use.owner.operation
+        if user.name == "scf.yield" and user.parent.operation.name == LOOP:
+            return body_block(user.parent.operation).arguments[use.operand_number + 1]
+    return None
+
+
+def enclosing_loops(op: ir.Operation) -> list[ir.Operation]:
+    """The loops around an op, the outermost first."""
+    found = []
+    while (op := op.parent.operation).name == LOOP:
+        found.append(op)
+    return found[::-1]
+
+
+def block_of(value: ir.Value) -> ir.Block:
+    """The block in which a value is made."""
+    owner = value.owner
+    return owner if isinstance(owner, ir.Block) else owner.operation.block
+
+
+def ancestor_in(block: ir.Block, op: ir.Operation) -> ir.Operation:
+    """The op of a block that is, or contains, another op."""
+    while op.block != block:
+        op = op.parent.operation
+    return op
+
+
+def trip_count(loop: ir.Operation) -> int:
+    """How often a loop runs; ``CompileError`` if its bounds are not constants."""
+    return induction(loop).count
+
+
+def induction(loop: ir.Operation) -> Offsets:
+    """The numbers that the variable of a loop runs through; ``CompileError`` if its bounds are not constants."""
+    variable = _induction(loop)
+    if variable is None:
+        raise error_at(loop, "a loop around device operations needs constant bounds and a constant step")
+    return variable
+
+
+def offsets_of(value: ir.Value) -> Offsets | None:
+    """All that an index can be, from the bounds of loops; None where that is not known."""
+    index = index_of(value)
+    return None if index is None else index.offsets
+
+
+def index_of(value: ir.Value) -> Index | None:
+    """An index in terms of the variables of loops; None where it depends on something else."""
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        loop = owner.owner.operation
+        return _variable(loop) if loop.name == LOOP and ir.BlockArgument(value).arg_number == 0 else None
+    op = owner.operation
+    if op.name == "arith.constant":
+        return Index(Offsets(ir.IntegerAttr(op.attributes["value"]).value))
+    operands = [index_of(operand) for operand in op.operands]
+    if op.name == "affine.apply":
+        map_ = ir.AffineMapAttr(op.attributes["map"]).value
+        return _evaluate(map_.results[0], operands, map_.n_dims)
+    return _arithmetic(op.name, operands)
+
+
+def _variable(loop: ir.Operation) -> Index | None:
+    numbers = _induction(loop)
+    if numbers is None:
+        return None
+    return Index(numbers, {body_block(loop).arguments[0]: numbers.step} if numbers.count > 1 else {})
+
+
+def _induction(loop: ir.Operation) -> Offsets | None:
+    bounds = [offsets_of(loop.operands[at]) for at in range(3)]
+    known = [bound.first for bound in bounds if bound is not None and bound.count == 1]
+    if len(known) != 3 or known[2] < 1:
+        return None
+    numbers = range(*known)
+    return Offsets(numbers.start, numbers.step, len(numbers))
+
+
+def _arithmetic(name: str, operands: list[Index | None]) -> Index | None:
+    if len(operands) != 2:
+        return None
+    left, right = operands
+    if left is None or right is None:
+        return None
+    if name == "arith.addi":
+        return left + right
+    if name == "arith.subi":
+        return left + right * -1
+    if name == "arith.muli":
+        return _product(left, right)
+    return None
+
+
+def _product(left: Index, right: Index) -> Index | None:
+    if right.offsets.count == 1:
+        return left * right.offsets.first
+    return right * left.offsets.first if left.offsets.count == 1 else None
+
+
+def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int) -> Index | None:
+    """The value of an affine expression; its symbols come after the ``dims``."""
+    if isinstance(expression, ir.AffineConstantExpr):
+        return Index(Offsets(expression.value))
+    if isinstance(expression, ir.AffineDimExpr):
+        return operands[expression.position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        return operands[dims + expression.position]
+    left, right = (_evaluate(side, operands, dims) for side in (expression.lhs, expression.rhs))
+    if left is None or right is None:
+        return None
+    if isinstance(expression, ir.AffineAddExpr):
+        return left + right
+    if isinstance(expression, ir.AffineMulExpr):
+        return _product(left, right)
+    divisor = right.offsets
+    if divisor.count != 1 or divisor.first <= 0:
+        return None
+    if isinstance(expression, ir.AffineModExpr):
+        return left % divisor.first
+    return left // divisor.first if isinstance(expression, ir.AffineFloorDivExpr) else None

@@ -1,0 +1,116 @@
+"""What has been decided about a function, as a plan file tells it."""
+
+from __future__ import annotations
+
+from spyre_mlir.analysis.aliasing import Memory, all_ops, argument_attributes, functions, is_compute
+from spyre_mlir.analysis.plan_pins import placement_from
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.hints import tiling_of
+from spyre_mlir.dialects.structured import defining_op, element_of, shape_of
+from spyre_mlir.division import Division
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.layout_text import request_of, without_room
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement
+
+
+def planned_function(module: ir.Operation) -> ir.Operation:
+    """The function that a plan is about: the only one with a body."""
+    found = functions(module)
+    if len(found) != 1:
+        raise CompileError(f"a plan file is about one function with a body, this module has {len(found)}")
+    return found[0]
+
+
+def current_plan(func: ir.Operation) -> PlanFile:
+    """All that is decided so far, in program order; every device operation has a name."""
+    memory = Memory(func)
+    arguments = func.regions[0].blocks[0].arguments
+    attributes = argument_attributes(func)
+    for number, each in enumerate(attributes):
+        if sdsc.HOST not in each:
+            raise error_at(func, f"argument {number} does not say what the host makes of it (sdsc.host)")
+    sources = _sources(attributes)
+    entries = zip(arguments, attributes, sources, strict=True)
+    ops = [op for op in all_ops(func) if is_compute(op)]
+    return PlanFile(
+        tuple(_argument(*each) for each in entries),
+        tuple(_operation(memory, op) for op in ops),
+    )
+
+
+def layout_value(layout: StickLayout) -> dict | str:
+    """A layout as the file writes it: by its dim order, or else as the map of ``#stick.layout``."""
+    request = request_of(layout)
+    if request is None:
+        return str(stick.affine_map(without_room(layout)))
+    made: dict = {"dim_order": list(request.dim_order or ())}
+    return {**made, "stick_outermost": True} if request.stick_outermost else made
+
+
+def core_order_of(division: Division) -> tuple[int, ...]:
+    """The dims in several slices, that whose slices are on neighbouring cores first."""
+    split = [dim for dim, count in enumerate(division.splits) if count > 1]
+    return tuple(sorted(split, key=lambda dim: [own[dim] for own in division.owners].index(1)))
+
+
+def _sources(attributes: list[dict[str, ir.Attribute]]) -> list[str | None]:
+    """For each argument the first one that takes the same elements of the same host array; None for that itself."""
+    first: dict[tuple[str, str], str] = {}
+    found: list[str | None] = []
+    for each in attributes:
+        label = ir.StringAttr(each[sdsc.HOST].label).value
+        array = ir.StringAttr(each[sdsc.SOURCE]).value if sdsc.SOURCE in each else label
+        known = first.setdefault((array, str(each.get(sdsc.HOST_VIEW))), label)
+        found.append(None if known == label else known)
+    return found
+
+
+def _argument(value: ir.Value, attributes: dict[str, ir.Attribute], source: str | None) -> PlannedArgument:
+    layout, host = stick.layout_of(value.type), attributes[sdsc.HOST]
+    return PlannedArgument(
+        name=ir.StringAttr(host.label).value,
+        kind=ir.StringAttr(host.kind).value,
+        source=source,
+        shape=shape_of(value),
+        dtype=element_of(value),
+        layout=None if layout is None else layout_value(layout),
+    )
+
+
+def _operation(memory: Memory, op: ir.Operation) -> PlannedOperation:
+    name, result = sdsc.name_of(op), op.results[0]
+    if name is None:
+        raise error_at(op, "this operation has no sdsc.name; run name-operations first")
+    layout = stick.layout_of(result.type)
+    division = sdsc.division_of(op) if sdsc.DIVISION in op.attributes else None
+    home = None if layout is None else defining_op(memory.place(result).buffer)
+    return PlannedOperation(
+        name=name,
+        opcode=sdsc.opcode_of(op) if layout is None else memory.space(op)[0],
+        location=location_of(op.location) or None,
+        source=name.rpartition("/")[0] or None,
+        slices=None if division is None else division.splits,
+        core_order=None if division is None else _core_order(op, division),
+        cores=None if division is None else division.cores,
+        tiling=tiling_of(op, sdsc.TILED) if sdsc.TILED in op.attributes and "/" not in name else None,
+        shape=shape_of(result),
+        dtype=element_of(result),
+        layout=None if layout is None else layout_value(layout),
+        placement=_placement(home),
+        spilled=() if home is None else sdsc.spilled_of(home),
+    )
+
+
+def _core_order(op: ir.Operation, division: Division) -> tuple[int, ...]:
+    order = core_order_of(division)
+    if Division.mixed_radix(division.splits, order).owners != division.owners:
+        raise error_at(op, "the core map of this division counts no slices, so a plan file cannot tell it")
+    return order
+
+
+def _placement(home: ir.Operation | None) -> PlannedPlacement | None:
+    placement = None if home is None else sdsc.placement_of(home)
+    return None if placement is None else placement_from(placement)

@@ -1,0 +1,130 @@
+"""Matmuls of 8-bit operands: what they are in linalg, and where their results may be rounded.
+
+    int8 x int8 -> i32     the device adds up more than 16 bits and rounds the sum to DL16: no i32 comes out of it
+    fp8 x fp8   -> f32     likewise, as a matmul of fp16
+
+So ``batchmatmulint8`` stands for a sum in i32, ``batchmatmulfp8`` for one in f32, until what follows is known. A sum
+that is scaled and ends in fp16 shows no more than DL16 has, whatever the precision policy; any other is not the
+device's. No other operation reads or writes 8-bit elements: the host lays them out as matmuls want them.
+"""
+
+from __future__ import annotations
+
+from spyre_mlir.analysis.view_ops import VIEWS
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import (
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    shape_of,
+    structured,
+)
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.element_types import ONE_BYTE
+
+#: The matmul of two operands by their element type.
+PRODUCTS = {"f16": "batchmatmul", "f8E4M3FN": "batchmatmulfp8", "i8": "batchmatmulint8"}
+
+_RULE = "8-bit tensors come from the host and are read by matmuls alone"
+
+
+def is_integer_product(op: ir.Operation) -> bool:
+    """Whether a linalg op adds up products of int8 in i32, as far as its types tell."""
+    elements = [element_of(value) for value in op.operands]
+    return op.name.startswith("linalg.") and elements == ["i8", "i8", "i32"]
+
+
+def check_one_byte(op: ir.Operation) -> None:
+    """``CompileError`` for an op of the device that reads or makes 8-bit tensors and is no view or matmul."""
+    if op.name in VIEWS or op.name in ("stick.pin", "tensor.empty", "arith.constant", "linalg.fill"):
+        return
+    if sdsc.opcode_of(op) in PRODUCTS.values() and element_of(op.results[0]) not in ONE_BYTE:
+        return
+    found = next(
+        (name for value in (*op.operands, *op.results) if (name := element_of(value)) in ONE_BYTE), ""
+    )
+    if found:
+        raise error_at(op, f"'{sdsc.opcode_of(op) or op.name}' has no form for {found}: {_RULE}")
+
+
+def rounded_sum(root: Structured) -> ir.Value | None:
+    """A sum of 8-bit products in the format that the device gives it, where nothing shows the difference.
+
+    int32tofp32(batchmatmulint8(x, y) : i32)  ->  dl16tofp32(batchmatmulint8(x, y) : f16)
+    batchmatmulfp8(x, y) : f32                ->  dl16tofp32(batchmatmulfp8(x, y) : f16)
+    fp32todl16(dl16tofp32(batchmatmulint8(x, y)))  ->  batchmatmulint8(x, y)
+    """
+    if root.opcode == "batchmatmulfp8":
+        return _cast_up(_in_fp16(root), root.op.location) if _is_scaled(root) else None
+    inner = _integer_sum(root)
+    if inner is None or root.opcode == "fp32todl16":
+        return inner.result if inner is not None else None
+    return _cast_up(_in_fp16(inner), root.op.location, root)
+
+
+def _in_fp16(matmul: Structured) -> ir.Value:
+    made = device_op(
+        matmul.opcode,
+        matmul.inputs,
+        matmul.maps[:-1],
+        matmul.extents,
+        "f16",
+        location=matmul.op.location,
+        reduced=matmul.reduced,
+        result_map=matmul.maps[-1],
+    )
+    sdsc.inherit(maker_of(made), matmul.op)
+    return made
+
+
+def _cast_up(value: ir.Value, location: ir.Location, like: Structured | None = None) -> ir.Value:
+    """An fp16 value in f32, with the dims of another cast."""
+    shape = shape_of(value) if like is None else like.extents
+    dims = tuple(range(len(shape)))
+    maps, result = ([dims], dims) if like is None else (like.maps[:1], like.maps[-1])
+    return device_op("dl16tofp32", [value], maps, shape, "f32", location=location, result_map=result)
+
+
+def _is_scaled(matmul: Structured) -> bool:
+    """Whether a sum in f32 has readers that do not round it at once, and ends in fp16."""
+    if element_of(matmul.result) != "f32":
+        return False
+    readers = {sdsc.opcode_of(use.owner.operation) for use in matmul.result.uses}
+    return readers != {"fp32todl16"} and _ends_in_fp16(matmul.result)
+
+
+def is_integer_sum(op: ir.Operation | None) -> bool:
+    """Whether an op is a matmul of int8."""
+    return op is not None and sdsc.opcode_of(op) == "batchmatmulint8"
+
+
+def _integer_sum(root: Structured) -> Structured | None:
+    """The int8 matmul that a cast takes to f32 for operations which end in fp16, or takes back at once."""
+    source = defining_op(root.inputs[0]) if root.inputs else None
+    if root.opcode == "int32tofp32" and is_integer_sum(source) and _ends_in_fp16(root.result):
+        return structured(source) if source is not None and _has_one_use(source) else None
+    if root.opcode != "fp32todl16" or source is None or sdsc.opcode_of(source) != "dl16tofp32":
+        return None
+    cast, matmul = structured(source), defining_op(source.operands[0])
+    moves = cast is None or cast.maps[0] != cast.maps[1] or root.maps[0] != root.maps[1]
+    return None if moves or matmul is None or not is_integer_sum(matmul) else structured(matmul)
+
+
+def _has_one_use(op: ir.Operation) -> bool:
+    return sum(1 for _ in op.results[0].uses) == 1
+
+
+def _ends_in_fp16(value: ir.Value) -> bool:
+    """Whether all that is computed from an f32 value becomes fp16 before anybody else sees it."""
+    waiting, seen = [value], {value}
+    while waiting:
+        uses = [use.owner.operation for use in waiting.pop().uses]
+        if any(not op.results or sdsc.opcode_of(op) == "fp32toint32" for op in uses):
+            return False
+        results = {op.results[0] for op in uses if element_of(op.results[0]) == "f32"} - seen
+        seen |= results
+        waiting += results
+    return True

@@ -1,0 +1,361 @@
+"""Which operations share which loops: the nests of a function whose operations say how they are tiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hints import tiling_of
+from spyre_mlir.dialects.structured import (
+    Known,
+    Structured,
+    defining_op,
+    device_op,
+    element_of,
+    maker_of,
+    shape_of,
+    structured,
+)
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.device import device
+from spyre_mlir.target.element_types import cast_between
+from spyre_mlir.target.ops import COMBINE
+from spyre_mlir.tiling.hints import TiledLoop
+
+#: On a maximum: its name. On a sum of exponentials less that maximum: the same name (``online-softmax``).
+RUNNING, RESCALED = "sdsc.running", "sdsc.rescaled"
+
+#: Operations that unrolled loops make of one at most: each has a design of its own.
+MOST_COPIES = 64
+
+VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
+
+
+@dataclass(eq=False)
+class Nest:
+    """A loop over ``tiles`` tiles; its items are operations and nests in order.
+
+    ``part`` is what of its dims each tile has; the last has what is left if these are not equal parts. ``unrolled``:
+    its iterations are written one after the other.
+    """
+
+    loop: str
+    tiles: int
+    part: Fraction
+    unrolled: bool = False
+    items: list[Tiled | Nest] = field(default_factory=list)
+
+    def operations(self) -> Iterator[Tiled]:
+        """The operations of the nest and of those inside, in order."""
+        for item in self.items:
+            if isinstance(item, Nest):
+                yield from item.operations()
+            else:
+                yield item
+
+    @property
+    def full_tiles(self) -> int:
+        """The number of tiles that are equal: all, or all but the last."""
+        return self.tiles if self.part * self.tiles == 1 else self.tiles - 1
+
+    def cuts(self, size: int) -> bool:
+        """Whether tiles of a dim of this size begin at whole elements."""
+        return (size * self.part).denominator == 1
+
+    def tile(self, size: int) -> int:
+        """The extent of each of the equal tiles of a dim."""
+        return int(size * self.part)
+
+
+@dataclass(eq=False)
+class Tiled:
+    """A device operation and the nests that it is in, outermost first, each with the iteration dim that it tiles."""
+
+    op: ir.Operation
+    generic: Structured
+    nests: dict[Nest, int] = field(default_factory=dict)
+
+    @property
+    def running(self) -> str | None:
+        """The name of a maximum that readers in its own loop take as it is so far; None for another operation."""
+        return ir.StringAttr(self.op.attributes[RUNNING]).value if RUNNING in self.op.attributes else None
+
+    @property
+    def rescaled(self) -> str | None:
+        """The running maximum that the parts of a sum are relative to; None for another operation."""
+        return ir.StringAttr(self.op.attributes[RESCALED]).value if RESCALED in self.op.attributes else None
+
+    @property
+    def result(self) -> ir.Value:
+        return self.generic.result
+
+    def reduces(self, nest: Nest) -> bool:
+        """Whether the loop runs over parts of a sum, not of the result."""
+        return self.nests[nest] in self.generic.reduced
+
+    def result_dim(self, nest: Nest) -> int:
+        """The dim of the result that a loop tiles."""
+        return self.generic.maps[-1].index(self.nests[nest])
+
+    def wanted(self, operand: int) -> dict[int, Nest]:
+        """The dims of an operand that loops tile."""
+        dims = self.generic.maps[operand]
+        return {dims.index(dim): nest for nest, dim in self.nests.items() if dim in dims}
+
+
+class Nests:
+    """The items of a function in program order; ``tiled`` finds an operation by its result."""
+
+    def __init__(self, block: ir.Block) -> None:
+        self.items: list[Tiled | Nest] = []
+        self.tiled: dict[ir.Value, Tiled] = {}
+        self._open: list[Nest] = []
+        known: Known = {}
+        for op in (each.operation for each in block.operations):
+            if sdsc.OP in op.attributes:
+                generic = structured(op, known)
+                assert generic is not None
+                loops = [loop for loop in tiling_of(op) if loop.tiles > 1]
+                check_loops(generic, loops)
+                self._add(Tiled(op, generic), loops)
+
+    def _add(self, tiled: Tiled, loops: Sequence[TiledLoop]) -> None:
+        """Puts an operation into the open nests as deep as it can share them, and opens others for the rest.
+
+        One that is not tiled and reads nothing that the open nests make comes before them.
+        """
+        self.tiled[tiled.result] = tiled
+        if not loops and self._open and not self._reads_open(tiled):
+            self.items.insert(len(self.items) - 1, tiled)
+            return
+        parts = [loop.part(tiled.generic.extents[loop.dim]) for loop in loops]
+        shared = 0
+        for nest, loop, part in zip(self._open, loops, parts, strict=False):
+            if (nest.loop, nest.tiles, nest.part) != (loop.loop, loop.tiles, part):
+                break
+            if nest.unrolled != bool(loop.unrolled):
+                break
+            shared += 1
+        tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
+        shared = self._complete(tiled, shared)
+        tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
+        del self._open[shared:]
+        for loop, part in zip(loops[shared:], parts[shared:], strict=True):
+            nest = Nest(loop.loop, loop.tiles, part, bool(loop.unrolled))
+            self._inside().append(nest)
+            self._open.append(nest)
+            tiled.nests[nest] = loop.dim
+        self._inside().append(tiled)
+
+    def _inside(self) -> list[Tiled | Nest]:
+        return self._open[-1].items if self._open else self.items
+
+    def _complete(self, tiled: Tiled, shared: int) -> int:
+        """How many of the open nests an operation can share: in each, its operands' tiles are what it reads."""
+        for operand, value in enumerate(tiled.generic.inputs):
+            wanted = tiled.wanted(operand)
+            traced = trace(value)
+            maker = self.tiled.get(traced.root)
+            if maker is not None:
+                shared = min(shared, self._agreeing(maker, traced, wanted, shared))
+            elif any(self._is_open(each) for each in makers(value, self.tiled)):
+                return 0
+        return shared
+
+    def _reads_open(self, tiled: Tiled) -> bool:
+        return any(
+            self._is_open(each) for value in tiled.generic.inputs for each in makers(value, self.tiled)
+        )
+
+    def _is_open(self, maker: Tiled) -> bool:
+        return bool(self._open) and self._open[0] in maker.nests
+
+    def _agreeing(self, maker: Tiled, traced: Traced, wanted: dict[int, Nest], shared: int) -> int:
+        """The number of outer nests in which a reader wants of a value the tile that the iteration makes."""
+        for at, nest in enumerate(self._open[:shared]):
+            if nest not in maker.nests:
+                break  # made outside of the nest, or in one that is closed: there as a whole
+            if maker.reduces(nest):
+                if maker.running is None:
+                    return at
+                continue
+            dim = next((dim for dim, other in wanted.items() if other is nest), None)
+            if dim is None:
+                return at
+            if traced.dims[dim] != maker.result_dim(nest) or not nest.cuts(traced.parts[dim]):
+                return at
+        return shared
+
+
+def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
+    """``CompileError`` for loops that are not around tiles of an operation, each dim cut once.
+
+    Whether tiles are whole sticks is up to the layouts, which are chosen later.
+    """
+    cut: dict[int, TiledLoop] = {}
+    for loop in loops:
+        what = f"loop {loop.loop} cuts dim {loop.dim}"
+        if loop.dim >= len(generic.extents):
+            raise error_at(
+                generic.op, f"{what}, but the iteration dims of this operation are {_numbers(generic)}"
+            )
+        size = generic.extents[loop.dim]
+        if (wrong := _why_no_tiles(loop, size)) is not None:
+            raise error_at(generic.op, f"{what} of {size} elements into {loop.tiles} tiles{wrong}")
+        if loop.dim in generic.reduced and generic.opcode not in COMBINE:
+            raise error_at(
+                generic.op, f"{what}, but the parts of a '{generic.opcode}' over it cannot be combined"
+            )
+        if (outer := cut.setdefault(loop.dim, loop)) is not loop:
+            raise error_at(generic.op, f"{what}, which loop {outer.loop} around it cuts already")
+        if loop.dim not in generic.reduced and (outer := _reducing(generic, cut.values())) is not None:
+            reason = f"{what} inside of loop {outer.loop}, which cuts the reduced dim {outer.dim}"
+            raise error_at(generic.op, f"{reason}; loops over reduced dims are inside of the others")
+    unrolled = [loop for loop in loops if loop.unrolled]
+    if (copies := _iterations(unrolled)) > MOST_COPIES:
+        what = f"the unrolled loops {_nest_text(unrolled)} make {copies} operations of one"
+        raise error_at(generic.op, f"{what}; at most {MOST_COPIES} are allowed")
+    if (iterations := _iterations(loops)) > (most := device().loop_iterations):
+        what = f"the loops {_nest_text(loops)} have {iterations} iterations"
+        raise error_at(generic.op, f"{what}; a loop nest has at most {most}")
+
+
+def _iterations(loops: Iterable[TiledLoop]) -> int:
+    return math.prod(loop.tiles for loop in loops)
+
+
+def _nest_text(loops: Iterable[TiledLoop]) -> str:
+    return " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
+
+
+def _why_no_tiles(loop: TiledLoop, size: int) -> str | None:
+    """How many tiles, each but the last of the extent that is given or all equal, are not a dim; None if they are."""
+    if loop.tile is None:
+        return f", but {loop.tiles} does not divide it" if size % loop.tiles else None
+    tiles = -(-size // loop.tile)
+    return f" of {loop.tile}, but these are {tiles} tiles" if tiles != loop.tiles else None
+
+
+def _reducing(generic: Structured, loops: Iterable[TiledLoop]) -> TiledLoop | None:
+    """A loop over a reduced dim."""
+    return next((loop for loop in loops if loop.dim in generic.reduced), None)
+
+
+def _numbers(generic: Structured) -> str:
+    return ", ".join(f"{dim} of {size}" for dim, size in enumerate(generic.extents)) or "none"
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A value through views: the value behind them, and for each dim the dim of that whose tiles are its tiles.
+
+    That holds for numbers of tiles that divide ``parts``; None for a dim that is not an outermost one there.
+    """
+
+    root: ir.Value
+    dims: tuple[int | None, ...]
+    parts: tuple[int, ...]
+
+
+def trace(value: ir.Value) -> Traced:
+    """Follows a value to what it is a view of."""
+    dims: list[int | None] = list(range(len(shape_of(value))))
+    parts = list(shape_of(value))
+    while (op := defining_op(value)) is not None and op.name in VIEWS:
+        where = source_dims(op)
+        source = shape_of(op.operands[0])
+        for at, dim in enumerate(dims):
+            dims[at] = None if dim is None else where[dim]
+            if (found := dims[at]) is not None and source[found] % parts[at]:
+                parts[at] = source[found]
+        value = op.operands[0]
+    return Traced(value, tuple(dims), tuple(parts))
+
+
+def is_expanded(value: ir.Value) -> bool:
+    """Whether a value is another one with some dims split: each of its dims has tiles as a dim of a tensor has."""
+    op = defining_op(value)
+    return op is not None and op.name == "tensor.expand_shape"
+
+
+def source_dims(op: ir.Operation) -> list[int | None]:
+    """For each dim of a view's result the source dim that has the same tiles; None without one."""
+    rank = len(shape_of(op.results[0]))
+    if op.name == "linalg.transpose":
+        return list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
+    groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
+    if op.name == "tensor.collapse_shape":
+        source = shape_of(op.operands[0])
+        return [next((dim for dim in group if source[dim] > 1), group[0]) for group in groups]
+    result = shape_of(op.results[0])
+    where: list[int | None] = [None] * rank
+    for source_dim, group in enumerate(groups):
+        where[next((dim for dim in group if result[dim] > 1), group[0])] = source_dim
+    return where
+
+
+def makers(value: ir.Value, tiled: dict[ir.Value, Tiled]) -> Iterator[Tiled]:
+    """The device operations that a value is put together from, without those behind them."""
+    pending, seen = [value], set()
+    while pending:
+        each = pending.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        if each in tiled:
+            yield tiled[each]
+        elif (op := defining_op(each)) is not None:
+            pending += op.operands
+
+
+def check_running(nests: Nests) -> None:
+    """``CompileError`` where loops would make online softmax wrong.
+
+    In the loop that reduces to a running maximum its readers, and theirs, are relative to the maximum so far. They
+    are right in that iteration alone, and a sum of them over the loop is if it is rescaled.
+    """
+    running = {each.running: each for each in nests.tiled.values() if each.running is not None}
+    relative: dict[ir.Value, set[Nest]] = {}
+    for each in nests.tiled.values():
+        own = relative[each.result] = set()
+        for maker in (maker for value in each.generic.inputs for maker in makers(value, nests.tiled)):
+            own |= _reduced(maker) & each.nests.keys() if maker.running is not None else set()
+            if relative[maker.result] - each.nests.keys():
+                raise error_at(each.op, _text(each, "reads it outside of that loop"))
+            own |= relative[maker.result]
+        if each.rescaled is not None:
+            maximum = running.get(each.rescaled)
+            if maximum is None or _reduced(maximum) not in (_reduced(each), set()):
+                raise error_at(each.op, _text(each, "is not in the loop of its maximum"))
+            own -= _reduced(each)
+        if own & _reduced(each):
+            raise error_at(each.op, _text(each, "sums it up without the factors between maxima"))
+        if own and any(_is_no_operation(use.owner.operation) for use in each.result.uses):
+            raise error_at(each.op, _text(each, "makes it, and it is read outside of that loop"))
+
+
+def in_format(value: ir.Value, element: str) -> ir.Value:
+    """A tensor in another floating-point format, at the current insertion point."""
+    if element_of(value) == element:
+        return value
+    shape, opcode = shape_of(value), cast_between(element_of(value), element)
+    return device_op(
+        opcode, [value], [tuple(range(len(shape)))], shape, element, location=maker_of(value).location
+    )
+
+
+def _reduced(each: Tiled) -> set[Nest]:
+    return {nest for nest in each.nests if each.reduces(nest)}
+
+
+def _text(each: Tiled, what: str) -> str:
+    """One of the ways in which loops go wrong."""
+    return f"values of a loop are relative to the maximum so far, but '{each.generic.opcode}' {what}"
+
+
+def _is_no_operation(op: ir.Operation) -> bool:
+    return sdsc.OP not in op.attributes and op.name not in VIEWS

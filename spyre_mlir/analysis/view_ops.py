@@ -1,0 +1,138 @@
+"""The upstream ops that are views of a device buffer, and what they do to a ``BufferView``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyre_mlir.analysis.loops import index_of, initial_of, offsets_of
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.layout import BufferView
+from spyre_mlir.layout.offsets import Offsets
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform, applied
+from spyre_mlir.mlir import ir
+
+VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose")
+
+#: How upstream writes a number that is an operand among static ones.
+_DYNAMIC = -(1 << 63)
+
+
+def view_of(op: ir.Operation, source: BufferView) -> BufferView:
+    """The result of a view op over the view of its source; ``ViewError`` if memory does not allow it."""
+    return applied(step_of(op), source)
+
+
+def step_of(op: ir.Operation) -> ViewTransform:
+    """What a view op does."""
+    if op.name == "linalg.transpose":
+        return Transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
+    if op.name == "tensor.extract_slice":
+        return _slice(op, op.operands[0], op.results[0])
+    groups = tuple(
+        tuple(ir.IntegerAttr(entry).value for entry in group) for group in op.attributes["reassociation"]
+    )
+    return Expand(groups, shape_of(op.results[0])) if op.name == "tensor.expand_shape" else Collapse(groups)
+
+
+def place_of(op: ir.Operation) -> Slice:
+    """The part of the whole that a ``tensor.insert_slice`` fills."""
+    return _slice(op, op.operands[1], op.operands[0])
+
+
+def moves_of(op: ir.Operation, whole: BufferView) -> dict[ir.Value, int]:
+    """Elements by which the slice that a slice op names moves per iteration, for the variable of each loop.
+
+    ``whole`` is the view of what is sliced. ``CompileError`` where the slice does not move in equal steps.
+    """
+    slice_ = place_of(op) if op.name == "tensor.insert_slice" else step_of(op)
+    assert isinstance(slice_, Slice)
+    moves: dict[ir.Value, int] = {}
+    operands = list(op.operands)[len(op.operands) - len(slice_.moves) :]
+    for operand, advance in zip(operands, slice_.advances(whole).values(), strict=True):
+        index = index_of(operand)
+        if index is None or index.moves is None or any(step < 0 for step in index.moves.values()):
+            raise error_at(op, f"the offset of this '{op.name}' does not rise by equal steps per iteration")
+        for variable, step in index.moves.items():
+            moves[variable] = moves.get(variable, 0) + int(step * advance)
+    return {variable: elements for variable, elements in moves.items() if elements}
+
+
+def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
+    """The slice of ``whole`` that a slice op names, where ``part`` lies; its offsets may follow from loops."""
+    offsets, sizes, steps = (
+        tuple(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")
+    )
+    dropped = tuple(dropped_dims(sizes, shape_of(part)))
+    if _DYNAMIC in (*sizes, *steps):
+        raise error_at(op, f"'{op.name}' needs constant sizes and strides")
+    for dim, (offset, size, step, extent) in enumerate(
+        zip(offsets, sizes, steps, shape_of(whole), strict=True)
+    ):
+        first = 0 if offset == _DYNAMIC else offset
+        if size < 1 or step < 1 or first < 0 or first + (size - 1) * step >= extent:
+            raise error_at(
+                op, f"the slice of dim {dim} of this '{op.name}' is not inside of its {extent} elements"
+            )
+    if _DYNAMIC not in offsets:
+        return Slice(offsets, sizes, steps, dropped)
+    dims = [dim for dim, offset in enumerate(offsets) if offset == _DYNAMIC]
+    first = len(op.operands) - len(dims)
+    moves = {}
+    for number, dim in enumerate(dims, first):
+        reach = (sizes[dim] - 1) * steps[dim] + 1
+        anywhere = Offsets(0, 1, shape_of(whole)[dim] - reach + 1)
+        moves[dim] = offsets_of(op.operands[number]) or anywhere
+    begins = tuple(moves[dim].first if dim in moves else offset for dim, offset in enumerate(offsets))
+    return Slice(begins, sizes, steps, dropped, tuple(moves.items()))
+
+
+def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:
+    """Static offsets and sizes of a ``tensor.insert_slice``."""
+    offsets = list(ir.DenseI64ArrayAttr(op.attributes["static_offsets"]))
+    return offsets, list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"]))
+
+
+def dropped_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
+    """The dims of size 1 of a slice that its rank-reduced ``shape`` does not have."""
+    dropped, wanted = [], list(shape)
+    for dim, size in enumerate(sizes):
+        spare = len(sizes) - dim > len(wanted)
+        if wanted and wanted[0] == size and not (size == 1 and spare):
+            wanted.pop(0)
+        else:
+            dropped.append(dim)
+    return dropped
+
+
+def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
+    """The buffer behind a chain of views and its dim that is ``dim`` of the value.
+
+    None through a slice, and where others than its own op write to the buffer: insertions, a loop.
+    """
+    while (op := defining_op(value)) is not None and op.name in VIEWS:
+        if op.name == "linalg.transpose":
+            dim = list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))[dim]
+        elif op.name == "tensor.extract_slice":
+            return None, 0
+        else:
+            groups = [
+                [ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]
+            ]
+            found = _through_group(groups, op, dim)
+            if found is None:
+                return None, 0
+            dim = found
+        value = op.operands[0]
+    inserted = op is not None and op.name == "tensor.insert_slice"
+    return (None, 0) if inserted or initial_of(value) is not None else (value, dim)
+
+
+def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:
+    """The source dim of a reshape that alone is the result's ``dim``."""
+    if op.name == "tensor.expand_shape":
+        index = next(at for at, group in enumerate(groups) if dim in group)
+        alone = shape_of(op.operands[0])[index] == shape_of(op.results[0])[dim]
+        return index if alone else None
+    sized = [source for source in groups[dim] if shape_of(op.operands[0])[source] > 1]
+    return sized[0] if len(sized) == 1 else None

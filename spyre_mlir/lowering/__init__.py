@@ -1,0 +1,1 @@
+"""From placed operations to designs of a bundle."""

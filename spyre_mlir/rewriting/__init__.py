@@ -1,0 +1,1 @@
+"""Changes of IR that passes share: copies, outlining, loops, windows, layouts in types, builders."""

@@ -1,0 +1,261 @@
+"""Windows over images in bands of rows: a core has all that it slides over in its own scratchpad."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spyre_mlir.analysis.windows import Windowed
+from spyre_mlir.dialects.structured import filled, shape_of
+from spyre_mlir.division.slices import divisors
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.tensor_builders import (
+    collapsed,
+    concatenated,
+    constant_pad,
+    expanded,
+    extracted,
+    inserted,
+    transposed,
+)
+from spyre_mlir.rewriting.window_unrolling import Unrolling, padded
+from spyre_mlir.target.device import device
+
+#: What bands have to take of the time without them: the estimate is rough.
+_GAIN = 0.85
+
+#: What bytes of device memory count against time when there is a choice: fewer bands read fewer rows twice.
+_FEW_BYTES = 10
+
+#: Operations that make bands, each of which waits for device memory.
+_MAKING = 6
+
+#: Tensors as large as a band that a core has at the same time: the source, partial sums, the result.
+_ALIVE = 4
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Each image in ``count`` bands of ``rows`` rows, with ``above`` and ``below`` of them as many rows of others."""
+
+    count: int
+    rows: int
+    above: int
+    below: int
+
+
+class Banded(Unrolling):
+    """The chain of an op that slides over rows and columns by single steps, and whose result has as many rows.
+
+    The source becomes a tensor of bands ``[band, row, column, channels]``. A band has the rows that its windows touch:
+    its own, and copies of its neighbours' or of the padding. Rows and columns of a band are one dim then, and a tap is
+    one slice of it, equally far from the start of each band:
+
+        y[band, m] = sum over p, q of x[band, m + d*p*columns + d*q] * w[p, q],  m = row * columns + column
+
+    So with a band per core each finds what it reads in its own LX, at one address. Positions behind the last column
+    are numbers of no window; they are not read, and one row of padding more keeps the last of them inside.
+    """
+
+    def __init__(self, found: Windowed, bands: Bands) -> None:
+        self.bands = bands
+        self.rows, self.columns = found.windows
+        images = math.prod(found.extents[dim] for dim in found.images)
+        self.lead = tuple(count for count in (images, bands.count) if count > 1)
+        self.columns_padded = shape_of(found.inputs[found.source])[found.indices.index(self.columns)]
+        super().__init__(found)
+
+    def _merged(self) -> tuple[int, ...]:
+        """Images and their bands are one dim."""
+        return (self.rows.output, *self.found.images)
+
+    def _order(self) -> tuple[int, ...]:
+        indices = self.found.indices
+        images = [indices.index(dim) for dim in self.found.images]
+        first = [*images, indices.index(self.rows), indices.index(self.columns)]
+        return (*first, *(dim for dim in range(len(indices)) if dim not in first))
+
+    def _extent(self, dim: int) -> int:
+        if dim == self.rows.output:
+            return math.prod(self.lead)
+        width = self.columns_padded
+        return self.bands.rows * width if dim == self.columns.output else self.found.extents[dim]
+
+    def _source(self) -> ir.Value:
+        """The bands, ``[band, row * column, channels]``."""
+        value = self.found.inputs[self.found.source]
+        pad = padded(value)
+        inner, number, (low, high) = pad or (value, _zero(value), ([0] * len(self.order),) * 2)
+        at = self.found.indices.index(self.columns)
+        own = self._own(inner)
+        rows, rank = len(self.lead), len(shape_of(own))
+        whole = self._padded(own, number, low[at], high[at])
+        above, below, height = self.bands.above, self.bands.below, self.bands.rows
+        halo = [(0, height - above, above, True), (above + height, 0, below, False)]
+        for row, first, count, before in halo if self.bands.count > 1 else []:
+            if count:
+                part = self._shifted(own, number, first, count, before)
+                whole = inserted(part, whole, [*([0] * rows), row, low[at], *([0] * (rank - rows - 2))])
+        return collapsed(whole, [range(rows), [rows, rows + 1], *([dim] for dim in range(rows + 2, rank))])
+
+    def _own(self, value: ir.Value) -> ir.Value:
+        """The bands without what surrounds them, ``[image, band, row, column, channels]``; dims of size 1 left out."""
+        value, images = transposed(value, self.order), len(self.found.images)
+        shape = shape_of(value)
+        rest = shape[images + 1 :]
+        value = collapsed(value, [range(images + 1), *([images + 1 + dim] for dim in range(len(rest)))])
+        rows = len(self.lead)
+        groups = [range(rows + 1), *([rows + 1 + dim] for dim in range(len(rest)))]
+        return expanded(value, groups, (*self.lead, self.bands.rows, *rest))
+
+    def _padded(self, own: ir.Value, number: ir.Operation, left: int, right: int) -> ir.Value:
+        """The bands with room for all that windows touch."""
+        spare = 1 if self.found.extents[self.columns.kernel] > 1 else 0
+        shape, rows = shape_of(own), len(self.lead)
+        low, high = [0] * len(shape), [0] * len(shape)
+        low[rows : rows + 2] = self.bands.above, left
+        high[rows : rows + 2] = self.bands.below + spare, right
+        sizes = [before + size + after for before, size, after in zip(low, shape, high, strict=True)]
+        return constant_pad(own, number, low, high, sizes)
+
+    def _shifted(self, own: ir.Value, number: ir.Operation, first: int, count: int, before: bool) -> ir.Value:
+        """For each band ``count`` rows of the band ``before`` it, or after it; those of the padding at the ends."""
+        shape, rows = list(shape_of(own)), len(self.lead)
+        offsets, sizes, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        offsets[rows], sizes[rows] = first, count
+        part = extracted(own, offsets, sizes, steps)
+        end_type = ir.RankedTensorType.get([*self.lead[:-1], 1, *sizes[rows:]], _element(own))
+        empty = ir.Operation.create("tensor.empty", results=[end_type]).result
+        end = filled(number.clone().operation.results[0], empty)
+        together = concatenated([end, part] if before else [part, end], rows - 1)
+        offsets = [0] * len(shape)
+        offsets[rows - 1] = 0 if before else 1
+        return extracted(together, offsets, sizes, steps)
+
+    def _slice(self, source: ir.Value, tap: dict[int, int]) -> ir.Value:
+        rows, columns = (each.dilation * tap[each.kernel] for each in (self.rows, self.columns))
+        shape = list(shape_of(source))
+        offsets = [0, rows * self.columns_padded + columns, *([0] * (len(shape) - 2))]
+        sizes = [shape[0], self._extent(self.columns.output), *shape[2:]]
+        return extracted(source, offsets, sizes, [1] * len(shape))
+
+    def _restored(self, result: ir.Value) -> ir.Value:
+        """The dims of the op's result, in its order, without the positions behind the last column."""
+        found = self.found
+        (bands, _, *rest), rows = shape_of(result), self.bands.rows
+        channels = [[dim] for dim in range(3, 3 + len(rest))]
+        result = expanded(result, [[0], [1, 2], *channels], (bands, rows, self.columns_padded, *rest))
+        sizes = (bands, rows, found.extents[self.columns.output], *rest)
+        result = extracted(result, [0] * len(sizes), sizes, [1] * len(sizes))
+        result = collapsed(result, [[0, 1], *([dim] for dim in range(2, len(sizes)))])
+        outputs = [*found.images, *(dim for dim in self.kept if dim in found.result)]
+        images = len(found.images)
+        if images:
+            groups = [list(range(images + 1)), *([dim] for dim in range(images + 1, len(outputs)))]
+            result = expanded(result, groups, [found.extents[dim] for dim in outputs])
+        return transposed(result, [outputs.index(dim) for dim in found.result if dim is not None])
+
+
+def bands_of(found: Windowed, cores: int) -> Bands | None:
+    """The bands of an op on so many cores; None if it cannot have any, or would not be clearly faster with them.
+
+    By a rough estimate of time, in which bytes count more than they take.
+    """
+    above, below = _surroundings(found)
+    if not _slides_by_single_rows(found) or above + below != _reach(found):
+        return None
+    height, images = found.extents[found.windows[0].output], _images(found)
+    able = []
+    for count in divisors(height, max(1, cores // images)):
+        bands = Bands(count, height // count, above, below)
+        fits = (
+            bands.rows >= max(above, below) and _lx_bytes(found, bands) * _ALIVE <= device().usable_lx_bytes
+        )
+        if images * count > 1 and fits and _banded_ns(found, bands) < _GAIN * _apart_ns(found, cores):
+            able.append(bands)
+    return min(able, key=lambda bands: _banded_ns(found, bands, _FEW_BYTES), default=None)
+
+
+def _slides_by_single_rows(found: Windowed) -> bool:
+    """Whether an op slides over rows and columns, by single steps, and no other input has its rows and columns."""
+    if len(found.windows) != 2 or max(found.extents[dim] for dim in found.kernel) == 1:
+        return False
+    outputs = {window.output for window in found.windows}
+    steps = all(window.stride == 1 or found.extents[window.output] == 1 for window in found.windows)
+    return steps and not any(dims is not None and outputs & set(dims) for dims in found.others)
+
+
+def _reach(found: Windowed) -> int:
+    """Rows from the first that a window touches to the last."""
+    rows = found.windows[0]
+    return rows.dilation * (found.extents[rows.kernel] - 1)
+
+
+def _images(found: Windowed) -> int:
+    return math.prod(found.extents[dim] for dim in found.images)
+
+
+# -- estimates ------------------------------------------------------------------------------------------
+
+
+def _row_bytes(found: Windowed) -> int:
+    """Bytes of a row of one image in device memory, without padding: sticks of channels."""
+    shape = shape_of(found.inputs[found.source])
+    slid = {*found.images, *(found.windows)}
+    channels = math.prod(size for size, index in zip(shape, found.indices, strict=True) if index not in slid)
+    lanes = elements_per_stick(device(), str(_element(found.inputs[found.source])))
+    return found.extents[found.windows[1].output] * -(-channels // lanes) * device().stick_bytes
+
+
+def _lx_bytes(found: Windowed, bands: Bands) -> int:
+    """Bytes of a band."""
+    return (bands.rows + _reach(found) + 1) * _row_bytes(found)
+
+
+def _apart_ns(found: Windowed, cores: int) -> float:
+    """Nanoseconds without bands: each tap reads its slice from device memory."""
+    taps = math.prod(found.extents[dim] for dim in found.kernel)
+    height = found.extents[found.windows[0].output]
+    moved = _images(found) * height * _row_bytes(found) / device().one_way_bytes_per_ns
+    return _compute_ns(found) / cores + taps * (moved + device().hbm_access_ns)
+
+
+def _banded_ns(found: Windowed, bands: Bands, few_bytes: int = 1) -> float:
+    """Nanoseconds with bands: they are made, and rows of neighbours are written and read, which counts so often."""
+    count = _images(found) * bands.count
+    rows = count * (bands.above + bands.below) if bands.count > 1 else 0
+    moved = 2 * rows * _row_bytes(found) / device().one_way_bytes_per_ns
+    return _compute_ns(found) / count + few_bytes * moved + _MAKING * device().hbm_access_ns
+
+
+def _compute_ns(found: Windowed) -> float:
+    """Nanoseconds of all taps on one core."""
+    positions = math.prod(found.extents)
+    if any(found.extents[dim] > 1 for dim in found.reduced):
+        return positions / device().array.multiply_adds_per_ns
+    lanes = elements_per_stick(device(), str(_element(found.inputs[found.source])))
+    return positions / lanes / device().vector_sticks_per_ns
+
+
+def _surroundings(found: Windowed) -> tuple[int, int]:
+    """The rows of padding above and below an image; (-1, 0) if other dims than rows and columns are padded."""
+    pad = padded(found.inputs[found.source])
+    if pad is None:
+        return 0, 0
+    _, _, (low, high) = pad
+    slid = [found.indices.index(window) for window in found.windows]
+    if any((low[dim], high[dim]) != (0, 0) for dim in range(len(low)) if dim not in slid):
+        return -1, 0
+    return low[slid[0]], high[slid[0]]
+
+
+def _zero(value: ir.Value) -> ir.Operation:
+    element = _element(value)
+    return ir.Operation.create(
+        "arith.constant", results=[element], attributes={"value": ir.FloatAttr.get(element, 0.0)}
+    )
+
+
+def _element(value: ir.Value) -> ir.Type:
+    return ir.RankedTensorType(value.type).element_type

@@ -1,0 +1,106 @@
+"""Optional clones: copies between device memory and LX, which scratchpad planning keeps or removes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyre_mlir.analysis.aliasing import Memory, argument_attributes
+from spyre_mlir.analysis.buffer_uses import Access, Touched
+from spyre_mlir.analysis.view_ops import VIEWS
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import defining_op, maker_of
+from spyre_mlir.division import CoreView
+from spyre_mlir.division.copies import CopyDivision, copy_division
+from spyre_mlir.layout import BufferView
+from spyre_mlir.layout.padding import UNDEFINED, uniform
+from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.divider import digits_map
+
+
+def copy_space(memory: Memory, whole: ir.Value) -> Space:
+    """The space of a copy of a value into a buffer of its own."""
+    return refined([memory.place(whole).view, BufferView.of(memory.layout(whole))])
+
+
+def division_of_copy(memory: Memory, whole: ir.Value, view: CoreView) -> CopyDivision | None:
+    """How a copy is divided whose cores own of a buffer what ``view`` says; None if there is no way."""
+    return copy_division(copy_space(memory, whole), view)
+
+
+def whole_of(memory: Memory, value: ir.Value) -> ir.Value:
+    """What a value is a view of: an argument, the result of an operation, or of the last insertion.
+
+    In a loop, the part of it that one iteration reads.
+    """
+    op = defining_op(value)
+    if op is None or op.name not in VIEWS:
+        return value
+    moves = memory.place(value).moves != memory.place(op.operands[0]).moves
+    return value if moves else whole_of(memory, op.operands[0])
+
+
+def insert_clone(
+    whole: ir.Value,
+    division: CopyDivision,
+    point: ir.InsertionPoint,
+    location: ir.Location,
+    name: str,
+    reason: str,
+    *,
+    over_the_ring: bool = False,
+) -> ir.Value:
+    """An optional clone of a buffer at a point of the program, a shuffle if it goes from LX to LX over the ring.
+
+    Its history names the pass and the reason. Its padding is undefined, as that of all that operations write.
+    """
+    with point:
+        made = (sdsc.shuffle if over_the_ring else sdsc.clone)(whole, location)
+        made.set_type(whole.type)
+        op = maker_of(made)
+        op.attributes[sdsc.DIVISION] = sdsc.division_attr(division.splits, digits_map(division.digits))
+        if division.copies > 1:
+            i64 = ir.IntegerType.get_signless(64)
+            op.attributes[sdsc.COPIES] = ir.IntegerAttr.get(i64, division.copies)
+        op.attributes[sdsc.OPTIONAL] = ir.UnitAttr.get()
+        layout = stick.layout_of(whole.type)
+        assert layout is not None
+        states = uniform(layout, UNDEFINED)
+        if states:
+            op.attributes[stick.PADDING] = stick.padding_attr(states)
+        sdsc.record(op, "clone", name, reason)
+    return made
+
+
+def has_known_padding(touched: Touched, func: ir.Operation) -> bool:
+    """Whether the host writes numbers into the padding of a buffer, on which its readers rely."""
+    owner = defining_op(touched.root)
+    if owner is not None:
+        states = stick.padding_of(owner.attributes)
+    else:
+        states = stick.padding_of(argument_attributes(func)[touched.root.arg_number])
+    return any(state is not UNDEFINED for state in states.values())
+
+
+def read_instead(clone: ir.Value, whole: ir.Value, accesses: Sequence[Access]) -> None:
+    """Gives readers of ``whole`` its clone, through the views that they had of it."""
+    for access in accesses:
+        replace_operand(clone, whole, access.user.op, access.user.values[access.operand])
+
+
+def replace_operand(clone: ir.Value, whole: ir.Value, user: ir.Operation, value: ir.Value) -> None:
+    """Replaces an operand, a view of ``whole``, by the same view of the clone."""
+    for number, operand in enumerate(user.operands):
+        if operand == value:
+            user.operands[number] = _viewed(clone, whole, value, user)
+
+
+def _viewed(clone: ir.Value, whole: ir.Value, value: ir.Value, user: ir.Operation) -> ir.Value:
+    if value == whole:
+        return clone
+    op = maker_of(value)
+    source = _viewed(clone, whole, op.operands[0], user)
+    with ir.InsertionPoint(user):
+        made = op.clone()
+    made.operands[0] = source
+    return made.results[0]

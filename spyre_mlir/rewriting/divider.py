@@ -1,0 +1,119 @@
+"""What the passes of work division have in common: what may be split, and how a division is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from spyre_mlir.analysis.core_ownership import Divided
+from spyre_mlir.analysis.plan_pins import pins_of, refused
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import structured
+from spyre_mlir.division import Division
+from spyre_mlir.division.copies import Digit
+from spyre_mlir.division.cores import core_order, core_steps
+from spyre_mlir.division.legality import core_order_problem, division_problem
+from spyre_mlir.division.slices import shares_of
+from spyre_mlir.division_search.division_candidates import DividedOp
+from spyre_mlir.layout.space import Space
+from spyre_mlir.mlir import ir
+from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
+
+
+def blocked_dims(op: ir.Operation) -> frozenset[int]:
+    """The iteration dims that cannot be split: those whose padding is masked, for a mask is for the whole dim.
+
+    And the contracted one of a matmul that has no partial sums.
+    """
+    described = DEVICE_OPS.get(sdsc.opcode_of(op) or "")
+    generic = structured(op) if described is not None and described.whole_sums else None
+    return frozenset((*sdsc.masks_of(op), *(generic.reduced if generic else ())))
+
+
+def pinned_division(
+    op: ir.Operation, opcode: str, space: Space, cores: int, uneven: bool
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """The slices that a plan file pins, and the core order if it pins that; ``CompileError`` if they cannot be."""
+    pins = pins_of(op)
+    assert pins.slices is not None
+    exempt = DEVICE_OPS[opcode].indirect
+    reason = division_problem(space, pins.slices, cores, blocked_dims(op), opcode in COMBINE, uneven, exempt)
+    if reason is not None:
+        raise refused(op, f"slices {list(pins.slices)}", reason)
+    if pins.core_order is None:
+        return pins.slices, None
+    reason = core_order_problem(pins.slices, pins.core_order)
+    if reason is not None:
+        raise refused(op, f"core_order {list(pins.core_order)}", reason)
+    whole = (dim for dim, count in enumerate(pins.slices) if count == 1)
+    return pins.slices, (*pins.core_order, *whole)
+
+
+def work_of(user: Divided) -> DividedOp:
+    """A divided op as those see it that change divisions: what a plan file pins stays."""
+    pins = pins_of(user.op)
+    kept = blocked_dims(user.op) if pins.slices is None else frozenset(range(len(user.space.units)))
+    return DividedOp(
+        user.opcode, user.space, user.division, kept, user.executions, pins.core_order is not None
+    )
+
+
+def committed_splits(op: ir.Operation) -> tuple[int, ...] | None:
+    """The splits that an earlier pass needs."""
+    return sdsc.division_of(op).splits if sdsc.DIVISION in op.attributes else None
+
+
+class Divider:
+    """Records divisions on ops; equal ones are one attribute, made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
+
+    def divide(
+        self,
+        op: ir.Operation,
+        opcode: str,
+        space: Space,
+        splits: tuple[int, ...],
+        order: Sequence[int] | None = None,
+    ) -> Division:
+        """Gives an op its slices, and how partial results are combined if a reduction is split.
+
+        Core ids count slices in ``order``, the fastest dim first; by default in that of ``core_order``.
+        """
+        order = core_order(splits, space.reduced) if order is None else tuple(order)
+        key = (splits, order)
+        if key not in self._made:
+            self._made[key] = sdsc.division_attr(splits, core_map(splits, order))
+        op.attributes[sdsc.DIVISION] = self._made[key]
+        division = replace(
+            Division.mixed_radix(splits, order), shares=shares_of(space.units, splits), reduced=space.reduced
+        )
+        if division.partial:
+            op.attributes[sdsc.COMBINE] = ir.StringAttr.get(COMBINE[opcode])
+        elif sdsc.COMBINE in op.attributes:
+            del op.attributes[sdsc.COMBINE]
+        return division
+
+
+def core_map(splits: Sequence[int], order: Sequence[int]) -> ir.AffineMap:
+    """``(core) -> slices`` in mixed radix, the first dim of ``order`` fastest."""
+    steps = core_steps(splits, order)
+    return digits_map(
+        [((step, split),) if split > 1 else () for step, split in zip(steps, splits, strict=True)]
+    )
+
+
+def digits_map(dims: Sequence[Sequence[Digit]]) -> ir.AffineMap:
+    """``(core) -> slices``, each a number in mixed radix of digits of the core id, the first one fastest."""
+    return ir.AffineMap.get(1, 0, [_number(digits) for digits in dims])
+
+
+def _number(digits: Sequence[Digit]) -> ir.AffineExpr:
+    core: ir.AffineExpr = ir.AffineDimExpr.get(0)
+    total, weight = None, 1
+    for step, count in digits:
+        digit = ir.AffineExpr.get_mod(ir.AffineExpr.get_floor_div(core, step), count)
+        total = digit if total is None else total + digit * weight
+        weight *= count
+    return ir.AffineConstantExpr.get(0) if total is None else total

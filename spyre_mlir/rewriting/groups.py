@@ -1,0 +1,77 @@
+"""Groups of operations of a function, tiled in one way or another, as programs of their own that can be evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.outlining import Outlined
+from spyre_mlir.target.device import device
+from spyre_mlir.tiling.hints import TiledLoop
+
+#: The loops of each operation, by its result; those without an entry are not tiled.
+Tiling = Mapping[ir.Value, Sequence[TiledLoop]]
+
+
+def default_bytes(shape: Sequence[int], dtype: str) -> int:
+    """Return the bytes of a tensor in its default layout, which is all that is known before layouts are chosen."""
+    return StickLayout.for_tensor(device(), tuple(shape), dtype).bytes
+
+
+def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
+    """Build a module of one function with copies of operations of one block, in order, and the views that they read.
+
+    Values read from outside are its arguments, values read outside its results. Equal groups give equal text.
+    """
+    names: dict[str, int] = {}
+    with ops[0].context, ir.Location.unknown():
+        outlined = Outlined(ops, copied=lambda op: sdsc.OP not in op.attributes)
+        module = ir.Module.create()
+        with ir.InsertionPoint(module.body):
+            outlined.build(
+                "group",
+                [_host(f"arg{number}", value) for number, value in enumerate(outlined.arguments)],
+                [_host(f"result{number}", value, "result") for number, value in enumerate(outlined.results)],
+                prepare=lambda op, copy: _prepare(copy, tiling.get(op.results[0], ()), names),
+            )
+    return module
+
+
+def _prepare(copy: ir.Operation, loops: Sequence[TiledLoop], names: dict[str, int]) -> None:
+    """Give a copy its loops, and numbers for the names that tell equal groups apart."""
+    for name in (sdsc.NAME, sdsc.HISTORY, TILING):
+        if name in copy.attributes:
+            del copy.attributes[name]
+    for name in (RUNNING, RESCALED):
+        if name in copy.attributes:
+            label = ir.StringAttr(copy.attributes[name]).value
+            copy.attributes[name] = ir.StringAttr.get(_number(label, names))
+    if loops:
+        copy.attributes[TILING] = tiling_attr(
+            [replace(loop, loop=_number(loop.loop, names)) for loop in loops]
+        )
+
+
+def _number(name: str, names: dict[str, int]) -> str:
+    return str(names.setdefault(name, len(names)))
+
+
+def _host(label: str, value: ir.Value, kind: str = "") -> ir.DictAttr:
+    """Build the boundary of an argument: a parameter where the program's is one, else an input."""
+    element = str(ir.RankedTensorType(value.type).element_type)
+    return ir.DictAttr.get({sdsc.HOST: sdsc.host_attr(label, kind or _kind(value), element)})
+
+
+def _kind(value: ir.Value) -> str:
+    if not isinstance(value.owner, ir.Block):
+        return "input"
+    func = value.owner.owner.operation
+    if "arg_attrs" not in func.attributes:
+        return "input"
+    attributes = ir.DictAttr(ir.ArrayAttr(func.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
+    return ir.StringAttr(attributes[sdsc.HOST].kind).value if sdsc.HOST in attributes else "input"

@@ -1,0 +1,110 @@
+"""Writes chosen layouts into the types of a function, and makes restickifies of converting clones."""
+
+from __future__ import annotations
+
+from spyre_mlir.analysis.layout_views import Views
+from spyre_mlir.analysis.loops import LOOP, carried_values, nested_ops, terminator
+from spyre_mlir.analysis.view_ops import VIEWS
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.stick import RESTICKIFY
+from spyre_mlir.dialects.structured import DESTINATION, defining_op
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.mlir import ir
+
+_EMPTY = ("tensor.empty", "linalg.fill")
+
+
+def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
+    """Sets the type of every value: ``layouts`` for buffers, ``views`` for views of them.
+
+    Destinations, and what a loop fills, get an empty tensor of their own: two ops of one shape may differ in
+    layout.
+    """
+    _Types(layouts, views).write(func.regions[0].blocks[0])
+    block = func.regions[0].blocks[0]
+    results = [value.type for value in terminator(block).operands]
+    inputs = [argument.type for argument in block.arguments]
+    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+
+
+class _Types:
+    """Writes the types of a block; ``_made`` are those made so far, of which a program has few."""
+
+    def __init__(self, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
+        self.layouts = layouts
+        self.views = views
+        self._made: dict[tuple[ir.Type, StickLayout], ir.Type] = {}
+
+    def write(self, block: ir.Block) -> None:
+        for argument in block.arguments:
+            self._set(argument, self.layouts[argument])
+        for op in nested_ops(block):
+            with ir.InsertionPoint(op), op.location:
+                self._op(op)
+        for op in reversed(nested_ops(block)):
+            if op.name in _EMPTY and not any(True for _ in op.results[0].uses):
+                op.erase()
+
+    def _type(self, value: ir.Value, layout: StickLayout) -> ir.Type:
+        key = (value.type, layout)
+        if key not in self._made:
+            self._made[key] = stick.with_layout(value.type, layout)
+        return self._made[key]
+
+    def _set(self, value: ir.Value, layout: StickLayout) -> None:
+        value.set_type(self._type(value, layout))
+
+    def _op(self, op: ir.Operation) -> None:
+        if op.name == LOOP:
+            for each in carried_values(op):
+                self._set(each.argument, self.layouts[each.argument])
+                self._set(each.result, self.layouts[each.result])
+                _own_destination(op, each.operand, each.result.type)
+            return
+        if op.name in (*_EMPTY, "func.return") or not op.results:
+            return
+        result = op.results[0]
+        if not isinstance(result.type, ir.RankedTensorType):
+            return
+        if op.name == "tensor.insert_slice":
+            _own_destination(op, 1, self._type(result, self.layouts[result]))
+        self._set(result, self.views[result].layout if op.name in VIEWS else self.layouts[result])
+        if op.name in DESTINATION:
+            _own_destination(op, len(op.operands) - 1, result.type)
+        if op.name == "arith.constant":
+            _retype_constant(op)
+        if RESTICKIFY in op.attributes:
+            self._restickify(op)
+
+    def _restickify(self, op: ir.Operation) -> None:
+        """A clone that converts becomes what it is."""
+        result = op.results[0]
+        made = ir.Operation.create("stick.restickify", results=[result.type], operands=[op.operands[0]])
+        sdsc.record(made, "remap", "choose-layouts", ir.StringAttr(op.attributes[RESTICKIFY]).value)
+        self.layouts[made.result] = self.layouts[result]
+        result.replace_all_uses_with(made.result)
+        op.erase()
+
+
+def _own_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
+    """A fresh tensor.empty (and fill) of a type, where there is one."""
+    old = defining_op(op.operands[index])
+    if old is None or old.name not in _EMPTY:
+        return
+    empty = ir.Operation.create("tensor.empty", results=[type_]).result
+    if old.name == "linalg.fill":
+        fill = old.clone().operation
+        fill.operands[1] = empty
+        fill.results[0].set_type(type_)
+        empty = fill.results[0]
+    op.operands[index] = empty
+
+
+def _retype_constant(op: ir.Operation) -> None:
+    """A constant's value carries its type, layout included."""
+    type_, attr = op.results[0].type, op.attributes["value"]
+    if attr.is_splat:
+        op.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, attr.get_splat_value())
+        return
+    text = str(attr)
+    op.attributes["value"] = ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {type_}")

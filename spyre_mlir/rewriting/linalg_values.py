@@ -1,0 +1,218 @@
+"""What stands for each linalg value while a function is decomposed.
+
+A *term* is a constant, or a device tensor seen through a selection of its dims (transpose, broadcast)
+that has not been written to memory and never is if all readers can take it into their indexing maps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import Map, defining_op, device_op, shape_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.rewriting.body_operations import scalar_constant
+from spyre_mlir.target.element_types import ELEMENT_TYPES
+from spyre_mlir.target.formats import fits_fp16
+
+_SHOW_THE_WHOLE = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose", "stick.pin")
+
+
+def device_element(element: str, location: ir.Location) -> str:
+    """The device's element type for a host's: ``CompileError`` for one it has not."""
+    known = ELEMENT_TYPES.get(element)
+    if known is None or known.device is None:
+        raise CompileError(f"element type {element} has no form on the device", location_of(location))
+    return known.device
+
+
+@dataclass(frozen=True)
+class Term:
+    """``value`` seen with its dims at ``dims`` of the linalg value, or the constant ``splat``."""
+
+    value: ir.Value | None
+    dims: Map = ()
+    splat: float | None = None
+
+
+class Terms:
+    """The terms of all values of one function, and the ways to get a device tensor from one."""
+
+    def __init__(self) -> None:
+        self._terms: dict[ir.Value, Term] = {}
+        self._own: set[ir.Value] = set()
+        self._constants: dict[tuple[float, str], ir.Value] = {}
+
+    def bind(self, old: ir.Value, new: ir.Value, own: bool = False) -> None:
+        """``new`` is the device tensor of ``old``; ``own``: it is a buffer that nobody else knows."""
+        self._terms[old] = Term(new, tuple(range(len(shape_of(new)))))
+        if own:
+            self._own.add(new)
+
+    def bind_term(self, old: ir.Value, term: Term, own: bool = True) -> None:
+        """``own``: the value of the term is a buffer that nobody else knows."""
+        self._terms[old] = term
+        if own and term.value is not None:
+            self._own.add(term.value)
+
+    def alias(self, old: ir.Value, other: ir.Value) -> None:
+        """``old`` is the same as another linalg value."""
+        self._terms[old] = self[other]
+
+    def bind_constant(self, op: ir.Operation) -> None:
+        """A constant tensor: a splat, or an ``arith.constant`` in the device's type."""
+        attr = op.attributes["value"]
+        type_ = ir.RankedTensorType(op.results[0].type)
+        element = device_element(str(type_.element_type), op.location)
+        if not isinstance(attr, ir.DenseElementsAttr):
+            raise error_at(op, "a constant tensor must be given by its values; pass large ones as arguments")
+        if attr.is_splat:
+            splat = attr.get_splat_value()
+            self._terms[op.results[0]] = Term(None, splat=float(splat.value))
+            return
+        if not ELEMENT_TYPES[element].is_native:
+            raise error_at(op, f"a constant tensor of {element} has no values here; pass it as an argument")
+        array = _numbers(attr)
+        is_wide = element == "f16" and not fits_fp16(array).all()
+        element = "f32" if is_wide else element
+        dtype = ELEMENT_TYPES[element].storage
+        made = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element))
+        dense = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(dtype)), type=made)
+        constant = ir.Operation.create("arith.constant", results=[made], attributes={"value": dense})
+        self.bind(op.results[0], _rounded(constant.result, op.location) if is_wide else constant.result)
+
+    def __getitem__(self, value: ir.Value) -> Term:
+        """The term of a linalg value or scalar."""
+        if value in self._terms:
+            return self._terms[value]
+        scalar = self.scalar(value)
+        if scalar is None:
+            owner = defining_op(value)
+            where = location_of(owner.location) if owner else ""
+            raise CompileError(f"a value of type {value.type} is not known on the device", where)
+        return Term(None, splat=scalar)
+
+    def scalar(self, value: ir.Value) -> float | None:
+        """The value of a scalar constant, None for another value."""
+        owner = defining_op(value)
+        return None if owner is None else scalar_constant(owner)
+
+    def constant(self, value: float, element: str) -> ir.Value:
+        """A rank-0 tensor that holds a constant."""
+        type_ = ir.RankedTensorType.get([], ir.Type.parse(element))
+        number = ir.IntegerAttr.get(type_.element_type, int(value)) if element in ("i32", "i8") else None
+        attr = ir.DenseElementsAttr.get_splat(type_, number or ir.FloatAttr.get(type_.element_type, value))
+        return ir.Operation.create("arith.constant", results=[type_], attributes={"value": attr}).result
+
+    def filled(self, shape: Sequence[int], element: str, value: float, location: ir.Location) -> ir.Value:
+        """A device tensor that is ``value`` everywhere."""
+        form = "f32" if element == "f16" and not fits_fp16(value) else element
+        made = device_op("identity", [self.constant(value, form)], [()], shape, form, location=location)
+        if form != element:
+            made = _rounded(made, location)
+        self._own.add(made)
+        return made
+
+    def materialize(self, value: ir.Value, location: ir.Location) -> ir.Value:
+        """The device tensor of a linalg value, written out if it is a constant, transposed or broadcast."""
+        term, shape = self[value], shape_of(value)
+        if term.value is None:
+            assert term.splat is not None
+            element = device_element(str(ir.RankedTensorType(value.type).element_type), location)
+            return self.filled(shape, element, term.splat, location)
+        if term.dims == tuple(range(len(shape))):
+            return term.value
+        element = str(ir.RankedTensorType(term.value.type).element_type)
+        if sorted(dim for dim in term.dims if dim is not None) == list(range(len(shape))):
+            return transpose(term.value, term.dims)
+        made = device_op("identity", [term.value], [term.dims], shape, element, location=location)
+        self._own.add(made)
+        return made
+
+    def of_its_own(
+        self,
+        value: ir.Value,
+        location: ir.Location,
+        taken: frozenset[ir.Value] = frozenset(),
+        sole_reader: bool = False,
+    ) -> ir.Value:
+        """A device tensor whose buffer nobody else uses: a clone where ``value`` has none.
+
+        ``taken`` are buffers already given away; with ``sole_reader`` the value may have no other reader.
+        """
+        made = self.materialize(value, location)
+        root = buffer_of(made)
+        roots = {buffer_of(other) for other in taken}  # never None: what is taken has a buffer
+        if (
+            root is None
+            or root not in self._own
+            or root in roots
+            or (sole_reader and _is_shared(value, made, root))
+        ):
+            return self.copied(made, location)
+        return made
+
+    def copied(self, value: ir.Value, location: ir.Location) -> ir.Value:
+        """A copy of a device tensor, in a buffer that nobody else uses."""
+        made = sdsc.clone(value, location)
+        self._own.add(made)
+        return made
+
+
+def _rounded(value: ir.Value, location: ir.Location) -> ir.Value:
+    """An f32 tensor in the device's 16 bits: bf16 numbers that fp16 does not have."""
+    shape = shape_of(value)
+    return device_op("fp32todl16", [value], [tuple(range(len(shape)))], shape, "f16", location=location)
+
+
+def _numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
+    """The values of a constant. The bindings cannot read bf16, whose bits are the upper half of an f32."""
+    type_, text = ir.RankedTensorType(attr.type), str(attr)
+    if str(type_.element_type) != "bf16":
+        return np.array(attr)
+    if '"0x' in text:
+        bits = np.frombuffer(bytes.fromhex(text.split('"')[1][2:]), np.uint16).astype(np.uint32)
+        return (bits << 16).view(np.float32).reshape(type_.shape)
+    text = re.sub(r"0x([0-9A-F]{4})\b", r"0x\g<1>0000", text)
+    return np.array(ir.Attribute.parse(text.replace("xbf16>", "xf32>")))
+
+
+def _is_shared(value: ir.Value, made: ir.Value, root: ir.Value) -> bool:
+    """Whether anybody but one reader of ``value`` sees the buffer of ``made``."""
+    return root != made or sum(1 for _ in value.uses) > 1 or any(True for _ in made.uses)
+
+
+def buffer_of(value: ir.Value) -> ir.Value | None:
+    """The value whose whole buffer a chain of reshapes, transposes and pins shows; None through a slice."""
+    while True:
+        owner = defining_op(value)
+        if owner is None or owner.name == "tensor.extract_slice":
+            return None
+        if owner.name not in _SHOW_THE_WHOLE:
+            return value
+        value = owner.operands[0]
+
+
+def transpose(source: ir.Value, dims: Map) -> ir.Value:
+    """Builds ``linalg.transpose`` (a view): dim ``k`` of the source is dim ``dims[k]`` of the result."""
+    permutation = [dims.index(result) for result in range(len(dims))]
+    type_ = ir.RankedTensorType(source.type)
+    made = ir.RankedTensorType.get([type_.shape[dim] for dim in permutation], type_.element_type)
+    empty = ir.Operation.create("tensor.empty", results=[made]).result
+    op = ir.Operation.create(
+        "linalg.transpose",
+        results=[made],
+        operands=[source, empty],
+        attributes={"permutation": ir.DenseI64ArrayAttr.get(permutation)},
+        regions=1,
+    )
+    block = ir.Block.create_at_start(op.regions[0], [type_.element_type] * 2)
+    with ir.InsertionPoint(block):
+        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
+    return op.result
