@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import spyre_mlir
 from spyre_mlir.bundle.model import Execute
+from spyre_mlir.rewriting import banded_windows
 
 
 def bands(program: spyre_mlir.Program) -> list[str]:

@@ -27,6 +27,7 @@ from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.text import Pipeline
 from spyre_mlir.program import Program
 from spyre_mlir.remarks import Remarks
+from spyre_mlir.rewriting import load_slots
 from spyre_mlir.target.device import device
 
 

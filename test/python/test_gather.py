@@ -96,7 +96,7 @@ def test_every_level_can_be_executed() -> None:
     """At each level before the bundle upstream's lowering of the IR gives the same rows."""
     model, inputs = CASES["rows of two dims"]
     imported = import_torch(model, inputs, context=context())
-    stages = SpyrePipeline(sencores=4).stages()
+    stages = SpyrePipeline().stages()
     table, index = (each.numpy() for each in inputs)
     run_pipeline(imported.module, ",".join(stages[0][1]))
     (found,) = CpuReference(imported.module)(table, index.astype(np.int32))

@@ -20,9 +20,9 @@ def test_a_dim_order_is_told_again(seed: int):
     rng = random.Random(seed)
     shape, dtype = random_shape(rng, rng.randint(1, 4)), rng.choice(list(ELEMENTS))
     asked = LayoutRequest(dim_order=tuple(random_order(rng, len(shape))), stick_outermost=rng.random() < 0.5)
-    layout = asked.layout(shape, dtype, "x")
+    layout = asked.layout(device(), shape, dtype, "x")
     told = request_of(layout)
-    assert told is not None and told.layout(shape, dtype, "x").same_memory(layout)
+    assert told is not None and told.layout(device(), shape, dtype, "x").same_memory(layout)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -31,7 +31,7 @@ def test_a_request_never_names_another_layout(seed: int):
     layout = random_layout(random.Random(seed))
     told = request_of(layout)
     if told is not None:
-        assert told.layout(layout.shape, layout.dtype, "x").same_memory(without_room(layout))
+        assert told.layout(device(), layout.shape, layout.dtype, "x").same_memory(without_room(layout))
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -18,9 +18,11 @@ from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring import LinkLoads, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.dialects import context
+from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.target.target import compiling_for
 from spyre_mlir.timeline.of_design import DesignWork, core_groups
 
 #: Programs with loads that cores share, sums that they share, smaller last slices, padding and restickifies.
@@ -64,11 +66,12 @@ def both(name: str, cores: int, uneven: bool) -> list[tuple[OperationWork, Opera
     module = ir.Module.parse(str(imported(name)[2].module), context())
     run_pipeline(module, SpyrePipeline(sencores=cores, uneven_splits=uneven).pipeline("placed"))
     (func,) = functions(module.operation)
-    usage = Usage(func)
     spaces = []
-    for each in usage.ops:
-        in_lx = frozenset(at for at, value in enumerate(each.values) if is_in_lx(usage.root(value)))
-        spaces.append(operation_work(each.opcode, each.space, each.division, in_lx, usage.relayout(each)))
+    with compiling_for(target_of(module)):
+        usage = Usage(func)
+        for each in usage.ops:
+            in_lx = frozenset(at for at, value in enumerate(each.values) if is_in_lx(usage.root(value)))
+            spaces.append(operation_work(each.opcode, each.space, each.division, in_lx, usage.relayout(each)))
     run_pipeline(module, "convert-sdsc-to-sdscbundle")
     steps = Context(export(module)[0]).steps
     return [(one, DesignWork(step.design).work) for one, step in zip(spaces, steps, strict=True)]

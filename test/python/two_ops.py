@@ -368,7 +368,8 @@ def placed(name: str, sencores: int, lx_planning: bool, remarks: Remarks | None 
     made = program(name)
     module, stages = ir.Module.parse(made.text, context()), _stages(sencores, lx_planning)
     wanted = [passes for level, passes in stages.items() if level not in (made.level, "bundle")]
-    run_pipeline(module, ",".join(itertools.chain(*wanted)), remarks=remarks)
+    target = f"attach-target{{sencores={sencores}}}"
+    run_pipeline(module, ",".join([target, *itertools.chain(*wanted)]), remarks=remarks)
     return module
 
 
