@@ -237,7 +237,20 @@ def test_a_stick_dim_has_room_for_whole_sticks_everywhere(kind: Kind) -> None:
 
 # -- sticks and padding -------------------------------------------------------------------------------
 
-PRODUCT = iteration((6, 192, 256), "02", "21", "01", reduced="2")  # rows, columns, contracted
+#: Types of the operands by the operation.
+DTYPES = {
+    "batchmatmul": "f16 f16 f16",
+    "batchmatmulfp8": "f8E4M3FN f8E4M3FN f16",
+    "batchmatmulint8": "i8 i8 f16",
+}
+
+
+def product(opcode: str, sizes: tuple[int, ...] = (6, 192, 256)) -> Iteration:
+    """A product over rows, columns and the contracted dim, in the types of the operation."""
+    return iteration(sizes, "02", "21", "01", reduced="2", dtypes=DTYPES.get(opcode, "i4 i4 f16"))
+
+
+PRODUCT = product("batchmatmul")
 
 
 def test_sticks_of_one_dim() -> None:
@@ -258,8 +271,8 @@ def test_sticks_of_one_dim() -> None:
 )
 def test_sticks_of_several_digits(opcode: str, bits: int, first: tuple, second: tuple) -> None:
     """Input 1 [K=128] or [K=16, M=2, K=8], input 2 [K=2, N=64] or [K=4, N=64], innermost first: 128 bytes each."""
-    form = stick_assignments(opcode, PRODUCT)[0]
-    sticks = stick_digits(PRODUCT, form)
+    form = stick_assignments(opcode, product(opcode))[0]
+    sticks = stick_digits(product(opcode), form)
     assert sticks == (first, second, ((1, 64),)) and form.stick_dims == (2, 1, 1)
     for digits in sticks[:2]:
         assert math.prod(count for _, count in digits) * bits == 128 * 8
@@ -267,22 +280,24 @@ def test_sticks_of_several_digits(opcode: str, bits: int, first: tuple, second: 
 
 def test_room_for_sticks_of_several_digits() -> None:
     """Input 2 has whole sticks along K; with int4 the result has whole pairs of rows."""
-    assert [form.padded_dims for form in stick_assignments("batchmatmulint8", PRODUCT)] == [
+    assert [
+        form.padded_dims for form in stick_assignments("batchmatmulint8", product("batchmatmulint8"))
+    ] == [
         ((1, 2),),
         ((0, 2),),
     ]
-    assert stick_assignments("batchmatmulint4", PRODUCT)[0].padded_dims == ((1, 2), (2, 0))
+    assert stick_assignments("batchmatmulint4", product("batchmatmulint4"))[0].padded_dims == ((1, 2), (2, 0))
 
 
 def test_a_stick_of_several_digits_keeps_its_places() -> None:
     """One row or no row dim at all: it is still a stick of 8 x 2 x 16."""
-    one_row = iteration((1, 192, 256), "02", "21", "01", reduced="2")
+    one_row = product("batchmatmulint4", (1, 192, 256))
     assert stick_digits(one_row, stick_assignments("batchmatmulint4", one_row)[0])[0] == (
         (2, 8),
         (0, 2),
         (2, 16),
     )
-    no_row = iteration((192, 256), "1", "10", "0", reduced="1")
+    no_row = iteration((192, 256), "1", "10", "0", reduced="1", dtypes="i4 i4 f16")
     assert stick_digits(no_row, stick_assignments("batchmatmulint4", no_row)[0])[0] == (
         (1, 8),
         (None, 2),
@@ -292,7 +307,9 @@ def test_a_stick_of_several_digits_keeps_its_places() -> None:
 
 def test_sticks_are_those_of_a_layout() -> None:
     """``StickLayout.for_tensor`` takes them, by the operand's own dims."""
-    sticks = stick_digits(PRODUCT, stick_assignments("batchmatmulint8", PRODUCT)[0])
+    sticks = stick_digits(
+        product("batchmatmulint8"), stick_assignments("batchmatmulint8", product("batchmatmulint8"))[0]
+    )
     layout = StickLayout.for_tensor(
         device(), (256, 192), "i8", sticks=[(0 if d == 2 else 1, n) for d, n in sticks[1]]
     )
@@ -302,12 +319,12 @@ def test_sticks_are_those_of_a_layout() -> None:
 def test_sticks_of_several_dims_are_checked() -> None:
     """An operand whose stick holds other dims than its operation wants is named, with both."""
     right = ((), ((1, 64), (2, 2)), ())
-    assert stick_violation("batchmatmulint8", PRODUCT, right) is None
-    wrong = stick_violation("batchmatmulint8", PRODUCT, ((), ((2, 2), (1, 64)), ()))
+    assert stick_violation("batchmatmulint8", product("batchmatmulint8"), right) is None
+    wrong = stick_violation("batchmatmulint8", product("batchmatmulint8"), ((), ((2, 2), (1, 64)), ()))
     assert wrong is not None and wrong.startswith(
         "input 2 has 2 of dim 2 x 64 of dim 1 in the stick; expected 64 of dim 1 x 2 of dim 2: a matmul has"
     )
-    plain = stick_violation("batchmatmul", PRODUCT, right)
+    plain = stick_violation("batchmatmul", product("batchmatmul"), right)
     assert plain is not None and plain.startswith(
         "input 2 has 64 of dim 1 x 2 of dim 2 in the stick; expected one dim there: a matmul has"
     )
