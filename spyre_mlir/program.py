@@ -356,9 +356,14 @@ def compile(
         laid_out = {at: each.layout for at, each in enumerate(inputs) if isinstance(each, DeviceTensor)}
         with compiling_for(target_of(module)), compiling_for(pipeline.target):
             lay_out(module, pipeline, laid_out, chosen)
-            return _compiled(module, pipeline, numerics, plan, fallback)
-    with compiling_for(pipeline.target):
-        return _compiled_model(module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback)
+            program = _compiled(module, pipeline, numerics, plan, fallback)
+    else:
+        with compiling_for(pipeline.target):
+            program = _compiled_model(
+                module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback
+            )
+    _warn(program)
+    return program
 
 
 def _compiled_model(
@@ -443,11 +448,15 @@ def _compiled(
     source = module.operation.clone()
     program = Program(build(module, pipeline, fallback), numerics)
     program._plan_text = partial(_plan_text, source, pipeline)
+    return program
+
+
+def _warn(program: Program) -> None:
+    """Give the warnings of a program as Python's, at the line that compiles it."""
     if sentence := host_work_warning(program.steps, program.remarks):
         warnings.warn(sentence, HostWorkWarning, stacklevel=3)
     for remark in Remarks(program.remarks).of_kind(WARNING):
         warnings.warn(str(of_remark(remark)), stacklevel=3)
-    return program
 
 
 def _given_plan(module: ir.Module, plan: Mapping[str, Any] | str | Path) -> str:
