@@ -1,8 +1,8 @@
-"""Which buffer each value lies in and how: aliases resolved, for all levels from *laid out* on.
+"""Alias analysis: the buffer of each value and its view of it, for all levels from *laid out* on.
 
-A view lies in the buffer of its source. A part that is inserted lies in its place of the whole buffer; the
-result of an insertion is that buffer. What a loop carries is one buffer, before, in and after it, and so are an operand
-and the result that is written over it.
+A view lies in the buffer of its source. An inserted slice lies in its region of the destination; the result of an
+insertion is that buffer. An iter_arg of a loop is one buffer, before, in and after it, and so are an operand and the
+result that is written over it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Memory:
         self._known: Known = {}
 
     def place(self, value: ir.Value) -> Place:
-        """Where a value lies."""
+        """Return the buffer of a value and its view of it."""
         if value not in self._places:
             self._places[value] = self._resolve(value)
         return self._places[value]
@@ -70,19 +70,19 @@ class Memory:
             whole = self.place(insertion.operands[1])
             moves = _together(whole.moves, moves_of(insertion, whole.view))
             return Place(whole.buffer, applied(place_of(insertion), whole.view), moves)
-        # What a loop carries lies where it was at first, in every iteration.
+        # An iter_arg keeps the buffer of its initial value, so that iterations need no copy.
         before = initial_of(value)
         if before is None:
             before = carried_by(value)
         return Place(value, BufferView.of(self.layout(value))) if before is None else self.place(before)
 
     def is_whole(self, value: ir.Value) -> bool:
-        """Whether a value is all of its buffer, and not a part."""
+        """Return whether a value is all of its buffer, and no slice."""
         place = self.place(value)
         return not place.moves and place.view == BufferView.of(self.layout(place.buffer))
 
     def operands(self, op: ir.Operation) -> tuple[ir.Value, ...]:
-        """What a compute op touches, the output last."""
+        """The tensors that a compute op reads and writes, the output last."""
         if op.name in COPIES:
             return op.operands[0], op.results[0]
         generic = self._generic(op)
@@ -95,23 +95,23 @@ class Memory:
         return generic
 
     @functools.cached_property
-    def lives(self) -> dict[Hashable, LiveRange]:
-        """The life of each buffer, in positions of compute ops; of the program as it is at the first call."""
+    def live_ranges(self) -> dict[Hashable, LiveRange]:
+        """The live range of each buffer, in positions of compute ops; of the program as it is at the first call."""
         return live_ranges(self.steps())
 
     def steps(self) -> list[OpAccesses | LoopAccesses]:
-        """The program as liveness takes it: each compute op a step on buffers."""
+        """The program as liveness reads it: the accesses of each compute op to buffers, in loops as written."""
         return self._steps(self.block)
 
     def _steps(self, block: ir.Block) -> list[OpAccesses | LoopAccesses]:
-        made: list[OpAccesses | LoopAccesses] = []
-        for op in (each.operation for each in block.operations):
+        accesses: list[OpAccesses | LoopAccesses] = []
+        for op in (item.operation for item in block.operations):
             if op.name == LOOP:
-                made.append(LoopAccesses(tuple(self._steps(body_block(op)))))
+                accesses.append(LoopAccesses(tuple(self._steps(body_block(op)))))
             elif is_compute(op):
                 *reads, write = (self.place(value).buffer for value in self.operands(op))
-                made.append(OpAccesses(tuple(reads), (write,)))
-        return made
+                accesses.append(OpAccesses(tuple(reads), (write,)))
+        return accesses
 
     def layout(self, value: ir.Value) -> StickLayout:
         """The layout of a value's type."""
@@ -178,31 +178,33 @@ def _with_unit_sticks(
     present: tuple[frozenset[int], ...],
     reduced: frozenset[int],
 ) -> list[BufferView]:
-    """A sparse tensor is also one with a dim of size 1 in the stick, where an operation wants that dim there."""
+    """Views where a sparse tensor has a dim of size 1 in the stick, if the operation has to find that dim there."""
     kind = DEVICE_OPS[opcode].kind if opcode in DEVICE_OPS else None
     if kind is Kind.MATMUL:
         columns = present[1] - present[0]
-        wanted = [reduced, columns, columns]
+        stick_dims = [reduced, columns, columns]
     elif kind is Kind.REDUCE_STICK:
-        wanted = [reduced, frozenset()]
+        stick_dims = [reduced, frozenset()]
     else:
         return views
-    made = []
-    for view, dims in zip(views, wanted, strict=True):
+    unit_views = []
+    for view, dims in zip(views, stick_dims, strict=True):
         unit = next((dim for dim in dims if extents[dim] == 1), None)
-        made.append(replace(view, stick_dim=unit) if view.stick_dim is None and unit is not None else view)
-    return made
+        unit_views.append(
+            replace(view, stick_dim=unit) if view.stick_dim is None and unit is not None else view
+        )
+    return unit_views
 
 
 def _together(moves: Mapping[ir.Value, int], more: Mapping[ir.Value, int]) -> Mapping[ir.Value, int]:
-    """The moves of a slice of what moves by itself."""
+    """The loop strides of a slice of a slice: their sum, per loop variable."""
     if not moves or not more:
         return moves or more
     return {variable: moves.get(variable, 0) + more.get(variable, 0) for variable in {**moves, **more}}
 
 
 def _insertion_of(value: ir.Value) -> ir.Operation | None:
-    """The insertion whose part a value is."""
+    """The insertion that writes a value into a larger tensor."""
     for use in value.uses:
         user = use.owner.operation
         if user.name == "tensor.insert_slice" and use.operand_number == 0:
@@ -211,7 +213,7 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 
 
 def is_compute(op: ir.Operation) -> bool:
-    """Whether an op becomes an execution on the device."""
+    """Return whether an op becomes an execution on the device."""
     return op.name in COPIES or sdsc.OP in op.attributes
 
 
@@ -221,7 +223,7 @@ def usable_lx_bytes(lx_frac_avail: float) -> int:
 
 
 def is_in_lx(buffer: ir.Value) -> bool:
-    """Whether a buffer has an address in the scratchpads."""
+    """Return whether a buffer has an address in the scratchpads."""
     owner = defining_op(buffer)
     return owner is not None and isinstance(sdsc.placement_of(owner), sdsc.LxAttr)
 

@@ -23,7 +23,7 @@ class NotOnline(Exception):
 class Attention:
     """The operations of ``softmax(s) @ v``: s less its maximum, e = exp of that, its sum, e / sum, maybe scaled.
 
-    ``scores`` are the matmul that makes s and what else is done to s, ``operands`` what is done to its operands.
+    ``scores`` are the matmul that computes s and the operations on s after it, ``operands`` those on its operands.
     ``weights`` are linear in e / sum: masked, times something, another format. ``side`` is the operand of the last
     matmul that they are.
     """
@@ -73,11 +73,11 @@ def _divided(value: ir.Value) -> tuple[list[Structured], Structured | None]:
     while (op := behind(value)) is not None and (generic := structured(op)) is not None:
         if generic.opcode == "realdiv":
             return linear[::-1], generic if _is_normalisation(generic) else None
-        at = _linear_operand(generic)
-        if at is None:
+        operand = _linear_operand(generic)
+        if operand is None:
             break
         linear.append(generic)
-        value = generic.inputs[at]
+        value = generic.inputs[operand]
     return [], None
 
 
@@ -87,13 +87,13 @@ def _linear_operand(generic: Structured) -> int | None:
         return 1 if _is_zero(generic.inputs[2]) else None
     if generic.opcode not in ("mul", "identity") and _kind(generic) is not Kind.CAST:
         return None
-    whole = [at for at, dims in enumerate(generic.maps[:-1]) if dims == generic.maps[-1]]
-    made = [at for at in whole if behind(generic.inputs[at]) is not None]
-    return made[0] if made else None
+    whole = [operand for operand, dims in enumerate(generic.maps[:-1]) if dims == generic.maps[-1]]
+    computed = [operand for operand in whole if behind(generic.inputs[operand]) is not None]
+    return computed[0] if computed else None
 
 
 def _is_normalisation(div: Structured) -> bool:
-    """Whether exponentials are divided by a sum of them."""
+    """Return whether a quotient is that of exponentials and their sum."""
     exp, total = (behind(value) for value in div.inputs)
     if exp is None or total is None:
         return False
@@ -108,7 +108,7 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
     if sub is None or maximum is None or behind(maximum.inputs[0]) != behind(sub.inputs[0]):
         raise NotOnline("its exponentials are not those of scores less their maximum")
     scores = _scores(sub.inputs[0])
-    found = Attention(
+    attention = Attention(
         tuple(_operands(scores[0])),
         tuple(scores),
         maximum,
@@ -120,8 +120,8 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
         matmul,
         side,
     )
-    _check_readers(found)
-    return found
+    _check_readers(attention)
+    return attention
 
 
 def _scores(value: ir.Value) -> list[Structured]:
@@ -145,7 +145,7 @@ def _scores(value: ir.Value) -> list[Structured]:
 
 
 def _comes_of_matmul(value: ir.Value) -> bool:
-    """Whether only elementwise operations and views lie between a value and a matmul."""
+    """Return whether only elementwise operations and views lie between a value and a matmul."""
     pending = [value]
     while pending:
         op = behind(pending.pop())
@@ -165,7 +165,7 @@ def _comes_of_matmul(value: ir.Value) -> bool:
 def _operands(matmul: Structured) -> Iterator[Structured]:
     """Elementwise operations on the operands of a matmul, as that which scales the queries, if nobody else reads them.
 
-    What repeats a tensor is none: each of its elements is read as often as it is needed.
+    A broadcast is none: in a loop over tiles it would be computed once per tile.
     """
     for value in dict.fromkeys(matmul.inputs):
         op = behind(value)
@@ -176,63 +176,63 @@ def _operands(matmul: Structured) -> Iterator[Structured]:
             yield generic
 
 
-def _check_readers(found: Attention) -> None:
-    """``NotOnline`` where somebody else reads what is not there as a whole."""
-    following = [*found.weights, found.matmul]
+def _check_readers(attention: Attention) -> None:
+    """Raise ``NotOnline`` where another operation reads a value of which a loop has one tile at a time."""
+    following = [*attention.weights, attention.matmul]
     allowed = {
-        found.maximum.result: {found.sub.result},
-        found.sub.result: {found.exp.result},
-        found.exp.result: {found.sum.result, found.div.result},
-        found.sum.result: {found.div.result},
+        attention.maximum.result: {attention.sub.result},
+        attention.sub.result: {attention.exp.result},
+        attention.exp.result: {attention.sum.result, attention.div.result},
+        attention.sum.result: {attention.div.result},
     }
-    for each, reader in zip((found.div, *found.weights), following, strict=True):
-        allowed[each.result] = {reader.result}
-    for each, reader in zip(found.scores, found.scores[1:], strict=False):
-        allowed[each.result] = {reader.result}
-    allowed[found.scores[-1].result] = {found.maximum.result, found.sub.result}
-    for each in found.ops:
-        if each.result in allowed and readers(each.result) - allowed[each.result]:
-            raise NotOnline(f"the result of '{each.opcode}' is read by others, too, who need all of it")
+    for generic, reader in zip((attention.div, *attention.weights), following, strict=True):
+        allowed[generic.result] = {reader.result}
+    for generic, reader in zip(attention.scores, attention.scores[1:], strict=False):
+        allowed[generic.result] = {reader.result}
+    allowed[attention.scores[-1].result] = {attention.maximum.result, attention.sub.result}
+    for generic in attention.ops:
+        if generic.result in allowed and readers(generic.result) - allowed[generic.result]:
+            raise NotOnline(f"the result of '{generic.opcode}' is read by others, too, who need all of it")
 
 
 def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
-    """A matmul and what is before it, as far as a matmul and no further than elementwise operations and reductions."""
-    pending, found = [matmul], {matmul.results[0]}
+    """A matmul and the operations before it: elementwise ones and reductions, back to the matmul of the scores."""
+    pending, inside = [matmul], {matmul.results[0]}
     while pending:
-        each = pending.pop()
-        for value in _known(each).inputs:
+        for value in _known(pending.pop()).inputs:
             op = behind(value)
-            if op is None or op.results[0] in found or structured(op) is None:
+            if op is None or op.results[0] in inside or structured(op) is None:
                 continue
-            found.add(op.results[0])
+            inside.add(op.results[0])
             kind = _kind(_known(op))
             if kind.is_elementwise or (kind.combines and not kind.on_array):
                 pending.append(op)
+            # The matmul of the scores belongs to the group, its operands do not.
             elif sdsc.opcode_of(op) != "batchmatmul":
-                found.remove(op.results[0])
+                inside.remove(op.results[0])
     return [
         op.operation
         for op in matmul.block.operations
-        if op.operation.results and op.operation.results[0] in found
+        if op.operation.results and op.operation.results[0] in inside
     ]
 
 
 def readers(value: ir.Value) -> set[ir.Value]:
     """The results of the operations that read a value through views; the value itself for one without results."""
-    found: set[ir.Value] = set()
+    results: set[ir.Value] = set()
     pending = [value]
     while pending:
-        for use in (each := pending.pop()).uses:
+        for use in (current := pending.pop()).uses:
             user = use.owner.operation
-            if user.name in VIEWS and user.operands[0] == each:
+            if user.name in VIEWS and user.operands[0] == current:
                 pending.append(user.results[0])
             else:
-                found.add(user.results[0] if user.results else value)
-    return found
+                results.add(user.results[0] if user.results else value)
+    return results
 
 
 def is_broadcast(generic: Structured) -> bool:
-    """Whether an operation only repeats a tensor along further dims."""
+    """Return whether an operation only repeats a tensor along further dims."""
     if generic.opcode != "identity" or sorted(map(str, generic.maps[-1])) != sorted(
         map(str, range(len(generic.extents)))
     ):

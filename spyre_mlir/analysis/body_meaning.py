@@ -1,4 +1,4 @@
-"""Whether the body of an op computes the device operation that the op names: both are evaluated at a few points.
+"""Check that the body of an op computes the device operation that it names: both are evaluated at a few points.
 
 The device runs what ``sdsc.op`` says and the CPU what the body says. Passes write both; IR from elsewhere may differ.
 """
@@ -21,7 +21,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.expressions import SCALARS
 from spyre_mlir.target.ops import NEUTRAL
 
-#: What the arguments of a body are in turn: of both signs, apart, a few equal, none at an edge of a format.
+#: Arguments of a body in turn: of both signs, distinct but for a few equal ones, none at an edge of a format.
 _NUMBERS = (0.75, -1.25, 3.0, 0.5, 0.5, -7.0, 2.0, 2.0, 1.0, 0.0, 6.5, -0.5, 30.0)
 
 #: Numbers at least this large stand for the infinity that a maximum or minimum begins with.
@@ -84,10 +84,10 @@ def _expected(
 
 
 def _values(block: ir.Block) -> list[float]:
-    """What a body yields, with its arguments from one place of the numbers after the other."""
+    """The numbers that a body yields for ``_NUMBERS`` as its arguments, from each of them on in turn."""
     count = len(_NUMBERS)
     return [
-        _evaluate(block, [_NUMBERS[(begin + at) % count] for at in range(len(block.arguments))])
+        _evaluate(block, [_NUMBERS[(begin + offset) % count] for offset in range(len(block.arguments))])
         for begin in range(count)
     ]
 
@@ -97,7 +97,7 @@ def _evaluate(block: ir.Block, arguments: Sequence[float]) -> float:
     known: dict[ir.Value, float] = {}
     for argument, number in zip(block.arguments, arguments, strict=True):
         known[argument] = number * 4 if isinstance(argument.type, ir.IntegerType) else number
-    # Where the index is the position that the first operand names, a gather takes the row.
+    # A gather selects the row whose index is the first operand: only with that index both of its branches are seen.
     known_index = known[block.arguments[0]] if arguments[0] > 0 else -1.0
 
     def value_of(value: ir.Value) -> float:
@@ -108,7 +108,7 @@ def _evaluate(block: ir.Block, arguments: Sequence[float]) -> float:
             known[value] = float(op.attributes["value"].value)
         return known[value]
 
-    for op in (each.operation for each in block.operations):
+    for op in (item.operation for item in block.operations):
         if op == terminator(block):
             return value_of(op.operands[0])
         if op.name == "linalg.index":
@@ -129,8 +129,10 @@ def _scalar(op: ir.Operation, operands: Sequence[float]) -> float:
         return float(_SCALARS[op.name](*(np.float64(operand) for operand in operands)))
 
 
-def _is_close(left: float, right: float) -> bool:
-    return (math.isnan(left) and math.isnan(right)) or math.isclose(left, right, rel_tol=1e-6, abs_tol=1e-12)
+def _is_close(first: float, second: float) -> bool:
+    return (math.isnan(first) and math.isnan(second)) or math.isclose(
+        first, second, rel_tol=1e-6, abs_tol=1e-12
+    )
 
 
 _FLOAT_PREDICATES: dict[int, Callable[[float, float], bool]] = {

@@ -1,4 +1,4 @@
-"""Who touches which buffer of a divided function: what the planning of memory starts from."""
+"""The accesses of the operations of a divided function to its buffers, for the planning of memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from spyre_mlir.analysis.aliasing import Memory, all_ops
 from spyre_mlir.analysis.core_ownership import (
     SHUFFLE,
     Divided,
-    Pieces,
+    PartialAccesses,
     divided_ops,
-    left_by,
-    pieces_of,
+    partial_accesses_of,
+    written_distribution,
 )
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
@@ -38,7 +38,7 @@ class Access:
 
     @property
     def moving(self) -> bool:
-        """Whether it touches another part of the buffer in each iteration of a loop."""
+        """Return whether the operand is another slice of the buffer in each iteration of a loop."""
         return self.operand in self.user.moving
 
     @property
@@ -47,23 +47,23 @@ class Access:
 
     @property
     def core_view(self) -> CoreView:
-        """What each core touches; ``ViewError`` if that is no region of the buffer."""
+        """The region that each core accesses; ``ViewError`` if it is no region of the buffer."""
         return core_view(self.user.space, self.operand, self.user.division)
 
     @property
     def optional(self) -> bool:
-        """Whether the operation is a clone that the program can do without."""
+        """Return whether the operation is a clone that the program can do without."""
         return sdsc.OPTIONAL in self.user.op.attributes
 
     @property
     def hbm_bytes(self) -> int:
-        """What the operand moves, in all executions, if the buffer is in device memory."""
+        """Bytes that the operand transfers, in all executions, if the buffer is in device memory."""
         total, _ = hbm_bytes(self.user.space, self.operand, self.user.division)
         return total * self.user.executions
 
 
 @dataclass
-class Touched:
+class BufferAccesses:
     """A buffer and its accesses in program order."""
 
     root: ir.Value
@@ -78,32 +78,32 @@ class Touched:
         return [access for access in self.accesses if access.writes]
 
     @property
-    def pieces(self) -> Pieces | None:
-        """How operations touch parts of it; None if each touches all of it."""
-        return pieces_of(self.root, [(access.user, access.operand) for access in self.accesses])
+    def partial_accesses(self) -> PartialAccesses | None:
+        """The accesses to parts of the buffer; None if each operation accesses all of it."""
+        return partial_accesses_of(self.root, [(access.user, access.operand) for access in self.accesses])
 
     @property
     def hbm_bytes(self) -> int:
-        """What its accesses move if it is in device memory and optional clones are not there."""
+        """Bytes that its accesses transfer if it is in device memory and optional clones are removed."""
         return sum(access.hbm_bytes for access in self.accesses if not access.optional)
 
-    def divided_as(self, divisions: Sequence[Division]) -> Touched:
-        """The same buffer with other divisions, one for each position of the program."""
+    def divided_as(self, divisions: Sequence[Division]) -> BufferAccesses:
+        """Copy the buffer's accesses with other divisions, one for each position of the program."""
         accesses = [
-            replace(each, user=replace(each.user, division=divisions[each.position]))
-            for each in self.accesses
+            replace(access, user=replace(access.user, division=divisions[access.position]))
+            for access in self.accesses
         ]
         return replace(self, accesses=accesses)
 
     @property
-    def given(self) -> bool:
-        """Whether the host fills it: an argument or a constant."""
+    def from_host(self) -> bool:
+        """Return whether the host fills the buffer: an argument or a constant."""
         owner = defining_op(self.root)
         return owner is None or owner.name == "arith.constant"
 
 
 class Usage:
-    """The buffers of a function and its operations, one step of the program each."""
+    """The buffers of a function and its operations, one position of the program each."""
 
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
@@ -112,45 +112,45 @@ class Usage:
         self.ops = divided_ops(self.memory, body)
         self.end = body[-1]
         self.results = {self.memory.place(value).buffer for value in self.end.operands}
-        self.buffers: dict[ir.Value, Touched] = {}
+        self.buffers: dict[ir.Value, BufferAccesses] = {}
         for position, user in enumerate(self.ops):
             for operand, value in enumerate(user.values):
                 root = self.root(value)
-                touched = self.buffers.setdefault(root, Touched(root))
-                touched.accesses.append(Access(position, user, operand))
+                buffer = self.buffers.setdefault(root, BufferAccesses(root))
+                buffer.accesses.append(Access(position, user, operand))
 
     def root(self, value: ir.Value) -> ir.Value:
         """The buffer that a value lies in."""
         return self.memory.place(value).buffer
 
     def relayout(self, user: Divided) -> Relayout | None:
-        """From which cores to which a shuffle carries what; None for another operation."""
+        """The transfers between cores that a shuffle is; None for another operation."""
         if user.opcode != SHUFFLE:
             return None
         writer = self.buffers[self.root(user.values[0])].writes[0]
-        left = left_by(writer.user.space, writer.operand, writer.user.division)
-        return relayout(user.space, left.held, user.division)
+        distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
+        return relayout(user.space, distribution.complete, user.division)
 
     def hbm_bytes(self) -> int:
-        """What the program moves with all buffers in device memory and without its optional clones."""
-        return sum(touched.hbm_bytes for touched in self.buffers.values())
+        """Bytes that the program transfers with all buffers in device memory and without its optional clones."""
+        return sum(buffer.hbm_bytes for buffer in self.buffers.values())
 
     def in_place(self, position: int) -> list[ir.Value]:
-        """The buffers that the result of an operation could take the place of, element for element."""
+        """The operand buffers that the result of an operation could overwrite, element for element."""
         user = self.ops[position]
         if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE or not user.fills:
             return []
-        own, layout = user.space.views[-1], self.memory.layout(user.values[-1])
-        apart = {
+        result, layout = user.space.views[-1], self.memory.layout(user.values[-1])
+        differing = {
             self.root(value)
             for value, view in zip(user.values[:-1], user.space.views, strict=False)
-            if not _same_elements(view, own) or self.memory.layout(self.root(value)).bytes != layout.bytes
+            if not _same_elements(view, result) or self.memory.layout(self.root(value)).bytes != layout.bytes
         }
-        return [root for root in dict.fromkeys(map(self.root, user.values[:-1])) if root not in apart]
+        return [root for root in dict.fromkeys(map(self.root, user.values[:-1])) if root not in differing]
 
 
 def _same_elements(view: BufferView, other: BufferView) -> bool:
-    """Whether each position of the iteration space is at the same offset of both buffers."""
+    """Return whether each position of the iteration space is at the same offset of both buffers."""
     return (view.dtype, view.offset, view.stick_dim, view.axes, view.stick_axes) == (
         other.dtype, other.offset, other.stick_dim, other.axes, other.stick_axes,
     )  # fmt: skip

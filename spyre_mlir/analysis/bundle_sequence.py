@@ -1,4 +1,4 @@
-"""In which bundle of a sequence an operation is."""
+"""The bundle of a sequence that an operation is assigned to."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def bundle_number(op: ir.Operation) -> int | None:
 
 
 def put_in_bundle(op: ir.Operation, number: int) -> None:
-    """Gives an operation or a loop of a function the number of its bundle."""
+    """Give an operation or a loop of a function the number of its bundle."""
     op.attributes[sdsc.BUNDLE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, op.context), number)
 
 
 def put_beside(op: ir.Operation, other: ir.Operation) -> None:
-    """Puts a new operation into the bundle of another one, if that has a number."""
+    """Put a new operation into the bundle of another one, if that has a number."""
     number = bundle_number(other)
     if number is not None:
         put_in_bundle(op, number)

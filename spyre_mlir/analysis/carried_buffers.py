@@ -1,4 +1,4 @@
-"""Whether a loop can carry a tensor in one buffer, each value written over the one before."""
+"""Checks that an iter_arg can stay in one buffer, each yielded value written over the one before."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spyre_mlir.mlir import ir
 
 
 def why_not_in_place(loop: ir.Operation, carried: CarriedValue) -> str | None:
-    """Why the next value cannot be written where the last one is; None if it can.
+    """Return why the yielded value cannot overwrite the iter_arg; None if it can.
 
-    It can if insertions, or loops inside, go on with the buffer, or if the operation that makes the value reads
-    the last one element for element or not at all, and nobody reads that afterwards.
+    It can if insertions, or loops inside, go on with the buffer, or if the operation that computes the value reads
+    the iter_arg element for element or not at all, and no later operation reads that.
     """
-    value = carried.following
+    value = carried.yielded
     if _goes_on_with(value, carried.argument):
         return None
     maker = defining_op(value)
@@ -36,7 +36,7 @@ def why_not_in_place(loop: ir.Operation, carried: CarriedValue) -> str | None:
 
 
 def why_not_over(op: ir.Operation, operand: ir.Value) -> str | None:
-    """Why the result of an operation cannot be written over one of its operands; None if it can."""
+    """Return why the result of an operation cannot overwrite one of its operands; None if it can."""
     if op.name != "linalg.generic" or block_of(operand) != op.block:
         return "it is not computed from it in its block"
     if not _reads_in_place(op, operand):
@@ -45,7 +45,7 @@ def why_not_over(op: ir.Operation, operand: ir.Value) -> str | None:
 
 
 def _goes_on_with(value: ir.Value, argument: ir.Value) -> bool:
-    """Whether a value is the one that the loop carries, after insertions and inner loops."""
+    """Return whether a value is in the buffer of an iter_arg by a chain of insertions and inner loops."""
     while value != argument:
         op = defining_op(value)
         if op is None:
@@ -62,19 +62,23 @@ def _goes_on_with(value: ir.Value, argument: ir.Value) -> bool:
 
 
 def _reads_in_place(maker: ir.Operation, argument: ir.Value) -> bool:
-    """Whether an operation that reads a value reads each element only for the same one of its result."""
+    """Return whether an operation reads an element of a value only for the same element of its result."""
     if maker.name != "linalg.generic":
         return maker.name == "sdsc.clone" or argument not in list(maker.operands)
     generic = structured(maker)
     assert generic is not None
-    own = [dims for value, dims in zip(generic.inputs, generic.maps, strict=False) if value == argument]
-    return not own or (not generic.reduced and all(dims == generic.maps[-1] for dims in own))
+    operand_dims = [
+        dims for value, dims in zip(generic.inputs, generic.maps, strict=False) if value == argument
+    ]
+    return not operand_dims or (
+        not generic.reduced and all(dims == generic.maps[-1] for dims in operand_dims)
+    )
 
 
 def is_read_from(value: ir.Value, first: ir.Operation, takers: Sequence[ir.Operation]) -> bool:
-    """Whether ``first``, an op in the same block, or a later one than that reads a value or a view of it.
+    """Return whether ``first``, an op in the same block, or a later one reads a value or a view of it.
 
-    ``takers``, which go on with the buffer, do not count; what is only the place of a result is not read.
+    ``takers``, which go on with the buffer, do not count, nor does an operand that is only a destination.
     """
     for use in value.uses:
         user = use.owner.operation
@@ -84,12 +88,12 @@ def is_read_from(value: ir.Value, first: ir.Operation, takers: Sequence[ir.Opera
             if is_read_from(user.results[0], first, takers):
                 return True
             continue
-        at = ancestor_in(first.block, user)
-        if at == first or first.is_before_in_block(at):
+        ancestor = ancestor_in(first.block, user)
+        if ancestor == first or first.is_before_in_block(ancestor):
             return True
     return False
 
 
 def names_place(user: ir.Operation, operand: int) -> bool:
-    """Whether an operand only says where a result goes."""
+    """Return whether an operand is the destination of a result, of which no element is read."""
     return user.name in DESTINATION and operand == len(user.operands) - 1

@@ -1,4 +1,4 @@
-"""Which cores write a buffer and which read it, recomputed from divided IR."""
+"""The cores that write and read each buffer, recomputed from divided IR."""
 
 from __future__ import annotations
 
@@ -21,22 +21,24 @@ from spyre_mlir.target.device import device
 
 SHUFFLE = "shuffle"
 
-#: Why a shuffle cannot take a buffer: the design names one distribution.
-LEFT_APART = "core division mismatch: the operations that write it leave it on the cores in different ways"
+#: Error text for a buffer that no shuffle can read: a design names one distribution of its source.
+MIXED_DISTRIBUTIONS = (
+    "core division mismatch: the operations that write it leave it on the cores in different ways"
+)
 
-#: Why a buffer that operations touch in parts has no place in LX.
+#: Error text for a buffer with partial accesses alone, whose distribution in LX is not known.
 NO_HOLDER = "partial or offset access: no operation touches all of it, which would tell how the cores hold it"
 
-#: Why nobody touches a part of LX that is another one in each iteration: the address is one number in the design.
+#: Error text for a slice of LX that moves with a loop: the address is one number in the design.
 MOVING = "the part moves with a loop, and an address in LX may not"
 
 
 @dataclass(frozen=True)
-class Handover:
-    """A buffer goes from the op that wrote it, or a part of it, to one that reads it.
+class DefUseEdge:
+    """A def-use edge from the op that writes a buffer, or a part of it, to one that reads it.
 
-    ``problem`` says why the reader's cores do not find there what the writer's cores left; None if they do. Of a part
-    that the "reader" ``writes`` it says why that is not where the writer's cores have it.
+    ``problem`` says why the reader's cores do not hold what the writer's cores wrote; None if they do. Of a part that
+    the "reader" ``writes`` it says why the part is not on the cores that hold the buffer.
     """
 
     buffer: ir.Value
@@ -48,34 +50,37 @@ class Handover:
 
     @property
     def text(self) -> str:
-        """Who reads what of whom, and the problem."""
+        """One line with the reader, its operand, the writer and the problem."""
         writer = f"'{_opcode(self.writer)}' at {location_of(self.writer.location)}"
         return f"operand {self.operand} of '{_opcode(self.reader)}', made by {writer}: {self.problem}"
 
     @property
-    def lost(self) -> bool:
-        """Whether the reader would compute with what its cores do not own: the buffer is in LX."""
+    def is_illegal(self) -> bool:
+        """Return whether the buffer is in LX and the reader would compute with data that its cores do not own."""
         return self.problem is not None and is_in_lx(self.buffer)
 
     def error(self) -> CompileError:
-        """That of a handover that is ``lost``."""
+        """The error for an edge that is illegal, at its reader."""
         does = "written" if self.writes else "read"
         return error_at(self.reader, f"a buffer in LX is {does} by cores that do not own it: {self.text}")
 
 
 @dataclass(frozen=True)
-class Left:
-    """What a writer leaves on the cores: what each ``written`` part is, and which of it is the finished value."""
+class WrittenDistribution:
+    """The distribution of a result over cores: all that they ``written``, and the ``complete`` values among it.
+
+    They differ where a reduction is split: partial sums are written by all cores, and complete on some.
+    """
 
     written: CoreView
-    held: CoreView
+    complete: CoreView
 
 
 @dataclass(frozen=True)
 class Divided:
-    """A divided op: what it does, its iteration space, its operands (the output last) and its division.
+    """A divided op: its opcode, its iteration space, its operands (the output last) and its division.
 
-    It runs ``executions`` times. ``moving`` are the operands whose place is another one in each iteration. ``fills``
+    It runs ``executions`` times. ``moving`` are the operands that are another slice in each iteration. ``fills``
     says whether its result is all of a buffer.
     """
 
@@ -98,11 +103,11 @@ Use = tuple[Divided, int]
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A buffer of which some operations touch parts; ``written``: some of them write parts.
+class PartialAccesses:
+    """A buffer of which some operations access parts; ``written``: some of them write parts.
 
-    The ``holder`` is the first operation that writes all of it, else the first that reads all: it says how LX holds
-    the buffer. None if there is none.
+    The ``holder`` is the first operation that writes all of it, else the first that reads all: its core view is the
+    distribution of the buffer in LX. None if no operation accesses all of it.
     """
 
     written: bool
@@ -110,7 +115,7 @@ class Pieces:
 
     @property
     def view(self) -> CoreView:
-        """What the cores hold of the buffer; ``ViewError`` if that is no region of it."""
+        """The core view of the holder; ``ViewError`` if a core has no region of the buffer."""
         assert self.holder is not None
         user, operand = self.holder
         return core_view(user.space, operand, user.division)
@@ -118,21 +123,21 @@ class Pieces:
 
 def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
     """The ops that become executions, in program order."""
-    found = []
+    divided = []
     for op in ops:
         if op.name == "linalg.generic" and not is_compute(op):
             raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
         if is_compute(op):
             opcode, space, values = memory.space(op)
             _check_divided(op, space)
-            moving = frozenset(at for at, value in enumerate(values) if memory.place(value).moves)
+            moving = frozenset(operand for operand, value in enumerate(values) if memory.place(value).moves)
             fills = memory.is_whole(values[-1])
-            found.append(Divided(op, opcode, space, values, division_of(op), executions(op), moving, fills))
-    return found
+            divided.append(Divided(op, opcode, space, values, division_of(op), executions(op), moving, fills))
+    return divided
 
 
 def _check_divided(op: ir.Operation, space: Space) -> None:
-    """What is divided says into how many slices each of its dims is cut, and no dim is cut into more than it has."""
+    """Raise ``CompileError`` for an op without a division, or with one for another number of dims."""
     if sdsc.DIVISION not in op.attributes:
         raise error_at(op, "this operation has no sdsc.division")
     splits = division_of(op).splits
@@ -140,14 +145,14 @@ def _check_divided(op: ir.Operation, space: Space) -> None:
         raise error_at(op, f"the division names {len(splits)} dims, the operation has {len(space.sizes)}")
 
 
-def pieces_of(root: ir.Value, uses: Sequence[Use]) -> Pieces | None:
-    """How a buffer is touched in parts by operations in program order; None if all of them touch all of it."""
-    filled = next(((user, at) for user, at in uses if at == user.output and user.fills), None)
+def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses | None:
+    """The partial accesses to a buffer by operations in program order; None if all of them access all of it."""
+    filled = next(((user, operand) for user, operand in uses if operand == user.output and user.fills), None)
     holder = filled or next((use for use in uses if _may_hold(use) and _is_all(root, use)), None)
-    whole = None if holder is None else _touched(*holder)
-    written = any(at == user.output and not user.fills for user, at in uses)
-    if written or any(at != user.output and _is_part(whole, user, at) for user, at in uses):
-        return Pieces(written, holder)
+    whole = None if holder is None else _accessed_view(*holder)
+    written = any(operand == user.output and not user.fills for user, operand in uses)
+    if written or any(operand != user.output and _is_part(whole, user, operand) for user, operand in uses):
+        return PartialAccesses(written, holder)
     return None
 
 
@@ -157,8 +162,8 @@ def _may_hold(use: Use) -> bool:
 
 
 def _is_all(root: ir.Value, use: Use) -> bool:
-    """Whether all cores together touch every stick of the buffer."""
-    layout, view = stick.layout_of(root.type), _touched(*use)
+    """Return whether all cores together access every stick of the buffer."""
+    layout, view = stick.layout_of(root.type), _accessed_view(*use)
     if layout is None or view is None:
         return False
     sticks = layout.bytes // device().stick_bytes
@@ -166,12 +171,12 @@ def _is_all(root: ir.Value, use: Use) -> bool:
 
 
 def _is_part(whole: CoreView | None, user: Divided, operand: int) -> bool:
-    touched = _touched(user, operand)
-    return whole is None or touched is None or mismatch(whole, touched) is not None
+    accessed = _accessed_view(user, operand)
+    return whole is None or accessed is None or mismatch(whole, accessed) is not None
 
 
-def _touched(user: Divided, operand: int) -> CoreView | None:
-    """What all cores together touch, as one core would; None if that is no region of the buffer."""
+def _accessed_view(user: Divided, operand: int) -> CoreView | None:
+    """The region that all cores together access, as one core would; None if it is no region of the buffer."""
     try:
         return core_view(user.space, operand, Division.mixed_radix((1,) * len(user.space.sizes)))
     except ViewError:
@@ -179,62 +184,67 @@ def _touched(user: Divided, operand: int) -> CoreView | None:
 
 
 def uses_of_buffers(memory: Memory, ops: Sequence[Divided]) -> dict[ir.Value, list[Use]]:
-    """For each buffer, in program order, the operations on it."""
-    found: dict[ir.Value, list[Use]] = {}
-    for each in ops:
-        for operand, value in enumerate(each.values):
-            found.setdefault(memory.place(value).buffer, []).append((each, operand))
-    return found
+    """The operations on each buffer, in program order."""
+    uses: dict[ir.Value, list[Use]] = {}
+    for user in ops:
+        for operand, value in enumerate(user.values):
+            uses.setdefault(memory.place(value).buffer, []).append((user, operand))
+    return uses
 
 
-def handovers(memory: Memory, ops: Sequence[Divided]) -> Iterator[Handover]:
+def def_use_edges(memory: Memory, ops: Sequence[Divided]) -> Iterator[DefUseEdge]:
     """Every read of a buffer that an op wrote, once, as they run; arguments and constants have no writer.
 
-    Also each write of a part of what is in LX, which has to be where the buffer is held.
+    Also each write of a part of a buffer in LX, which has to be on the cores that hold that part.
     """
-    pieces = {
-        root: found
+    partials = {
+        root: partial
         for root, uses in uses_of_buffers(memory, ops).items()
-        if (found := pieces_of(root, uses)) is not None
+        if (partial := partial_accesses_of(root, uses)) is not None
     }
-    written: dict[ir.Value, dict[ir.Operation, Left]] = {}
+    written: dict[ir.Value, dict[ir.Operation, WrittenDistribution]] = {}
     known: set[tuple[ir.Operation, ir.Operation, int]] = set()
-    first: dict[ir.Value, Left] = {}
-    for each in _as_they_run(memory, ops):
-        op, space, values, division = each.op, each.space, each.values, each.division
+    first: dict[ir.Value, WrittenDistribution] = {}
+    for user in _as_they_run(memory, ops):
+        op, space, values, division = user.op, user.space, user.values, user.division
         places = [memory.place(value) for value in values]
         for operand, place in enumerate(places[:-1]):
-            for writer, left in written.get(place.buffer, {}).items():
+            for writer, distribution in written.get(place.buffer, {}).items():
                 if (writer, op, operand) in known:
                     continue
                 known.add((writer, op, operand))
-                problem = MOVING if operand in each.moving else None
-                if problem is None and place.buffer in pieces:
-                    problem = why_not_there(pieces[place.buffer], each, operand)
+                problem = MOVING if operand in user.moving else None
+                if problem is None and place.buffer in partials:
+                    problem = access_mismatch(partials[place.buffer], user, operand)
                 elif problem is None:
-                    problem = takes_over(left, each, operand)
-                if each.opcode == SHUFFLE and left.held != first.setdefault(place.buffer, left).held:
-                    problem = problem or LEFT_APART
-                yield Handover(place.buffer, writer, op, operand, problem)
+                    problem = read_mismatch(distribution, user, operand)
+                if (
+                    user.opcode == SHUFFLE
+                    and distribution.complete != first.setdefault(place.buffer, distribution).complete
+                ):
+                    problem = problem or MIXED_DISTRIBUTIONS
+                yield DefUseEdge(place.buffer, writer, op, operand, problem)
         root = places[-1].buffer
-        if root in pieces and is_in_lx(root) and (op, op, each.output) not in known:
-            known.add((op, op, each.output))
-            holder = pieces[root].holder
-            problem = MOVING if each.output in each.moving else why_not_there(pieces[root], each, each.output)
-            yield Handover(
-                root, op if holder is None else holder[0].op, op, each.output, problem, writes=True
+        if root in partials and is_in_lx(root) and (op, op, user.output) not in known:
+            known.add((op, op, user.output))
+            holder = partials[root].holder
+            problem = (
+                MOVING if user.output in user.moving else access_mismatch(partials[root], user, user.output)
             )
-        made = _left(op, space, len(values) - 1, division)
+            yield DefUseEdge(
+                root, op if holder is None else holder[0].op, op, user.output, problem, writes=True
+            )
+        result = _checked_distribution(op, space, len(values) - 1, division)
         before = {} if memory.is_whole(values[-1]) else written.get(root, {})
-        written[root] = {**before, op: made}
+        written[root] = {**before, op: result}
 
 
 def _as_they_run(memory: Memory, ops: Sequence[Divided]) -> Iterator[Divided]:
-    """The ops of all loops twice: an iteration reads what the one before left."""
-    if all(each.executions == 1 for each in ops):
+    """The ops of all loops twice: an iteration reads what the one before wrote."""
+    if all(user.executions == 1 for user in ops):
         yield from ops
         return
-    known = {each.op: each for each in ops}
+    known = {user.op: user for user in ops}
     yield from (known[op] for op in repeated_ops(memory.block) if op in known)
 
 
@@ -245,48 +255,50 @@ def division_of(op: ir.Operation) -> Division:
     return sdsc.division_of(op)
 
 
-def takes_over(left: Left, reader: Divided, operand: int) -> str | None:
-    """Why a reader cannot take a buffer from where its writer left it; None if it can.
+def read_mismatch(distribution: WrittenDistribution, reader: Divided, operand: int) -> str | None:
+    """Return why the cores of a reader do not hold what they read as it was written; None if they do.
 
-    A shuffle takes it from all cores that hold parts of it.
+    A shuffle reads from all cores that hold parts of the buffer.
     """
     if reader.opcode == SHUFFLE:
-        if relayout(reader.space, left.held, reader.division) is not None:
+        if relayout(reader.space, distribution.complete, reader.division) is not None:
             return None
         return "core division mismatch: the cores hold no slices that the ring could carry"
     try:
-        return subview_mismatch(left.written, core_view(reader.space, operand, reader.division))
+        return subview_mismatch(distribution.written, core_view(reader.space, operand, reader.division))
     except ViewError as error:
         return f"core division mismatch: what a core reads is no region of the buffer: {error}"
 
 
-def why_not_there(pieces: Pieces, user: Divided, operand: int) -> str | None:
-    """Why an operation cannot touch its part of a buffer in LX, as the holder has that there; None if it can."""
-    if pieces.holder is None:
+def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> str | None:
+    """Return why an operation cannot access its part of a buffer in LX as the holder has it; None if it can."""
+    if partial.holder is None:
         return NO_HOLDER
-    if (pieces.holder[0].op, pieces.holder[1]) == (user.op, operand):
+    if (partial.holder[0].op, partial.holder[1]) == (user.op, operand):
         return None
-    if user.opcode == SHUFFLE and (pieces.written or operand == user.output):
-        return LEFT_APART
+    if user.opcode == SHUFFLE and (partial.written or operand == user.output):
+        return MIXED_DISTRIBUTIONS
     try:
         if user.opcode == SHUFFLE:
-            holder, written = pieces.holder
-            return takes_over(left_by(holder.space, written, holder.division), user, operand)
-        touched = core_view(user.space, operand, user.division)
-        return subview_mismatch(pieces.view, touched, writes=operand == user.output)
+            holder, written = partial.holder
+            return read_mismatch(written_distribution(holder.space, written, holder.division), user, operand)
+        accessed = core_view(user.space, operand, user.division)
+        return subview_mismatch(partial.view, accessed, writes=operand == user.output)
     except ViewError as error:
         return f"core division mismatch: what a core touches is no region of the buffer: {error}"
 
 
-def left_by(space: Space, operand: int, division: Division) -> Left:
-    """What an operation leaves of its result; ``ViewError`` if that is no region of the buffer."""
+def written_distribution(space: Space, operand: int, division: Division) -> WrittenDistribution:
+    """The distribution that an operation writes; ``ViewError`` if a core writes no region of the buffer."""
     division = replace(division, reduced=space.reduced)
-    return Left(core_view(space, operand, division), held_view(space, operand, division))
+    return WrittenDistribution(core_view(space, operand, division), held_view(space, operand, division))
 
 
-def _left(op: ir.Operation, space: Space, operand: int, division: Division) -> Left:
+def _checked_distribution(
+    op: ir.Operation, space: Space, operand: int, division: Division
+) -> WrittenDistribution:
     try:
-        return left_by(space, operand, division)
+        return written_distribution(space, operand, division)
     except ViewError as error:
         raise error_at(op, f"a core's part of the result is no region of its buffer: {error}") from error
 

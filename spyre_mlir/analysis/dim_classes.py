@@ -1,4 +1,4 @@
-"""Which iteration dims of neighbouring operations are one: cut into tiles, they are cut together."""
+"""Equivalence classes of the iteration dims of neighbouring operations: those of a class are tiled together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spyre_mlir.tiling.hints import TiledLoop
 
 @dataclass(frozen=True)
 class Cut:
-    """Tiles of the dims of a class: how many, and what of a dim each has, of which the last may be smaller."""
+    """Tiles of the dims of a class: their number, and the part of a dim that each is; the last may be smaller."""
 
     tiles: int
     part: Fraction
@@ -49,25 +49,25 @@ class DimClass:
     units: set[tuple[int, int]] = field(default_factory=set)
 
     def allows(self, tiles: int) -> bool:
-        """Whether so many tiles are equal parts of whole sticks everywhere."""
+        """Return whether so many tiles are equal parts of whole sticks in every operation."""
         return all(part % tiles == 0 for part in self.parts) and all(
             size // tiles % sticks == 0 for size, sticks in self.units
         )
 
-    def cuts(self, least: int, most: int, cores: int) -> Iterator[Cut]:
-        """Legal cuts into ``least`` tiles or more, up to ``most``, the coarsest first.
+    def cuts(self, minimum: int, limit: int, cores: int) -> Iterator[Cut]:
+        """Legal cuts into ``minimum`` to ``limit`` tiles, the coarsest first.
 
         They are equal tiles. Where no number from one to its double divides the extents, so many tiles that can be
         divided among all cores, and a smaller last one, which then is so small that its division does not matter.
         """
         extent = math.gcd(*self.parts)
-        legal = (tiles for tiles in divisors(extent, most) if tiles == 1 or self.allows(tiles))
-        equal = [tiles for tiles in legal if tiles >= least]
-        while least <= min(extent, most):
-            between = [Cut.equal(tiles) for tiles in equal if least <= tiles < 2 * least]
-            unequal = None if between else self._unequal(least, cores)
-            yield from between if unequal is None or unequal.tiles > most else [unequal]
-            least *= 2
+        legal = (tiles for tiles in divisors(extent, limit) if tiles == 1 or self.allows(tiles))
+        equal = [tiles for tiles in legal if tiles >= minimum]
+        while minimum <= min(extent, limit):
+            between = [Cut.equal(tiles) for tiles in equal if minimum <= tiles < 2 * minimum]
+            unequal = None if between else self._unequal(minimum, cores)
+            yield from between if unequal is None or unequal.tiles > limit else [unequal]
+            minimum *= 2
 
     def _unequal(self, tiles: int, cores: int) -> Cut | None:
         """About so many equal tiles and a smaller one; None where sticks are longer than such tiles."""
@@ -86,10 +86,10 @@ def dim_classes(ops: Iterable[Tiled], *, by_sources: bool = True) -> list[DimCla
     ``by_sources``: dims that read one dim of a value from outside are one, too; without it only what operations make
     and read makes dims one, so that queries and keys that are the same tensor have rows and keys apart.
     """
-    found = _Classes(by_sources)
-    for each in ops:
-        found.add(each)
-    return found.classes()
+    unions = _Classes(by_sources)
+    for op in ops:
+        unions.add(op)
+    return unions.classes()
 
 
 class _Classes:
@@ -103,25 +103,26 @@ class _Classes:
         self.units: list[tuple[tuple[ir.Value, int], int, int]] = []
         self.sources: dict[tuple[ir.Value, int], tuple[ir.Value, int]] = {}
 
-    def add(self, each: Tiled) -> None:
-        own, generic = each.result, each.generic
-        self.tiled[own] = each
+    def add(self, op: Tiled) -> None:
+        result, generic = op.result, op.generic
+        self.tiled[result] = op
         for dim, extent in enumerate(generic.extents):
-            self.parent[own, dim] = own, dim
-            self.parts.append(((own, dim), extent))
+            self.parent[result, dim] = result, dim
+            self.parts.append(((result, dim), extent))
         for operand, value in enumerate(generic.inputs):
             traced = trace(value)
-            for at, dim in enumerate(generic.maps[operand]):
-                if dim is None or shape_of(value)[at] == 1:
+            for position, dim in enumerate(generic.maps[operand]):
+                if dim is None or shape_of(value)[position] == 1:
                     continue
-                if traced.dims[at] is None and traced.root not in self.tiled and is_expanded(value):
-                    continue  # what is split outside of all loops is there with its dims
-                self._meet((own, dim), traced.root, traced.dims[at], traced.parts[at])
-            self._sticks(each, value, generic.maps[operand])
-        self._sticks(each, each.result, generic.maps[-1])
+                if traced.dims[position] is None and traced.root not in self.tiled and is_expanded(value):
+                    # A tensor that is reshaped outside of all loops is there with the dims of the reshape.
+                    continue
+                self._meet((result, dim), traced.root, traced.dims[position], traced.parts[position])
+            self._sticks(op, value, generic.maps[operand])
+        self._sticks(op, op.result, generic.maps[-1])
 
     def _meet(self, here: tuple[ir.Value, int], root: ir.Value, dim: int | None, part: int) -> None:
-        """A dim of an operation and the dim of what it reads, which is one of its maker or of a value from outside."""
+        """Join a dim of an operation and the dim that it reads, of the producer or of a value from outside."""
         self.parts.append((here, part))
         if dim is None:
             self.parts.append((here, 1))
@@ -134,13 +135,13 @@ class _Classes:
         elif self.by_sources:
             self._union(here, self.sources.setdefault((root, dim), here))
 
-    def _sticks(self, each: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:
+    def _sticks(self, op: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:
         """The last dim of a tensor is in its sticks, but for the results of reductions, which are sparse."""
-        reduces = DEVICE_OPS[each.generic.opcode].kind is Kind.REDUCE_STICK
-        if dims and dims[-1] is not None and not (reduces and value == each.result):
+        reduces = DEVICE_OPS[op.generic.opcode].kind is Kind.REDUCE_STICK
+        if dims and dims[-1] is not None and not (reduces and value == op.result):
             self.units.append(
                 (
-                    (each.result, dims[-1]),
+                    (op.result, dims[-1]),
                     shape_of(value)[-1],
                     elements_per_stick(device(), element_of(value)),
                 )
@@ -152,17 +153,17 @@ class _Classes:
             key = self.parent[key]
         return key
 
-    def _union(self, left: tuple[ir.Value, int], right: tuple[ir.Value, int]) -> None:
-        first, second = self._find(left), self._find(right)
-        self.parent[first] = second
+    def _union(self, first_key: tuple[ir.Value, int], second_key: tuple[ir.Value, int]) -> None:
+        first_root, second_root = self._find(first_key), self._find(second_key)
+        self.parent[first_root] = second_root
 
     def classes(self) -> list[DimClass]:
-        found: dict[tuple[ir.Value, int], DimClass] = {}
+        classes: dict[tuple[ir.Value, int], DimClass] = {}
         for key in self.parent:
-            made = found.setdefault(self._find(key), DimClass())
-            made.dims.setdefault(self.tiled[key[0]], []).append(key[1])
+            dim_class = classes.setdefault(self._find(key), DimClass())
+            dim_class.dims.setdefault(self.tiled[key[0]], []).append(key[1])
         for key, part in self.parts:
-            found[self._find(key)].parts.add(part)
+            classes[self._find(key)].parts.add(part)
         for key, size, sticks in self.units:
-            found[self._find(key)].units.add((size, sticks))
-        return list(found.values())
+            classes[self._find(key)].units.add((size, sticks))
+        return list(classes.values())

@@ -1,4 +1,4 @@
-"""The graph of a function for the layout choice: one node per tensor that an op makes."""
+"""The graph of a function for the layout choice: one node per tensor."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class LayoutGraph:
     """``graph`` and, for each of its tensors, the IR value that it stands for.
 
     ``tensors`` names the tensor of each value: a ``stick.pin`` is its operand, an insertion is the buffer
-    that it fills. ``insertions`` are the insertions of each assembled buffer, in order. What a loop carries is
-    three tensors: the argument inside, the result, and without a value of its own the buffer before the loop.
+    that it fills. ``insertions`` are the insertions into each buffer, in order. An iter_arg is three tensors:
+    the argument inside, the result of the loop, and without a value of its own the buffer before the loop.
     """
 
     def __init__(self, func: ir.Operation) -> None:
@@ -73,7 +73,7 @@ class LayoutGraph:
 
     @property
     def fixed(self) -> set[ir.Value]:
-        """The arguments whose layout is the caller's: they get no more room than it has."""
+        """The arguments whose layout is the caller's: they get no more padding than it has."""
         nodes = self.graph.nodes
         pinned = [
             tensor
@@ -84,11 +84,11 @@ class LayoutGraph:
 
     def second_argument(self, value: ir.Value) -> ir.Value:
         """A further argument that takes its host array from that of ``value``."""
-        attrs = [ir.DictAttr(each) for each in self.func.attributes["arg_attrs"]]
-        made = self.block.add_argument(value.type, self.func.location)
+        attrs = [ir.DictAttr(attribute) for attribute in self.func.attributes["arg_attrs"]]
+        argument = self.block.add_argument(value.type, self.func.location)
         attrs.append(sdsc.again(attrs, value.arg_number))
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
-        return made
+        return argument
 
     def error(self, error: LayoutError) -> CompileError:
         """The error of the choice at the op that makes the tensor."""
@@ -97,7 +97,7 @@ class LayoutGraph:
         return error_at(op, f"{self._text_of(error.node)}: {error}")
 
     def _text_of(self, tensor: int) -> str:
-        """How messages call a tensor."""
+        """The name of a tensor in messages."""
         name, value = self.graph.nodes[tensor].name, self.values[tensor]
         if name or isinstance(value.owner, ir.Block):
             return name or f"what a loop carries, {value.type}"
@@ -125,6 +125,7 @@ class LayoutGraph:
 
     def _argument(self, argument: ir.Value, host: ir.Attribute) -> None:
         pinned = stick.layout_of(argument.type)
+        # The host writes indices and 8-bit tensors as their readers need them: no operation converts those.
         as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
         free = pinned is None and (ir.StringAttr(host.kind).value != "input" or as_read)
         name = ir.StringAttr(host.label).value
@@ -170,8 +171,8 @@ class LayoutGraph:
         shape, dtype = shape_of(result), element_of(result)
         read = [self.graph.nodes[tensor] for tensor in operands]
         shapes, dtypes = ((*(node.shape for node in read), shape), (*(node.dtype for node in read), dtype))
-        made = signature(device(), generic.opcode, generic.maps, shapes, dtypes, generic.reduced)
-        self._add(result, Compute(shape, dtype, signature=made, operands=operands))
+        constraints = signature(device(), generic.opcode, generic.maps, shapes, dtypes, generic.reduced)
+        self._add(result, Compute(shape, dtype, signature=constraints, operands=operands))
 
     def _copy(self, op: ir.Operation) -> None:
         pin = None
@@ -183,7 +184,7 @@ class LayoutGraph:
         self._add(result, Copy(shape_of(result), element_of(result), pin=pin, source=source))
 
     def _insertion(self, op: ir.Operation) -> None:
-        """The last insertion into a buffer stands for all of them."""
+        """Add one node for a chain of insertions into a buffer, at the last of them."""
         if any(_fills(use.owner.operation, op) for use in op.results[0].uses):
             return
         chain = [op]
@@ -194,18 +195,18 @@ class LayoutGraph:
         empty = defining_op(first)
         before = [] if empty is not None and empty.name == "tensor.empty" else [self._whole(first, chain[0])]
         copied = any(self._is_copied(part) for part in before)
-        parts = [*before, *(self._part(each, chain, copied) for each in chain)]
+        parts = [*before, *(self._part(insertion, chain, copied) for insertion in chain)]
         carried = any(self._is_carried(part.source) for part in before) or any(
             use.owner.operation.name == LOOP for use in result.uses
         )
         node = InsertSliceBuffer(shape_of(result), element_of(result), parts=tuple(parts), carried=carried)
         self._add(result, node)
         self.insertions[self.tensors[result]] = chain
-        for each in chain:
-            self.tensors[each.results[0]] = self.tensors[result]
+        for insertion in chain:
+            self.tensors[insertion.results[0]] = self.tensors[result]
 
     def _part(self, op: ir.Operation, chain: list[ir.Operation], copied: bool) -> InsertedSlice:
-        """What an insertion puts into a buffer that may first be ``copied``, or is still read as it was."""
+        """The slice that an insertion writes; out of place if the buffer is ``copied`` or still read as it was."""
         value, buffer = op.operands[0], chain[0].operands[1]
         tensor, place, maker = self._tensor(value, op), place_of(op), defining_op(value)
         if copied or maker is None or maker.block != op.block:
@@ -223,17 +224,17 @@ class LayoutGraph:
         )
 
     def _is_copied(self, part: InsertedSlice) -> bool:
-        """Whether what insertions go on with has a buffer that is not theirs to fill."""
+        """Return whether a destination has to be copied before insertions write to it."""
         return part.out_of_place or isinstance(self.graph.nodes[part.source], ArgumentNode | ViewNode)
 
     def _whole(self, value: ir.Value, taker: ir.Operation) -> InsertedSlice:
-        """A value that insertions or a loop go on with: in its own buffer, if nobody reads that any more."""
-        apart = block_of(value) != taker.block or is_read_from(value, taker, [taker])
+        """The destination of insertions or of a loop: in its own buffer, if no later operation reads that."""
+        out_of_place = block_of(value) != taker.block or is_read_from(value, taker, [taker])
         tensor = self._tensor(value, taker)
-        return InsertedSlice(tensor, whole(shape_of(value)), apart, self._is_partial(tensor))
+        return InsertedSlice(tensor, whole(shape_of(value)), out_of_place, self._is_partial(tensor))
 
     def _is_partial(self, tensor: int) -> bool:
-        """Whether a tensor is a buffer with parts in it that nothing may be written to yet."""
+        """Return whether a tensor is a buffer with parts that may not be written yet."""
         node = self.graph.nodes[tensor]
         if isinstance(node, IterArg):
             return self._is_partial(node.initial)
@@ -245,45 +246,45 @@ class LayoutGraph:
     # -- loops ----------------------------------------------------------------------------------------
 
     def _loop(self, op: ir.Operation) -> None:
-        """The body once, for so many times; what the loop carries before, in and after it."""
+        """Add the body once, weighted by the trip count, and the tensors of each iter_arg before, in and after it."""
         carried, outside = carried_values(op), self._times
-        buffers = [self._buffer(op, each) for each in carried]
+        buffers = [self._buffer(op, value) for value in carried]
         self._times = outside * trip_count(op)
         arguments = [
-            self._add(each.argument, IterArg(*_type(each.result), initial=buffer))
-            for each, buffer in zip(carried, buffers, strict=True)
+            self._add(value.argument, IterArg(*_type(value.result), initial=buffer))
+            for value, buffer in zip(carried, buffers, strict=True)
         ]
         for buffer, argument in zip(buffers, arguments, strict=True):
             self._keep_same(op, buffer, argument)
         self._visit_all(body_block(op))
         self._times = outside
-        for each, argument in zip(carried, arguments, strict=True):
-            self._close(op, each, argument)
+        for value, argument in zip(carried, arguments, strict=True):
+            self._close(op, value, argument)
 
-    def _buffer(self, op: ir.Operation, each: CarriedValue) -> int:
-        parts = () if _is_fresh(each.initial) else (self._whole(each.initial, op),)
+    def _buffer(self, op: ir.Operation, carried: CarriedValue) -> int:
+        parts = () if _is_fresh(carried.initial) else (self._whole(carried.initial, op),)
         return self._add_unnamed(
-            each.result, InsertSliceBuffer(*_type(each.result), parts=parts, carried=True)
+            carried.result, InsertSliceBuffer(*_type(carried.result), parts=parts, carried=True)
         )
 
-    def _close(self, op: ir.Operation, each: CarriedValue, argument: int) -> None:
+    def _close(self, op: ir.Operation, carried: CarriedValue, argument: int) -> None:
         node = self.graph.nodes[argument]
         assert isinstance(node, IterArg)
-        node.yielded = self._tensor(each.following, op)
+        node.yielded = self._tensor(carried.yielded, op)
         self._keep_same(
-            op, argument, self._add(each.result, LoopResult(*_type(each.result), carried=argument))
+            op, argument, self._add(carried.result, LoopResult(*_type(carried.result), carried=argument))
         )
         if isinstance(self.graph.nodes[node.yielded], InsertSliceBuffer | LoopResult):
             self._keep_same(op, argument, node.yielded)
 
-    def _keep_same(self, op: ir.Operation, left: int, right: int) -> None:
-        """What is pinned for one is pinned for the other, too."""
-        together = list(dict.fromkeys((*self._same.get(left, [left]), *self._same.get(right, [right]))))
-        pins = [pin for each in together if (pin := self.graph.nodes[each].pin) is not None]
-        for each in together:
-            self._same[each] = together
+    def _keep_same(self, op: ir.Operation, tensor: int, other: int) -> None:
+        """Give two tensors one layout: a pin of one is a pin of the other, too."""
+        together = list(dict.fromkeys((*self._same.get(tensor, [tensor]), *self._same.get(other, [other]))))
+        pins = [pin for member in together if (pin := self.graph.nodes[member].pin) is not None]
+        for member in together:
+            self._same[member] = together
         if pins:
-            self.pin_tensor(op, left, pins[0])
+            self.pin_tensor(op, tensor, pins[0])
 
     # -- pins -----------------------------------------------------------------------------------------
 
@@ -294,10 +295,10 @@ class LayoutGraph:
 
     def pin_tensor(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
         """Pins a tensor, and what loops keep in one layout with it, because ``op`` says so."""
-        for each in self._same.get(tensor, [tensor]):
-            node = self.graph.nodes[each]
+        for member in self._same.get(tensor, [tensor]):
+            node = self.graph.nodes[member]
             if node.pin is not None and not _same(node.pin, layout):
-                what = f"{self._text_of(each)} is pinned to another layout already"
+                what = f"{self._text_of(member)} is pinned to another layout already"
                 raise error_at(op, f"{what}: {_text(node.pin)}")
             node.pin = layout
             if isinstance(node, ArgumentNode):
@@ -316,7 +317,7 @@ _SKIPPED = ("tensor.empty", "linalg.fill", "func.return")
 
 
 def _is_destination_slice(op: ir.Operation) -> bool:
-    """Whether an op names a part of a buffer only as the place of results, as tiling writes it."""
+    """Return whether a slice of a buffer is only the destination of results, as tiling writes it."""
     if op.name != "tensor.extract_slice":
         return False
     uses = list(op.results[0].uses)
@@ -324,7 +325,7 @@ def _is_destination_slice(op: ir.Operation) -> bool:
 
 
 def _is_index(value: ir.Value) -> bool:
-    """Whether a tensor holds nothing but positions of lookups: the host lays these few numbers out as wanted."""
+    """Return whether a tensor holds indices of gathers alone: the host lays these few numbers out as needed."""
     uses = [(use.owner.operation, use.operand_number) for use in value.uses]
     return bool(uses) and all(
         _is_index(user.results[0]) if user.name in VIEWS else number == _index_of(user)
@@ -338,7 +339,7 @@ def _index_of(op: ir.Operation) -> int | None:
 
 
 def _fills(user: ir.Operation, before: ir.Operation) -> bool:
-    """Whether an insertion goes on with the buffer of the one before, which nobody else reads."""
+    """Return whether an insertion writes to the buffer of the one before, which no other operation reads."""
     names = {user.name, before.name}
     return (
         names == {"tensor.insert_slice"}
@@ -349,13 +350,16 @@ def _fills(user: ir.Operation, before: ir.Operation) -> bool:
 
 
 def _is_fresh(value: ir.Value) -> bool:
-    """Whether a tensor is empty or filled with one number: it takes any layout."""
+    """Return whether a tensor is empty or filled with one number: it takes any layout."""
     op = defining_op(value)
     return op is not None and op.name in ("tensor.empty", "linalg.fill")
 
 
 def _updated(maker: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:
-    """The slices that are the very place of an insertion, and that ``maker`` alone reads, element by element."""
+    """The slices of the region of an insertion that ``maker`` alone reads, element by element.
+
+    They are updated in place: reading them does not keep the buffer alive.
+    """
     generic = structured(maker)
     if generic is None or generic.reduced:
         return []
@@ -372,7 +376,7 @@ def _updated(maker: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]
 
 
 def _is_overwritten(insertion: ir.Operation, maker: ir.Operation, before: ir.Operation) -> bool:
-    """Whether what ``maker`` makes is there before the part of an insertion ``before``, which may lie over it."""
+    """Return whether an insertion ``before`` may overwrite the region that the result of ``maker`` is already in."""
     return maker.is_before_in_block(before) and place_of(insertion).may_overlap(place_of(before))
 
 
@@ -380,8 +384,8 @@ def _type(value: ir.Value) -> tuple[tuple[int, ...], str]:
     return shape_of(value), element_of(value)
 
 
-def _same(left: StickLayout, right: StickLayout) -> bool:
-    return left.same_memory(right)
+def _same(first: StickLayout, second: StickLayout) -> bool:
+    return first.same_memory(second)
 
 
 def _text(layout: StickLayout) -> str:

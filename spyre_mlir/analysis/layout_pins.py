@@ -1,4 +1,4 @@
-"""The layouts that a plan file pins, as conditions on the layout choice."""
+"""The layouts that a plan file pins, as constraints on the layout choice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spyre_mlir.plans.plan_file import json_text
 
 @dataclass(frozen=True)
 class PinnedTensor:
-    """A tensor of a graph, its layouts in the plan file (several of what is given several times), and who makes it."""
+    """A tensor of a graph, its layouts in the plan file (one per copy of an argument), and its defining op."""
 
     tensor: int
     layouts: tuple[StickLayout, ...]
@@ -28,27 +28,27 @@ class PinnedTensor:
 
 
 class LayoutPins:
-    """Pins become conditions one round after the other, and only those that the choice would not keep anyway.
+    """Adds pins as constraints in rounds, and only those that the choice would not keep anyway.
 
-    So a plan that is given back unchanged changes no choice, nor the order among equal ones.
+    So a plan that is applied unchanged changes no choice, nor the order among equal ones.
     """
 
     def __init__(self, source: LayoutGraph) -> None:
         self.source = source
-        self.pinned = {each.tensor: each for each in _pinned(source)}
+        self.pinned = {pin.tensor: pin for pin in _pinned(source)}
         self._imposed: set[int] = set()
 
     def impose(self, plan: LayoutPlan) -> bool:
-        """Makes conditions of the pins that a choice breaks; whether there are new ones."""
-        broken = [each for each in self.pinned.values() if not self._holds(each, plan)]
-        new = [each for each in broken if each.tensor not in self._imposed]
-        for each in new:
-            self._imposed.add(each.tensor)
-            self._impose(each)
+        """Add the pins that a choice breaks as constraints; return whether there are new ones."""
+        broken = [pin for pin in self.pinned.values() if not self._holds(pin, plan)]
+        new = [pin for pin in broken if pin.tensor not in self._imposed]
+        for pin in new:
+            self._imposed.add(pin.tensor)
+            self._impose(pin)
         return bool(new)
 
     def error(self, error: LayoutError) -> CompileError:
-        """The error of a choice that has no solution under the conditions so far."""
+        """The error of a choice that has no solution under the constraints so far."""
         pinned = self.pinned.get(error.node)
         if pinned is not None and pinned.tensor in self._imposed and pinned.op != self.source.func:
             return refused(pinned.op, f"the layout {json_text(layout_value(pinned.layouts[0]))}", str(error))
@@ -56,10 +56,13 @@ class LayoutPins:
 
     def _holds(self, pinned: PinnedTensor, plan: LayoutPlan) -> bool:
         node, state = self.source.graph.nodes[pinned.tensor], plan.decisions[pinned.tensor].state
-        made = state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
-        if len(made) != len(pinned.layouts):
+        layouts = state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
+        if len(layouts) != len(pinned.layouts):
             return False
-        return all(same_order(held.layout, own) for held, own in zip(made, pinned.layouts, strict=True))
+        return all(
+            same_order(candidate.layout, layout)
+            for candidate, layout in zip(layouts, pinned.layouts, strict=True)
+        )
 
     def _impose(self, pinned: PinnedTensor) -> None:
         node = self.source.graph.nodes[pinned.tensor]
@@ -70,14 +73,14 @@ class LayoutPins:
 
 
 def _pinned(source: LayoutGraph) -> list[PinnedTensor]:
-    found = []
+    pins = []
     arguments = source.func.regions[0].blocks[0].arguments
     for value, attributes in zip(arguments, argument_attributes(source.func), strict=True):
         layouts = argument_layouts(attributes, value.type)
         if layouts:
-            found.append(PinnedTensor(source.tensors[value], layouts, source.func))
+            pins.append(PinnedTensor(source.tensors[value], layouts, source.func))
     for op in all_ops(source.func):
         layout = pins_of(op).layout if sdsc.PINS in op.attributes else None
         if layout is not None:
-            found.append(PinnedTensor(source.tensors[op.results[0]], (layout,), op))
-    return found
+            pins.append(PinnedTensor(source.tensors[op.results[0]], (layout,), op))
+    return pins

@@ -1,4 +1,4 @@
-"""How values lie in their buffers while layouts are written: worked out when asked for, from layouts and steps."""
+"""Views of values in their buffers while layouts are written, computed on demand from layouts and view ops."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spyre_mlir.mlir import ir
 
 
 class Views(dict[ir.Value, BufferView]):
-    """The view of each value: all of its buffer by ``layouts``, or what a view op makes of its source.
+    """The view of each value: all of its buffer by ``layouts``, or the view op applied to the view of its source.
 
-    ``steps`` are the view ops that are known already, by result. What is in the dictionary has been asked for.
+    ``steps`` are the transforms of view ops that are known already, by result; the dictionary is a cache.
     """
 
     def __init__(
@@ -33,5 +33,5 @@ class Views(dict[ir.Value, BufferView]):
         return self[value]
 
     def after(self, op: ir.Operation, source: BufferView) -> BufferView:
-        """What a view op makes of a view; ``ViewError`` if that is none."""
+        """Apply a view op to a view; ``ViewError`` if the result is no view."""
         return applied(self._steps.get(op.results[0]) or step_of(op), source)

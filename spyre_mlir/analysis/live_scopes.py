@@ -1,4 +1,4 @@
-"""From which operation to which a buffer is needed, by the scopes of its values: what checks go by, not plans."""
+"""Live ranges of buffers by the scopes of their values: for verifiers, which do not trust the planner's."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from spyre_mlir.mlir import ir
 
 
 @dataclass
-class Lived:
-    """A buffer in one execution of the block that makes it: the first and last position at which it is touched."""
+class ScopedLiveRange:
+    """The first and last position at which a buffer is accessed, in one execution of the block that defines it."""
 
     root: ir.Value
     first: int
@@ -19,40 +19,41 @@ class Lived:
 
 
 @dataclass
-class Lives:
-    """``order`` are the operations as they run, each loop twice; the lives of buffers are positions in it.
+class ScopedLiveRanges:
+    """``order`` are the operations as they run, each loop twice; live ranges of buffers are positions in it.
 
-    A buffer that is made in a loop is another one in each iteration, for values do not outlive their block; what
-    a loop carries is made before it.
+    A buffer that is defined in a loop is another one in each iteration, for values do not outlive their block; an
+    iter_arg is defined before the loop.
     """
 
     memory: Memory
     order: list[ir.Operation] = field(default_factory=list)
-    all: list[Lived] = field(default_factory=list)
-    of_root: dict[ir.Value, list[Lived]] = field(default_factory=dict)
+    all: list[ScopedLiveRange] = field(default_factory=list)
+    of_root: dict[ir.Value, list[ScopedLiveRange]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, memory: Memory) -> Lives:
-        """Those of a function."""
-        lives = cls(memory)
-        lives._run(memory.block, {})
-        return lives
+    def of(cls, memory: Memory) -> ScopedLiveRanges:
+        """The live ranges of the buffers of a function."""
+        live_ranges = cls(memory)
+        live_ranges._run(memory.block, {})
+        return live_ranges
 
-    def _run(self, block: ir.Block, alive: dict[ir.Block, dict[ir.Value, Lived]]) -> None:
+    def _run(self, block: ir.Block, alive: dict[ir.Block, dict[ir.Value, ScopedLiveRange]]) -> None:
         alive = {**alive, block: {}}
-        for op in (each.operation for each in block.operations):
+        for op in (item.operation for item in block.operations):
             if op.name == LOOP:
+                # Two iterations show every overlap: a third meets nothing that the second does not.
                 for _ in range(2):
                     self._run(body_block(op), alive)
             elif is_compute(op):
                 for value in self.memory.operands(op):
-                    self._touch(self.memory.place(value).buffer, alive)
+                    self._access(self.memory.place(value).buffer, alive)
                 self.order.append(op)
 
-    def _touch(self, root: ir.Value, alive: dict[ir.Block, dict[ir.Value, Lived]]) -> None:
+    def _access(self, root: ir.Value, alive: dict[ir.Block, dict[ir.Value, ScopedLiveRange]]) -> None:
         known = alive[block_of(root)]
         if root not in known:
-            known[root] = Lived(root, len(self.order), len(self.order))
+            known[root] = ScopedLiveRange(root, len(self.order), len(self.order))
             self.all.append(known[root])
             self.of_root.setdefault(root, []).append(known[root])
         known[root].last = len(self.order)

@@ -1,4 +1,4 @@
-"""Operations that wait for device memory and need nothing but what the host gave: others can compute meanwhile."""
+"""Operations that wait for device memory and read data of the host alone: others can compute meanwhile."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from spyre_mlir.mlir import ir
 
 
 def nested_blocks(block: ir.Block) -> Iterator[ir.Block]:
-    """A block and those of the loops in it."""
+    """A block and the blocks of the loops in it."""
     yield block
-    for op in (each.operation for each in block.operations):
+    for op in (item.operation for item in block.operations):
         if op.name == LOOP:
             yield from nested_blocks(body_block(op))
 
 
-def work_of(each: Divided) -> OperationWork | None:
-    """What an operation does with all operands in device memory; None for a shuffle, which has none there."""
-    return None if each.opcode == SHUFFLE else operation_work(each.opcode, each.space, each.division)
+def work_of(user: Divided) -> OperationWork | None:
+    """The work of an operation with all operands in device memory; None for a shuffle, which has none there."""
+    return None if user.opcode == SHUFFLE else operation_work(user.opcode, user.space, user.division)
 
 
-def only_loads(usage: Usage, each: Divided, work: OperationWork) -> bool:
-    """Whether an operation reads nothing but what the host gave, and loads longer than it computes."""
-    given = all(usage.buffers[usage.root(value)].given for value in each.values[:-1])
-    return given and usage.memory.is_whole(each.values[-1]) and memory_ns(work) > compute_ns(work)
+def only_loads(usage: Usage, user: Divided, work: OperationWork) -> bool:
+    """Return whether an operation reads data of the host alone, and loads longer than it computes."""
+    from_host = all(usage.buffers[usage.root(value)].from_host for value in user.values[:-1])
+    return from_host and usage.memory.is_whole(user.values[-1]) and memory_ns(work) > compute_ns(work)
 
 
 def needed_in_block(op: ir.Operation) -> list[ir.Operation]:
-    """What makes the operands of an op in its block, in any order, each once."""
-    found: list[ir.Operation] = []
+    """The defining ops of the operands of an op in its block, and of theirs, in any order."""
+    producers: list[ir.Operation] = []
     pending = [op]
     while pending:
         for value in pending.pop().operands:
             before = defining_op(value)
-            if before is not None and before.block == op.block and before not in found:
-                found.append(before)
+            if before is not None and before.block == op.block and before not in producers:
+                producers.append(before)
                 pending.append(before)
-    return found
+    return producers
 
 
 def move_behind(op: ir.Operation, behind: ir.Operation) -> None:
     """Move an operation, and the views that it needs, right behind another one of its block."""
-    ops = [each.operation for each in op.block.operations]
+    ops = [item.operation for item in op.block.operations]
     needed = needed_in_block(op)
     last = behind
-    for each in (*(each for each in ops[ops.index(behind) + 1 :] if each in needed), op):
-        each.move_after(last)
-        last = each
+    for moved in (*(moved for moved in ops[ops.index(behind) + 1 :] if moved in needed), op):
+        moved.move_after(last)
+        last = moved
 
 
 def module_of(func: ir.Operation) -> ir.Module:

@@ -1,4 +1,4 @@
-"""Loops of a function: how often they run, what they carry, and which offsets follow from their variables."""
+"""Loops of a function: trip counts, iter_args, and the offsets that follow from loop variables."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ LOOP = "scf.for"
 
 @dataclass(frozen=True)
 class CarriedValue:
-    """A tensor that a loop carries, at its four places; ``operand`` is the number of ``initial``."""
+    """An iter_arg of a loop that is a tensor: its four values; ``operand`` is the number of ``initial``."""
 
     operand: int
     initial: ir.Value
     argument: ir.Value
-    following: ir.Value
+    yielded: ir.Value
     result: ir.Value
 
 
 def body_block(loop: ir.Operation) -> ir.Block:
-    """What a loop repeats."""
+    """The block of a loop's body."""
     return loop.regions[0].blocks[0]
 
 
@@ -46,7 +46,7 @@ def nested_ops(block: ir.Block) -> list[ir.Operation]:
 def repeated_ops(block: ir.Block) -> list[ir.Operation]:
     """The ops of a block in the order in which they run, the body of each loop twice.
 
-    Two iterations show all that follows what in time: what comes first, and what the next iteration meets.
+    Two iterations show every order of two operations in time: within an iteration, and across its end.
     """
     ops = []
     for op in block.operations:
@@ -57,23 +57,24 @@ def repeated_ops(block: ir.Block) -> list[ir.Operation]:
 
 
 def executions(op: ir.Operation) -> int:
-    """How often an op runs."""
+    """The number of times that an op runs: the product of the trip counts around it."""
     return math.prod(map(trip_count, enclosing_loops(op)))
 
 
 def carried_values(loop: ir.Operation) -> list[CarriedValue]:
-    """The tensors that a loop carries."""
+    """The iter_args of a loop that are tensors."""
     body = body_block(loop)
-    following = terminator(body).operands
+    yielded = terminator(body).operands
     return [
-        CarriedValue(at + 3, loop.operands[at + 3], body.arguments[at + 1], following[at], result)
-        for at, result in enumerate(loop.results)
+        # Operands of scf.for begin with lower bound, upper bound and step, block arguments with the loop variable.
+        CarriedValue(index + 3, loop.operands[index + 3], body.arguments[index + 1], yielded[index], result)
+        for index, result in enumerate(loop.results)
         if isinstance(result.type, ir.RankedTensorType)
     ]
 
 
 def initial_of(value: ir.Value) -> ir.Value | None:
-    """What a value that a loop carries, inside or as the result, is at first; None for another value."""
+    """The initial value of an iter_arg or of a result of a loop; None for another value."""
     owner = value.owner
     if not isinstance(owner, ir.Block):
         return owner.operands[ir.OpResult(value).result_number + 3] if owner.name == LOOP else None
@@ -82,7 +83,7 @@ def initial_of(value: ir.Value) -> ir.Value | None:
 
 
 def carried_by(value: ir.Value) -> ir.Value | None:
-    """What a loop carries, inside of it, whose next iteration begins with a value; None for another value."""
+    """The iter_arg for which a loop yields a value; None for a value that no loop yields."""
     for use in value.uses:
         user = use.owner.operation
         if user.name == "scf.yield" and user.parent.operation.name == LOOP:
@@ -92,14 +93,14 @@ def carried_by(value: ir.Value) -> ir.Value | None:
 
 def enclosing_loops(op: ir.Operation) -> list[ir.Operation]:
     """The loops around an op, the outermost first."""
-    found = []
+    loops = []
     while (op := op.parent.operation).name == LOOP:
-        found.append(op)
-    return found[::-1]
+        loops.append(op)
+    return loops[::-1]
 
 
 def block_of(value: ir.Value) -> ir.Block:
-    """The block in which a value is made."""
+    """The block in which a value is defined."""
     owner = value.owner
     return owner if isinstance(owner, ir.Block) else owner.operation.block
 
@@ -112,7 +113,7 @@ def ancestor_in(block: ir.Block, op: ir.Operation) -> ir.Operation:
 
 
 def trip_count(loop: ir.Operation) -> int:
-    """How often a loop runs; ``CompileError`` if its bounds are not constants."""
+    """The trip count of a loop; ``CompileError`` if its bounds are not constants."""
     return induction(loop).count
 
 
@@ -154,7 +155,7 @@ def _variable(loop: ir.Operation) -> Index | None:
 
 
 def _induction(loop: ir.Operation) -> Offsets | None:
-    bounds = [offsets_of(loop.operands[at]) for at in range(3)]
+    bounds = [offsets_of(loop.operands[operand]) for operand in range(3)]
     known = [bound.first for bound in bounds if bound is not None and bound.count == 1]
     if len(known) != 3 or known[2] < 1:
         return None
@@ -165,22 +166,22 @@ def _induction(loop: ir.Operation) -> Offsets | None:
 def _arithmetic(name: str, operands: list[Index | None]) -> Index | None:
     if len(operands) != 2:
         return None
-    left, right = operands
-    if left is None or right is None:
+    first, second = operands
+    if first is None or second is None:
         return None
     if name == "arith.addi":
-        return left + right
+        return first + second
     if name == "arith.subi":
-        return left + right * -1
+        return first + second * -1
     if name == "arith.muli":
-        return _product(left, right)
+        return _product(first, second)
     return None
 
 
-def _product(left: Index, right: Index) -> Index | None:
-    if right.offsets.count == 1:
-        return left * right.offsets.first
-    return right * left.offsets.first if left.offsets.count == 1 else None
+def _product(first: Index, second: Index) -> Index | None:
+    if second.offsets.count == 1:
+        return first * second.offsets.first
+    return second * first.offsets.first if first.offsets.count == 1 else None
 
 
 def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int) -> Index | None:
@@ -191,16 +192,16 @@ def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int
         return operands[expression.position]
     if isinstance(expression, ir.AffineSymbolExpr):
         return operands[dims + expression.position]
-    left, right = (_evaluate(side, operands, dims) for side in (expression.lhs, expression.rhs))
-    if left is None or right is None:
+    first, second = (_evaluate(side, operands, dims) for side in (expression.lhs, expression.rhs))
+    if first is None or second is None:
         return None
     if isinstance(expression, ir.AffineAddExpr):
-        return left + right
+        return first + second
     if isinstance(expression, ir.AffineMulExpr):
-        return _product(left, right)
-    divisor = right.offsets
+        return _product(first, second)
+    divisor = second.offsets
     if divisor.count != 1 or divisor.first <= 0:
         return None
     if isinstance(expression, ir.AffineModExpr):
-        return left % divisor.first
-    return left // divisor.first if isinstance(expression, ir.AffineFloorDivExpr) else None
+        return first % divisor.first
+    return first // divisor.first if isinstance(expression, ir.AffineFloorDivExpr) else None

@@ -1,22 +1,22 @@
-"""Which buffers of a divided function may be in LX, and what bars the others."""
+"""The buffers of a divided function that may be in LX, and the reasons why others are ineligible."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
+from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
 from spyre_mlir.analysis.bundle_sequence import bundle_number
 from spyre_mlir.analysis.core_ownership import (
-    LEFT_APART,
+    MIXED_DISTRIBUTIONS,
     NO_HOLDER,
     SHUFFLE,
     Divided,
-    Left,
-    Pieces,
-    left_by,
-    takes_over,
-    why_not_there,
+    PartialAccesses,
+    WrittenDistribution,
+    access_mismatch,
+    read_mismatch,
+    written_distribution,
 )
 from spyre_mlir.analysis.ping_pong import pairs_of, second_at
 from spyre_mlir.dialects import sdsc
@@ -41,11 +41,11 @@ class Rules:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A buffer that an operation makes; ``reasons`` bar it from LX, none if it may be there.
+    """A buffer that an operation makes; ``reasons`` why it is ineligible for LX, none if it may be there.
 
-    The planner counts with it the bytes that shuffles of it would load from device memory, ``relayed``: without
-    their source in LX they cannot be. Of a ping-pong pair, ``root`` is one that is in the first of its buffers and
-    ``paired`` are the others, each with whether it is in the second.
+    Its traffic includes the bytes that shuffles of it would load from device memory, ``relayed``: a shuffle needs its
+    source in LX. Of a ping-pong pair, ``root`` is a value in the first of its buffers and ``paired`` are the others,
+    each with whether it is in the second.
     """
 
     root: ir.Value
@@ -60,9 +60,12 @@ class Candidate:
         return self.buffer.saving - self.relayed
 
     def addresses(self, address: int) -> dict[ir.Value, int]:
-        """Where all that it stands for is, if the planner puts it at an address."""
+        """The address of every value of the candidate, if the planner puts it at ``address``."""
         second = address + self.distance
-        return {self.root: address, **{root: second if apart else address for root, apart in self.paired}}
+        return {
+            self.root: address,
+            **{root: second if is_second else address for root, is_second in self.paired},
+        }
 
     @property
     def distance(self) -> int:
@@ -72,10 +75,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Facts:
-    """What follows for a buffer from the divisions of the operations that touch it.
+    """Sizes and traffic of a buffer under the divisions of the operations that access it.
 
-    Traffic is that of its accesses, with the buffer in device memory and in LX, ``relayed`` that of shuffles which is
-    part of the former; ``size`` is in bytes per core.
+    Traffic is that of its accesses in bytes, with the buffer in device memory and in LX; ``relayed`` is the part of
+    the former that shuffles have. ``size`` is in bytes per core.
     """
 
     size: int
@@ -86,10 +89,10 @@ class Facts:
 
 
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
-    """All buffers but those that the host fills, in the order in which they are first touched."""
-    made = {root: touched for root, touched in usage.buffers.items() if not touched.given}
+    """All buffers but those that the host fills, in the order of their first accesses."""
+    buffers = {root: buffer for root, buffer in usage.buffers.items() if not buffer.from_host}
     return _with_pairs(
-        candidates_of(usage, rules, {root: facts_of(made[root], usage, rules) for root in made})
+        candidates_of(usage, rules, {root: facts_of(buffers[root], usage, rules) for root in buffers})
     )
 
 
@@ -131,108 +134,110 @@ def _pair(members: Sequence[tuple[Candidate, bool]]) -> Candidate:
 
 
 def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
-    """A candidate that takes the place of none of some buffers."""
+    """A candidate without some buffers among those that it may overwrite."""
     parents = tuple(name for name in candidate.buffer.in_place_parents if name not in names)
     return replace(candidate, buffer=replace(candidate.buffer, in_place_parents=parents))
 
 
-def facts_of(touched: Touched, usage: Usage, rules: Rules) -> Facts:
-    """Those of a buffer that operations make. Without it in LX, optional clones from it and to it are not there."""
-    size = _local_bytes(touched)
-    copies = (access.user for access in touched.accesses if access.optional and access.user.opcode != SHUFFLE)
-    placed = sum(_other_side(copy, touched) for copy in copies)
+def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> Facts:
+    """Facts of a buffer that operations write. Optional clones from it and to it exist only with it in LX."""
+    size = _local_bytes(buffer)
+    copies = (access.user for access in buffer.accesses if access.optional and access.user.opcode != SHUFFLE)
+    placed = sum(_other_side(copy, buffer) for copy in copies)
     relayed = sum(
-        access.hbm_bytes for access in touched.accesses if access.user.opcode == SHUFFLE and not access.writes
+        access.hbm_bytes for access in buffer.accesses if access.user.opcode == SHUFFLE and not access.writes
     )
-    reasons = ordered(_reasons(touched, usage, rules, size))
-    return Facts(size, reasons, touched.hbm_bytes + relayed, placed, relayed)
+    reasons = ordered(_reasons(buffer, usage, rules, size))
+    return Facts(size, reasons, buffer.hbm_bytes + relayed, placed, relayed)
 
 
 def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, Facts]) -> list[Candidate]:
     """The buffers of which facts are known, as the planner sees them."""
     names = {root: f"{number}" for number, root in enumerate(facts)}
-    found = []
-    for root, own in facts.items():
-        life = usage.memory.lives[root]
-        parents = usage.in_place(life.uses[0]) if rules.in_place and not own.reasons else []
+    candidates = []
+    for root, fact in facts.items():
+        life = usage.memory.live_ranges[root]
+        parents = usage.in_place(life.uses[0]) if rules.in_place and not fact.reasons else []
         able = tuple(names[parent] for parent in parents if parent in facts and not facts[parent].reasons)
         buffer = LifetimeBoundBuffer(
             names[root],
-            own.size,
+            fact.size,
             life.uses,
             life.first_use_is_read,
             able,
-            spilled_traffic=own.spilled_traffic,
-            placed_traffic=own.placed_traffic,
+            spilled_traffic=fact.spilled_traffic,
+            placed_traffic=fact.placed_traffic,
         )
-        found.append(Candidate(root, buffer, own.reasons, own.relayed))
-    return found
+        candidates.append(Candidate(root, buffer, fact.reasons, fact.relayed))
+    return candidates
 
 
-def _other_side(copy: Divided, touched: Touched) -> int:
-    """What a clone from or to a buffer in LX moves."""
-    operand = 0 if copy.values[-1] == touched.root else 1
+def _other_side(copy: Divided, buffer: BufferAccesses) -> int:
+    """Bytes that a clone from or to a buffer in LX transfers to or from device memory."""
+    operand = 0 if copy.values[-1] == buffer.root else 1
     total, _ = hbm_bytes(copy.space, operand, copy.division)
     return total * copy.executions
 
 
-def _local_bytes(touched: Touched) -> int:
-    """Bytes per core: what the operation that writes most of the buffer leaves on each core, or its holder."""
-    pieces = touched.pieces
-    if pieces is not None and pieces.holder is not None:
-        user, operand = pieces.holder
+def _local_bytes(buffer: BufferAccesses) -> int:
+    """Bytes per core of a buffer: of its holder, or of the operation that writes most of it."""
+    partial = buffer.partial_accesses
+    if partial is not None and partial.holder is not None:
+        user, operand = partial.holder
         return local_bytes(user.space, operand, user.division)
-    return max(local_bytes(each.user.space, each.operand, each.user.division) for each in touched.writes)
+    return max(
+        local_bytes(access.user.space, access.operand, access.user.division) for access in buffer.writes
+    )
 
 
-def _reasons(touched: Touched, usage: Usage, rules: Rules, size: int) -> Iterator[Reason]:
-    opcode = _opcode(touched, usage)
+def _reasons(buffer: BufferAccesses, usage: Usage, rules: Rules, size: int) -> Iterator[Reason]:
+    opcode = _opcode(buffer, usage)
     if rules.opcodes and opcode not in rules.opcodes:
         yield Reason(Barrier.OPERATION, f"'{opcode}' is not among lx-ops")
-    yield from barred(touched, usage)
+    yield from ineligibility_reasons(buffer, usage)
     if size > rules.capacity:
         yield Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.capacity}")
 
 
-def _opcode(touched: Touched, usage: Usage) -> str:
-    """The operation that makes what a buffer holds, be it on other cores by a shuffle."""
-    maker = touched.writes[0].user
+def _opcode(buffer: BufferAccesses, usage: Usage) -> str:
+    """The opcode that computes the values of a buffer, before shuffles took them to other cores."""
+    maker = buffer.writes[0].user
     if maker.opcode != SHUFFLE:
         return maker.opcode
     return _opcode(usage.buffers[usage.root(maker.values[0])], usage)
 
 
-def barred(touched: Touched, usage: Usage) -> tuple[Reason, ...]:
-    """Why a buffer that operations make cannot be in LX whatever its size; empty if it can."""
-    return ordered(_barriers(touched, usage))
+def ineligibility_reasons(buffer: BufferAccesses, usage: Usage) -> tuple[Reason, ...]:
+    """Return why a buffer that operations write is ineligible for LX whatever its size; empty if it may be there."""
+    return ordered(_barriers(buffer, usage))
 
 
-def _barriers(touched: Touched, usage: Usage) -> Iterator[Reason]:
-    if touched.root in usage.results:
+def _barriers(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
+    if buffer.root in usage.results:
         yield Reason(Barrier.BOUNDARY, "the host reads it")
-    if sdsc.EVICTED in touched.writes[0].user.op.attributes:
+    if sdsc.EVICTED in buffer.writes[0].user.op.attributes:
         yield Reason(Barrier.EVICTED, "it was written back to device memory")
-    if len({bundle_number(access.user.op) for access in touched.accesses}) > 1:
+    if len({bundle_number(access.user.op) for access in buffer.accesses}) > 1:
         yield Reason(Barrier.BUNDLES, "the next bundle finds nothing in LX")
-    if not touched.reads:
+    if not buffer.reads:
         yield Reason(Barrier.NO_READER, "no operation reads it")
-    for access in touched.reads:
+    for access in buffer.reads:
         if access.operand in DEVICE_OPS[access.user.opcode].indirect:
             yield Reason(Barrier.INDIRECT, f"'{access.user.opcode}' reads it")
         if DEVICE_OPS[access.user.opcode].kind.takes_sticks_apart and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
-    pieces = touched.pieces
-    yield from _ownership(touched) if pieces is None else _parts(touched, pieces)
+    partial = buffer.partial_accesses
+    yield from _ownership(buffer) if partial is None else _parts(buffer, partial)
 
 
-def _parts(touched: Touched, pieces: Pieces) -> Iterator[Reason]:
-    """Each operation has to touch its part where the holder's cores have it."""
-    for access in touched.accesses:
+def _parts(buffer: BufferAccesses, partial: PartialAccesses) -> Iterator[Reason]:
+    """Reasons of partial accesses: each has to be to a part that the same core of the holder has."""
+    for access in buffer.accesses:
         name, does = access.user.opcode, "writes" if access.writes else "reads"
         if access.moving:
             yield Reason(Barrier.PARTIAL, f"'{name}' {does} a part that moves with a loop")
             continue
-        problem = why_not_there(pieces, access.user, access.operand)
+        problem = access_mismatch(partial, access.user, access.operand)
         if problem == NO_HOLDER:
             yield Reason(Barrier.PARTIAL, problem.removeprefix(f"{Barrier.PARTIAL.value}: "))
         elif problem is not None:
@@ -240,29 +245,29 @@ def _parts(touched: Touched, pieces: Pieces) -> Iterator[Reason]:
             yield Reason(Barrier.MISMATCH, f"'{name}' {does} a part of it: {detail}")
 
 
-def _ownership(touched: Touched) -> Iterator[Reason]:
-    """Each reader's cores have to find what they read where the writers' cores left it."""
-    found: list[Left] = []
-    for writer in touched.writes:
+def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
+    """Reasons of reads: each core has to read what it has written, unless a shuffle carries it."""
+    distributions: list[WrittenDistribution] = []
+    for writer in buffer.writes:
         try:
-            left = left_by(writer.user.space, writer.operand, writer.user.division)
+            distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
         except ViewError as error:
             yield Reason(Barrier.PARTIAL, str(error))
             return
-        found.append(left)
-        for access in touched.reads:
-            yield from _handover(left, access)
-    relayed = any(access.user.opcode == SHUFFLE for access in touched.reads)
-    if relayed and any(left.held != found[0].held for left in found):
-        yield Reason(Barrier.MISMATCH, LEFT_APART.removeprefix(f"{Barrier.MISMATCH.value}: "))
+        distributions.append(distribution)
+        for access in buffer.reads:
+            yield from _read_reasons(distribution, access)
+    relayed = any(access.user.opcode == SHUFFLE for access in buffer.reads)
+    if relayed and any(distribution.complete != distributions[0].complete for distribution in distributions):
+        yield Reason(Barrier.MISMATCH, MIXED_DISTRIBUTIONS.removeprefix(f"{Barrier.MISMATCH.value}: "))
 
 
-def _handover(left: Left, access: Access) -> Iterator[Reason]:
+def _read_reasons(distribution: WrittenDistribution, access: Access) -> Iterator[Reason]:
     name = access.user.opcode
     if access.moving:
         yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")
         return
-    problem = takes_over(left, access.user, access.operand)
+    problem = read_mismatch(distribution, access.user, access.operand)
     if problem is not None:
         detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
         yield Reason(Barrier.MISMATCH, f"'{name}' reads it: {detail}")

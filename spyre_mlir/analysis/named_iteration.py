@@ -25,7 +25,7 @@ _SAME_STICK = (*VIEWS, *COPIES, "stick.pin")
 
 @dataclass
 class NamedIterations:
-    """Those of a function; ``sparse`` are the values met so far that have one element per stick."""
+    """The named iterations of a function; ``sparse`` are the visited values that have one element per stick."""
 
     sparse: set[ir.Value] = field(default_factory=set)
     known: Known = field(default_factory=dict)
@@ -42,7 +42,7 @@ class NamedIterations:
         return None
 
     def of(self, generic: Structured) -> NamedIteration:
-        """The iteration space of an operation that ``visit`` gave."""
+        """The iteration space of an operation that ``visit`` returned."""
         op = generic.op
         if DIMS not in op.attributes:
             raise error_at(op, f"this operation has {HINTS} but no {DIMS}; run propagate-named-dims first")
@@ -53,7 +53,7 @@ class NamedIterations:
 
 
 def _is_sparse(generic: Structured, sparse: set[ir.Value]) -> bool:
-    """Whether a result has one element per stick."""
+    """Return whether a result has one element per stick."""
     kind = DEVICE_OPS[generic.opcode].kind if generic.opcode in DEVICE_OPS else None
     tensors = [value for value in generic.inputs if shape_of(value)]
     if kind is Kind.MATMUL:
@@ -66,7 +66,7 @@ def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
 
     Positions in a table lie one to a stick.
     """
-    found: dict[int, int] = {}
+    elements: dict[int, int] = {}
     index = DEVICE_OPS[generic.opcode].index if generic.opcode in DEVICE_OPS else None
     operands = zip((*generic.inputs, generic.result), generic.maps, strict=True)
     for number, (value, dims) in enumerate(operands):
@@ -74,5 +74,7 @@ def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
             continue
         sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
         if sized and value not in sparse:
-            found[sized[-1]] = max(found.get(sized[-1], 1), elements_per_stick(device(), element_of(value)))
-    return found
+            elements[sized[-1]] = max(
+                elements.get(sized[-1], 1), elements_per_stick(device(), element_of(value))
+            )
+    return elements

@@ -8,7 +8,7 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 
-#: What is in the two buffers of a pair, each with whether it is in the second; the first of them is in the first.
+#: The values in the two buffers of a pair, each with whether it is in the second; the first of them is in the first.
 Pair = list[tuple[ir.Value, bool]]
 
 

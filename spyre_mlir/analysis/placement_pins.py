@@ -17,29 +17,29 @@ from spyre_mlir.scratchpad.pinned import PinnedSolver, conflict
 
 @dataclass(frozen=True)
 class PinnedBuffer:
-    """Where a buffer has to be, and the operation for which the plan file says so."""
+    """A pinned placement, and the operation for which the plan file states it."""
 
     op: ir.Operation
     placement: PlannedPlacement
 
     def refuse(self, reason: str) -> None:
-        """Raises the error for a placement that cannot hold."""
+        """Raise the error for a placement that cannot hold."""
         raise refused(self.op, f"the placement {self.placement}", reason)
 
 
 def placement_pins(memory: Memory, ops: Iterable[ir.Operation]) -> dict[ir.Value, PinnedBuffer]:
     """The pinned buffers; operations that make parts of one buffer have to agree."""
-    found: dict[ir.Value, PinnedBuffer] = {}
+    pins: dict[ir.Value, PinnedBuffer] = {}
     for op in ops:
         placement = pins_of(op).placement
         if placement is None:
             continue
         pinned = PinnedBuffer(op, placement)
-        other = found.setdefault(memory.place(op.results[0]).buffer, pinned)
+        other = pins.setdefault(memory.place(op.results[0]).buffer, pinned)
         if other.placement != placement:
             name = sdsc.name_of(other.op)
             pinned.refuse(f"'{name}' makes another part of that buffer, which is pinned to {other.placement}")
-    return found
+    return pins
 
 
 def plan_around(
@@ -49,20 +49,24 @@ def plan_around(
 
     ``CompileError`` for an address that is not aligned, not inside of the memory, or in the way of another.
     """
-    addresses = {name: _address(each) for name, each in pinned.items()}
+    addresses = {name: _address(pin) for name, pin in pinned.items()}
     instance = Instance.of(buffers, space)
-    fixed = {at: addresses[each.name] for at, each in enumerate(instance.buffers) if each.name in addresses}
-    for at, address in fixed.items():
-        end, owner = address + int(instance.sizes[at]), pinned[instance.buffers[at].name]
+    fixed = {
+        index: addresses[buffer.name]
+        for index, buffer in enumerate(instance.buffers)
+        if buffer.name in addresses
+    }
+    for index, address in fixed.items():
+        end, owner = address + int(instance.sizes[index]), pinned[instance.buffers[index].name]
         if address % space.alignment:
             owner.refuse(f"addresses are multiples of {space.alignment}")
         if end > space.capacity:
             owner.refuse(f"it would end at byte {end} of {space.capacity}")
-    found = conflict(instance, fixed)
-    if found is not None:
-        first, second = (pinned[instance.buffers[at].name] for at in found)
-        name, begin = sdsc.name_of(first.op), fixed[found[0]]
-        end = begin + int(instance.sizes[found[0]])
+    clash = conflict(instance, fixed)
+    if clash is not None:
+        first, second = (pinned[instance.buffers[index].name] for index in clash)
+        name, begin = sdsc.name_of(first.op), fixed[clash[0]]
+        end = begin + int(instance.sizes[clash[0]])
         second.refuse(f"'{name}' is pinned to bytes {begin} to {end}, and both are alive at once")
     return PinnedSolver(pinned=addresses).plan(buffers, space)
 

@@ -1,4 +1,4 @@
-"""What has been decided about a function, as a plan file tells it."""
+"""The decisions about a function, in the form of a plan file."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, Planne
 
 def planned_function(module: ir.Operation) -> ir.Operation:
     """The function that a plan is about: the only one with a body."""
-    found = functions(module)
-    if len(found) != 1:
-        raise CompileError(f"a plan file is about one function with a body, this module has {len(found)}")
-    return found[0]
+    candidates = functions(module)
+    if len(candidates) != 1:
+        raise CompileError(
+            f"a plan file is about one function with a body, this module has {len(candidates)}"
+        )
+    return candidates[0]
 
 
 def current_plan(func: ir.Operation) -> PlanFile:
-    """All that is decided so far, in program order; every device operation has a name."""
+    """The decisions so far, in program order; every device operation has a name."""
     memory = Memory(func)
     arguments = func.regions[0].blocks[0].arguments
     attributes = argument_attributes(func)
-    for number, each in enumerate(attributes):
-        if sdsc.HOST not in each:
+    for number, attribute in enumerate(attributes):
+        if sdsc.HOST not in attribute:
             raise error_at(func, f"argument {number} does not say what the host makes of it (sdsc.host)")
     sources = _sources(attributes)
     entries = zip(arguments, attributes, sources, strict=True)
     ops = [op for op in all_ops(func) if is_compute(op)]
     return PlanFile(
-        tuple(_argument(*each) for each in entries),
+        tuple(_argument(*entry) for entry in entries),
         tuple(_operation(memory, op) for op in ops),
     )
 
@@ -46,26 +48,26 @@ def layout_value(layout: StickLayout) -> dict | str:
     request = request_of(layout)
     if request is None:
         return str(stick.affine_map(without_room(layout)))
-    made: dict = {"dim_order": list(request.dim_order or ())}
-    return {**made, "stick_outermost": True} if request.stick_outermost else made
+    request_value: dict = {"dim_order": list(request.dim_order or ())}
+    return {**request_value, "stick_outermost": True} if request.stick_outermost else request_value
 
 
 def core_order_of(division: Division) -> tuple[int, ...]:
     """The dims in several slices, that whose slices are on neighbouring cores first."""
     split = [dim for dim, count in enumerate(division.splits) if count > 1]
-    return tuple(sorted(split, key=lambda dim: [own[dim] for own in division.owners].index(1)))
+    return tuple(sorted(split, key=lambda dim: [slices[dim] for slices in division.owners].index(1)))
 
 
 def _sources(attributes: list[dict[str, ir.Attribute]]) -> list[str | None]:
-    """For each argument the first one that takes the same elements of the same host array; None for that itself."""
+    """The first argument with the same elements of the same host array, for each argument; None for that itself."""
     first: dict[tuple[str, str], str] = {}
-    found: list[str | None] = []
-    for each in attributes:
-        label = ir.StringAttr(each[sdsc.HOST].label).value
-        array = ir.StringAttr(each[sdsc.SOURCE]).value if sdsc.SOURCE in each else label
-        known = first.setdefault((array, str(each.get(sdsc.HOST_VIEW))), label)
-        found.append(None if known == label else known)
-    return found
+    sources: list[str | None] = []
+    for entry in attributes:
+        label = ir.StringAttr(entry[sdsc.HOST].label).value
+        array = ir.StringAttr(entry[sdsc.SOURCE]).value if sdsc.SOURCE in entry else label
+        known = first.setdefault((array, str(entry.get(sdsc.HOST_VIEW))), label)
+        sources.append(None if known == label else known)
+    return sources
 
 
 def _argument(value: ir.Value, attributes: dict[str, ir.Attribute], source: str | None) -> PlannedArgument:
@@ -86,7 +88,7 @@ def _operation(memory: Memory, op: ir.Operation) -> PlannedOperation:
         raise error_at(op, "this operation has no sdsc.name; run name-operations first")
     layout = stick.layout_of(result.type)
     division = sdsc.division_of(op) if sdsc.DIVISION in op.attributes else None
-    home = None if layout is None else defining_op(memory.place(result).buffer)
+    owner = None if layout is None else defining_op(memory.place(result).buffer)
     return PlannedOperation(
         name=name,
         opcode=sdsc.opcode_of(op) if layout is None else memory.space(op)[0],
@@ -99,8 +101,8 @@ def _operation(memory: Memory, op: ir.Operation) -> PlannedOperation:
         shape=shape_of(result),
         dtype=element_of(result),
         layout=None if layout is None else layout_value(layout),
-        placement=_placement(home),
-        spilled=() if home is None else sdsc.spilled_of(home),
+        placement=_placement(owner),
+        spilled=() if owner is None else sdsc.spilled_of(owner),
     )
 
 
@@ -111,6 +113,6 @@ def _core_order(op: ir.Operation, division: Division) -> tuple[int, ...]:
     return order
 
 
-def _placement(home: ir.Operation | None) -> PlannedPlacement | None:
-    placement = None if home is None else sdsc.placement_of(home)
+def _placement(owner: ir.Operation | None) -> PlannedPlacement | None:
+    placement = None if owner is None else sdsc.placement_of(owner)
     return None if placement is None else placement_from(placement)

@@ -1,11 +1,11 @@
-"""What a plan file pins, as the attribute ``sdsc.pins`` of an operation: what later passes have to obey.
+"""Pins of a plan file, as the attribute ``sdsc.pins`` of an operation that later passes obey.
 
     sdsc.pins = {layout = #stick.layout<..>, slices = array<i64: 1, 16>, core_order = array<i64: 1>,
                  placement = #sdsc.lx<0>, relaid = true}
 
-``placement = "hbm"`` bars LX and leaves the offset open. ``relaid`` says whether ``joint-planning`` takes the result to
-other cores; a plan tells that with the core order. An argument has ``layouts = [#stick.layout<..>, ..]``, one for each
-time that it is given. ``apply-plan`` writes pins, and takes them away when all is decided.
+``placement = "hbm"`` excludes LX and leaves the offset open. ``relaid`` says whether ``joint-planning`` adds a relayout
+of the result; a plan states that with the core order. An argument has ``layouts = [#stick.layout<..>, ..]``, one for
+each of its copies. ``apply-plan`` writes pins, and takes them away when all is decided.
 """
 
 from __future__ import annotations
@@ -23,46 +23,46 @@ from spyre_mlir.plans import PlannedPlacement
 
 @dataclass(frozen=True)
 class Pins:
-    """What is pinned of one operation; None is the compiler's choice."""
+    """The pinned decisions of one operation; None is the compiler's choice."""
 
     layout: StickLayout | None = None
     slices: tuple[int, ...] | None = None
     core_order: tuple[int, ...] | None = None
     placement: PlannedPlacement | None = None
-    relaid: bool | None = None
+    relayout: bool | None = None
 
 
 NO_PINS = Pins()
 
 
 def set_pins(op: ir.Operation, pins: Pins) -> None:
-    """Pins an op; needs a current context."""
-    made: dict[str, ir.Attribute] = {}
+    """Pin an op; needs a current context."""
+    entries: dict[str, ir.Attribute] = {}
     if pins.layout is not None:
-        made["layout"] = stick.layout_attr(pins.layout)
+        entries["layout"] = stick.layout_attr(pins.layout)
     if pins.slices is not None:
-        made["slices"] = ir.DenseI64ArrayAttr.get(pins.slices)
+        entries["slices"] = ir.DenseI64ArrayAttr.get(pins.slices)
     if pins.core_order is not None:
-        made["core_order"] = ir.DenseI64ArrayAttr.get(pins.core_order)
+        entries["core_order"] = ir.DenseI64ArrayAttr.get(pins.core_order)
     if pins.placement is not None:
-        made["placement"] = _placement_attr(pins.placement)
-    if pins.relaid is not None:
-        made["relaid"] = ir.BoolAttr.get(pins.relaid)
-    if made:
-        op.attributes[sdsc.PINS] = ir.DictAttr.get(made)
+        entries["placement"] = _placement_attr(pins.placement)
+    if pins.relayout is not None:
+        entries["relaid"] = ir.BoolAttr.get(pins.relayout)
+    if entries:
+        op.attributes[sdsc.PINS] = ir.DictAttr.get(entries)
 
 
 def pins_of(op: ir.Operation) -> Pins:
-    """What is pinned of an op."""
+    """The pins of an op; ``NO_PINS`` without any."""
     if sdsc.PINS not in op.attributes:
         return NO_PINS
-    found = ir.DictAttr(op.attributes[sdsc.PINS])
+    entries = ir.DictAttr(op.attributes[sdsc.PINS])
     return Pins(
-        stick.layout_from(found["layout"], op.results[0].type) if "layout" in found else None,
-        _integers(found, "slices"),
-        _integers(found, "core_order"),
-        _placement(found["placement"]) if "placement" in found else None,
-        ir.BoolAttr(found["relaid"]).value if "relaid" in found else None,
+        stick.layout_from(entries["layout"], op.results[0].type) if "layout" in entries else None,
+        _integers(entries, "slices"),
+        _integers(entries, "core_order"),
+        _placement(entries["placement"]) if "placement" in entries else None,
+        ir.BoolAttr(entries["relaid"]).value if "relaid" in entries else None,
     )
 
 
@@ -79,8 +79,8 @@ def refused(op: ir.Operation, pin: str, reason: str) -> CompileError:
     return error_at(op, f"the plan pins {pin} for '{sdsc.name_of(op)}', which cannot hold: {reason}")
 
 
-def _integers(found: ir.DictAttr, name: str) -> tuple[int, ...] | None:
-    return tuple(ir.DenseI64ArrayAttr(found[name])) if name in found else None
+def _integers(entries: ir.DictAttr, name: str) -> tuple[int, ...] | None:
+    return tuple(ir.DenseI64ArrayAttr(entries[name])) if name in entries else None
 
 
 def _placement_attr(placement: PlannedPlacement) -> ir.Attribute:

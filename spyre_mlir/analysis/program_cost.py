@@ -1,4 +1,4 @@
-"""What a placed program costs, by the cost model."""
+"""The cost of a placed program by the cost model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.cost.model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
 
-#: The part by which times or bytes differ at least: what is nearer is less than the cost model resolves.
+#: Smallest relative difference of times or bytes that counts: the cost model is not more exact than that.
 _RESOLUTION = 0.01
 
 
@@ -22,7 +22,7 @@ class Price:
     bytes: int
 
     def is_better_than(self, other: Price) -> bool:
-        """Whether it takes less time; of times that the cost model cannot tell apart, whether it moves less."""
+        """Return whether it takes less time; within the resolution of the model, whether it transfers less."""
         if _differ(self.nanoseconds, other.nanoseconds) or not _differ(self.bytes, other.bytes):
             return self.nanoseconds < other.nanoseconds
         return self.bytes < other.bytes
@@ -32,13 +32,13 @@ class Price:
 
 
 def price_of(usage: Usage) -> Price:
-    """The price of a function, what is in LX being there."""
+    """The cost of a function with the placements that its buffers have."""
     spent, moved = [], 0
-    for each in usage.ops:
-        in_lx = frozenset(at for at, value in enumerate(each.values) if is_in_lx(usage.root(value)))
-        work = operation_work(each.opcode, each.space, each.division, in_lx, usage.relayout(each))
-        spent.append(each.executions * operation_cost(work).total_ns)
-        moved += each.executions * (work.read_bytes + work.written_bytes)
+    for user in usage.ops:
+        in_lx = frozenset(operand for operand, value in enumerate(user.values) if is_in_lx(usage.root(value)))
+        work = operation_work(user.opcode, user.space, user.division, in_lx, usage.relayout(user))
+        spent.append(user.executions * operation_cost(work).total_ns)
+        moved += user.executions * (work.read_bytes + work.written_bytes)
     return Price(math.fsum(spent), moved)
 
 

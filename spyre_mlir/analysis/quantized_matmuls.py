@@ -1,4 +1,4 @@
-"""Matmuls of 8-bit operands: what they are in linalg, and where their results may be rounded.
+"""Matmuls of 8-bit operands: their forms in linalg, and the places where their results may be rounded.
 
     int8 x int8 -> i32     the device adds up more than 16 bits and rounds the sum to DL16: no i32 comes out of it
     fp8 x fp8   -> f32     likewise, as a matmul of fp16
@@ -32,7 +32,7 @@ _RULE = "8-bit tensors come from the host and are read by matmuls alone"
 
 
 def is_integer_product(op: ir.Operation) -> bool:
-    """Whether a linalg op adds up products of int8 in i32, as far as its types tell."""
+    """Return whether a linalg op adds up products of int8 in i32, judged by its types."""
     elements = [element_of(value) for value in op.operands]
     return op.name.startswith("linalg.") and elements == ["i8", "i8", "i32"]
 
@@ -43,11 +43,11 @@ def check_one_byte(op: ir.Operation) -> None:
         return
     if sdsc.opcode_of(op) in PRODUCTS.values() and element_of(op.results[0]) not in ONE_BYTE:
         return
-    found = next(
+    dtype = next(
         (name for value in (*op.operands, *op.results) if (name := element_of(value)) in ONE_BYTE), ""
     )
-    if found:
-        raise error_at(op, f"'{sdsc.opcode_of(op) or op.name}' has no form for {found}: {_RULE}")
+    if dtype:
+        raise error_at(op, f"'{sdsc.opcode_of(op) or op.name}' has no form for {dtype}: {_RULE}")
 
 
 def rounded_sum(root: Structured) -> ir.Value | None:
@@ -66,7 +66,7 @@ def rounded_sum(root: Structured) -> ir.Value | None:
 
 
 def _in_fp16(matmul: Structured) -> ir.Value:
-    made = device_op(
+    product = device_op(
         matmul.opcode,
         matmul.inputs,
         matmul.maps[:-1],
@@ -76,8 +76,8 @@ def _in_fp16(matmul: Structured) -> ir.Value:
         reduced=matmul.reduced,
         result_map=matmul.maps[-1],
     )
-    sdsc.inherit(maker_of(made), matmul.op)
-    return made
+    sdsc.inherit(maker_of(product), matmul.op)
+    return product
 
 
 def _cast_up(value: ir.Value, location: ir.Location, like: Structured | None = None) -> ir.Value:
@@ -89,7 +89,7 @@ def _cast_up(value: ir.Value, location: ir.Location, like: Structured | None = N
 
 
 def _is_scaled(matmul: Structured) -> bool:
-    """Whether a sum in f32 has readers that do not round it at once, and ends in fp16."""
+    """Return whether a sum in f32 has readers that do not round it at once, and ends in fp16."""
     if element_of(matmul.result) != "f32":
         return False
     readers = {sdsc.opcode_of(use.owner.operation) for use in matmul.result.uses}
@@ -97,7 +97,7 @@ def _is_scaled(matmul: Structured) -> bool:
 
 
 def is_integer_sum(op: ir.Operation | None) -> bool:
-    """Whether an op is a matmul of int8."""
+    """Return whether an op is a matmul of int8."""
     return op is not None and sdsc.opcode_of(op) == "batchmatmulint8"
 
 
@@ -118,7 +118,7 @@ def _has_one_use(op: ir.Operation) -> bool:
 
 
 def _ends_in_fp16(value: ir.Value) -> bool:
-    """Whether all that is computed from an f32 value becomes fp16 before anybody else sees it."""
+    """Return whether all that is computed from an f32 value is rounded to fp16 before the program returns it."""
     waiting, seen = [value], {value}
     while waiting:
         uses = [use.owner.operation for use in waiting.pop().uses]

@@ -1,4 +1,4 @@
-"""Which f32 values of a function must not be rounded to fp16 between two operations.
+"""Precision analysis: the f32 values of a function that must not be rounded to fp16 between two operations.
 
 An operation computes in f32 and rounds its result. That costs half a unit in the last place, which is harmless unless
 
@@ -10,7 +10,7 @@ An operation computes in f32 and rounds its result. That costs half a unit in th
 * it may be so near to 0 that fp16 has no number or few digits for it, and a logarithm, a root or a quotient follows,
   or a factor that makes it large again.
 
-All of this is read off the graph (``_rounding_facts.py``).
+All of this is read off the graph (``value_ranges.py``).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def unrounded(block: ir.Block, parameters: frozenset[int]) -> tuple[set[ir.Value
     analysis = _Rounding(block, parameters)
     for op in block.operations:
         analysis.visit(op.operation)
-    analysis.kept |= analysis.required
+    analysis.unrounded |= analysis.required
     for op in reversed([op.operation for op in block.operations]):
         analysis.keep_views(op)
-    return analysis.kept, analysis.required
+    return analysis.unrounded, analysis.required
 
 
 def amplified(block: ir.Block) -> Iterator[ir.Operation]:
@@ -82,11 +82,11 @@ def amplified(block: ir.Block) -> Iterator[ir.Operation]:
 
 
 class _Rounding:
-    """Facts of the values of a block, in its order, and what must stay f32 because of them."""
+    """Facts of the values of a block, in its order, and the values that must stay f32 because of them."""
 
     def __init__(self, block: ir.Block, parameters: frozenset[int]) -> None:
         self.facts: dict[ir.Value, Facts] = {}
-        self.kept: set[ir.Value] = set()
+        self.unrounded: set[ir.Value] = set()
         self.required: set[ir.Value] = set()
         self.sources = 0
         for number, argument in enumerate(block.arguments):
@@ -124,7 +124,7 @@ class _Rounding:
         if element_of(generic.result) != "f32" or generic.opcode in (*CASTS, *MATMULS):
             return
         if (not facts.fits_f16 and not is_rounded_at_once(generic.result)) or _has_small_constant(generic):
-            self.kept.add(generic.result)
+            self.unrounded.add(generic.result)
         if generic.opcode in SUMS:
             self._sum(*generic.inputs[:2])
         vanishing = list(_vanishing_operands(generic, inputs))
@@ -133,33 +133,33 @@ class _Rounding:
         if vanishing:
             self.required.add(generic.result)
 
-    def _sum(self, left: ir.Value, right: ir.Value) -> None:
-        """What a sum of two must not find rounded."""
-        one, other = self.facts[left], self.facts[right]
-        correlated = one.reduced & other.sources or other.reduced & one.sources
-        for value in (left, right):
+    def _sum(self, first: ir.Value, second: ir.Value) -> None:
+        """Keep the operands of a sum of two in f32 where their rounding errors would be large beside the result."""
+        first_facts, second_facts = self.facts[first], self.facts[second]
+        correlated = first_facts.reduced & second_facts.sources or second_facts.reduced & first_facts.sources
+        for value in (first, second):
             if correlated:
                 self._keep(value)
             elif _is_partial_sum(value):
                 self._keep(value, history=False)
 
     def _keep(self, value: ir.Value, history: bool = True) -> None:
-        """Keeps a value and, with its history, what it was computed from, up to what fp16 holds exactly."""
+        """Keep a value in f32 and, with its history, all that it was computed from, up to values exact in fp16."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
             op = defining_op(value)
-            if value in self.kept or op is None or element_of(value) != "f32":
+            if value in self.unrounded or op is None or element_of(value) != "f32":
                 continue
             if self.facts[value].exact:
                 self._keep_scale(value)
                 continue
-            self.kept.add(value)
+            self.unrounded.add(value)
             if history:
                 waiting.extend(operand for operand in op.operands if operand in self.facts)
 
     def _require(self, value: ir.Value) -> None:
-        """Keeps a value and what it was computed from, on the host where the device has only 16 bits for it."""
+        """Keep a value and all that it was computed from, on the host where the device has only 16 bits for it."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
@@ -170,7 +170,7 @@ class _Rounding:
             waiting.extend(operand for operand in op.operands if operand in self.facts)
 
     def _keep_scale(self, value: ir.Value) -> None:
-        """Keeps by what the numbers of fp16 were divided, once for many: its error is one that they have in common."""
+        """Keep a scale that many fp16 numbers share: its rounding error would be one that they have in common."""
         op = defining_op(value)
         while op is not None and sdsc.opcode_of(op) in CASTS:
             value, op = op.operands[0], defining_op(op.operands[0])
@@ -179,10 +179,10 @@ class _Rounding:
             return
         for scale, dims in zip(generic.inputs, generic.maps, strict=False):
             if len(dims) < len(generic.extents) and scale in self.facts and self.facts[scale].reduced:
-                self.kept.update((scale, generic.result))
+                self.unrounded.update((scale, generic.result))
 
     def keep_views(self, op: ir.Operation) -> None:
-        """Keeps what operations in f32 alone read and no operation computes: one cast instead of one each."""
+        """Keep views and casts that only operations in f32 read: one cast instead of one per reader."""
         if len(op.results) != 1 or element_of(op.results[0]) != "f32":
             return
         moves = sdsc.opcode_of(op) in (None, "dl16tofp32", "identity")
@@ -190,25 +190,25 @@ class _Rounding:
             return
         readers = [use.owner.operation for use in op.results[0].uses]
         if readers and all(self._runs_in_f32(reader) for reader in readers):
-            self.kept.add(op.results[0])
+            self.unrounded.add(op.results[0])
 
     def _runs_in_f32(self, op: ir.Operation) -> bool:
         if sdsc.opcode_of(op) in (*CASTS, *MATMULS):
             return False
         values = op.results if sdsc.opcode_of(op) is None else (*op.operands, *op.results)
-        return any(value in self.kept for value in values)
+        return any(value in self.unrounded for value in values)
 
 
 # -- questions about operations -----------------------------------------------------------------------
 
 
 def is_rounded_at_once(value: ir.Value) -> bool:
-    """Whether the program itself has nothing of a value but what fp16 holds of it."""
+    """Return whether every reader in the program rounds a value to fp16."""
     return all(sdsc.opcode_of(use.owner.operation) == "fp32todl16" for use in value.uses)
 
 
 def _vanishing_operands(generic: Structured, inputs: Sequence[Facts]) -> Iterator[ir.Value]:
-    """The operands that are to keep what fp16 has not of them, near to 0, for an operation that makes it large."""
+    """The operands with digits near to 0 that fp16 would lose and the operation makes large."""
     opcode = generic.opcode
     if opcode in _STEEP_AT_0:
         needed = [True]
@@ -231,7 +231,7 @@ def _is_partial_sum(value: ir.Value) -> bool:
 
 
 def _has_small_constant(generic: Structured) -> bool:
-    """Whether an operation in fp16 would have another constant than the program, or none."""
+    """Return whether a constant of an operation would be another one in fp16, or 0."""
     if any(0 < abs(number) < _SMALLEST_CONSTANT for number in sdsc.constants_of(generic.op).values()):
         return True
     return any(_is_small(value) for value in generic.inputs)

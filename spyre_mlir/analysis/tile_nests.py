@@ -1,4 +1,4 @@
-"""Which operations share which loops: the nests of a function whose operations say how they are tiled."""
+"""Loop nests of a function whose operations are marked with tiles, and the operations that share each loop."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "linalg.transpose")
 class Nest:
     """A loop over ``tiles`` tiles; its items are operations and nests in order.
 
-    ``part`` is what of its dims each tile has; the last has what is left if these are not equal parts. ``unrolled``:
-    its iterations are written one after the other.
+    ``part`` is the fraction of its dims that each tile has; the last is smaller if these are not equal parts.
+    ``unrolled``: its iterations are written one after the other.
     """
 
     loop: str
@@ -63,7 +63,7 @@ class Nest:
         return self.tiles if self.part * self.tiles == 1 else self.tiles - 1
 
     def cuts(self, size: int) -> bool:
-        """Whether tiles of a dim of this size begin at whole elements."""
+        """Return whether tiles of a dim of this size begin at whole elements."""
         return (size * self.part).denominator == 1
 
     def tile(self, size: int) -> int:
@@ -94,14 +94,14 @@ class Tiled:
         return self.generic.result
 
     def reduces(self, nest: Nest) -> bool:
-        """Whether the loop runs over parts of a sum, not of the result."""
+        """Return whether the loop runs over parts of a sum, not of the result."""
         return self.nests[nest] in self.generic.reduced
 
     def result_dim(self, nest: Nest) -> int:
         """The dim of the result that a loop tiles."""
         return self.generic.maps[-1].index(self.nests[nest])
 
-    def wanted(self, operand: int) -> dict[int, Nest]:
+    def tiled_dims(self, operand: int) -> dict[int, Nest]:
         """The dims of an operand that loops tile."""
         dims = self.generic.maps[operand]
         return {dims.index(dim): nest for nest, dim in self.nests.items() if dim in dims}
@@ -115,7 +115,7 @@ class Nests:
         self.tiled: dict[ir.Value, Tiled] = {}
         self._open: list[Nest] = []
         known: Known = {}
-        for op in (each.operation for each in block.operations):
+        for op in (item.operation for item in block.operations):
             if sdsc.OP in op.attributes:
                 generic = structured(op, known)
                 assert generic is not None
@@ -140,9 +140,9 @@ class Nests:
             if nest.unrolled != bool(loop.unrolled):
                 break
             shared += 1
-        tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
+        tiled.nests = {self._open[depth]: loops[depth].dim for depth in range(shared)}
         shared = self._complete(tiled, shared)
-        tiled.nests = {self._open[at]: loops[at].dim for at in range(shared)}
+        tiled.nests = {self._open[depth]: loops[depth].dim for depth in range(shared)}
         del self._open[shared:]
         for loop, part in zip(loops[shared:], parts[shared:], strict=True):
             nest = Nest(loop.loop, loop.tiles, part, bool(loop.unrolled))
@@ -155,39 +155,41 @@ class Nests:
         return self._open[-1].items if self._open else self.items
 
     def _complete(self, tiled: Tiled, shared: int) -> int:
-        """How many of the open nests an operation can share: in each, its operands' tiles are what it reads."""
+        """The number of open nests that an operation can share: in each, it reads only tiles that are computed."""
         for operand, value in enumerate(tiled.generic.inputs):
-            wanted = tiled.wanted(operand)
+            tiled_dims = tiled.tiled_dims(operand)
             traced = trace(value)
             maker = self.tiled.get(traced.root)
             if maker is not None:
-                shared = min(shared, self._agreeing(maker, traced, wanted, shared))
-            elif any(self._is_open(each) for each in makers(value, self.tiled)):
+                shared = min(shared, self._agreeing(maker, traced, tiled_dims, shared))
+            elif any(self._is_open(producer) for producer in makers(value, self.tiled)):
                 return 0
         return shared
 
     def _reads_open(self, tiled: Tiled) -> bool:
         return any(
-            self._is_open(each) for value in tiled.generic.inputs for each in makers(value, self.tiled)
+            self._is_open(producer)
+            for value in tiled.generic.inputs
+            for producer in makers(value, self.tiled)
         )
 
     def _is_open(self, maker: Tiled) -> bool:
         return bool(self._open) and self._open[0] in maker.nests
 
-    def _agreeing(self, maker: Tiled, traced: Traced, wanted: dict[int, Nest], shared: int) -> int:
-        """The number of outer nests in which a reader wants of a value the tile that the iteration makes."""
-        for at, nest in enumerate(self._open[:shared]):
+    def _agreeing(self, maker: Tiled, traced: Traced, tiled_dims: dict[int, Nest], shared: int) -> int:
+        """The number of outer nests in which a reader needs of a value the tile that the iteration computes."""
+        for depth, nest in enumerate(self._open[:shared]):
             if nest not in maker.nests:
-                break  # made outside of the nest, or in one that is closed: there as a whole
+                break  # computed outside of the nest, or in one that is closed: complete
             if maker.reduces(nest):
                 if maker.running is None:
-                    return at
+                    return depth
                 continue
-            dim = next((dim for dim, other in wanted.items() if other is nest), None)
+            dim = next((dim for dim, other in tiled_dims.items() if other is nest), None)
             if dim is None:
-                return at
+                return depth
             if traced.dims[dim] != maker.result_dim(nest) or not nest.cuts(traced.parts[dim]):
-                return at
+                return depth
         return shared
 
 
@@ -219,9 +221,9 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
     if (copies := _iterations(unrolled)) > MOST_COPIES:
         what = f"the unrolled loops {_nest_text(unrolled)} make {copies} operations of one"
         raise error_at(generic.op, f"{what}; at most {MOST_COPIES} are allowed")
-    if (iterations := _iterations(loops)) > (most := device().loop_iterations):
+    if (iterations := _iterations(loops)) > (limit := device().loop_iterations):
         what = f"the loops {_nest_text(loops)} have {iterations} iterations"
-        raise error_at(generic.op, f"{what}; a loop nest has at most {most}")
+        raise error_at(generic.op, f"{what}; a loop nest has at most {limit}")
 
 
 def _iterations(loops: Iterable[TiledLoop]) -> int:
@@ -233,7 +235,7 @@ def _nest_text(loops: Iterable[TiledLoop]) -> str:
 
 
 def _why_no_tiles(loop: TiledLoop, size: int) -> str | None:
-    """How many tiles, each but the last of the extent that is given or all equal, are not a dim; None if they are."""
+    """Return why tiles do not add up to a dim: all equal, or the last smaller; None if they do."""
     if loop.tile is None:
         return f", but {loop.tiles} does not divide it" if size % loop.tiles else None
     tiles = -(-size // loop.tile)
@@ -268,16 +270,16 @@ def trace(value: ir.Value) -> Traced:
     while (op := defining_op(value)) is not None and op.name in VIEWS:
         where = source_dims(op)
         source = shape_of(op.operands[0])
-        for at, dim in enumerate(dims):
-            dims[at] = None if dim is None else where[dim]
-            if (found := dims[at]) is not None and source[found] % parts[at]:
-                parts[at] = source[found]
+        for index, dim in enumerate(dims):
+            dims[index] = None if dim is None else where[dim]
+            if (source_dim := dims[index]) is not None and source[source_dim] % parts[index]:
+                parts[index] = source[source_dim]
         value = op.operands[0]
     return Traced(value, tuple(dims), tuple(parts))
 
 
 def is_expanded(value: ir.Value) -> bool:
-    """Whether a value is another one with some dims split: each of its dims has tiles as a dim of a tensor has."""
+    """Return whether a value is a reshape that splits dims: tiles of each are tiles as of any tensor's dim."""
     op = defining_op(value)
     return op is not None and op.name == "tensor.expand_shape"
 
@@ -299,16 +301,16 @@ def source_dims(op: ir.Operation) -> list[int | None]:
 
 
 def makers(value: ir.Value, tiled: dict[ir.Value, Tiled]) -> Iterator[Tiled]:
-    """The device operations that a value is put together from, without those behind them."""
+    """The device operations that write a value, through views and insertions; none behind them."""
     pending, seen = [value], set()
     while pending:
-        each = pending.pop()
-        if each in seen:
+        current = pending.pop()
+        if current in seen:
             continue
-        seen.add(each)
-        if each in tiled:
-            yield tiled[each]
-        elif (op := defining_op(each)) is not None:
+        seen.add(current)
+        if current in tiled:
+            yield tiled[current]
+        elif (op := defining_op(current)) is not None:
             pending += op.operands
 
 
@@ -318,24 +320,24 @@ def check_running(nests: Nests) -> None:
     In the loop that reduces to a running maximum its readers, and theirs, are relative to the maximum so far. They
     are right in that iteration alone, and a sum of them over the loop is if it is rescaled.
     """
-    running = {each.running: each for each in nests.tiled.values() if each.running is not None}
+    running = {tiled.running: tiled for tiled in nests.tiled.values() if tiled.running is not None}
     relative: dict[ir.Value, set[Nest]] = {}
-    for each in nests.tiled.values():
-        own = relative[each.result] = set()
-        for maker in (maker for value in each.generic.inputs for maker in makers(value, nests.tiled)):
-            own |= _reduced(maker) & each.nests.keys() if maker.running is not None else set()
-            if relative[maker.result] - each.nests.keys():
-                raise error_at(each.op, _text(each, "reads it outside of that loop"))
-            own |= relative[maker.result]
-        if each.rescaled is not None:
-            maximum = running.get(each.rescaled)
-            if maximum is None or _reduced(maximum) not in (_reduced(each), set()):
-                raise error_at(each.op, _text(each, "is not in the loop of its maximum"))
-            own -= _reduced(each)
-        if own & _reduced(each):
-            raise error_at(each.op, _text(each, "sums it up without the factors between maxima"))
-        if own and any(_is_no_operation(use.owner.operation) for use in each.result.uses):
-            raise error_at(each.op, _text(each, "makes it, and it is read outside of that loop"))
+    for tiled in nests.tiled.values():
+        open_nests = relative[tiled.result] = set()
+        for maker in (maker for value in tiled.generic.inputs for maker in makers(value, nests.tiled)):
+            open_nests |= _reduced(maker) & tiled.nests.keys() if maker.running is not None else set()
+            if relative[maker.result] - tiled.nests.keys():
+                raise error_at(tiled.op, _text(tiled, "reads it outside of that loop"))
+            open_nests |= relative[maker.result]
+        if tiled.rescaled is not None:
+            maximum = running.get(tiled.rescaled)
+            if maximum is None or _reduced(maximum) not in (_reduced(tiled), set()):
+                raise error_at(tiled.op, _text(tiled, "is not in the loop of its maximum"))
+            open_nests -= _reduced(tiled)
+        if open_nests & _reduced(tiled):
+            raise error_at(tiled.op, _text(tiled, "sums it up without the factors between maxima"))
+        if open_nests and any(_is_no_operation(use.owner.operation) for use in tiled.result.uses):
+            raise error_at(tiled.op, _text(tiled, "makes it, and it is read outside of that loop"))
 
 
 def in_format(value: ir.Value, element: str) -> ir.Value:
@@ -348,13 +350,13 @@ def in_format(value: ir.Value, element: str) -> ir.Value:
     )
 
 
-def _reduced(each: Tiled) -> set[Nest]:
-    return {nest for nest in each.nests if each.reduces(nest)}
+def _reduced(tiled: Tiled) -> set[Nest]:
+    return {nest for nest in tiled.nests if tiled.reduces(nest)}
 
 
-def _text(each: Tiled, what: str) -> str:
-    """One of the ways in which loops go wrong."""
-    return f"values of a loop are relative to the maximum so far, but '{each.generic.opcode}' {what}"
+def _text(tiled: Tiled, what: str) -> str:
+    """The message of an error about a value that is relative to a running maximum."""
+    return f"values of a loop are relative to the maximum so far, but '{tiled.generic.opcode}' {what}"
 
 
 def _is_no_operation(op: ir.Operation) -> bool:

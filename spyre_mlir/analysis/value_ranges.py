@@ -1,4 +1,4 @@
-"""What is known of the size of the values of a block, from the operations alone, for inputs of any size.
+"""Range analysis: bounds on the size of the values of a block from its operations, for inputs of any size.
 
 ``growth`` follows units as in physics: inputs have the unit 1, their squares 2, the mean of squares plus a constant
 something from 0 to 2, its inverse root from -1 to 0. Parameters have none. ``factor`` and ``least`` are how large and
@@ -39,7 +39,7 @@ _COMPARISONS = tuple(name for name, function in SCALARS.items() if function.pred
 _BOUNDED = frozenset(("log", "log1p", "erf", "sigmoid", "tanh", *_COMPARISONS))
 #: Functions whose result is one of the operands, or its negative.
 _SELECTING = frozenset(("maximum", "minimum", "where3", "abs", "neg"))
-#: Whose result is never negative, and those where that holds if it holds for all operands.
+#: Operations whose result is never negative, and those where that holds if it holds for all operands.
 _NONNEGATIVE = frozenset(
     (*"exp sigmoid sqrt rsqrt layernormscale abs relufwd relu6fwd exx2_zeromean absmax absmaxnonstick".split(),
      *_COMPARISONS)
@@ -52,7 +52,7 @@ _SIGN_KEEPING = frozenset(
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a tensor.
+    """Bounds on the elements of a tensor.
 
     ``exact``: fp16 holds its elements as they are. ``growth``: the least and largest power of the inputs that it may
     grow with. ``factor``: log2 of how many times that power it may be, ``least`` of how little, where it is not 0
@@ -69,7 +69,7 @@ class Facts:
     reduced: int = 0
 
     def in_f16(self) -> Facts:
-        """The same tensor after it was rounded to fp16."""
+        """Return the facts of the tensor after it was rounded to fp16."""
         low, high = self.growth
         growth = min(max(low, -1.0), 1.0), min(max(high, -1.0), 1.0)
         return replace(
@@ -78,13 +78,13 @@ class Facts:
 
     @property
     def fits_f16(self) -> bool:
-        """Whether fp16 has the range for it, as it has for the inputs."""
+        """Return whether fp16 has the range for the tensor, as it has for the inputs."""
         low, high = self.growth
         return -1 <= low and high <= 1 and self.factor <= (HEADROOM if high > 0 else _LARGEST)
 
     @property
     def vanishes_in_f16(self) -> bool:
-        """Whether it may be nearer to 0 than fp16 has numbers with all bits, and is not 0."""
+        """Return whether an element may be nearer to 0 than the normal numbers of fp16, and is not 0."""
         return not self.exact and self.least < SMALLEST
 
 
@@ -106,21 +106,21 @@ def after(generic: Structured, inputs: Sequence[Facts]) -> Facts:
     elif opcode in _GROWTH:
         growth, factor = _GROWTH[opcode](generic, inputs)
         facts = replace(facts, growth=growth, factor=factor)
-    exact = _selects(opcode) and all(each.exact for each in inputs)
+    exact = _selects(opcode) and all(operand.exact for operand in inputs)
     if opcode in MATMULS or element_of(generic.result) != "f32":
         return facts.in_f16()  # in more than 16 bits the device does not give it
     return replace(facts, exact=exact)
 
 
 def joined(inputs: Sequence[Facts]) -> Facts:
-    """What may be any of the inputs, element by element."""
+    """The facts of a tensor each of whose elements may be one of any input."""
     sources = reduced = 0
-    for each in inputs:
-        sources |= each.sources
-        reduced |= each.reduced
-    growth = min(each.growth[0] for each in inputs), max(each.growth[1] for each in inputs)
-    factor, least = max(each.factor for each in inputs), min(each.least for each in inputs)
-    exact, nonnegative = all(each.exact for each in inputs), all(each.nonnegative for each in inputs)
+    for facts in inputs:
+        sources |= facts.sources
+        reduced |= facts.reduced
+    growth = min(facts.growth[0] for facts in inputs), max(facts.growth[1] for facts in inputs)
+    factor, least = max(facts.factor for facts in inputs), min(facts.least for facts in inputs)
+    exact, nonnegative = all(facts.exact for facts in inputs), all(facts.nonnegative for facts in inputs)
     return Facts(exact, growth, factor, least, nonnegative, sources, reduced)
 
 
@@ -156,14 +156,14 @@ _Rule = Callable[[Structured, Sequence[Facts]], tuple[Growth, float]]
 
 
 def _added(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
-    left, right = (each.factor for each in inputs)
+    first, second = (facts.factor for facts in inputs)
     alike = inputs[0].growth[1] == inputs[1].growth[1]
     growth = joined(inputs).growth
-    return growth, float(np.logaddexp2(left, right)) if alike else max(left, right)
+    return growth, float(np.logaddexp2(first, second)) if alike else max(first, second)
 
 
 def _multiplied(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
-    (low, high), (other_low, other_high) = (each.growth for each in inputs)
+    (low, high), (other_low, other_high) = (facts.growth for facts in inputs)
     return (low + other_low, high + other_high), inputs[0].factor + inputs[1].factor
 
 
@@ -234,19 +234,19 @@ def _any(generic: Structured, inputs: Sequence[Facts]) -> float:
 
 
 def _unless_exact(generic: Structured, inputs: Sequence[Facts]) -> float:
-    """Of an operation that gives of numbers of fp16 numbers that fp16 has but for their last bits."""
+    """``least`` of an operation that maps fp16 numbers to numbers in the range of fp16."""
     return 0.0 if all(facts.exact for facts in inputs) else -math.inf
 
 
 def _least_sum(generic: Structured, inputs: Sequence[Facts]) -> float:
-    """Of a sum of two: numbers that are not negative take nothing from each other."""
+    """``least`` of a sum of two: numbers that are not negative do not cancel."""
     if all(facts.nonnegative for facts in inputs):
         return max(facts.least for facts in inputs)
     return _unless_exact(generic, inputs)
 
 
 def _least_total(generic: Structured, inputs: Sequence[Facts]) -> float:
-    """Of a sum over dims. One term of those of a softmax is 1."""
+    """``least`` of a sum over dims. One term of those of a softmax is 1."""
     (facts,) = inputs
     scale = 0.0
     if generic.opcode.startswith("mean"):
@@ -311,7 +311,7 @@ def _is_nonnegative(generic: Structured, inputs: Sequence[Facts]) -> bool:
 
 
 def _has_a_term_of_1(generic: Structured) -> bool:
-    """Whether each sum over dims has exp(x - max(x)) of the largest x among its terms."""
+    """Return whether each sum over dims has exp(x - max(x)) of the largest x, which is 1, among its terms."""
     op = defining_op(generic.inputs[0])
     terms = structured(op) if op is not None and sdsc.opcode_of(op) == "exp" else None
     axes = None if terms is None else _maximum_axes(terms)
@@ -351,14 +351,14 @@ def _maximum_of(value: ir.Value) -> Structured | None:
 
 
 def _origin(value: ir.Value) -> ir.Value:
-    """The value that casts and copies in place give."""
+    """The value behind casts and copies that keep its dims in place."""
     op = defining_op(value)
     generic = structured(op) if op is not None and sdsc.opcode_of(op) in (*CASTS, "identity") else None
     return value if generic is None or not _is_plain(generic, 0) else _origin(generic.inputs[0])
 
 
 def _is_plain(generic: Structured, number: int) -> bool:
-    """Whether an operand has the dims of the result, in their order."""
+    """Return whether an operand has the dims of the result, in their order."""
     return generic.maps[number] == generic.maps[-1]
 
 

@@ -1,4 +1,4 @@
-"""The upstream ops that are views of a device buffer, and what they do to a ``BufferView``."""
+"""The upstream ops that are views of a device buffer, as transforms of a ``BufferView``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spyre_mlir.mlir import ir
 
 VIEWS = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose")
 
-#: How upstream writes a number that is an operand among static ones.
+#: MLIR's ``ShapedType::kDynamic``, which stands for an operand among static offsets.
 _DYNAMIC = -(1 << 63)
 
 
@@ -24,7 +24,7 @@ def view_of(op: ir.Operation, source: BufferView) -> BufferView:
 
 
 def step_of(op: ir.Operation) -> ViewTransform:
-    """What a view op does."""
+    """The transform that a view op stands for."""
     if op.name == "linalg.transpose":
         return Transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
     if op.name == "tensor.extract_slice":
@@ -81,6 +81,7 @@ def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
     moves = {}
     for number, dim in enumerate(dims, first):
         reach = (sizes[dim] - 1) * steps[dim] + 1
+        # An offset that follows from no loop may be any that keeps the slice inside of its source.
         anywhere = Offsets(0, 1, shape_of(whole)[dim] - reach + 1)
         moves[dim] = offsets_of(op.operands[number]) or anywhere
     begins = tuple(moves[dim].first if dim in moves else offset for dim, offset in enumerate(offsets))
@@ -95,11 +96,11 @@ def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:
 
 def dropped_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
     """The dims of size 1 of a slice that its rank-reduced ``shape`` does not have."""
-    dropped, wanted = [], list(shape)
+    dropped, remaining = [], list(shape)
     for dim, size in enumerate(sizes):
-        spare = len(sizes) - dim > len(wanted)
-        if wanted and wanted[0] == size and not (size == 1 and spare):
-            wanted.pop(0)
+        spare = len(sizes) - dim > len(remaining)
+        if remaining and remaining[0] == size and not (size == 1 and spare):
+            remaining.pop(0)
         else:
             dropped.append(dim)
     return dropped
@@ -119,10 +120,10 @@ def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
             groups = [
                 [ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]
             ]
-            found = _through_group(groups, op, dim)
-            if found is None:
+            source_dim = _through_group(groups, op, dim)
+            if source_dim is None:
                 return None, 0
-            dim = found
+            dim = source_dim
         value = op.operands[0]
     inserted = op is not None and op.name == "tensor.insert_slice"
     return (None, 0) if inserted or initial_of(value) is not None else (value, dim)
@@ -131,7 +132,7 @@ def root_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
 def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:
     """The source dim of a reshape that alone is the result's ``dim``."""
     if op.name == "tensor.expand_shape":
-        index = next(at for at, group in enumerate(groups) if dim in group)
+        index = next(position for position, group in enumerate(groups) if dim in group)
         alone = shape_of(op.operands[0])[index] == shape_of(op.results[0])[dim]
         return index if alone else None
     sized = [source for source in groups[dim] if shape_of(op.operands[0])[source] > 1]

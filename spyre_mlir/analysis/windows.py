@@ -1,4 +1,4 @@
-"""Which operands of a structured op slide a window over their dims, read from its indexing maps."""
+"""Sliding windows of structured ops, such as convolutions and poolings, read from their indexing maps."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Window:
 #: The ops whose maps are read: the named ones with windows, and those that may have any map.
 SLIDING = ("linalg.generic", "linalg.conv_", "linalg.depthwise_conv_", "linalg.pooling_")
 
-#: What indexes each dim of an operand: an iteration dim, None for the constant 0, or a window.
+#: The index of each dim of an operand: an iteration dim, None for the constant 0, or a window.
 Indices = tuple[int | Window | None, ...]
 
 
 @dataclass(frozen=True)
 class Windowed:
-    """An op that slides a window over one input, taken apart.
+    """The parts of an op that slides a window over one input.
 
     ``source`` is the number of that input among ``inputs``, ``indices`` are its. ``others`` are the maps of the
     inputs, None in the place of ``source``; ``result`` is that of the result.
@@ -69,18 +69,20 @@ class Windowed:
     def rows(self) -> Iterator[list[dict[int, int]]]:
         """The positions of the kernel ("taps") as indices of its iteration dims, those along its last dim together."""
         *outer, last = self.kernel
-        for at in itertools.product(*(range(self.extents[dim]) for dim in outer)):
-            row = dict(zip(outer, at, strict=True))
+        for outer_position in itertools.product(*(range(self.extents[dim]) for dim in outer)):
+            row = dict(zip(outer, outer_position, strict=True))
             yield [{**row, last: position} for position in range(self.extents[last])]
 
 
 def windowed(op: ir.Operation) -> Windowed | None:
-    """Takes an op apart whose windows slide over one input; None for any other."""
+    """Match an op whose windows slide over one input; None for any other."""
     if not op.name.startswith(SLIDING) or len(op.results) != 1:
         return None
     maps = [_indices(map_) for map_ in indexing_maps(op)]
     sliding = [
-        at for at, indices in enumerate(maps) if any(isinstance(each, Window) for each in indices or ())
+        operand
+        for operand, indices in enumerate(maps)
+        if any(isinstance(index, Window) for index in indices or ())
     ]
     if None in maps or len(sliding) != 1:
         return None
@@ -89,43 +91,43 @@ def windowed(op: ir.Operation) -> Windowed | None:
     extents = _extents([*inputs, output], maps)
     if source == len(inputs) or len(extents) < indexing_maps(op)[0].n_dims:
         return None
-    others = tuple(None if at == source else indices for at, indices in enumerate(read))
-    found = Windowed(op, tuple(inputs), source, read[source], others, result, extents)  # type: ignore[arg-type]
-    return found if _is_plain(found) else None
+    others = tuple(None if operand == source else indices for operand, indices in enumerate(read))
+    candidate = Windowed(op, tuple(inputs), source, read[source], others, result, extents)  # type: ignore[arg-type]
+    return candidate if _is_plain(candidate) else None
 
 
-def _is_plain(found: Windowed) -> bool:
-    """Whether every window has a kernel dim of its own, which is reduced, and an output dim of the result.
+def _is_plain(candidate: Windowed) -> bool:
+    """Return whether every window has a kernel dim of its own, which is reduced, and an output dim of the result.
 
-    Sizes are known, too; what has others is told by ``decompose-to-device-ops``.
+    Sizes are known, too; ``decompose-to-device-ops`` reports ops with others.
     """
-    kernel, outputs = found.kernel, [window.output for window in found.windows]
+    kernel, outputs = candidate.kernel, [window.output for window in candidate.windows]
     return (
         len({*kernel, *outputs}) == 2 * len(kernel)
-        and not set(kernel) & set(found.result)
-        and set(outputs) <= set(found.result)
-        and None not in (*found.result, *found.indices)
-        and min(found.extents) > 0
+        and not set(kernel) & set(candidate.result)
+        and set(outputs) <= set(candidate.result)
+        and None not in (*candidate.result, *candidate.indices)
+        and min(candidate.extents) > 0
     )
 
 
 def _indices(map_: ir.AffineMap) -> Indices | None:
-    """What indexes each dim; None where it is none of the three."""
-    found: list[int | Window | None] = []
+    """The index of each dim of an operand; None for a map with other expressions."""
+    indices: list[int | Window | None] = []
     for result in map_.results:
         terms = _terms(result)
         if terms is None or len(terms) > 2:
             return None
         if not terms:
-            found.append(None)
+            indices.append(None)
         elif len(terms) == 1 and terms[0][1] == 1:
-            found.append(terms[0][0])
+            indices.append(terms[0][0])
         elif len(terms) == 2:
             (output, stride), (kernel, dilation) = terms
-            found.append(Window(output, kernel, stride, dilation))
+            indices.append(Window(output, kernel, stride, dilation))
         else:
             return None
-    return tuple(found)
+    return tuple(indices)
 
 
 def _terms(expression: ir.AffineExpr) -> list[tuple[int, int]] | None:
@@ -139,8 +141,8 @@ def _terms(expression: ir.AffineExpr) -> list[tuple[int, int]] | None:
         scaled = isinstance(dim, ir.AffineDimExpr) and isinstance(number, ir.AffineConstantExpr)
         return [(dim.position, number.value)] if scaled and number.value > 0 else None
     if isinstance(expression, ir.AffineAddExpr):
-        left, right = _terms(expression.lhs), _terms(expression.rhs)
-        return None if left is None or right is None else left + right
+        first, second = _terms(expression.lhs), _terms(expression.rhs)
+        return None if first is None or second is None else first + second
     return None
 
 

@@ -151,7 +151,7 @@ class _Applied:
                 slices=entry.slices,
                 core_order=entry.core_order,
                 placement=entry.placement,
-                relaid=self._is_relaid(entry),
+                relayout=self._is_relaid(entry),
             )
             self._pin(op, pins)
 

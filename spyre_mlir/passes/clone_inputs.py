@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import Memory, functions
-from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
+from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
 from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
-from spyre_mlir.analysis.lx_candidates import barred
+from spyre_mlir.analysis.lx_candidates import ineligibility_reasons
 from spyre_mlir.dialects.structured import element_of, maker_of
 from spyre_mlir.division import CoreView, same_owners
 from spyre_mlir.division.matching import view_of
@@ -52,7 +52,7 @@ class CloneInputs(Pass):
             usage = Usage(func)
             for touched in list(usage.buffers.values()):
                 times = sum(access.user.executions for access in touched.reads)
-                if times < 2 or not (touched.given or barred(touched, usage)):
+                if times < 2 or not (touched.from_host or ineligibility_reasons(touched, usage)):
                     continue
                 if not is_convertible(element_of(touched.root)):
                     continue  # no operation copies it
@@ -62,14 +62,14 @@ class CloneInputs(Pass):
                     continue
                 self._clone(usage, touched, room)
 
-    def _clone(self, usage: Usage, touched: Touched, room: int) -> None:
+    def _clone(self, usage: Usage, touched: BufferAccesses, room: int) -> None:
         for view, whole, readers in _agreeing(usage.memory, touched.reads):
             first = min(readers, key=lambda access: access.position).user.op
             point = ancestor_in(block_of(whole), first)
             times = sum(access.user.executions for access in readers)
             if times < 2 * executions(point):
                 continue
-            what = f"{len(readers)} of {len(touched.reads)} readers of one {'input' if touched.given else 'buffer'}"
+            what = f"{len(readers)} of {len(touched.reads)} readers of one {'input' if touched.from_host else 'buffer'}"
             division = division_of_copy(usage.memory, whole, view)
             if division is None:
                 self.remark(first, "no clone", f"{what}: their cores share parts of it")

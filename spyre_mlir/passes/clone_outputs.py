@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
+from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
 from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
-from spyre_mlir.analysis.core_ownership import left_by, takes_over
+from spyre_mlir.analysis.core_ownership import read_mismatch, written_distribution
 from spyre_mlir.analysis.loops import LOOP, body_block, terminator
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.matching import view_of
@@ -54,7 +54,7 @@ class CloneOutputs(Pass):
                     if _bytes(writer) <= room:
                         self._clone(usage, touched, writer)
 
-    def _clone(self, usage: Usage, touched: Touched, writer: Access) -> None:
+    def _clone(self, usage: Usage, touched: BufferAccesses, writer: Access) -> None:
         made = writer.user.values[-1]
         carried, final = _carried(made)
         part = _insertion_of(final)
@@ -127,10 +127,10 @@ def _stays(writer: Access, reader: Access) -> bool:
     if DEVICE_OPS[reader.user.opcode].kind.takes_sticks_apart and reader.user.division.cores > 1:
         return False
     try:
-        left = left_by(writer.user.space, writer.operand, writer.user.division)
+        left = written_distribution(writer.user.space, writer.operand, writer.user.division)
     except ViewError:
         return False
-    return takes_over(left, reader.user, reader.operand) is None
+    return read_mismatch(left, reader.user, reader.operand) is None
 
 
 def _bytes(access: Access) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import Touched, Usage
+from spyre_mlir.analysis.buffer_uses import BufferAccesses, Usage
 from spyre_mlir.analysis.lx_candidates import Facts, Rules, candidates_of, facts_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division_search.strategy_b import CoOptimized, Divisions, Leaf, StrategyBCoOptimizingAllocator
@@ -96,8 +96,8 @@ class Leaves:
     def __init__(self, usage: Usage, rules: Rules) -> None:
         self.usage = usage
         self.rules = rules
-        self.made = {root: touched for root, touched in usage.buffers.items() if not touched.given}
-        self.given = [touched for touched in usage.buffers.values() if touched.given]
+        self.made = {root: touched for root, touched in usage.buffers.items() if not touched.from_host}
+        self.given = [touched for touched in usage.buffers.values() if touched.from_host]
         self.positions = {
             root: tuple(access.position for access in touched.accesses)
             for root, touched in usage.buffers.items()
@@ -112,17 +112,17 @@ class Leaves:
         barred = sum(each.spilled_traffic for each in facts.values() if each.reasons)
         return Leaf(able, barred + sum(self._bytes(touched, divisions) for touched in self.given))
 
-    def _facts(self, touched: Touched, divisions: Divisions) -> Facts:
+    def _facts(self, touched: BufferAccesses, divisions: Divisions) -> Facts:
         key = self._key(touched, divisions)
         if key not in self.facts:
             self.facts[key] = facts_of(touched.divided_as(divisions), self.usage, self.rules)
         return self.facts[key]
 
-    def _bytes(self, touched: Touched, divisions: Divisions) -> int:
+    def _bytes(self, touched: BufferAccesses, divisions: Divisions) -> int:
         key = self._key(touched, divisions)
         if key not in self.bytes:
             self.bytes[key] = touched.divided_as(divisions).hbm_bytes
         return self.bytes[key]
 
-    def _key(self, touched: Touched, divisions: Divisions) -> tuple[ir.Value, Divisions]:
+    def _key(self, touched: BufferAccesses, divisions: Divisions) -> tuple[ir.Value, Divisions]:
         return touched.root, tuple([divisions[position] for position in self.positions[touched.root]])

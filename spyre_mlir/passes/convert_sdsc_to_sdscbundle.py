@@ -19,12 +19,12 @@ from spyre_mlir.analysis.aliasing import (
 from spyre_mlir.analysis.bundle_sequence import bundle_number
 from spyre_mlir.analysis.core_ownership import (
     SHUFFLE,
-    Pieces,
+    PartialAccesses,
+    def_use_edges,
     divided_ops,
-    handovers,
-    left_by,
-    pieces_of,
+    partial_accesses_of,
     uses_of_buffers,
+    written_distribution,
 )
 from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, trip_count
 from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, IndexBounds, Manifest, Transfer
@@ -122,7 +122,7 @@ class _Lowering:
         self.symbols: dict[_Address, int] = {}
         self.bases: dict[str, ir.Value] = {}
         self.held: dict[ir.Value, CoreView] = {}  # what the cores have of a buffer in LX
-        self.pieces: dict[ir.Value, Pieces] = {}  # buffers in LX that operations touch in parts
+        self.pieces: dict[ir.Value, PartialAccesses] = {}  # buffers in LX that operations touch in parts
         self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
 
     def run(self) -> ir.Operation:
@@ -153,15 +153,17 @@ class _Lowering:
         if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in self.ops):
             return
         divided = divided_ops(self.memory, self.ops)
-        for handover in handovers(self.memory, divided):
-            if handover.lost:
+        for handover in def_use_edges(self.memory, divided):
+            if handover.is_illegal:
                 raise handover.error()
         for each in divided:
             root = self.memory.place(each.values[-1]).buffer
             if is_in_lx(root):
-                self.held[root] = left_by(each.space, len(each.values) - 1, each.division).held
+                self.held[root] = written_distribution(
+                    each.space, len(each.values) - 1, each.division
+                ).complete
         for root, uses in uses_of_buffers(self.memory, divided).items():
-            pieces = pieces_of(root, uses) if is_in_lx(root) else None
+            pieces = partial_accesses_of(root, uses) if is_in_lx(root) else None
             if pieces is not None:
                 self.pieces[root] = pieces
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
+from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import block_of
 from spyre_mlir.analysis.lx_candidates import Candidate
@@ -184,7 +184,7 @@ def _moving(usage: Usage, candidate: Candidate, able: Collection[ir.Value]) -> _
     return _Moving(candidate.buffer, candidate.root, writer, readers, outside, division)
 
 
-def _reads_are_whole(usage: Usage, touched: Touched) -> bool:
+def _reads_are_whole(usage: Usage, touched: BufferAccesses) -> bool:
     """Whether readers take views of the buffer itself, which they can take of a copy as well."""
     values = (access.user.values[access.operand] for access in touched.reads)
     return all(whole_of(usage.memory, value) == touched.root for value in values)

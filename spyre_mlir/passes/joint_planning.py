@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import Access, Touched, Usage
-from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, Pieces
+from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
+from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, PartialAccesses
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
 from spyre_mlir.analysis.plan_pins import pins_of
@@ -104,7 +104,7 @@ class JointPlanning(EvaluatingPass):
 
         So it is where a plan file wants relayouts, which it had when they were found to be better.
         """
-        pinned = any(pins_of(each.op).relaid for each in Usage(func).ops)
+        pinned = any(pins_of(each.op).relayout for each in Usage(func).ops)
         return self._prediction(func, None, evaluator) if self.compare and not pinned else None
 
     def _is_better(self, found: JointDivision, alone: Price | None, together: Price | None) -> bool:
@@ -137,7 +137,7 @@ class JointPlanning(EvaluatingPass):
             if home is not None and home.relayout_view is not None:
                 self._relay(usage, usage.buffers[root], home)
 
-    def _relay(self, usage: Usage, touched: Touched, home: BufferPlacement) -> None:
+    def _relay(self, usage: Usage, touched: BufferAccesses, home: BufferPlacement) -> None:
         """For each value of a buffer a shuffle before the first reader that wants it otherwise than it is left."""
         wanted: dict[ir.Value, list[Access]] = {}
         for access in touched.reads:
@@ -174,7 +174,7 @@ def _changes(found: JointDivision, usage: Usage) -> bool:
     return any(home is not None and home.relayout_view is not None for home in found.placements)
 
 
-def _all_shared(usage: Usage) -> list[tuple[SharedBuffer, Touched]]:
+def _all_shared(usage: Usage) -> list[tuple[SharedBuffer, BufferAccesses]]:
     return [found for each in usage.buffers.values() for found in _shared(each, usage)]
 
 
@@ -188,9 +188,9 @@ def _record(divider: Divider, each: Divided, variant: DivisionCandidate) -> None
     divider.divide(each.op, each.opcode, each.space, splits, order)
 
 
-def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[SharedBuffer, Touched]]:
+def _shared(touched: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer, BufferAccesses]]:
     """A buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
-    if touched.given:
+    if touched.from_host:
         read: dict[ir.Value, list[Access]] = {}
         for access in touched.reads:
             whole = whole_of(usage.memory, access.user.values[access.operand])
@@ -202,7 +202,7 @@ def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[SharedBuffer, Touc
                 space = _space(usage, whole)
                 yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space), touched
     elif touched.reads and not any(access.moving for access in touched.accesses):
-        pieces = touched.pieces
+        pieces = touched.partial_accesses
         if pieces is not None and pieces.holder is None:
             return
         copies = touched.accesses[0].user.executions
@@ -216,7 +216,7 @@ def _shared(touched: Touched, usage: Usage) -> Iterator[tuple[SharedBuffer, Touc
         )
 
 
-def _holder(touched: Touched, pieces: Pieces | None) -> int:
+def _holder(touched: BufferAccesses, pieces: PartialAccesses | None) -> int:
     """The number of the access that tells how LX holds a buffer."""
     if pieces is None or pieces.holder is None:
         return 0
@@ -225,15 +225,15 @@ def _holder(touched: Touched, pieces: Pieces | None) -> int:
     return list(uses).index((user.op, operand))
 
 
-def _may_be_relaid(touched: Touched, pieces: Pieces | None) -> bool:
+def _may_be_relaid(touched: BufferAccesses, pieces: PartialAccesses | None) -> bool:
     """Whether it is made as a whole, and no plan file keeps it on its writer's cores or in device memory."""
     if pieces is not None and pieces.written:
         return False
     pins = pins_of(maker_of(touched.root))
-    return pins.relaid is not False and (pins.placement is None or pins.placement.memory == "lx")
+    return pins.relayout is not False and (pins.placement is None or pins.placement.memory == "lx")
 
 
-def _values(usage: Usage, touched: Touched) -> tuple[tuple[int, int], ...]:
+def _values(usage: Usage, touched: BufferAccesses) -> tuple[tuple[int, int], ...]:
     """For each access the number of the value that it takes, and how often a copy before it would run."""
     numbers: dict[ir.Value, int] = {}
     found = []

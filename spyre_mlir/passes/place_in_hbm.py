@@ -90,7 +90,7 @@ def lives_of(memory: Memory) -> dict[ir.Value, tuple[int, int]]:
     Views and insertions touch nothing by themselves. In a loop the life is as long as another iteration needs it.
     """
     lives = {}
-    for root, life in memory.lives.items():
+    for root, life in memory.live_ranges.items():
         owner = defining_op(root)
         if owner is not None and owner.name != "arith.constant":
             lives[root] = (life.uses[0], life.uses[-1])

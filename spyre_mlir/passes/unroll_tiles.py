@@ -97,7 +97,7 @@ def _slicing(
             if maker is not None and maker in ops:
                 common = [nest for nest in maker.nests if nest in reader.nests]
                 written = {nest for nest in maker.nests if nest not in common and not maker.reduces(nest)}
-                read = {nest for nest in reader.wanted(operand).values() if nest not in common}
+                read = {nest for nest in reader.tiled_dims(operand).values() if nest not in common}
                 found[maker] = found.get(maker, frozenset()) | written | read
     yield from ((maker, loops) for maker, loops in found.items() if loops)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import Memory, all_ops, functions
-from spyre_mlir.analysis.core_ownership import divided_ops, handovers
+from spyre_mlir.analysis.core_ownership import def_use_edges, divided_ops
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.layout.space import Space
@@ -37,8 +37,8 @@ class VerifyOwnership(Pass):
                 problem = _problem(each.space, each.division)
                 if problem is not None:
                     raise error_at(each.op, problem)
-            for handover in handovers(memory, ops):
-                if handover.lost:
+            for handover in def_use_edges(memory, ops):
+                if handover.is_illegal:
                     raise handover.error()
                 if handover.problem is not None:
                     self.remark(handover.reader, "mismatch", handover.text)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
 from spyre_mlir.analysis.carried_buffers import is_read_from, why_not_in_place, why_not_over
-from spyre_mlir.analysis.live_scopes import Lives
+from spyre_mlir.analysis.live_scopes import ScopedLiveRanges
 from spyre_mlir.analysis.loops import LOOP, carried_values
 from spyre_mlir.analysis.view_ops import place_of
 from spyre_mlir.diagnostics import error_at
@@ -132,7 +132,7 @@ class _Check:
             else 0
         )
         spans = []
-        for life in Lives.of(self.memory).all:
+        for life in ScopedLiveRanges.of(self.memory).all:
             owner = defining_op(life.root)
             if life.root in results or owner is None or owner.name == "arith.constant":
                 continue

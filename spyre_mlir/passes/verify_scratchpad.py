@@ -13,8 +13,8 @@ from spyre_mlir.analysis.aliasing import (
     functions,
     is_in_lx,
 )
-from spyre_mlir.analysis.core_ownership import MOVING, NO_HOLDER, Divided, divided_ops, pieces_of
-from spyre_mlir.analysis.live_scopes import Lived, Lives
+from spyre_mlir.analysis.core_ownership import MOVING, NO_HOLDER, Divided, divided_ops, partial_accesses_of
+from spyre_mlir.analysis.live_scopes import ScopedLiveRange, ScopedLiveRanges
 from spyre_mlir.analysis.ping_pong import pairs_of, second_at
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
@@ -60,7 +60,7 @@ class _Resident:
     writer: Divided
     start: int
     end: int
-    lives: tuple[Lived, ...]
+    lives: tuple[ScopedLiveRange, ...]
 
     @property
     def described(self) -> str:
@@ -87,7 +87,7 @@ class _Check:
             return
         self.ops = divided_ops(self.memory, self.body)
         self.touching = self._touching()
-        self.lives = Lives.of(self.memory)
+        self.lives = ScopedLiveRanges.of(self.memory)
         residents = [self._resident(op) for op in placed]
         for resident in residents:
             self._check_place(resident)
@@ -131,7 +131,7 @@ class _Check:
 
     def _size(self, op: ir.Operation, root: ir.Value, writers: Sequence[Divided]) -> int:
         """Bytes per core, those of the operation that touches all of a buffer if others touch parts."""
-        pieces = pieces_of(root, [(self.ops[at], operand) for at, operand in self.touching[root]])
+        pieces = partial_accesses_of(root, [(self.ops[at], operand) for at, operand in self.touching[root]])
         if pieces is None:
             return max(local_bytes(each.space, each.output, each.division) for each in writers)
         if pieces.holder is None:
@@ -176,7 +176,7 @@ class _Check:
     def _check_overlaps(self, residents: list[_Resident]) -> None:
         """A sweep over time: those that live together are disjoint, or one takes the other's place."""
         lives = [(life, resident) for resident in residents for life in resident.lives]
-        alive: list[tuple[Lived, _Resident]] = []
+        alive: list[tuple[ScopedLiveRange, _Resident]] = []
         for life, child in sorted(lives, key=lambda each: each[0].first):
             alive = [each for each in alive if each[0].last >= life.first]
             for other, parent in alive:
@@ -191,12 +191,14 @@ class _Check:
             alive.append((life, child))
 
     def _why_not_in_place(
-        self, before: Lived, parent: _Resident, life: Lived, child: _Resident
+        self, before: ScopedLiveRange, parent: _Resident, life: ScopedLiveRange, child: _Resident
     ) -> str | None:
         """Why a buffer cannot take the place of one that is alive when it is written; None if it can."""
         return next(self._obstacles(before, parent, life, child), None)
 
-    def _obstacles(self, before: Lived, parent: _Resident, life: Lived, child: _Resident) -> Iterator[str]:
+    def _obstacles(
+        self, before: ScopedLiveRange, parent: _Resident, life: ScopedLiveRange, child: _Resident
+    ) -> Iterator[str]:
         user = child.writer
         if before.last > life.first:
             yield "it is read later"

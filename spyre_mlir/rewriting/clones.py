@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spyre_mlir.analysis.aliasing import Memory, argument_attributes
-from spyre_mlir.analysis.buffer_uses import Access, Touched
+from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, maker_of
@@ -72,7 +72,7 @@ def insert_clone(
     return made
 
 
-def has_known_padding(touched: Touched, func: ir.Operation) -> bool:
+def has_known_padding(touched: BufferAccesses, func: ir.Operation) -> bool:
     """Whether the host writes numbers into the padding of a buffer, on which its readers rely."""
     owner = defining_op(touched.root)
     if owner is not None:

@@ -141,7 +141,7 @@ class LayoutRewrite:
             end.operands[each.operand - 3] = self._value(node.yielded, decision.reads[1], end)
         arguments = list(body_block(op).arguments)
         for each in carried_values(op):
-            if each.following in arguments and each.following != each.argument:
+            if each.yielded in arguments and each.yielded != each.argument:
                 self._copy_on(op, each, "what another place of the loop carries goes on here")
         for each in carried:
             self._carry_on(op, each.operand)
@@ -159,7 +159,7 @@ class LayoutRewrite:
         """Lets a loop go on with a copy, made at the end of the iteration."""
         end, layout = terminator(body_block(op)), self.layouts[each.argument]
         with ir.InsertionPoint(end):
-            made = sdsc.clone(each.following, op.location)
+            made = sdsc.clone(each.yielded, op.location)
         self.layouts[made] = layout
         end.operands[each.operand - 3] = made
         self.owner.remark(maker_of(made), "copy", why, before=0, after=2 * layout.bytes)

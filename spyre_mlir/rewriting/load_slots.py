@@ -90,7 +90,7 @@ def _idle_ns(usage: Usage, user: Divided) -> float:
 def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
     """Whether a value is in device memory for sure: of the host, or a part of a larger buffer."""
     root = usage.root(value)
-    return usage.buffers[root].given or root in usage.results or not usage.memory.is_whole(value)
+    return usage.buffers[root].from_host or root in usage.results or not usage.memory.is_whole(value)
 
 
 # -- clones --------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def clone_streams(usage: Usage, loop: ir.Operation, room: int, name: str) -> lis
     """Give operations of a loop's body that wait for device memory clones of the tiles that they stream."""
     clones = []
     for touched in list(usage.buffers.values()):
-        if not touched.given or touched.writes or not is_convertible(element_of(touched.root)):
+        if not touched.from_host or touched.writes or not is_convertible(element_of(touched.root)):
             continue
         if has_known_padding(touched, usage.func):
             continue

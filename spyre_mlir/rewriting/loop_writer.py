@@ -243,7 +243,7 @@ class LoopWriter:
     def _operation(self, each: Tiled) -> None:
         """The operation on one tile, and its sum with those before."""
         generic = each.generic
-        inputs = [self._tile(value, each.wanted(at)) for at, value in enumerate(generic.inputs)]
+        inputs = [self._tile(value, each.tiled_dims(at)) for at, value in enumerate(generic.inputs)]
         extents = list(generic.extents)
         for level in self.levels:
             dim = each.nests[level.nest]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from programs import Apply
 
 from spyre_mlir.analysis.aliasing import Memory, all_ops, functions
-from spyre_mlir.analysis.core_ownership import Divided, divided_ops, handovers
+from spyre_mlir.analysis.core_ownership import Divided, def_use_edges, divided_ops
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.dialects import context, sdsc
 from spyre_mlir.division.ownership import local_bytes
@@ -89,7 +89,7 @@ def able(module: ir.Module) -> dict[int, int]:
     (func,) = functions(module.operation)
     memory, body = Memory(func), all_ops(func)
     ops = divided_ops(memory, body)
-    barred = {each.buffer for each in handovers(memory, ops) if each.problem is not None}
+    barred = {each.buffer for each in def_use_edges(memory, ops) if each.problem is not None}
     barred |= {memory.place(value).buffer for value in body[-1].operands}
     return {
         number: local_bytes(op.space, len(op.values) - 1, op.division)
