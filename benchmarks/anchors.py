@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.registry import Metrics, Noted, benchmark
 from benchmarks.works import BATCH, COLUMNS, DEPTH, ROWS, compiled, matmul
-from spyre_mlir.cost.model import ProgramCost, operation_cost, program_cost
+from spyre_mlir.cost.cost_model import ProgramCost, operation_cost, program_cost
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.timeline import Timeline
 

@@ -78,7 +78,7 @@ def _notes(name: str, pairs: list[tuple[OpDivision, OpDivision]]) -> Iterator[st
 
 def _ops(name: str, uneven: bool) -> Iterator[OpDivision]:
     """The operations of a program, divided."""
-    from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+    from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
     from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
     module = parsed(_imported(name))
@@ -86,7 +86,7 @@ def _ops(name: str, uneven: bool) -> Iterator[OpDivision]:
         module, SpyrePipeline(uneven_splits=uneven, co_optimizing_lx_planning=False).pipeline("divided")
     )
     for func in functions(module.operation):
-        memory = Memory(func)
+        memory = AliasAnalysis(func)
         yield from (_divided(memory, op) for op in all_ops(func) if is_compute(op))
 
 

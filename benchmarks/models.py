@@ -57,7 +57,7 @@ def _run(name: str) -> dict[str, float]:
 
 def _work(steps: Sequence[Any]) -> dict[str, float]:
     """Where a program works, and what its bundles move."""
-    from spyre_mlir.steps import BundleStep
+    from spyre_mlir.driver.steps import BundleStep
 
     bundles = [step for step in steps if isinstance(step, BundleStep)]
     host = [step for step in steps if not isinstance(step, BundleStep)]

@@ -44,8 +44,8 @@ class _Planned:
 
     def __init__(self, name: str) -> None:
         from spyre_mlir import dialects
-        from spyre_mlir.export import export
         from spyre_mlir.frontend import import_torch
+        from spyre_mlir.lowering.export import export
 
         model, inputs = programs()[name]()
         module: Any = import_torch(model, inputs, context=dialects.context()).module

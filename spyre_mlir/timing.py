@@ -26,7 +26,7 @@ _LEVELS: dict[Kind, int] = {"stages": logging.INFO, "passes": logging.DEBUG, "pa
 
 
 @dataclass(eq=False)
-class Scope:
+class TimingScope:
     """One timed piece of work and the scopes inside of it.
 
     ``options`` is its name with its options, if it has any; ``place`` the number of a step or a pass and their count.
@@ -37,7 +37,7 @@ class Scope:
     options: str = ""
     place: tuple[int, int] | None = None
     seconds: float = 0.0
-    scopes: list[Scope] = field(default_factory=list)
+    scopes: list[TimingScope] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -46,9 +46,9 @@ class Scope:
 
 
 #: The open scopes, the outermost first.
-_path: contextvars.ContextVar[tuple[Scope, ...]] = contextvars.ContextVar("path", default=())
+_path: contextvars.ContextVar[tuple[TimingScope, ...]] = contextvars.ContextVar("path", default=())
 #: The scope that collects the next one, None outside of ``Timing.collecting``.
-_outer: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("outer", default=None)
+_outer: contextvars.ContextVar[TimingScope | None] = contextvars.ContextVar("outer", default=None)
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def scope(
     """Time a block, or a decorated function, as a scope; any scope inside of a pass is a part."""
     enclosing, outer = _path.get(), _outer.get()
     is_part = any(scope.kind != "stages" for scope in enclosing)
-    current = Scope(name, "parts" if is_part else kind, options, place)
+    current = TimingScope(name, "parts" if is_part else kind, options, place)
     path = (*enclosing, current)
     if outer is not None:
         outer.scopes.append(current)
@@ -79,7 +79,7 @@ def entered() -> list[str]:
     return [scope.name for scope in _path.get()]
 
 
-def _leave(path: Sequence[Scope]) -> None:
+def _leave(path: Sequence[TimingScope]) -> None:
     """Log the seconds of the last scope of a path; clear the progress line after the outermost."""
     scope, names = path[-1], [scope.name for scope in path]
     logs.tell(_LEVELS[scope.kind], f"[{' > '.join(names)}] {scope.seconds:.4f} s", scope.kind, names)
@@ -87,7 +87,7 @@ def _leave(path: Sequence[Scope]) -> None:
         logs.clear_progress()
 
 
-def _progress(path: Sequence[Scope]) -> str:
+def _progress(path: Sequence[TimingScope]) -> str:
     """Format a path as ``[2/7 12/48] device_1 > tiled > auto-tiling > trial``."""
     places = " ".join("{}/{}".format(*scope.place) for scope in path if scope.place)
     head = f"[{places}] " if places else ""
@@ -98,7 +98,7 @@ class Timing(Sequence[tuple[str, float]]):
     """Measurements of ``collecting``: a sequence of (pass, seconds), and a tree of all scopes as ``report``."""
 
     def __init__(self) -> None:
-        self.root = Scope("Total")
+        self.root = TimingScope("Total")
         self._is_collecting = False
 
     @contextlib.contextmanager
@@ -138,7 +138,7 @@ class Timing(Sequence[tuple[str, float]]):
         return "\n".join([*head, *table]) + "\n"
 
 
-def _passes_in(outer: Scope) -> Iterator[Scope]:
+def _passes_in(outer: TimingScope) -> Iterator[TimingScope]:
     for scope in outer.scopes:
         if scope.kind == "passes":
             yield scope
@@ -146,9 +146,9 @@ def _passes_in(outer: Scope) -> Iterator[Scope]:
             yield from _passes_in(scope)
 
 
-def _rows(scopes: Iterable[Scope], depth: int) -> Iterator[tuple[str, float]]:
+def _rows(scopes: Iterable[TimingScope], depth: int) -> Iterator[tuple[str, float]]:
     """Name and seconds of the lines of a tree, indented, in the order of the first scope of a name."""
-    by_title: dict[str, list[Scope]] = {}
+    by_title: dict[str, list[TimingScope]] = {}
     for scope in scopes:
         by_title.setdefault(scope.title, []).append(scope)
     for title, group in by_title.items():

@@ -40,7 +40,7 @@ class Place:
     moves: Mapping[ir.Value, int] = field(default_factory=dict)
 
 
-class Memory:
+class AliasAnalysis:
     """The places of all tensors of one function."""
 
     def __init__(self, func: ir.Operation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops
 from spyre_mlir.analysis.core_ownership import (
     SHUFFLE,
     Divided,
@@ -25,7 +25,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 @dataclass(frozen=True)
-class Access:
+class BufferUse:
     """An operand of an operation at a position of the program."""
 
     position: int
@@ -67,14 +67,14 @@ class BufferAccesses:
     """A buffer and its accesses in program order."""
 
     root: ir.Value
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[BufferUse] = field(default_factory=list)
 
     @property
-    def reads(self) -> list[Access]:
+    def reads(self) -> list[BufferUse]:
         return [access for access in self.accesses if not access.writes]
 
     @property
-    def writes(self) -> list[Access]:
+    def writes(self) -> list[BufferUse]:
         return [access for access in self.accesses if access.writes]
 
     @property
@@ -107,7 +107,7 @@ class Usage:
 
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
-        self.memory = Memory(func)
+        self.memory = AliasAnalysis(func)
         body = all_ops(func)
         self.ops = divided_ops(self.memory, body)
         self.end = body[-1]
@@ -117,7 +117,7 @@ class Usage:
             for operand, value in enumerate(user.values):
                 root = self.root(value)
                 buffer = self.buffers.setdefault(root, BufferAccesses(root))
-                buffer.accesses.append(Access(position, user, operand))
+                buffer.accesses.append(BufferUse(position, user, operand))
 
     def root(self, value: ir.Value) -> ir.Value:
         """The buffer that a value lies in."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.analysis.aliasing import Memory, is_compute, is_in_lx
+from spyre_mlir.analysis.aliasing import AliasAnalysis, is_compute, is_in_lx
 from spyre_mlir.analysis.loops import executions, repeated_ops
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -121,7 +121,7 @@ class PartialAccesses:
         return core_view(user.space, operand, user.division)
 
 
-def divided_ops(memory: Memory, ops: Sequence[ir.Operation]) -> list[Divided]:
+def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divided]:
     """The ops that become executions, in program order."""
     divided = []
     for op in ops:
@@ -183,7 +183,7 @@ def _accessed_view(user: Divided, operand: int) -> CoreView | None:
         return None
 
 
-def uses_of_buffers(memory: Memory, ops: Sequence[Divided]) -> dict[ir.Value, list[Use]]:
+def uses_of_buffers(memory: AliasAnalysis, ops: Sequence[Divided]) -> dict[ir.Value, list[Use]]:
     """The operations on each buffer, in program order."""
     uses: dict[ir.Value, list[Use]] = {}
     for user in ops:
@@ -192,7 +192,7 @@ def uses_of_buffers(memory: Memory, ops: Sequence[Divided]) -> dict[ir.Value, li
     return uses
 
 
-def def_use_edges(memory: Memory, ops: Sequence[Divided]) -> Iterator[DefUseEdge]:
+def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[DefUseEdge]:
     """Every read of a buffer that an op wrote, once, as they run; arguments and constants have no writer.
 
     Also each write of a part of a buffer in LX, which has to be on the cores that hold that part.
@@ -239,7 +239,7 @@ def def_use_edges(memory: Memory, ops: Sequence[Divided]) -> Iterator[DefUseEdge
         written[root] = {**before, op: result}
 
 
-def _as_they_run(memory: Memory, ops: Sequence[Divided]) -> Iterator[Divided]:
+def _as_they_run(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Divided]:
     """The ops of all loops twice: an iteration reads what the one before wrote."""
     if all(user.executions == 1 for user in ops):
         yield from ops

@@ -14,18 +14,18 @@ from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.tiling.hint_tree import TiledLoop
 
 
 @dataclass(frozen=True)
-class Cut:
+class DimTiles:
     """Tiles of the dims of a class: their number, and the part of a dim that each is; the last may be smaller."""
 
     tiles: int
     part: Fraction
 
     @classmethod
-    def equal(cls, tiles: int) -> Cut:
+    def equal(cls, tiles: int) -> DimTiles:
         return cls(tiles, Fraction(1, tiles))
 
     def loop(self, name: str, dim: int, extent: int) -> TiledLoop:
@@ -54,7 +54,7 @@ class DimClass:
             size // tiles % sticks == 0 for size, sticks in self.units
         )
 
-    def cuts(self, minimum: int, limit: int, cores: int) -> Iterator[Cut]:
+    def cuts(self, minimum: int, limit: int, cores: int) -> Iterator[DimTiles]:
         """Legal cuts into ``minimum`` to ``limit`` tiles, the coarsest first.
 
         They are equal tiles. Where no number from one to its double divides the extents, so many tiles that can be
@@ -64,19 +64,19 @@ class DimClass:
         legal = (tiles for tiles in divisors(extent, limit) if tiles == 1 or self.allows(tiles))
         equal = [tiles for tiles in legal if tiles >= minimum]
         while minimum <= min(extent, limit):
-            between = [Cut.equal(tiles) for tiles in equal if minimum <= tiles < 2 * minimum]
+            between = [DimTiles.equal(tiles) for tiles in equal if minimum <= tiles < 2 * minimum]
             unequal = None if between else self._unequal(minimum, cores)
             yield from between if unequal is None or unequal.tiles > limit else [unequal]
             minimum *= 2
 
-    def _unequal(self, tiles: int, cores: int) -> Cut | None:
+    def _unequal(self, tiles: int, cores: int) -> DimTiles | None:
         """About so many equal tiles and a smaller one; None where sticks are longer than such tiles."""
         extent = math.gcd(*self.parts)
         unit = math.lcm(*(sticks // math.gcd(sticks, size // extent) for size, sticks in self.units))
         for multiple in (math.lcm(unit, cores), unit):
             tile = extent // tiles // multiple * multiple
             if tile:
-                return Cut(-(-extent // tile), Fraction(tile, extent))
+                return DimTiles(-(-extent // tile), Fraction(tile, extent))
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from spyre_mlir.analysis.aliasing import Memory, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, is_compute
 from spyre_mlir.analysis.loops import LOOP, block_of, body_block
 from spyre_mlir.mlir import ir
 
@@ -26,13 +26,13 @@ class ScopedLiveRanges:
     iter_arg is defined before the loop.
     """
 
-    memory: Memory
+    memory: AliasAnalysis
     order: list[ir.Operation] = field(default_factory=list)
     all: list[ScopedLiveRange] = field(default_factory=list)
     of_root: dict[ir.Value, list[ScopedLiveRange]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, memory: Memory) -> ScopedLiveRanges:
+    def of(cls, memory: AliasAnalysis) -> ScopedLiveRanges:
         """The live ranges of the buffers of a function."""
         live_ranges = cls(memory)
         live_ranges._run(memory.block, {})

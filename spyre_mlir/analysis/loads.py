@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided
 from spyre_mlir.analysis.loops import LOOP, body_block
-from spyre_mlir.cost.model import compute_ns, memory_ns
+from spyre_mlir.cost.cost_model import compute_ns, memory_ns
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.dialects.structured import defining_op

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
+from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.bundle_sequence import bundle_number
 from spyre_mlir.analysis.core_ownership import (
     MIXED_DISTRIBUTIONS,
@@ -74,7 +74,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Facts:
+class BufferDivision:
     """Sizes and traffic of a buffer under the divisions of the operations that access it.
 
     Traffic is that of its accesses in bytes, with the buffer in device memory and in LX; ``relayed`` is the part of
@@ -139,7 +139,7 @@ def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
     return replace(candidate, buffer=replace(candidate.buffer, in_place_parents=parents))
 
 
-def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> Facts:
+def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivision:
     """Facts of a buffer that operations write. Optional clones from it and to it exist only with it in LX."""
     size = _local_bytes(buffer)
     copies = (access.user for access in buffer.accesses if access.optional and access.user.opcode != SHUFFLE)
@@ -148,10 +148,10 @@ def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> Facts:
         access.hbm_bytes for access in buffer.accesses if access.user.opcode == SHUFFLE and not access.writes
     )
     reasons = ordered(_reasons(buffer, usage, rules, size))
-    return Facts(size, reasons, buffer.hbm_bytes + relayed, placed, relayed)
+    return BufferDivision(size, reasons, buffer.hbm_bytes + relayed, placed, relayed)
 
 
-def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, Facts]) -> list[Candidate]:
+def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDivision]) -> list[Candidate]:
     """The buffers of which facts are known, as the planner sees them."""
     names = {root: f"{number}" for number, root in enumerate(facts)}
     candidates = []
@@ -262,7 +262,7 @@ def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
         yield Reason(Barrier.MISMATCH, MIXED_DISTRIBUTIONS.removeprefix(f"{Barrier.MISMATCH.value}: "))
 
 
-def _read_reasons(distribution: WrittenDistribution, access: Access) -> Iterator[Reason]:
+def _read_reasons(distribution: WrittenDistribution, access: BufferUse) -> Iterator[Reason]:
     name = access.user.opcode
     if access.moving:
         yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from spyre_mlir.analysis.aliasing import COPIES
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.dialects.hints import DIMS, HINTS, dims_of
+from spyre_mlir.dialects.hint_attributes import DIMS, HINTS, dims_of
 from spyre_mlir.dialects.structured import Known, Structured, element_of, shape_of, structured
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.analysis.aliasing import Memory
+from spyre_mlir.analysis.aliasing import AliasAnalysis
 from spyre_mlir.analysis.plan_pins import pins_of, refused
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
@@ -27,7 +27,7 @@ class PinnedBuffer:
         raise refused(self.op, f"the placement {self.placement}", reason)
 
 
-def placement_pins(memory: Memory, ops: Iterable[ir.Operation]) -> dict[ir.Value, PinnedBuffer]:
+def placement_pins(memory: AliasAnalysis, ops: Iterable[ir.Operation]) -> dict[ir.Value, PinnedBuffer]:
     """The pinned buffers; operations that make parts of one buffer have to agree."""
     pins: dict[ir.Value, PinnedBuffer] = {}
     for op in ops:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, argument_attributes, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
 from spyre_mlir.analysis.plan_pins import placement_from
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.hints import tiling_of
+from spyre_mlir.dialects.hint_attributes import tiling_of
 from spyre_mlir.dialects.structured import defining_op, element_of, shape_of
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
@@ -28,7 +28,7 @@ def planned_function(module: ir.Operation) -> ir.Operation:
 
 def current_plan(func: ir.Operation) -> PlanFile:
     """The decisions so far, in program order; every device operation has a name."""
-    memory = Memory(func)
+    memory = AliasAnalysis(func)
     arguments = func.regions[0].blocks[0].arguments
     attributes = argument_attributes(func)
     for number, attribute in enumerate(attributes):
@@ -82,7 +82,7 @@ def _argument(value: ir.Value, attributes: dict[str, ir.Attribute], source: str 
     )
 
 
-def _operation(memory: Memory, op: ir.Operation) -> PlannedOperation:
+def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
     name, result = sdsc.name_of(op), op.results[0]
     if name is None:
         raise error_at(op, "this operation has no sdsc.name; run name-operations first")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import is_in_lx
 from spyre_mlir.analysis.buffer_uses import Usage
-from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
 
 #: Smallest relative difference of times or bytes that counts: the cost model is not more exact than that.

@@ -25,7 +25,7 @@ from spyre_mlir.analysis.value_ranges import (
     MATMULS,
     SMALLEST,
     SUMS,
-    Facts,
+    ValueFacts,
     after,
     joined,
     numbers,
@@ -85,7 +85,7 @@ class _Rounding:
     """Facts of the values of a block, in its order, and the values that must stay f32 because of them."""
 
     def __init__(self, block: ir.Block, parameters: frozenset[int]) -> None:
-        self.facts: dict[ir.Value, Facts] = {}
+        self.facts: dict[ir.Value, ValueFacts] = {}
         self.unrounded: set[ir.Value] = set()
         self.required: set[ir.Value] = set()
         self.sources = 0
@@ -94,7 +94,7 @@ class _Rounding:
 
     def _source(self, value: ir.Value, has_unit: bool) -> None:
         unit = 1.0 if has_unit else 0.0
-        self.facts[value] = Facts(element_of(value) != "f32", (unit, unit), sources=1 << self.sources)
+        self.facts[value] = ValueFacts(element_of(value) != "f32", (unit, unit), sources=1 << self.sources)
         self.sources += 1
 
     def visit(self, op: ir.Operation) -> None:
@@ -207,7 +207,7 @@ def is_rounded_at_once(value: ir.Value) -> bool:
     return all(sdsc.opcode_of(use.owner.operation) == "fp32todl16" for use in value.uses)
 
 
-def _vanishing_operands(generic: Structured, inputs: Sequence[Facts]) -> Iterator[ir.Value]:
+def _vanishing_operands(generic: Structured, inputs: Sequence[ValueFacts]) -> Iterator[ir.Value]:
     """The operands with digits near to 0 that fp16 would lose and the operation makes large."""
     opcode = generic.opcode
     if opcode in _STEEP_AT_0:

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.hints import tiling_of
+from spyre_mlir.dialects.hint_attributes import tiling_of
 from spyre_mlir.dialects.structured import (
     Known,
     Structured,
@@ -24,7 +24,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.ops import COMBINE
-from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: On a maximum: its name. On a sum of exponentials less that maximum: the same name (``online-softmax``).
 RUNNING, RESCALED = "sdsc.running", "sdsc.rescaled"

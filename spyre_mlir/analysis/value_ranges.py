@@ -51,7 +51,7 @@ _SIGN_KEEPING = frozenset(
 
 
 @dataclass(frozen=True)
-class Facts:
+class ValueFacts:
     """Bounds on the elements of a tensor.
 
     ``exact``: fp16 holds its elements as they are. ``growth``: the least and largest power of the inputs that it may
@@ -68,7 +68,7 @@ class Facts:
     sources: int = 0
     reduced: int = 0
 
-    def in_f16(self) -> Facts:
+    def in_f16(self) -> ValueFacts:
         """Return the facts of the tensor after it was rounded to fp16."""
         low, high = self.growth
         growth = min(max(low, -1.0), 1.0), min(max(high, -1.0), 1.0)
@@ -91,7 +91,7 @@ class Facts:
 # -- how facts follow from facts ----------------------------------------------------------------------
 
 
-def after(generic: Structured, inputs: Sequence[Facts]) -> Facts:
+def after(generic: Structured, inputs: Sequence[ValueFacts]) -> ValueFacts:
     """The facts of the result of a device operation."""
     opcode = generic.opcode
     facts = joined(inputs)
@@ -112,7 +112,7 @@ def after(generic: Structured, inputs: Sequence[Facts]) -> Facts:
     return replace(facts, exact=exact)
 
 
-def joined(inputs: Sequence[Facts]) -> Facts:
+def joined(inputs: Sequence[ValueFacts]) -> ValueFacts:
     """The facts of a tensor each of whose elements may be one of any input."""
     sources = reduced = 0
     for facts in inputs:
@@ -121,14 +121,14 @@ def joined(inputs: Sequence[Facts]) -> Facts:
     growth = min(facts.growth[0] for facts in inputs), max(facts.growth[1] for facts in inputs)
     factor, least = max(facts.factor for facts in inputs), min(facts.least for facts in inputs)
     exact, nonnegative = all(facts.exact for facts in inputs), all(facts.nonnegative for facts in inputs)
-    return Facts(exact, growth, factor, least, nonnegative, sources, reduced)
+    return ValueFacts(exact, growth, factor, least, nonnegative, sources, reduced)
 
 
-def of_constant(op: ir.Operation) -> Facts:
+def of_constant(op: ir.Operation) -> ValueFacts:
     """The facts of a constant."""
     attr = op.attributes["value"]
     if not isinstance(attr, ir.DenseElementsAttr) or element_of(op.results[0]) not in ("f16", "f32"):
-        return Facts(exact=True)
+        return ValueFacts(exact=True)
     elements = numbers(attr)
     size = np.abs(elements)
     finite = size[np.isfinite(size) & (size > 0)]
@@ -136,7 +136,7 @@ def of_constant(op: ir.Operation) -> Facts:
         exact = bool(np.all(finite.astype(np.float16).astype(np.float64) == finite))
     ends = (finite.min(), finite.max()) if finite.size else (2.0**-_LARGEST, 2.0**-_LARGEST)
     least, factor = (math.log2(end) for end in ends)
-    return Facts(exact, factor=factor, least=least, nonnegative=bool((elements >= 0).all()))
+    return ValueFacts(exact, factor=factor, least=least, nonnegative=bool((elements >= 0).all()))
 
 
 def numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
@@ -152,36 +152,36 @@ def _scaled(growth: Growth, power: float) -> Growth:
     return min(ends), max(ends)
 
 
-_Rule = Callable[[Structured, Sequence[Facts]], tuple[Growth, float]]
+_Rule = Callable[[Structured, Sequence[ValueFacts]], tuple[Growth, float]]
 
 
-def _added(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+def _added(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
     first, second = (facts.factor for facts in inputs)
     alike = inputs[0].growth[1] == inputs[1].growth[1]
     growth = joined(inputs).growth
     return growth, float(np.logaddexp2(first, second)) if alike else max(first, second)
 
 
-def _multiplied(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+def _multiplied(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
     (low, high), (other_low, other_high) = (facts.growth for facts in inputs)
     return (low + other_low, high + other_high), inputs[0].factor + inputs[1].factor
 
 
-def _divided(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+def _divided(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
     dividend, divisor = inputs
     growth = dividend.growth[0] - divisor.growth[1], dividend.growth[1] - divisor.growth[0]
     is_number = not divisor.sources
     return growth, dividend.factor - divisor.factor if is_number else min(dividend.factor, _LARGEST)
 
 
-def _exponential(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+def _exponential(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
     return (0.0, 0.0), 0.0 if _maximum_axes(generic) is not None else _EXPONENTIAL
 
 
 def _power(exponent: float, has_shift: bool = False) -> _Rule:
     """The rule of ``x ** exponent``, or of ``(x + constant) ** exponent``."""
 
-    def rule(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+    def rule(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
         (facts,) = inputs
         low, high = facts.growth
         growth = (min(low, 0.0), max(high, 0.0)) if has_shift else facts.growth
@@ -193,7 +193,7 @@ def _power(exponent: float, has_shift: bool = False) -> _Rule:
 def _reduced(power: float, constant: str = "") -> _Rule:
     """The rule of a sum of powers, times a constant of the operation."""
 
-    def rule(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+    def rule(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
         (facts,) = inputs
         terms = math.prod(generic.extents[dim] for dim in generic.reduced)
         scale = abs(sdsc.constants_of(generic.op)[constant]) if constant else 1.0
@@ -203,7 +203,7 @@ def _reduced(power: float, constant: str = "") -> _Rule:
     return rule
 
 
-def _product(generic: Structured, inputs: Sequence[Facts]) -> tuple[Growth, float]:
+def _product(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
     terms = math.prod(generic.extents[dim] for dim in generic.reduced)
     return _scaled(inputs[0].growth, terms), inputs[0].factor * terms
 
@@ -226,26 +226,26 @@ _GROWTH: dict[str, _Rule] = {
 
 # -- how near to 0 ------------------------------------------------------------------------------------
 
-_Least = Callable[[Structured, Sequence[Facts]], float]
+_Least = Callable[[Structured, Sequence[ValueFacts]], float]
 
 
-def _any(generic: Structured, inputs: Sequence[Facts]) -> float:
+def _any(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     return -math.inf
 
 
-def _unless_exact(generic: Structured, inputs: Sequence[Facts]) -> float:
+def _unless_exact(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     """``least`` of an operation that maps fp16 numbers to numbers in the range of fp16."""
     return 0.0 if all(facts.exact for facts in inputs) else -math.inf
 
 
-def _least_sum(generic: Structured, inputs: Sequence[Facts]) -> float:
+def _least_sum(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     """``least`` of a sum of two: numbers that are not negative do not cancel."""
     if all(facts.nonnegative for facts in inputs):
         return max(facts.least for facts in inputs)
     return _unless_exact(generic, inputs)
 
 
-def _least_total(generic: Structured, inputs: Sequence[Facts]) -> float:
+def _least_total(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     """``least`` of a sum over dims. One term of those of a softmax is 1."""
     (facts,) = inputs
     scale = 0.0
@@ -256,21 +256,21 @@ def _least_total(generic: Structured, inputs: Sequence[Facts]) -> float:
     return facts.least + scale if facts.nonnegative and not facts.exact else _unless_exact(generic, inputs)
 
 
-def _least_maximum(generic: Structured, inputs: Sequence[Facts]) -> float:
+def _least_maximum(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     bounds = [facts.least for facts in inputs if facts.nonnegative]
     return max(bounds) if bounds else min(facts.least for facts in inputs)
 
 
-def _least_clip(generic: Structured, inputs: Sequence[Facts]) -> float:
+def _least_clip(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     low = sdsc.constants_of(generic.op).get("clipMin", 0.0)
     return math.log2(low) if low > 0 else inputs[0].least
 
 
-def _least_product(generic: Structured, inputs: Sequence[Facts]) -> float:
+def _least_product(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     return inputs[0].least + inputs[1].least
 
 
-def _least_quotient(generic: Structured, inputs: Sequence[Facts]) -> float:
+def _least_quotient(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
     dividend, divisor = inputs
     return -math.inf if divisor.sources else dividend.least - divisor.factor
 
@@ -300,7 +300,7 @@ def _selects(opcode: str) -> bool:
     return combines and functions <= _SELECTING
 
 
-def _is_nonnegative(generic: Structured, inputs: Sequence[Facts]) -> bool:
+def _is_nonnegative(generic: Structured, inputs: Sequence[ValueFacts]) -> bool:
     opcode = generic.opcode
     is_square = opcode == "mul" and generic.inputs[0] == generic.inputs[1]
     if opcode in _NONNEGATIVE or is_square:

@@ -11,13 +11,13 @@ from spyre_mlir.bundle.model import (
     Add,
     Allocate,
     Apply,
-    Argument,
     Buffer,
     Bundle,
     Design,
     Execute,
     Extract,
     IndexConstant,
+    KernelArgument,
     Loop,
     Statement,
 )
@@ -26,7 +26,7 @@ Complaint = tuple[str, str]  # a whole sentence, and the file or place it is abo
 
 
 @dataclass(frozen=True)
-class Range:
+class LoopRange:
     """The values of one loop's induction variable; ``atom`` names it in a ``Linear``."""
 
     atom: str
@@ -64,13 +64,13 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Step:
+class ExecuteStep:
     """One execute: its place in program order and the loops around it, outermost first."""
 
     position: int
     execute: Execute
     design: Design
-    loops: tuple[Range, ...]
+    loops: tuple[LoopRange, ...]
     values: dict[int, Linear]  # by symbol id
 
     @property
@@ -84,7 +84,7 @@ class Step:
 
 
 #: The program as a tree of steps: a loop is its range with the steps of its body.
-Tree = list["Step | tuple[Range, Tree]"]
+Tree = list["ExecuteStep | tuple[LoopRange, Tree]"]
 
 
 def name(design: Design) -> str:
@@ -133,9 +133,9 @@ class Context:
         return {buffer.name: buffer for buffer in self.bundle.manifest.buffers}
 
     @functools.cached_property
-    def arguments(self) -> dict[str, list[Argument]]:
+    def arguments(self) -> dict[str, list[KernelArgument]]:
         """The kernel arguments by the name of their parameter; what is updated in place has two."""
-        arguments: dict[str, list[Argument]] = {}
+        arguments: dict[str, list[KernelArgument]] = {}
         for argument in self.bundle.manifest.arguments:
             arguments.setdefault(argument.parameter, []).append(argument)
         return arguments
@@ -156,18 +156,18 @@ class Context:
         return _TreeBuilder(self.bundle.designs).build(self.bundle.statements, (), {})
 
     @functools.cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ExecuteStep]:
         """The executes with their loops and values, in program order."""
         return list(_flatten(self.tree))
 
-    def uses(self, step: Step) -> tuple[str, ...]:
+    def uses(self, step: ExecuteStep) -> tuple[str, ...]:
         """The buffer of each operand of an execute."""
         return self.bundle.manifest.uses[step.position]
 
 
-def _flatten(tree: Tree) -> Iterator[Step]:
+def _flatten(tree: Tree) -> Iterator[ExecuteStep]:
     for node in tree:
-        if isinstance(node, Step):
+        if isinstance(node, ExecuteStep):
             yield node
         else:
             yield from _flatten(node[1])
@@ -182,7 +182,7 @@ class _TreeBuilder:
         self.loops = 0
 
     def build(
-        self, statements: tuple[Statement, ...], loops: tuple[Range, ...], outer: dict[str, Linear]
+        self, statements: tuple[Statement, ...], loops: tuple[LoopRange, ...], outer: dict[str, Linear]
     ) -> Tree:
         values, tree = dict(outer), []
         for statement in statements:
@@ -194,19 +194,21 @@ class _TreeBuilder:
                 values[statement.result] = _evaluate(statement, values)
         return tree
 
-    def loop(self, loop: Loop, loops: tuple[Range, ...], values: dict[str, Linear]) -> tuple[Range, Tree]:
+    def loop(
+        self, loop: Loop, loops: tuple[LoopRange, ...], values: dict[str, Linear]
+    ) -> tuple[LoopRange, Tree]:
         lower, upper, step = (values[each].offset for each in (loop.lower, loop.upper, loop.step))
         # Loops side by side may use one name; the number keeps their variables apart.
         self.loops += 1
-        range_ = Range(f"%{loop.induction} of loop {self.loops}", lower, upper, step)
+        range_ = LoopRange(f"%{loop.induction} of loop {self.loops}", lower, upper, step)
         inner = {**values, loop.induction: Linear(0, ((range_.atom, 1),))}
         return range_, self.build(loop.body, (*loops, range_), inner)
 
-    def step(self, execute: Execute, loops: tuple[Range, ...], values: dict[str, Linear]) -> Step:
+    def step(self, execute: Execute, loops: tuple[LoopRange, ...], values: dict[str, Linear]) -> ExecuteStep:
         operands = (values[operand] for operand in execute.operands)
         symbols = dict(zip(execute.symbol_ids, operands, strict=True))
         self.positions += 1
-        return Step(self.positions - 1, execute, self.designs[execute.filename], loops, symbols)
+        return ExecuteStep(self.positions - 1, execute, self.designs[execute.filename], loops, symbols)
 
 
 def _evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:

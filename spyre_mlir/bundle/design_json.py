@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from spyre_mlir.bundle.geometry import holders, operand_shares, operand_splits, reduced_dims
+from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
 from spyre_mlir.bundle.json_fields import Field, require_same
 from spyre_mlir.bundle.model import Constant, DebugHandle, Design, Held, Operand
 from spyre_mlir.errors import CompileError

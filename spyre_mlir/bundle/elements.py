@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.geometry import (
-    Region,
+from spyre_mlir.bundle.core_slices import (
+    StickRegion,
     core_region,
     holders,
     memory_counts,
@@ -36,7 +36,7 @@ _Group = tuple[list[int], NDArray[np.int32]]
 
 
 @dataclass(frozen=True)
-class Axis:
+class OperandAxis:
     """A dim of an operand in LX: sticks between neighbours, positions that a core has room for, and the slices."""
 
     dim: str
@@ -51,7 +51,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Placement:
+class OperandPlacement:
     """How the LX of the cores holds an operand: its first stick, its dims from the innermost on.
 
     ``regions`` are the sticks that each core touches and ``slices`` its slice of each dim, None on cores that have
@@ -59,8 +59,8 @@ class Placement:
     """
 
     start: int
-    axes: tuple[Axis, ...]
-    regions: tuple[Region | None, ...]
+    axes: tuple[OperandAxis, ...]
+    regions: tuple[StickRegion | None, ...]
     slices: tuple[tuple[int, ...] | None, ...]
     lx_bytes: int
 
@@ -80,7 +80,7 @@ class Placement:
         return ", ".join(f"{axis.dim} {own}" for axis, own in pairs if axis.slices > 1) or "all"
 
 
-def placement(design: Design, index: int) -> Placement:
+def placement(design: Design, index: int) -> OperandPlacement:
     """How the LX of the cores holds operand ``index``; of an input only what is more than padding counts."""
     operand = design.operands[index]
     splits = operand_splits(design, operand)
@@ -88,11 +88,13 @@ def placement(design: Design, index: int) -> Placement:
         operand.dim_order, memory_counts(design, operand), memory_strides(design, operand), strict=True
     )
     axes = tuple(
-        Axis(dim, stride, count, splits[dim]) for dim, count, stride in places if operand.scale[dim] == 1
+        OperandAxis(dim, stride, count, splits[dim])
+        for dim, count, stride in places
+        if operand.scale[dim] == 1
     )
     own = holders(design, operand)
     is_input = index < len(design.operands) - 1
-    return Placement(
+    return OperandPlacement(
         operand.start[0] // design.target.stick_bytes,
         axes,
         tuple(
@@ -113,8 +115,8 @@ class Elements:
     def __init__(self, target: Target) -> None:
         sticks = -(-target.lx_bytes // target.stick_bytes)
         self._writers = np.full((target.device_cores, sticks), _NOBODY, np.int32)
-        self._written: dict[int, Placement] = {}
-        self._read: dict[tuple[int, int], Placement] = {}
+        self._written: dict[int, OperandPlacement] = {}
+        self._read: dict[tuple[int, int], OperandPlacement] = {}
         self._known: dict[tuple[int, int, int], str | None] = {}
 
     def write(self, execute: int, design: Design) -> None:
@@ -145,8 +147,8 @@ class Elements:
                 return self._known[key]
         return None
 
-    def _groups(self, place: Placement) -> Iterator[_Group]:
-        cores_of: dict[Region, list[int]] = {}
+    def _groups(self, place: OperandPlacement) -> Iterator[_Group]:
+        cores_of: dict[StickRegion, list[int]] = {}
         for core, region in enumerate(place.regions):
             if region is not None and 0 not in region.counts:
                 cores_of.setdefault(region, []).append(core)
@@ -157,7 +159,7 @@ class Elements:
             shape = (len(self._writers), *region.counts)
             yield cores, np.ndarray(shape, np.int32, self._writers, place.start * stick, strides)
 
-    def _compare(self, writer: int, index: int, reader: Placement, groups: list[_Group]) -> str | None:
+    def _compare(self, writer: int, index: int, reader: OperandPlacement, groups: list[_Group]) -> str | None:
         written = self._written[writer]
         if written == reader:
             return None
@@ -176,7 +178,9 @@ def _distinct(view: NDArray[np.int32]) -> set[int]:
     return {int(first)} if (view == first).all() else {int(each) for each in np.unique(view)}
 
 
-def _sticks(writer: int, reader: Placement, groups: list[_Group]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def _sticks(
+    writer: int, reader: OperandPlacement, groups: list[_Group]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """The sticks of each core that a reader touches and that ``writer`` wrote."""
     for cores, view in groups:
         region = reader.regions[cores[0]]
@@ -189,7 +193,7 @@ def _sticks(writer: int, reader: Placement, groups: list[_Group]) -> Iterator[tu
 
 
 def first_difference(
-    writer: Placement, reader: Placement, sticks: Sequence[tuple[int, NDArray[np.int64]]]
+    writer: OperandPlacement, reader: OperandPlacement, sticks: Sequence[tuple[int, NDArray[np.int64]]]
 ) -> int | None:
     """The first core that takes some of its ``sticks`` for other elements than were written there; None without one."""
     cores = np.repeat([core for core, _ in sticks], [len(some) for _, some in sticks])
@@ -210,7 +214,7 @@ def first_difference(
     return best
 
 
-def _orders(axes: tuple[Axis, ...]) -> Iterator[tuple[int, ...]]:
+def _orders(axes: tuple[OperandAxis, ...]) -> Iterator[tuple[int, ...]]:
     """The orders of axes, the innermost first, that LX does not rule out; first that of the design."""
     free = [at for at, axis in enumerate(axes) if axis.is_unordered]
     fixed = [at for at, axis in enumerate(axes) if not axis.is_unordered]
@@ -221,7 +225,7 @@ def _orders(axes: tuple[Axis, ...]) -> Iterator[tuple[int, ...]]:
 
 
 def _rank(
-    axes: tuple[Axis, ...], coordinates: list[NDArray[np.int64]], order: tuple[int, ...], elements: int
+    axes: tuple[OperandAxis, ...], coordinates: list[NDArray[np.int64]], order: tuple[int, ...], elements: int
 ) -> NDArray[np.int64]:
     """The place of elements in the order of the whole tensor."""
     rank, step = np.zeros(elements, np.int64), 1

@@ -31,10 +31,10 @@ from spyre_mlir.remarks import Remark, Remarks
 
 PROGRAM, MANIFEST, ARRAYS, REMARKS = "bundle.mlir", "manifest.json", "constants.npz", "remarks.jsonl"
 
-#: The file of a folder that holds a program of several steps (``spyre_mlir/program_folder.py``).
+#: The file of a folder that holds a program of several steps (``spyre_mlir/driver/program_folder.py``).
 STEPS = "program.json"
 
-#: The file of a folder that holds a program for each of many sizes (``spyre_mlir/dynamic.py``).
+#: The file of a folder that holds a program for each of many sizes (``spyre_mlir/driver/dynamic.py``).
 SIZES = "sizes.json"
 
 _DESIGN = re.compile(r"sdsc_[0-9]{1,9}\.json")

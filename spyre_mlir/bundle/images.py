@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.json_fields import Field, load, require_same
 from spyre_mlir.bundle.manifest_json import argument_to_json
-from spyre_mlir.bundle.model import Argument
+from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.regular_files import open_regular
 from spyre_mlir.bundle.transfer import lay_out
 from spyre_mlir.errors import CompileError
@@ -49,7 +49,7 @@ class Images:
             if name not in self.made_of or not _is_same(self.made_of[name], np.asarray(array))
         }
 
-    def find(self, argument: Argument, numerics: str) -> NDArray[np.uint8] | None:
+    def find(self, argument: KernelArgument, numerics: str) -> NDArray[np.uint8] | None:
         """The image of an argument, if there is one; that of other numerics is a CompileError."""
         image = self.by_name.get(argument.name)
         if image is not None and numerics != self.numerics:
@@ -64,20 +64,22 @@ def _is_same(one: NDArray, other: NDArray) -> bool:
     return one.__array_interface__ == other.__array_interface__
 
 
-def laid_out(arguments: Sequence[Argument], arrays: Mapping[str, NDArray], numerics: str = IEEE) -> Images:
+def laid_out(
+    arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray], numerics: str = IEEE
+) -> Images:
     """The images of all arguments whose arrays are given."""
     made = {argument.name: image for argument, image in _images(arguments, arrays, numerics)}
     return Images(numerics, made, dict(arrays))
 
 
-def has_image(argument: Argument, arrays: Mapping[str, NDArray]) -> bool:
+def has_image(argument: KernelArgument, arrays: Mapping[str, NDArray]) -> bool:
     """Whether an argument is laid out ahead of time if so many arrays are known by then."""
     return argument.kind != "result" and argument.array_name in arrays
 
 
 def _images(
-    arguments: Sequence[Argument], arrays: Mapping[str, NDArray], numerics: str
-) -> Iterator[tuple[Argument, NDArray[np.uint8]]]:
+    arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray], numerics: str
+) -> Iterator[tuple[KernelArgument, NDArray[np.uint8]]]:
     for argument in arguments:
         if has_image(argument, arrays):
             image = np.empty(argument.bytes, np.uint8)
@@ -89,7 +91,7 @@ def _images(
 
 
 def write_images(
-    folder: Path, arguments: Sequence[Argument], arrays: Mapping[str, NDArray], numerics: str = IEEE
+    folder: Path, arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray], numerics: str = IEEE
 ) -> None:
     """Write the images of all arguments whose arrays are given; no more than one is in memory at a time."""
     total = sum(argument.bytes for argument in arguments if has_image(argument, arrays))
@@ -104,7 +106,7 @@ def write_images(
     (folder / INDEX).write_text(text + "\n", encoding="utf-8")
 
 
-def read_images(folder: str | Path, arguments: Sequence[Argument]) -> Images:
+def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Images:
     """The images in the folder of a bundle with these arguments; none if there is no such file.
 
     What is damaged, or laid out in another way than the bundle wants it now, is a CompileError.
@@ -136,7 +138,7 @@ def read_images(folder: str | Path, arguments: Sequence[Argument]) -> Images:
     return Images(numerics, images)
 
 
-def _argument(entry: Field, wanted: Mapping[str, Argument]) -> Argument:
+def _argument(entry: Field, wanted: Mapping[str, KernelArgument]) -> KernelArgument:
     """The argument of the bundle that an image is of, which must be laid out as it was then."""
     name = entry["argument"]["name"]
     argument = wanted.get(name.text())

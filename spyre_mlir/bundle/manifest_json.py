@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from spyre_mlir.bundle.json_fields import Field
-from spyre_mlir.bundle.model import Argument, Buffer, IndexBounds, Manifest, Resident, Transfer
+from spyre_mlir.bundle.model import Buffer, IndexBounds, KernelArgument, Manifest, Resident, Transfer
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.target.target import Target, packaged_target
 
@@ -39,7 +39,7 @@ def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
     return value
 
 
-def argument_to_json(argument: Argument) -> dict[str, Any]:
+def argument_to_json(argument: KernelArgument) -> dict[str, Any]:
     """The JSON object of one argument."""
     return _plain(dataclasses.asdict(argument))
 
@@ -104,9 +104,9 @@ def _require_fields(field: Field, kind: type) -> None:
             member.fail("is not part of the format")
 
 
-def _read_argument(field: Field) -> Argument:
-    _require_fields(field, Argument)
-    return Argument(
+def _read_argument(field: Field) -> KernelArgument:
+    _require_fields(field, KernelArgument)
+    return KernelArgument(
         name=field["name"].text(),
         kind=field["kind"].text(),
         parameter=field["parameter"].text(),

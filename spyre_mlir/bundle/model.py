@@ -246,7 +246,7 @@ class IndexBounds:
 
 
 @dataclass(frozen=True)
-class Argument:
+class KernelArgument:
     """One kernel argument as the host sees it. ``kind``: input, parameter, constant or result.
 
     ``host_dtype`` is a numpy name, "bfloat16" or "float8_e4m3fn"; ``fill`` is what the host writes into padding, None
@@ -313,7 +313,7 @@ class Manifest:
     in LX: the runtime must not give the cores to anybody else before the next bundle. ``target`` is what it is for.
     """
 
-    arguments: tuple[Argument, ...]
+    arguments: tuple[KernelArgument, ...]
     buffers: tuple[Buffer, ...]
     uses: tuple[tuple[str, ...], ...]
     version: int = 1

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, Tree
+from spyre_mlir.bundle.context import Complaint, Context, ExecuteStep, Linear, LoopRange, Tree
+from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders, reduced_dims
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.geometry import Region, core_region, finishing_cores, holders, reduced_dims
-from spyre_mlir.bundle.model import Argument, Operand, Resident
+from spyre_mlir.bundle.model import KernelArgument, Operand, Resident
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.target.formats import FORMATS
 from spyre_mlir.target.target import Target
@@ -33,7 +33,7 @@ WALKED_EXECUTES = 4096
 NOBODY, HOST, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3
 
 # The ranges that the induction variables run through: one value each where a loop is walked.
-Iterations = dict[str, Range]
+Iterations = dict[str, LoopRange]
 
 
 def write_conflicts(context: Context) -> Iterator[Complaint]:
@@ -46,15 +46,15 @@ def write_conflicts(context: Context) -> Iterator[Complaint]:
         output = step.design.operands[-1]
         if output.memory != "hbm":
             continue
-        iterations = {loop.atom: Range(loop.atom, loop.lower, loop.lower + 1, 1) for loop in step.loops}
+        iterations = {loop.atom: LoopRange(loop.atom, loop.lower, loop.lower + 1, 1) for loop in step.loops}
         core = _conflicting_core(step, output, iterations)
         if core is not None:
             tensor = len(step.design.operands) - 1
             yield f"Core {core} writes bytes of Tensor{tensor} that another core writes too.", step.where
 
 
-def _conflicting_core(step: Step, output: Operand, iterations: Iterations) -> int | None:
-    parts: dict[tuple, tuple[int, int, Region]] = {}
+def _conflicting_core(step: ExecuteStep, output: Operand, iterations: Iterations) -> int | None:
+    parts: dict[tuple, tuple[int, int, StickRegion]] = {}
     reduced = reduced_dims(step.design)
     for core, symbol in enumerate(output.start):
         start = _sticks(step.values[symbol], iterations, step.design.target)
@@ -80,7 +80,7 @@ def _sticks(value: Linear, iterations: Iterations, target: Target) -> int:
     return bytes_ // target.stick_bytes
 
 
-def _view(array: NDArray, start: int, region: Region) -> NDArray:
+def _view(array: NDArray, start: int, region: StickRegion) -> NDArray:
     # The stride of one position may be beyond all memory: it leads nowhere.
     steps = zip(region.counts, region.strides, strict=True)
     strides = tuple(stride * array.itemsize if count > 1 else 0 for count, stride in steps)
@@ -89,7 +89,7 @@ def _view(array: NDArray, start: int, region: Region) -> NDArray:
 
 def initialised(context: Context) -> Iterator[Complaint]:
     """Everything that is read was written through the same buffer before, and not overwritten since."""
-    memory = _Memory(context)
+    memory = _LastWriters(context)
     executions = sum(step.runs for step in context.steps)
     reported: set[tuple[int, int]] = set()
     for step, iterations in _walk(context.tree, {}, executions > WALKED_EXECUTES):
@@ -117,9 +117,9 @@ def elements(context: Context) -> Iterator[Complaint]:
         placed.write(step.position, step.design)
 
 
-def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[Step, Iterations]]:
+def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[ExecuteStep, Iterations]]:
     for node in tree:
-        if isinstance(node, Step):
+        if isinstance(node, ExecuteStep):
             yield node, outer
             continue
         loop, body = node
@@ -127,16 +127,16 @@ def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[Step, 
             yield from _walk(body, {**outer, loop.atom: part}, at_once)
 
 
-def _parts(loop: Range, at_once: bool) -> Iterator[Range]:
+def _parts(loop: LoopRange, at_once: bool) -> Iterator[LoopRange]:
     """The iterations of a loop: each, or the first and then all others together."""
     if not at_once:
         for value in range(loop.lower, loop.upper, loop.step):
-            yield Range(loop.atom, value, value + 1, 1)
+            yield LoopRange(loop.atom, value, value + 1, 1)
         return
     second = loop.lower + loop.step
-    yield Range(loop.atom, loop.lower, second, loop.step)
+    yield LoopRange(loop.atom, loop.lower, second, loop.step)
     if second < loop.upper:
-        yield Range(loop.atom, second, loop.upper, loop.step)
+        yield LoopRange(loop.atom, second, loop.upper, loop.step)
 
 
 @dataclass(frozen=True)
@@ -148,11 +148,11 @@ class _Touch:
 
     core: int
     address: Linear
-    region: Region
+    region: StickRegion
     finished: bool = True
 
 
-class _Memory:
+class _LastWriters:
     """The writer of every stick of every base."""
 
     def __init__(self, context: Context) -> None:
@@ -189,7 +189,7 @@ class _Memory:
             end = start + -(-buffer.bytes // unit)
             self.arrays[buffer.base][start:end] = self.numbers[buffer.name]
 
-    def execute(self, step: Step, iterations: Iterations) -> Iterator[tuple[int, str]]:
+    def execute(self, step: ExecuteStep, iterations: Iterations) -> Iterator[tuple[int, str]]:
         """Check the reads of one execution and note its writes; yields (operand, problem)."""
         *sources, result = range(len(step.design.operands))
         for index in sources:
@@ -200,7 +200,7 @@ class _Memory:
             _, view = self._locate(step, result, touch, iterations)
             view[...] = number if touch.finished else PARTIAL
 
-    def _unwritten(self, step: Step, index: int, iterations: Iterations) -> str | None:
+    def _unwritten(self, step: ExecuteStep, index: int, iterations: Iterations) -> str | None:
         """What is wrong with the first stick of an operand that its buffer or the host did not write last."""
         buffer = self.context.uses(step)[index]
         for touch in self.touches(step.position, index):
@@ -226,7 +226,9 @@ class _Memory:
                 touches.setdefault((start, region), _Touch(core, step.values[start], region))
         return list(touches.values())
 
-    def _locate(self, step: Step, index: int, touch: _Touch, iterations: Iterations) -> tuple[int, NDArray]:
+    def _locate(
+        self, step: ExecuteStep, index: int, touch: _Touch, iterations: Iterations
+    ) -> tuple[int, NDArray]:
         """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
         in_lx = step.design.operands[index].memory == "lx"
         buffer = self.context.buffers[self.context.uses(step)[index]]
@@ -237,7 +239,7 @@ class _Memory:
                 counts = (*counts, iterations[atom].count)
                 strides = (*strides, factor * iterations[atom].step // self.target.stick_bytes)
         offset = start + touch.core * self.lx_sticks if in_lx else start
-        return start, _view(self.arrays[buffer.base], offset, Region(counts, strides))
+        return start, _view(self.arrays[buffer.base], offset, StickRegion(counts, strides))
 
     @staticmethod
     def _first_missing(view: NDArray, number: int) -> tuple[int, ...] | None:
@@ -261,7 +263,7 @@ class _Memory:
         address = f"byte {stick * self.target.stick_bytes} of {base}"
         return f"Core {touch.core} reads Tensor{index} (buffer {buffer}) at {address}, {found}."
 
-    def is_written(self, argument: Argument) -> bool:
+    def is_written(self, argument: KernelArgument) -> bool:
         """Whether something wrote every stick that the host reads of a result."""
         lanes = FORMATS[argument.data_format].stick_elements(self.target.stick_bytes)
         ranges = list(argument.transfer.ranges)
@@ -275,5 +277,5 @@ class _Memory:
             else:
                 counts.append(count)
                 strides.append(stride // lanes)
-        region = Region((*counts, reach // lanes + 1), (*strides, 1))
+        region = StickRegion((*counts, reach // lanes + 1), (*strides, 1))
         return bool((_view(self.arrays[argument.parameter], 0, region) != NOBODY).all())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import lcm
 
-from spyre_mlir.bundle.geometry import reduced_dims
+from spyre_mlir.bundle.core_slices import reduced_dims
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.target.formats import FORMATS
 from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL

@@ -10,7 +10,7 @@ from operator import mul
 import numpy as np
 
 from spyre_mlir.bundle.context import Complaint, Context
-from spyre_mlir.bundle.model import Argument, Manifest, Transfer
+from spyre_mlir.bundle.model import KernelArgument, Manifest, Transfer
 from spyre_mlir.bundle.transfer import Part, filled_parts, part_of, valid_parts
 from spyre_mlir.target.formats import DL16, FORMATS, FP8, FP32, INT8, INT32
 
@@ -79,11 +79,11 @@ def sources(context: Context) -> Iterator[Complaint]:
             yield f"Its source {argument.source} has another kind, type or shape on the host.", where
 
 
-def _host(argument: Argument) -> tuple:
+def _host(argument: KernelArgument) -> tuple:
     return argument.kind, argument.host_dtype, argument.host_shape
 
 
-def _sizes(argument: Argument, stick_bytes: int) -> Iterator[str]:
+def _sizes(argument: KernelArgument, stick_bytes: int) -> Iterator[str]:
     allowed = HOST_DTYPES.get(argument.data_format)
     if allowed is None:
         yield f"Its format {argument.data_format!r} is unknown; expected one of {', '.join(HOST_DTYPES)}."
@@ -112,7 +112,7 @@ def transfers(context: Context) -> Iterator[Complaint]:
             yield problem, f"manifest.json, argument {argument.name}"
 
 
-def _transfer(argument: Argument, hbm_bytes: int) -> Iterator[str]:
+def _transfer(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
     transfer = argument.transfer
     loops = len(transfer.ranges)
     if len(transfer.host_strides) != loops or len(transfer.device_strides) != loops:
@@ -136,7 +136,7 @@ def _transfer(argument: Argument, hbm_bytes: int) -> Iterator[str]:
     yield from _one_to_one(argument, hbm_bytes)
 
 
-def _one_to_one(argument: Argument, hbm_bytes: int) -> Iterator[str]:
+def _one_to_one(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
     """A host element has one place on the device, and a place one element; a result has all of its elements."""
     transfer = argument.transfer
     if not _are_distinct(zip(transfer.ranges, transfer.device_strides, strict=True)):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spyre_mlir.bundle.context import Complaint, Context, Linear, Range, Step, name
-from spyre_mlir.bundle.geometry import (
+from spyre_mlir.bundle.context import Complaint, Context, ExecuteStep, Linear, LoopRange, name
+from spyre_mlir.bundle.core_slices import (
     core_offset_bytes,
     core_region,
     holders,
@@ -58,7 +58,7 @@ def restickify_source(design: Design) -> Iterator[str]:
 def symbol_values(context: Context) -> Iterator[Complaint]:
     """One value per symbol id; in loops, the same address at each iteration."""
     values: dict[int, tuple] = {}
-    first: dict[int, Step] = {}
+    first: dict[int, ExecuteStep] = {}
     for step in context.steps:
         for symbol, value in step.values.items():
             key = _by_bounds(value, step.loops)
@@ -68,7 +68,7 @@ def symbol_values(context: Context) -> Iterator[Complaint]:
             first.setdefault(symbol, step)
 
 
-def _by_bounds(value: Linear, loops: tuple[Range, ...]) -> tuple:
+def _by_bounds(value: Linear, loops: tuple[LoopRange, ...]) -> tuple:
     """A value with the bounds and depths of its loops in place of their names: equal nests give equal values."""
     bounds = {loop.atom: (depth, loop.lower, loop.upper, loop.step) for depth, loop in enumerate(loops)}
     return value.offset, sorted((str(bounds.get(atom, atom)), factor) for atom, factor in value.terms)
@@ -155,7 +155,7 @@ def operands_in_buffers(context: Context) -> Iterator[Complaint]:
                 yield f"{problem} of the buffer {buffer.name}.", step.where
 
 
-def _outside(step: Step, index: int, buffer: Buffer) -> str | None:
+def _outside(step: ExecuteStep, index: int, buffer: Buffer) -> str | None:
     operand = step.design.operands[index]
     if (operand.memory == "lx") != (buffer.base == "lx"):
         return f"Tensor{index} is in {operand.memory}; expected the memory"
@@ -176,7 +176,7 @@ def _outside(step: Step, index: int, buffer: Buffer) -> str | None:
     return None
 
 
-def _extremes(value: Linear, loops: tuple[Range, ...]) -> tuple[int, int]:
+def _extremes(value: Linear, loops: tuple[LoopRange, ...]) -> tuple[int, int]:
     """The lowest and the highest byte offset from the base over all iterations."""
     lowest = highest = value.offset
     factors = dict(value.terms)
@@ -234,9 +234,9 @@ def _lives(context: Context) -> dict[str, tuple[int, int]]:
     return lives
 
 
-def _loops_inside_out(steps: list[Step]) -> list[list[Step]]:
-    loops: dict[Range, list[Step]] = {}
-    depths: dict[Range, int] = {}
+def _loops_inside_out(steps: list[ExecuteStep]) -> list[list[ExecuteStep]]:
+    loops: dict[LoopRange, list[ExecuteStep]] = {}
+    depths: dict[LoopRange, int] = {}
     for step in steps:
         for depth, loop in enumerate(step.loops):
             loops.setdefault(loop, []).append(step)
@@ -244,7 +244,7 @@ def _loops_inside_out(steps: list[Step]) -> list[list[Step]]:
     return [loops[loop] for loop in sorted(loops, key=lambda loop: -depths[loop])]
 
 
-def _read_first(context: Context, steps: list[Step]) -> set[str]:
+def _read_first(context: Context, steps: list[ExecuteStep]) -> set[str]:
     """The buffers whose first use among the steps is a read."""
     written: set[str] = set()
     read: set[str] = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
-from spyre_mlir.bundle.geometry import holders, lx_bytes, operand_shares
+from spyre_mlir.bundle.core_slices import holders, lx_bytes, operand_shares
 from spyre_mlir.bundle.model import Design, Held, Operand
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 

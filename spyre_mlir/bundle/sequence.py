@@ -15,16 +15,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.context import statements_in_order
-from spyre_mlir.bundle.geometry import finishing_cores, holders
+from spyre_mlir.bundle.core_slices import finishing_cores, holders
 from spyre_mlir.bundle.model import (
     Add,
     Allocate,
     Apply,
-    Argument,
     Bundle,
     Design,
     Execute,
     Extract,
+    KernelArgument,
     Loop,
     Manifest,
     Parameter,
@@ -177,7 +177,7 @@ def _needed(statement: Statement) -> Iterator[str]:
                 yield from _needed(inner)
 
 
-def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple[Argument, ...]:
+def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple[KernelArgument, ...]:
     """The kernel arguments of one span: inputs that it uses, and results that nothing writes later."""
     bases = {each.name: each.base for each in manifest.buffers}
     written = [{bases[manifest.uses[at][-1]] for at in span} for span in spans]

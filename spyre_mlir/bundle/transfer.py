@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.model import Argument, Transfer
+from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.regular_files import Header
 from spyre_mlir.target.formats import (
     BFLOAT16_MAX,
@@ -22,8 +22,8 @@ from spyre_mlir.target.formats import (
     INT8,
     INT32,
     TOLERANCE,
+    FormatRange,
     Numerics,
-    Range,
     constant_bits,
     constant_value,
 )
@@ -39,7 +39,7 @@ UNDEFINED_BYTE = 0xFF
 _ARRAYS = {"bfloat16": ("uint16", "float32"), "float8_e4m3fn": ("uint8",)}
 
 
-def lay_out(argument: Argument, array: NDArray, numerics: Numerics, room: NDArray[np.uint8]) -> None:
+def lay_out(argument: KernelArgument, array: NDArray, numerics: Numerics, room: NDArray[np.uint8]) -> None:
     """Write the bytes that an argument has on the device into ``room``, which is as large.
 
     ``ValueError`` for an array of another type or shape, and for numbers that the format cannot hold.
@@ -71,7 +71,7 @@ def misfit(argument: OnHost, array: NDArray | Header) -> str | None:
     return None
 
 
-def _index_out_of_range(argument: Argument, array: NDArray) -> str | None:
+def _index_out_of_range(argument: KernelArgument, array: NDArray) -> str | None:
     """What is wrong with an index that the array of an argument holds; None if there is none out of range."""
     if argument.index_bounds is None or not array.size:
         return None
@@ -85,7 +85,7 @@ def _index_out_of_range(argument: Argument, array: NDArray) -> str | None:
     )
 
 
-def _fill(argument: Argument, numerics: Numerics, room: NDArray[np.uint8]) -> None:
+def _fill(argument: KernelArgument, numerics: Numerics, room: NDArray[np.uint8]) -> None:
     """Makes all bytes of an argument the fill value, or those that nobody may read."""
     if argument.fill is None:
         room[...] = UNDEFINED_BYTE
@@ -206,7 +206,7 @@ def from_raw(raw: NDArray, host_dtype: str, data_format: str, numerics: Numerics
         return values.astype(host_dtype)
 
 
-def _in_range(array: NDArray[np.float32], limits: Range) -> NDArray[np.float32]:
+def _in_range(array: NDArray[np.float32], limits: FormatRange) -> NDArray[np.float32]:
     """bfloat16 numbers that the device holds; ``ValueError`` for others.
 
     The last number of bfloat16, which masks are made of, is an infinity. A number may become 0 where that is less

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 
-from spyre_mlir.cost.model import operation_cost, transfer_ns
+from spyre_mlir.cost.cost_model import operation_cost, transfer_ns
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperandWork

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.model import compute_ns, least_stream_ns, memory_ns, operation_cost, ring_ns
+from spyre_mlir.cost.cost_model import compute_ns, least_stream_ns, memory_ns, operation_cost, ring_ns
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.cost.work import OperationWork

@@ -7,7 +7,7 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.division.slices import Splits, checked, legal_splits

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
-from spyre_mlir.cost.ring import relayout_ns
+from spyre_mlir.cost.ring_traffic import relayout_ns
 from spyre_mlir.division.copies import copy_division
 from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch
 from spyre_mlir.division.relayout import relayout

@@ -25,7 +25,7 @@ _MOVES = {
 _SUMS = {aten.add.Tensor, aten.sub.Tensor}
 
 
-class Parts(NamedTuple):
+class ComplexParts(NamedTuple):
     """A complex value as its real and its imaginary part, nodes or numbers."""
 
     real: Any
@@ -47,7 +47,7 @@ class _Splitting:
     def __init__(self, graph: Graph, arguments: dict[Node, Argument]) -> None:
         self.graph = graph
         self.arguments = arguments
-        self.parts: dict[Node, Parts] = {}
+        self.parts: dict[Node, ComplexParts] = {}
         self.insertion_point: Node | None = None
 
     def run(self) -> None:
@@ -61,7 +61,7 @@ class _Splitting:
                 replacement = self._split(node)
             else:
                 continue
-            if isinstance(replacement, Parts):
+            if isinstance(replacement, ComplexParts):
                 self.parts[node] = replacement
             elif isinstance(replacement, Node):
                 node.replace_all_uses_with(replacement)
@@ -77,7 +77,7 @@ class _Splitting:
         assert self.insertion_point is not None
         return call_before(self.insertion_point, target, *args, **named)
 
-    def _argument(self, node: Node) -> Parts | None:
+    def _argument(self, node: Node) -> ComplexParts | None:
         """Two arguments in place of a complex parameter or constant; None for an input."""
         argument = self.arguments.get(node)
         if (
@@ -94,9 +94,9 @@ class _Splitting:
             part.meta["val"] = node.meta["val"].fake_mode.from_tensor(data.contiguous(), static_shapes=True)
             self.arguments[part] = Argument(f"{argument.name}.{name}", argument.kind, data.contiguous())
             parts.append(part)
-        return Parts(*parts)
+        return ComplexParts(*parts)
 
-    def _split(self, node: Node) -> Parts | Node | None:
+    def _split(self, node: Node) -> ComplexParts | Node | None:
         """Parts of a complex result, or the real node in its place; None for a real operation or one without a rule."""
         args: list[Any] = [
             self.parts.get(operand, operand) if isinstance(operand, Node) else operand
@@ -104,15 +104,15 @@ class _Splitting:
         ]
         target = node.target
         if target is aten.view_as_complex.default:
-            return Parts(*(self._call(aten.select.int, args[0], -1, index) for index in (0, 1)))
+            return ComplexParts(*(self._call(aten.select.int, args[0], -1, index) for index in (0, 1)))
         if target is aten.polar.default:
-            return Parts(
+            return ComplexParts(
                 self._call(aten.mul.Tensor, args[0], self._call(aten.cos.default, args[1])),
                 self._call(aten.mul.Tensor, args[0], self._call(aten.sin.default, args[1])),
             )
         if target is aten.complex.default:
-            return Parts(*args)
-        if not any(isinstance(operand, Parts) for operand in args):
+            return ComplexParts(*args)
+        if not any(isinstance(operand, ComplexParts) for operand in args):
             return None
         if target is aten.view_as_real.default:
             return self._call(
@@ -122,24 +122,24 @@ class _Splitting:
         if target in (aten.real.default, aten.imag.default):
             return args[0][target is aten.imag.default]
         if target is aten._conj.default:
-            return Parts(args[0].real, self._call(aten.neg.default, args[0].imaginary))
+            return ComplexParts(args[0].real, self._call(aten.neg.default, args[0].imaginary))
         if target is aten.mul.Tensor:
             return self._product(*args)
-        if target in _SUMS and all(isinstance(operand, Parts) for operand in args) and not node.kwargs:
-            return Parts(*(self._call(target, *parts) for parts in zip(*args, strict=True)))
+        if target in _SUMS and all(isinstance(operand, ComplexParts) for operand in args) and not node.kwargs:
+            return ComplexParts(*(self._call(target, *parts) for parts in zip(*args, strict=True)))
         if target in _MOVES:
-            return Parts(*(self._call(target, part, *args[1:], **node.kwargs) for part in args[0]))
+            return ComplexParts(*(self._call(target, part, *args[1:], **node.kwargs) for part in args[0]))
         return None
 
-    def _product(self, one: Any, other: Any) -> Parts:
+    def _product(self, one: Any, other: Any) -> ComplexParts:
         """(a + bi) (c + di) = (ac - bd) + (ad + bc) i; a real factor scales both parts."""
-        if not isinstance(one, Parts):
+        if not isinstance(one, ComplexParts):
             one, other = other, one
-        if not isinstance(other, Parts):
+        if not isinstance(other, ComplexParts):
             multiply = aten.mul.Tensor if isinstance(other, Node) else aten.mul.Scalar
-            return Parts(*(self._call(multiply, part, other) for part in one))
+            return ComplexParts(*(self._call(multiply, part, other) for part in one))
         products = [[self._call(aten.mul.Tensor, a, b) for b in other] for a in one]
-        return Parts(
+        return ComplexParts(
             self._call(aten.sub.Tensor, products[0][0], products[1][1]),
             self._call(aten.add.Tensor, products[0][1], products[1][0]),
         )

@@ -15,18 +15,18 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import Inputs, as_call
 from spyre_mlir.frontend.hints import dim_sizes, dims_of_size, name_tensor_dims, names_of
 from spyre_mlir.frontend.importer import Imported
 from spyre_mlir.frontend.padding_safety import leading_slices
 from spyre_mlir.frontend.signature import INPUT, leaves_of
+from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import NamedDim
 from spyre_mlir.tiling.names import split, whole
 
 
-class _Place(NamedTuple):
+class _DimOccurrence(NamedTuple):
     """Dim ``dim`` of the input ``leaf``, of which each position of ``name`` takes ``inner`` elements."""
 
     leaf: int
@@ -58,7 +58,7 @@ class DynamicInputs:
                     "declare_tensor_dim and name_tensor_dims say which dims the inputs have."
                 )
 
-    def _places_of(self, leaf: int, dynamic: Sequence[str]) -> Iterator[_Place]:
+    def _places_of(self, leaf: int, dynamic: Sequence[str]) -> Iterator[_DimOccurrence]:
         """Dims of one input that have a dynamic dim; ``CompileError`` for one that is no outermost part of its dim."""
         tensor, dim_names = self._leaves[leaf], names_of(self._leaves[leaf])
         if not set(dim_names) & set(dynamic):
@@ -80,7 +80,7 @@ class DynamicInputs:
                     f"Dim {dim} of input {leaf} is not made of the dynamic dim '{min(mentioned)}' "
                     "and whole dims inside of it."
                 )
-            yield _Place(leaf, dim, name, tensor.shape[dim] // sizes[name])
+            yield _DimOccurrence(leaf, dim, name, tensor.shape[dim] // sizes[name])
 
     def sizes(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> dict[str, int]:
         """Sizes of the dynamic dims in a call, by name."""

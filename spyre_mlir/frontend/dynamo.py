@@ -27,10 +27,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from spyre_mlir.device_tensor import DeviceTensor, eager
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.frontend.operations import Application, on_device
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, operand
+from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
 
 def compiled(graph: GraphModule, example_inputs: Sequence[Any], compile: Callable[..., Callable]) -> Callable:
@@ -88,7 +88,7 @@ def _device_of(node: Any) -> str | None:
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable:
     """Backend of ``torch.compile`` where none is named: ours for graphs on the device, else inductor."""
     if is_on_the_device(graph):
-        return importlib.import_module("spyre_mlir.program").torch_backend(
+        return importlib.import_module("spyre_mlir.driver.program").torch_backend(
             graph, example_inputs, options=named.get("options")
         )
     # Called as torch.compile itself would call it, so that its modes and options hold.

@@ -47,7 +47,7 @@ from spyre_mlir.frontend.signature import (
     INPUT,
     PARAMETER,
     Argument,
-    Result,
+    ResultType,
     Signature,
 )
 from spyre_mlir.frontend.storage import address_storages
@@ -78,7 +78,7 @@ class ExportedGraph:
     dim_sizes: dict[str, int]
 
 
-class _Function(torch.nn.Module):
+class _FunctionModule(torch.nn.Module):
     """A plain Python function as a module; its parameters, where it says them, name the inputs."""
 
     def __init__(self, function: Callable) -> None:
@@ -118,7 +118,7 @@ def _program(model: Any, inputs: Inputs) -> ExportedProgram:
             f"A model is an nn.Module, a function or an ExportedProgram, not a {type(model).__name__}."
         )
     args, kwargs = _separate(as_call(inputs))
-    module = model if isinstance(model, torch.nn.Module) else _Function(model)
+    module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     return torch.export.export(module, args, kwargs)
 
 
@@ -372,7 +372,7 @@ def export_graph(model: Any, inputs: Inputs, precision: str = "device") -> Expor
     _check_dtypes(program.graph_module)
     is_hinted = resolve_hints(program.graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
-    results = [Result(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]
+    results = [ResultType(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]
     trees = (cast(pytree.TreeSpec, tree) for tree in (program.call_spec.in_spec, program.call_spec.out_spec))
     random = [argument for argument in arguments.values() if argument.draw is not None]
     signature = Signature(ordered, results, leaves, updates, numbers, random, *trees)

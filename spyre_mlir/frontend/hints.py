@@ -27,10 +27,10 @@ from torch.fx import Graph, Node
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.utils.weak import WeakIdKeyDictionary
 
-from spyre_mlir.device_tensor import DeviceTensor
-from spyre_mlir.dialects.hints import HINTS
+from spyre_mlir.dialects.hint_attributes import HINTS
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.locations import source_of
+from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import Hint
 
 #: The key of an annotation is this and the number of the hint; the underscore hides it from other readers.

@@ -26,10 +26,9 @@ from torch_mlir.extras.fx_importer import (
     create_mlir_tensor_type,
 )
 
-from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.hints import DIM_SIZES, DIMS
+from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.caches import register_caches
@@ -42,6 +41,7 @@ from spyre_mlir.frontend.signature import INPUT, Argument, Call, Signature, to_t
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
+from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from torch_mlir.extras import fx_importer
 from torch_mlir.extras.fx_importer import ContextCache
 
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.hints import HINTS, hints_attr, with_hints
+from spyre_mlir.dialects.hint_attributes import HINTS, hints_attr, with_hints
 from spyre_mlir.mlir import ir
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')

@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from spyre_mlir.device_tensor import DeviceTensor, element_type, laid_out
-from spyre_mlir.device_views import ViewStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import operators  # noqa: F401  registers torch.ops.spyre
 from spyre_mlir.frontend.graph_edits import overload_of
@@ -21,6 +19,8 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.target.device import device
+from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
+from spyre_mlir.tensors.device_views import ViewStep
 
 RESTICKIFY = torch.ops.spyre.restickify.default
 
@@ -38,7 +38,7 @@ def overload(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> A
 
 
 @dataclass(frozen=True)
-class _Operand:
+class _TensorArgument:
     """A tensor argument: the index of its storage, and the views from there."""
 
     storage: int
@@ -74,7 +74,7 @@ class Application:
                 leaf = leaf.contiguous() if names_of(leaf) else leaf
                 if names_of(leaf) or id(leaf.storage) not in storages:
                     storages[id(leaf.storage)] = _whole(leaf)
-                leaf = _Operand(list(storages).index(id(leaf.storage)), leaf.steps)
+                leaf = _TensorArgument(list(storages).index(id(leaf.storage)), leaf.steps)
             elif isinstance(leaf, torch.Tensor | np.ndarray):
                 raise CompileError(
                     f"{operation} takes tensors that are all on the device, not one of them on the host; "
@@ -95,7 +95,9 @@ class Application:
 
         def function(*bases: torch.Tensor) -> Any:
             """Result of the operation on these storages."""
-            leaves = [leaf.replay(bases) if isinstance(leaf, _Operand) else leaf for leaf in self.leaves]
+            leaves = [
+                leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves
+            ]
             arguments, named = pytree.tree_unflatten(leaves, self.tree)
             return self.operation(*arguments, **named)
 

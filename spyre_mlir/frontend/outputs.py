@@ -15,7 +15,7 @@ from torch.fx import Node
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Number, Update, View, ViewTransform
+from spyre_mlir.frontend.signature import Argument, Fixed, Leaf, Number, Update, View, ViewCall
 
 aten = torch.ops.aten
 
@@ -103,14 +103,14 @@ def _replayable(target: Callable) -> Callable:
     return torch.reshape if target is aten.view.default else target
 
 
-def _origin(node: Node) -> tuple[Node, tuple[ViewTransform, ...]]:
+def _origin(node: Node) -> tuple[Node, tuple[ViewCall, ...]]:
     """Tensor that a node is a view of, itself if of none, and the view transforms from there."""
-    steps: list[ViewTransform] = []
+    steps: list[ViewCall] = []
     while _is_view(node):
         source, *args = node.args
         if not isinstance(source, Node):
             break
-        steps.append(ViewTransform(_replayable(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
+        steps.append(ViewCall(_replayable(cast(Callable, node.target)), tuple(args), dict(node.kwargs)))
         node = source
     return node, tuple(reversed(steps))
 

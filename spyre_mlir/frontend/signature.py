@@ -18,8 +18,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
-from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.errors import CompileError
+from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
 
@@ -60,7 +60,7 @@ class Fixed:
         return self.value.clone() if isinstance(self.value, torch.Tensor) else self.value
 
 
-class ViewTransform(NamedTuple):
+class ViewCall(NamedTuple):
     """Operation that returns a view of its first operand; ``args`` are the others."""
 
     operation: Callable
@@ -72,7 +72,7 @@ class View(NamedTuple):
     """A leaf that is a view of an argument, or of the result of an index; without steps it is that itself."""
 
     base: Argument | int
-    steps: tuple[ViewTransform, ...] = ()
+    steps: tuple[ViewCall, ...] = ()
 
     def replay(self, base: Any) -> Any:
         """View of a tensor in the place of the base."""
@@ -98,7 +98,7 @@ class Update(NamedTuple):
     value: Leaf
 
 
-class Result(NamedTuple):
+class ResultType(NamedTuple):
     """Shape and type of one result of @main."""
 
     shape: tuple[int, ...]
@@ -114,7 +114,7 @@ class Signature:
     """
 
     arguments: list[Argument]
-    results: list[Result]
+    results: list[ResultType]
     leaves: list[Leaf]
     updates: list[Update]
     numbers: dict[int, Any]

@@ -22,13 +22,13 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from spyre_mlir.device_tensor import DeviceTensor, eager, to_device
-from spyre_mlir.device_views import ViewStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.signature import to_numpy
 from spyre_mlir.layout.strided import StridedView
+from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, to_device
+from spyre_mlir.tensors.device_views import ViewStep
 
 NAME = "spyre"
 

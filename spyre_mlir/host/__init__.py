@@ -1,6 +1,6 @@
 """Evaluation of a program's host functions: linalg on numpy arrays."""
 
-from spyre_mlir.host.evaluator import Evaluator
 from spyre_mlir.host.function import HostFunction
+from spyre_mlir.host.host_evaluator import HostEvaluator
 
-__all__ = ["Evaluator", "HostFunction"]
+__all__ = ["HostEvaluator", "HostFunction"]

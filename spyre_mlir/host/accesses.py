@@ -18,7 +18,7 @@ Linear = tuple[tuple[int, ...], int]
 
 
 @dataclass(frozen=True)
-class Access:
+class OperandMap:
     """Map of one operand over loops of known extents. ``dims`` are the loops that it depends on."""
 
     op: ir.Operation
@@ -69,14 +69,16 @@ class Access:
         return array[tuple(np.broadcast_arrays(*indices))].reshape(shape)
 
 
-def access(op: ir.Operation, map_: ir.AffineMap, shape: tuple[int, ...], extents: tuple[int, ...]) -> Access:
+def access(
+    op: ir.Operation, map_: ir.AffineMap, shape: tuple[int, ...], extents: tuple[int, ...]
+) -> OperandMap:
     """Access to an operand of this shape; ``CompileError`` for a map that leaves it."""
     terms = [_linear(expression, len(extents)) for expression in map_.results]
     if any(term is None for term in terms):
         used = frozenset(
             dim for dim in range(len(extents)) if any(_uses(result, dim) for result in map_.results)
         )
-        return Access(op, map_, shape, extents, None, used)
+        return OperandMap(op, map_, shape, extents, None, used)
     linear = tuple(term for term in terms if term is not None)
     for dim, ((coefficients, constant), size) in enumerate(zip(linear, shape, strict=True)):
         reach = [factor * (extent - 1) for factor, extent in zip(coefficients, extents, strict=True)]
@@ -89,7 +91,7 @@ def access(op: ir.Operation, map_: ir.AffineMap, shape: tuple[int, ...], extents
     used = frozenset(
         dim for dim in range(len(extents)) if any(coefficients[dim] for coefficients, _ in linear)
     )
-    return Access(op, map_, shape, extents, linear, used)
+    return OperandMap(op, map_, shape, extents, linear, used)
 
 
 def loop_extents(

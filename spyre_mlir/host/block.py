@@ -84,10 +84,10 @@ class Block:
 
 
 @dataclass
-class Scope:
+class BlockScope:
     """Builder of the blocks of one function; an op without a rule or a type without a bound is a ``CompileError``."""
 
-    rules: Mapping[str, Callable[[ir.Operation, Scope], Kernel]]
+    rules: Mapping[str, Callable[[ir.Operation, BlockScope], Kernel]]
     slots: dict[ir.Value, int] = field(default_factory=dict)
     work: int = 0
     depth: int = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.host.block import Frame, Kernel, Scope, failure, integer, only_block
+from spyre_mlir.host.block import BlockScope, Frame, Kernel, failure, integer, only_block
 from spyre_mlir.mlir import ir
 
 
-def for_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def for_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``scf.for``: the body runs for each index from the lower to the upper bound, on its iter_args."""
     body = scope.block(only_block(op), "scf.yield", op)
 
@@ -30,7 +30,7 @@ def for_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def if_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def if_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``scf.if``, whose else may be absent where it has no results."""
     chosen = scope.block(only_block(op, 0), "scf.yield", op)
     has_other = len(list(op.regions[1].blocks)) > 0
@@ -46,7 +46,7 @@ def if_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def while_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def while_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``scf.while``: while the first region's condition holds, the second computes new iter_args."""
     before = scope.block(only_block(op, 0), "scf.condition", op)
     after = scope.block(only_block(op, 1), "scf.yield", op)
@@ -65,7 +65,7 @@ def while_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def assert_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def assert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``cf.assert``: ``CompileError`` with its message where the condition fails."""
     message = ir.StringAttr(op.attributes["msg"]).value
 

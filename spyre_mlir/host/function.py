@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.host.evaluator import Evaluator
+from spyre_mlir.host.host_evaluator import HostEvaluator
 from spyre_mlir.mlir import ir
 
 _UNCOUNTED = {"arith.constant", "tensor.empty", "linalg.fill", "func.return"}
@@ -20,7 +20,7 @@ class HostFunction:
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
-        self._evaluator = Evaluator(module)
+        self._evaluator = HostEvaluator(module)
 
     def __call__(self, *arrays: NDArray) -> list[NDArray]:
         dtypes = self._evaluator.dtypes

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.host import math_functions
-from spyre_mlir.host.block import Frame, Kernel, Scope, failure
+from spyre_mlir.host.block import BlockScope, Frame, Kernel, failure
 from spyre_mlir.host.number_types import NUMBER_TYPES, NumberType, is_tensor, number_type, tensor_shape
 from spyre_mlir.mlir import ir
 
@@ -240,7 +240,7 @@ _BUILDERS: dict[str, Callable[[ir.Operation], Function]] = {
 NAMES = frozenset({*FUNCTIONS, *_BUILDERS, "arith.constant", "index.constant", "index.bool.constant"})
 
 
-def scalar_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def scalar_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for an op on scalars, or element by element on tensors, whose results are then rounded."""
     function = _BUILDERS[op.name](op) if op.name in _BUILDERS else FUNCTIONS[op.name]
     if not any(is_tensor(value.type) for value in op.results):
@@ -256,7 +256,7 @@ def scalar_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return compute
 
 
-def constant_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def constant_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``arith.constant``, scalar or tensor, read once."""
     attr, type_ = op.attributes["value"], op.results[0].type
     value = _tensor_constant(op, attr) if is_tensor(type_) else _scalar_constant(op, attr)
@@ -285,7 +285,7 @@ def _tensor_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray:
     return np.array(attr).astype(number.storage, copy=False)
 
 
-def index_constant_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def index_constant_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``index.constant`` and ``index.bool.constant``."""
     value = np.array(op.attributes["value"].value, NUMBER_TYPES["index"].computed)
     value = value.astype(np.bool_) if op.name == "index.bool.constant" else value

@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.host import reductions, scalar_ops
-from spyre_mlir.host.accesses import Access, access, loop_extents
+from spyre_mlir.host.accesses import OperandMap, access, loop_extents
 from spyre_mlir.host.block import (
     MATMUL_DISCOUNT,
     Block,
+    BlockScope,
     Frame,
     Kernel,
     KernelCall,
-    Scope,
     failure,
     only_block,
 )
@@ -43,11 +43,11 @@ _VECTORISED = scalar_ops.NAMES | {"linalg.index", "tensor.extract"}
 
 
 @dataclass
-class Structured:
+class StructuredOp:
     """One structured op: accesses and number types of all operands, outputs last; its loops; its body."""
 
     op: ir.Operation
-    accesses: list[Access]
+    accesses: list[OperandMap]
     numbers: list[NumberType]
     inputs: int
     extents: tuple[int, ...]
@@ -104,7 +104,7 @@ def _within(view: NDArray, part: Part) -> Part:
     return tuple(slice(None) if size == 1 else slice_ for size, slice_ in zip(view.shape, part, strict=True))
 
 
-def structured_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def structured_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for any op with indexing maps and a body that ends with linalg.yield."""
     structured = _structured(op, scope)
     run = _evaluation(structured, scope)
@@ -124,7 +124,7 @@ def structured_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def _structured(op: ir.Operation, scope: Scope) -> Structured:
+def _structured(op: ir.Operation, scope: BlockScope) -> StructuredOp:
     """Analysis of a structured op; ``CompileError`` for one that has no rule."""
     block = only_block(op)
     values = list(op.operands)
@@ -146,7 +146,7 @@ def _structured(op: ir.Operation, scope: Scope) -> Structured:
     scope.charge(op, int(math.prod(extents) * _weight(op, block, inputs)))
     read = [any(True for _ in argument.uses) for argument in block.arguments]
     numbers = [number_type(value.type) for value in values]
-    return Structured(op, accesses, numbers, inputs, extents, parallel, reduced, body, read)
+    return StructuredOp(op, accesses, numbers, inputs, extents, parallel, reduced, body, read)
 
 
 def _dims_of(map_: ir.AffineMap) -> set[int]:
@@ -169,7 +169,7 @@ def _weight(op: ir.Operation, block: ir.Block, inputs: int) -> float:
 Evaluation = Callable[[Frame, Sequence[NDArray], list[NDArray]], None]
 
 
-def _evaluation(structured: Structured, scope: Scope) -> Evaluation:
+def _evaluation(structured: StructuredOp, scope: BlockScope) -> Evaluation:
     """Evaluation of the op, which writes into the views of its results."""
     block = only_block(structured.op)
     if any(entry.operation.name not in _VECTORISED for entry in list(block.operations)[:-1]):
@@ -213,7 +213,7 @@ def _indices(part: Part) -> list[NDArray]:
 class _Pointwise:
     """Evaluation without reduction loops: the body once per part."""
 
-    structured: Structured
+    structured: StructuredOp
 
     def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
         """Evaluate the op part by part."""
@@ -230,7 +230,7 @@ class _Pointwise:
 class _Serial:
     """Evaluation at one point after the other of all loops but ``vectorised``."""
 
-    structured: Structured
+    structured: StructuredOp
     vectorised: tuple[int, ...]
 
     def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
@@ -294,7 +294,7 @@ class _Serial:
 class _Reduction:
     """Evaluation of a body in two: ops that depend on no output, and ops that do."""
 
-    def __init__(self, structured: Structured, scope: Scope) -> None:
+    def __init__(self, structured: StructuredOp, scope: BlockScope) -> None:
         self.structured, self.scope = structured, scope
         block = only_block(structured.op)
         dependent = reductions.dependents(block, list(block.arguments)[structured.inputs :])
@@ -326,7 +326,7 @@ class _Reduction:
 class _Folds(_Reduction):
     """Evaluation of outputs that are all folds: a numpy reduction, or a product of matrices, per part."""
 
-    def __init__(self, structured: Structured, scope: Scope, folds: list[Fold]) -> None:
+    def __init__(self, structured: StructuredOp, scope: BlockScope, folds: list[Fold]) -> None:
         super().__init__(structured, scope)
         self.folds = folds
         products = {scope.slot(fold.value) for fold in folds if self._multiplies(fold)}
@@ -409,7 +409,7 @@ class _Folds(_Reduction):
 class _Selections(_Reduction):
     """Evaluation of outputs that are folds, or the last value whose condition on the folds before it holds."""
 
-    def __init__(self, structured: Structured, scope: Scope, kinds: Sequence[Fold | Selected]) -> None:
+    def __init__(self, structured: StructuredOp, scope: BlockScope, kinds: Sequence[Fold | Selected]) -> None:
         super().__init__(structured, scope)
         self.kinds = kinds
 
@@ -468,13 +468,13 @@ class _Selections(_Reduction):
         return value.reshape([sizes[loop] for loop in order]).transpose(np.argsort(order))
 
 
-def index_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def index_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for linalg.index: the loop's index at each point of the part that is evaluated."""
     dim = ir.IntegerAttr(op.attributes["dim"]).value
     return lambda frame: (frame.indices[dim],)
 
 
-def softmax_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def softmax_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for linalg.softmax: rounded once, at its result."""
     dim, number = ir.IntegerAttr(op.attributes["dimension"]).value, number_type(op.operands[0].type)
     if not is_tensor(op.operands[0].type) or not 0 <= dim < len(tensor_shape(op.operands[0].type)):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.host.block import Frame, Kernel, Scope, check_indices, failure, integer, only_block
+from spyre_mlir.host.block import BlockScope, Frame, Kernel, check_indices, failure, integer, only_block
 from spyre_mlir.host.number_types import number_type, tensor_shape
 from spyre_mlir.mlir import ir
 
@@ -42,13 +42,13 @@ def _split(op: ir.Operation, operands: Sequence[NDArray]) -> list[list[NDArray]]
     return parts
 
 
-def empty_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def empty_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.empty``: zeros, so that unwritten elements are the same in every run."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     return lambda frame: (np.zeros(shape, number.storage),)
 
 
-def extract_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def extract_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.extract``: one element, or in a body one at each point of the loops."""
     shape, number = _shape(op.operands[0]), number_type(op.operands[0].type)
 
@@ -61,7 +61,7 @@ def extract_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def insert_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def insert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.insert``."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     scope.charge(op, math.prod(shape))
@@ -97,7 +97,7 @@ def _slice_numbers(op: ir.Operation, segments: Sequence[Sequence[NDArray]]) -> l
     return [_mixed(op, name, values) for name, values in zip(names, segments, strict=True)]
 
 
-def extract_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def extract_slice_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.extract_slice``."""
     shape, result = _shape(op.operands[0]), _shape(op.results[0])
 
@@ -110,7 +110,7 @@ def extract_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def insert_slice_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def insert_slice_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.insert_slice``."""
     shape = _shape(op.results[0])
     scope.charge(op, math.prod(shape))
@@ -133,7 +133,7 @@ def _with_shape(op: ir.Operation, array: NDArray, shape: tuple[int, ...]) -> NDA
     return array.reshape(shape)
 
 
-def pad_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def pad_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.pad`` by one value: the body must not depend on the index."""
     block = only_block(op)
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
@@ -160,20 +160,20 @@ def pad_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def concat_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def concat_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.concat``."""
     dim = ir.IntegerAttr(op.attributes["dim"]).value
     result = _shape(op.results[0])
     return lambda frame, *parts: (_with_shape(op, np.concatenate(parts, axis=dim), result),)
 
 
-def reshape_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def reshape_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for expand_shape, collapse_shape and reshape: row-major elements in the shape of the result."""
     result = _shape(op.results[0])
     return lambda frame, source, *sizes: (_with_shape(op, source, result),)
 
 
-def identity_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def identity_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for tensor.cast, and for ops that only set a layout on the device."""
     source, result = op.operands[0].type, op.results[0].type
     if tensor_shape(source) != tensor_shape(result) or number_type(source) != number_type(result):
@@ -181,14 +181,14 @@ def identity_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return lambda frame, source: (source,)
 
 
-def splat_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def splat_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.splat``."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     scope.charge(op, math.prod(shape))
     return lambda frame, scalar: (np.full(shape, number.stored(np.reshape(scalar, ())), number.storage),)
 
 
-def from_elements_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def from_elements_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.from_elements``."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
 
@@ -200,7 +200,7 @@ def from_elements_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def generate_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def generate_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.generate``: one run of the body per element."""
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
     body = scope.block(only_block(op), "tensor.yield", op)
@@ -217,7 +217,7 @@ def generate_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def dim_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def dim_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.dim``."""
     shape = _shape(op.operands[0])
 
@@ -230,7 +230,7 @@ def dim_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def rank_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def rank_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``tensor.rank``."""
     rank = np.array(len(_shape(op.operands[0])))
     return lambda frame, source: (rank,)

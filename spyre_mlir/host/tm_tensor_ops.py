@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.host.block import Block, Frame, Kernel, Scope, check_indices, failure, only_block
+from spyre_mlir.host.block import Block, BlockScope, Frame, Kernel, check_indices, failure, only_block
 from spyre_mlir.host.number_types import number_type, tensor_shape
 from spyre_mlir.host.reductions import COMBINERS, Combiner
 from spyre_mlir.mlir import ir
@@ -30,7 +30,7 @@ def _dimension(op: ir.Operation, rank: int) -> int:
     return dim
 
 
-def scan_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def scan_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for scans: ``out[i] = f(out[i - 1], in[i])``; exclusive ones take in[i - 1], the accumulator first."""
     shape, block = tensor_shape(op.operands[0].type), only_block(op)
     dim, number = _dimension(op, len(shape)), number_type(op.operands[0].type)
@@ -62,7 +62,7 @@ def scan_rule(op: ir.Operation, scope: Scope) -> Kernel:
     return kernel
 
 
-def scatter_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``out[indices[n] + slice] = f(updates[n, slice], out[..])``; a slice has the last dims of ``out``."""
     updates, indices, shape = (tensor_shape(value.type) for value in op.operands)
     number, block = number_type(op.results[0].type), only_block(op)
@@ -140,7 +140,7 @@ _ASCENDS_FLOAT = {2: False, 3: False, 4: True, 5: True, 9: False, 10: False, 11:
 _ASCENDS_INTEGER = {2: True, 3: True, 4: False, 5: False}
 
 
-def sort_rule(op: ir.Operation, scope: Scope) -> Kernel:
+def sort_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for sorts of the first operand along a dim, the others with it; sorts are stable, NaN is largest."""
     shape = tensor_shape(op.operands[0].type)
     dim = _dimension(op, len(shape))

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, argument_attributes, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, is_compute
 from spyre_mlir.analysis.core_ownership import SHUFFLE
 from spyre_mlir.analysis.plan_facts import current_plan, planned_function
 from spyre_mlir.analysis.plan_pins import Pins, refused, set_pins
 from spyre_mlir.analysis.tile_nests import check_loops
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.dialects.structured import Known, element_of, shape_of, structured
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
@@ -173,7 +173,7 @@ class _Applied:
 
     def after_divisions(self) -> None:
         """The clones, which are new, are as the plan says; placements are pinned."""
-        memory, divider = Memory(self.func), Divider()
+        memory, divider = AliasAnalysis(self.func), Divider()
         # Without them readers find in LX what is on other cores, which would be told instead.
         self._check_inserted(self._shuffles())
         for entry, op in self._found():
@@ -182,7 +182,9 @@ class _Applied:
                 self._divide(entry, op, memory, divider)
             self._pin(op, Pins(placement=entry.placement))
 
-    def _divide(self, entry: PlannedOperation, op: ir.Operation, memory: Memory, divider: Divider) -> None:
+    def _divide(
+        self, entry: PlannedOperation, op: ir.Operation, memory: AliasAnalysis, divider: Divider
+    ) -> None:
         """Gives a clone the slices of the plan, if that has any."""
         if entry.slices is not None:
             self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order))

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.dim_classes import Cut, DimClass, dim_classes
+from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import Price
 from spyre_mlir.analysis.tile_nests import Nests, Tiled, makers
-from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.rewriting.groups import default_bytes, group_module
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import COMBINE
-from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: Dims of an operation, each with its tiles, from the outer to the inner loop.
-Tiles = tuple[tuple[int, Cut], ...]
+Tiles = tuple[tuple[int, DimTiles], ...]
 
 #: Numbers of tiles that are tried along the same dims.
 _MOST_COUNTS = 64
@@ -106,7 +106,7 @@ class AutoTiling(EvaluatingPass):
 
     def _best_run(self, runs: _Runs, at: int, evaluator: Evaluator, live: int, room: int) -> int:
         """Tiles the run around an operation along the dim that saves most time; the last position of the run."""
-        best: tuple[float, float, Sequence[Tiled], DimClass, Cut] | None = None
+        best: tuple[float, float, Sequence[Tiled], DimClass, DimTiles] | None = None
         tried: list[str] = []
         ops = runs.ops
         for first, last, along in runs.around(at):
@@ -166,7 +166,7 @@ def _tiles_text(chosen: Tiles) -> str:
 
 
 def _together(
-    run: Sequence[Tiled], along: DimClass, cut: Cut, number: int
+    run: Sequence[Tiled], along: DimClass, cut: DimTiles, number: int
 ) -> dict[ir.Value, list[TiledLoop]]:
     dims = {each: along.dims[each][0] for each in run}
     return {
@@ -174,7 +174,7 @@ def _together(
     }
 
 
-def _enough(along: DimClass, least: int, cores: int) -> Iterator[Cut]:
+def _enough(along: DimClass, least: int, cores: int) -> Iterator[DimTiles]:
     """A few cuts from the fewest tiles that may be enough."""
     return itertools.islice(along.cuts(max(least, 2), device().loop_iterations, cores), 3)
 

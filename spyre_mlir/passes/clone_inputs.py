@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, functions
-from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
+from spyre_mlir.analysis.aliasing import AliasAnalysis, functions
+from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
 from spyre_mlir.analysis.lx_candidates import ineligibility_reasons
@@ -84,12 +84,14 @@ class CloneInputs(Pass):
             self.remark(first, "clone", f"{what} take a clone of {size} bytes per core")
 
 
-def _agreeing(memory: Memory, reads: Sequence[Access]) -> list[tuple[CoreView, ir.Value, list[Access]]]:
+def _agreeing(
+    memory: AliasAnalysis, reads: Sequence[BufferUse]
+) -> list[tuple[CoreView, ir.Value, list[BufferUse]]]:
     """The reads by bundle, what their cores own, and of which value: the same buffer can be read while it is filled.
 
     The first of each first; reads of no region of the buffer are left out.
     """
-    found: list[tuple[CoreView, ir.Value, list[Access]]] = []
+    found: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []
     for access in reads:
         own = view_of(access.user.space, access.operand, access.user.division)
         if own is None:

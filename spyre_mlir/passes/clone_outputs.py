@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
+from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
 from spyre_mlir.analysis.core_ownership import read_mismatch, written_distribution
 from spyre_mlir.analysis.loops import LOOP, body_block, terminator
@@ -54,7 +54,7 @@ class CloneOutputs(Pass):
                     if _bytes(writer) <= room:
                         self._clone(usage, touched, writer)
 
-    def _clone(self, usage: Usage, touched: BufferAccesses, writer: Access) -> None:
+    def _clone(self, usage: Usage, touched: BufferAccesses, writer: BufferUse) -> None:
         made = writer.user.values[-1]
         carried, final = _carried(made)
         part = _insertion_of(final)
@@ -106,7 +106,7 @@ def _carried(made: ir.Value) -> tuple[set[ir.Value], ir.Value]:
     return values, final
 
 
-def _source(usage: Usage, access: Access) -> ir.Value:
+def _source(usage: Usage, access: BufferUse) -> ir.Value:
     """The value of which an operand is a view, in the same iteration."""
     return whole_of(usage.memory, access.user.values[access.operand])
 
@@ -120,7 +120,7 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
     return None
 
 
-def _stays(writer: Access, reader: Access) -> bool:
+def _stays(writer: BufferUse, reader: BufferUse) -> bool:
     """Whether a reader finds in LX what the writer left there."""
     if bundle_number(writer.user.op) != bundle_number(reader.user.op):
         return False
@@ -133,5 +133,5 @@ def _stays(writer: Access, reader: Access) -> bool:
     return read_mismatch(left, reader.user, reader.operand) is None
 
 
-def _bytes(access: Access) -> int:
+def _bytes(access: BufferUse) -> int:
     return local_bytes(access.user.space, access.operand, access.user.division)

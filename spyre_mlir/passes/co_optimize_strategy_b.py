@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, Usage
-from spyre_mlir.analysis.lx_candidates import Facts, Rules, candidates_of, facts_of
+from spyre_mlir.analysis.lx_candidates import BufferDivision, Rules, candidates_of, facts_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division_search.strategy_b import CoOptimized, Divisions, Leaf, StrategyBCoOptimizingAllocator
 from spyre_mlir.mlir import ir
@@ -102,7 +102,7 @@ class Leaves:
             root: tuple(access.position for access in touched.accesses)
             for root, touched in usage.buffers.items()
         }
-        self.facts: dict[tuple[ir.Value, Divisions], Facts] = {}
+        self.facts: dict[tuple[ir.Value, Divisions], BufferDivision] = {}
         self.bytes: dict[tuple[ir.Value, Divisions], int] = {}
 
     def leaf(self, divisions: Divisions) -> Leaf:
@@ -112,7 +112,7 @@ class Leaves:
         barred = sum(each.spilled_traffic for each in facts.values() if each.reasons)
         return Leaf(able, barred + sum(self._bytes(touched, divisions) for touched in self.given))
 
-    def _facts(self, touched: BufferAccesses, divisions: Divisions) -> Facts:
+    def _facts(self, touched: BufferAccesses, divisions: Divisions) -> BufferDivision:
         key = self._key(touched, divisions)
         if key not in self.facts:
             self.facts[key] = facts_of(touched.divided_as(divisions), self.usage, self.rules)

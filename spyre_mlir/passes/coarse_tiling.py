@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.tile_nests import Nest, Nests, Tiled, check_running
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.rewriting.loop_writer import LoopWriter

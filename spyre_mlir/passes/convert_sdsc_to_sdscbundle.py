@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import (
-    Memory,
+    AliasAnalysis,
     Place,
     all_ops,
     argument_attributes,
@@ -27,7 +27,7 @@ from spyre_mlir.analysis.core_ownership import (
     written_distribution,
 )
 from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, trip_count
-from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, IndexBounds, Manifest, Transfer
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, IndexBounds, KernelArgument, Manifest, Transfer
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
@@ -38,7 +38,6 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.relayout import Distribution, relayout
 from spyre_mlir.division.subviews import Subview, subview_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.export import assembled
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
@@ -46,6 +45,7 @@ from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
 from spyre_mlir.lowering.debug_handles import debug_handle
 from spyre_mlir.lowering.design_builder import DesignBuilder, identity_of
+from spyre_mlir.lowering.export import assembled
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.target.device import device
@@ -105,9 +105,9 @@ class _Lowering:
         self.module = module
         (func,) = found
         self.func = func
-        self.memory = Memory(func)
+        self.memory = AliasAnalysis(func)
         self.ops = all_ops(func)
-        self.arguments: list[Argument] = []
+        self.arguments: list[KernelArgument] = []
         self.constants: dict[str, ir.Attribute] = {}
         self.buffers: dict[ir.Value, Buffer] = {}
         self.intermediates = 0
@@ -239,7 +239,7 @@ class _Lowering:
         parameter = f"arg_{len(self.arguments)}_base_addr"
         size = self.memory.layout(place.buffer).bytes
         self.arguments.append(
-            Argument(
+            KernelArgument(
                 name=label,
                 kind=kind,
                 parameter=parameter,

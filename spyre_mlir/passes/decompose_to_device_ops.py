@@ -53,10 +53,10 @@ class DecomposeToDeviceOps(Pass):
             if _is_on_device_types(op.operation):
                 verify_device_ops(op.operation, meaning=True)  # its operations were named elsewhere
             else:
-                _Function(op.operation).run()
+                _FunctionDecomposer(op.operation).run()
 
 
-class _Function:
+class _FunctionDecomposer:
     """Rewrites one function in place: emits before each op, erases what it replaced at the end."""
 
     def __init__(self, func: ir.Operation) -> None:

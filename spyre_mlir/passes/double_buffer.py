@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_in_lx
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.loads import module_of, move_behind, nested_blocks
 from spyre_mlir.analysis.loops import LOOP, trip_count
@@ -85,7 +85,7 @@ class DoubleBuffer(BeforePlanning):
         self.remark(func, "double buffers", text, before.nanoseconds, after.nanoseconds)
         replace_function(func, best.func)
 
-    def _plan(self, func: ir.Operation, *, streams: bool) -> _Plan:
+    def _plan(self, func: ir.Operation, *, streams: bool) -> _BufferPlan:
         """A copy of the function whose loads go ahead."""
         changed, loads, pairs = func.clone().operation, 0, 0
         for loop in list(_innermost_loops(changed)):
@@ -104,7 +104,7 @@ class DoubleBuffer(BeforePlanning):
             if ahead:
                 pipeline(loop, ahead, pairs)
             loads, pairs = loads + len(chosen), pairs + len(ahead)
-        return _Plan(changed, loads, pairs)
+        return _BufferPlan(changed, loads, pairs)
 
     def _time(self, func: ir.Operation, evaluator: Evaluator) -> Price | None:
         """Evaluate a function by the timeline of its bundle; None if what it loads ahead is not in LX.
@@ -117,7 +117,7 @@ class DoubleBuffer(BeforePlanning):
                 del op.attributes[sdsc.PINS]
         price = evaluator.time(module)
         (planned,) = functions(module.operation)
-        memory = Memory(planned)
+        memory = AliasAnalysis(planned)
         loads = (op for op in all_ops(planned) if self._is_ours(op))
         is_ahead = all(is_in_lx(memory.place(op.results[0]).buffer) for op in loads)
         return price if is_ahead else None
@@ -128,7 +128,7 @@ class DoubleBuffer(BeforePlanning):
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _BufferPlan:
     """A function with so many ``loads`` of loops elsewhere, into so many ``pairs`` of buffers."""
 
     func: ir.Operation

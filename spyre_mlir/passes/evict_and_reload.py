@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
+from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import block_of
 from spyre_mlir.analysis.lx_candidates import Candidate
@@ -132,13 +132,13 @@ class _Moving:
 
     buffer: LifetimeBoundBuffer
     root: ir.Value
-    writer: Access
-    readers: Sequence[Access]
+    writer: BufferUse
+    readers: Sequence[BufferUse]
     outside: ir.Value | None
     division: CopyDivision
 
     @property
-    def accesses(self) -> list[Access]:
+    def accesses(self) -> list[BufferUse]:
         """Those that are there even if it is never in LX, in program order."""
         return [*(() if self.writer.optional else (self.writer,)), *self.readers]
 

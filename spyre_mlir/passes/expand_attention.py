@@ -11,7 +11,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, attention_of, behind, is_broadcast
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.hints import TILING, hints_in
+from spyre_mlir.dialects.hint_attributes import TILING, hints_in
 from spyre_mlir.dialects.structured import (
     Map,
     Structured,

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.host import Evaluator
+from spyre_mlir.host import HostEvaluator
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 
@@ -133,7 +133,7 @@ def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) ->
             for op in _slice(block, values, constant):
                 _copy(op, copies)
             ir.Operation.create("func.return", operands=[copies[value] for value in values])
-        evaluator = Evaluator(scratch)
+        evaluator = HostEvaluator(scratch)
         if evaluator.work > _LARGEST_WORK:
             raise CompileError(f"Values of {evaluator.work} scalar operations are not folded.")
         return evaluator()

@@ -18,7 +18,7 @@ from spyre_mlir.analysis.loads import (
     work_of,
 )
 from spyre_mlir.analysis.loops import LOOP
-from spyre_mlir.cost.model import compute_ns, memory_ns
+from spyre_mlir.cost.cost_model import compute_ns, memory_ns
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses, Usage
+from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, PartialAccesses
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
@@ -139,7 +139,7 @@ class JointPlanning(EvaluatingPass):
 
     def _relay(self, usage: Usage, touched: BufferAccesses, home: BufferPlacement) -> None:
         """For each value of a buffer a shuffle before the first reader that wants it otherwise than it is left."""
-        wanted: dict[ir.Value, list[Access]] = {}
+        wanted: dict[ir.Value, list[BufferUse]] = {}
         for access in touched.reads:
             view = view_of(access.user.space, access.operand, access.user.division)
             if home.needs_relayout(view):
@@ -191,7 +191,7 @@ def _record(divider: Divider, each: Divided, variant: DivisionCandidate) -> None
 def _shared(touched: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer, BufferAccesses]]:
     """A buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
     if touched.from_host:
-        read: dict[ir.Value, list[Access]] = {}
+        read: dict[ir.Value, list[BufferUse]] = {}
         for access in touched.reads:
             whole = whole_of(usage.memory, access.user.values[access.operand])
             read.setdefault(whole, []).append(access)
@@ -252,5 +252,5 @@ def _space(usage: Usage, whole: ir.Value) -> Space | None:
         return None
 
 
-def _numbers(accesses: Sequence[Access]) -> tuple[tuple[int, int], ...]:
+def _numbers(accesses: Sequence[BufferUse]) -> tuple[tuple[int, int], ...]:
     return tuple((access.position, access.operand) for access in accesses)

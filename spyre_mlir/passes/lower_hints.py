@@ -10,7 +10,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.named_iteration import NamedIterations
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.dialects.hints import (
+from spyre_mlir.dialects.hint_attributes import (
     DIMS,
     HINTS,
     TILING,
@@ -59,14 +59,14 @@ class LowerHints(Pass):
             ops = all_ops(func)
             marked = [op for op in ops if HINTS in op.attributes or DIMS in op.attributes]
             if marked:
-                _Lowering(self, func).run(ops)
+                _HintLowering(self, func).run(ops)
             for op in marked:
                 _forget(op)
             if any(hints_in(op.location) is not None for op in ops):
                 func.walk(_PlainLocations().write)
 
 
-class _Lowering:
+class _HintLowering:
     """The hints of one function."""
 
     def __init__(self, owner: LowerHints, func: ir.Operation) -> None:

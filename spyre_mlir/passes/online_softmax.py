@@ -9,11 +9,11 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, around_softmax, attention_of
-from spyre_mlir.analysis.dim_classes import Cut, DimClass, dim_classes
+from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import Price
 from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import (
     Structured,
     device_op,
@@ -29,7 +29,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
 from spyre_mlir.target.device import device
-from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: Times and bytes that are taken to be equal. The cost model errs by more (docs/cost.md, anchors).
 _SAME_TIME, _SAME_BYTES = 1.05, 1.01
@@ -38,7 +38,7 @@ _SAME_TIME, _SAME_BYTES = 1.05, 1.01
 _PATIENCE = 2
 
 #: Tiles of the outer dims, of rows and of keys.
-Tiles = tuple[Cut, ...]
+Tiles = tuple[DimTiles, ...]
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class OnlineSoftmax(EvaluatingPass):
     ) -> None:
         """Gives the ops the loops with the least time; none where that is best."""
         group = [Tiled(op, _known(structured(op))) for op in ops]
-        space = _Space.of(group, columns, self.target.cores, room)
+        space = _AttentionSpace.of(group, columns, self.target.cores, room)
         untiled = evaluator.cost(group_module(ops, {}))
         tried: list[_Tried] = [_Tried((), {}, untiled)]
 
@@ -232,7 +232,7 @@ def _best(tried: Sequence[_Tried]) -> Tiling:
 
 
 @dataclass(frozen=True)
-class _Space:
+class _AttentionSpace:
     """The dims of an attention that loops may tile: the outer ones, rows and keys; ``columns`` are those of values."""
 
     group: Sequence[Tiled]
@@ -245,7 +245,7 @@ class _Space:
     room: int
 
     @classmethod
-    def of(cls, group: Sequence[Tiled], columns: int, cores: int, room: int) -> _Space:
+    def of(cls, group: Sequence[Tiled], columns: int, cores: int, room: int) -> _AttentionSpace:
         maximum = next(each for each in group if each.running is not None)
         matmul = next(each for each in reversed(group) if sdsc.opcode_of(each.op) == "batchmatmul")
         classes = dim_classes(group, by_sources=False)
@@ -274,11 +274,11 @@ class _Space:
         lie in the sticks), and a sixth.
         """
         found = [(groups, self._inner(groups)) for groups in self._groups()]
-        whole = [groups for groups, inner in found if (Cut.equal(1), Cut.equal(1)) in inner]
+        whole = [groups for groups, inner in found if (DimTiles.equal(1), DimTiles.equal(1)) in inner]
         for groups, inner in found:
             if groups in whole[:-1]:
                 continue  # all rows and keys of more heads fit, too
-            choices = [(*map(Cut.equal, groups), *tiles) for tiles in inner]
+            choices = [(*map(DimTiles.equal, groups), *tiles) for tiles in inner]
             choices = [tiles for tiles in choices if any(cut.tiles > 1 for cut in tiles)]
             if choices:
                 yield choices
@@ -308,7 +308,7 @@ class _Space:
             return []
         together = math.prod(outer) * rows // math.prod(groups)
         dense = 3 * default_bytes((1, self.columns), "f16")
-        found: dict[Cut, Tiles] = {}
+        found: dict[DimTiles, Tiles] = {}
         for row_bytes, rows_room, scores_room in (
             (dense + 5 * device().stick_bytes, self.room // 2, self.room // 4),
             (dense, self.room * 3 // 4, self.room // 6),
@@ -328,7 +328,7 @@ class _Space:
         for more in self.loops[-1].cuts(keys.tiles + 1, device().loop_iterations, self.cores):
             yield (*outer, more)
 
-    def _fewest(self, along: DimClass, needed: int, room: int) -> Cut | None:
+    def _fewest(self, along: DimClass, needed: int, room: int) -> DimTiles | None:
         """The coarsest legal tiles of a dim with which ``needed`` bytes become at most ``room``."""
         return next(along.cuts(needed // (room + 1) + 1, device().loop_iterations, self.cores), None)
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.quantized_matmuls import is_integer_product
 from spyre_mlir.dialects import stick
-from spyre_mlir.dialects.hints import HINTS, hints_in, hints_of
+from spyre_mlir.dialects.hint_attributes import HINTS, hints_in, hints_of
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_in_lx
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx
 from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, maker_of
@@ -38,7 +38,7 @@ class PlaceInHbm(Pass):
             self._place(func)
 
     def _place(self, func: ir.Operation) -> None:
-        memory, ops = Memory(func), all_ops(func)
+        memory, ops = AliasAnalysis(func), all_ops(func)
         lives = {value: life for value, life in lives_of(memory).items() if not is_in_lx(value)}
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
@@ -84,7 +84,7 @@ class PlaceInHbm(Pass):
         return plan
 
 
-def lives_of(memory: Memory) -> dict[ir.Value, tuple[int, int]]:
+def lives_of(memory: AliasAnalysis) -> dict[ir.Value, tuple[int, int]]:
     """First and last operation on each buffer that an op makes, in program order; not of arguments and constants.
 
     Views and insertions touch nothing by themselves. In a loop the life is as long as another iteration needs it.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import COPIES, Memory, all_ops, argument_attributes, functions
+from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, argument_attributes, functions
 from spyre_mlir.analysis.loops import LOOP, terminator
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc, stick
@@ -63,7 +63,7 @@ class _Lister:
     """Names the tensors of one function and says of each how it came to be."""
 
     def __init__(self, func: ir.Operation) -> None:
-        self.func, self.memory = func, Memory(func)
+        self.func, self.memory = func, AliasAnalysis(func)
         self.arguments = list(func.regions[0].blocks[0].arguments)
         self.state = ir.AsmState(func)
         self.attributes = argument_attributes(func)

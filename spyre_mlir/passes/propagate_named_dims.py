@@ -11,7 +11,7 @@ from spyre_mlir.analysis.aliasing import COPIES, all_ops, argument_attributes, f
 from spyre_mlir.analysis.loops import LOOP, carried_values
 from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.hints import (
+from spyre_mlir.dialects.hint_attributes import (
     DIMS,
     HINTS,
     argument_dims,

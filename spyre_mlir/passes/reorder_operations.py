@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, functions, is_compute
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, terminator
@@ -67,7 +67,7 @@ def _movable(block: ir.Block) -> list[ir.Operation]:
     return [op.operation for op in block.operations][:-1]
 
 
-def _tasks(memory: Memory) -> list[Task]:
+def _tasks(memory: AliasAnalysis) -> list[Task]:
     """The ops of a function, each after those whose results it uses and those that its buffers make it wait for."""
     ops = _movable(memory.block)
     number = {op: at for at, op in enumerate(ops)}

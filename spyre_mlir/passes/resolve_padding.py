@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from spyre_mlir.analysis.aliasing import COPIES, Memory, all_ops, argument_attributes, functions
+from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, argument_attributes, functions
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, element_of, structured
 from spyre_mlir.layout import padding
@@ -46,7 +46,7 @@ class _Resolver:
 
     def __init__(self, owner: ResolvePadding, func: ir.Operation, host: State) -> None:
         self.owner, self.func, self.host = owner, func, host
-        self.memory = Memory(func)
+        self.memory = AliasAnalysis(func)
         self.given: dict[ir.Value, States] = {}  # what the host writes, by buffer
         self.undefined: dict[ir.Type, ir.DictAttr | None] = {}
 

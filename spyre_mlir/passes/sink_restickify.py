@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import Access, Usage
+from spyre_mlir.analysis.buffer_uses import BufferUse, Usage
 from spyre_mlir.analysis.core_ownership import Divided
 from spyre_mlir.analysis.loops import LOOP, executions
 from spyre_mlir.analysis.plan_pins import pins_of
 from spyre_mlir.analysis.view_ops import view_of as viewed
-from spyre_mlir.cost.model import access_ns
+from spyre_mlir.cost.cost_model import access_ns
 from spyre_mlir.cost.of_space import even_work, operation_work
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import maker_of
@@ -112,7 +112,7 @@ def _has_known_padding(op: ir.Operation) -> bool:
     return any(state is not UNDEFINED for state in stick.padding_of(op.attributes).values())
 
 
-def _readers(usage: Usage, op: ir.Operation) -> list[Access]:
+def _readers(usage: Usage, op: ir.Operation) -> list[BufferUse]:
     """The accesses to the buffer of a restickify through one slice of it."""
     own = usage.memory.place(op.results[0])
     pending, found = [op.results[0]], set()

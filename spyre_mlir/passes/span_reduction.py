@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import SpanError, required_splits
@@ -41,7 +41,7 @@ class SpanReduction(Pass):
         cores, divider = self.target.cores, Divider()
         for func in functions(module):
             self._cut(func, cores)
-            memory = Memory(func)
+            memory = AliasAnalysis(func)
             for op in all_ops(func):
                 if is_compute(op):
                     self._reduce(memory, op, cores, divider)
@@ -50,14 +50,14 @@ class SpanReduction(Pass):
         """Makes several conversions of one that no division brings into reach."""
         for op in all_ops(func):
             if op.name in CONVERSIONS:
-                memory = Memory(func)
+                memory = AliasAnalysis(func)
                 parts = parts_in_reach(memory, op, cores, self.limit_bytes)
                 if parts is not None:
                     text = f"{parts.count} parts of dim {parts.dim} are converted; no division brings all into reach"
                     self.remark(op, "span", text)
                     convert_by_parts(memory, op, parts)
 
-    def _reduce(self, memory: Memory, op: ir.Operation, cores: int, divider: Divider) -> None:
+    def _reduce(self, memory: AliasAnalysis, op: ir.Operation, cores: int, divider: Divider) -> None:
         opcode, space, values = memory.space(op)
         try:
             exempt = DEVICE_OPS[opcode].indirect

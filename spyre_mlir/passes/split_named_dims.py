@@ -12,7 +12,7 @@ from spyre_mlir.analysis.named_iteration import NamedIterations
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.hints import DIMS, HINTS, dim_sizes_of, dims_attr, dims_of, hints_of
+from spyre_mlir.dialects.hint_attributes import DIMS, HINTS, dim_sizes_of, dims_attr, dims_of, hints_of
 from spyre_mlir.dialects.structured import (
     Map,
     Structured,

@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.tile_nests import MOST_COPIES, Nest, Nests, Tiled, trace
-from spyre_mlir.dialects.hints import TILING, tiling_attr, tiling_of
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.rewriting.groups import default_bytes, group_module
-from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: Operations of a nest at most when its loops are unrolled: one trial takes as long as compiling them.
 _MOST_OPERATIONS = 256

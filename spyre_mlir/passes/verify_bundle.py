@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.errors import CompileError
-from spyre_mlir.export import export
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import Pass
 

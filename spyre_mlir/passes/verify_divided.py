@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import shape_of
@@ -34,7 +34,7 @@ class VerifyDivided(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            memory = Memory(func)
+            memory = AliasAnalysis(func)
             for op in all_ops(func):
                 if is_compute(op):
                     _check(op, *memory.space(op))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import COPIES, Memory, all_ops, functions, is_compute
+from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.analysis.view_ops import VIEWS, view_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import stick
@@ -34,12 +34,12 @@ class VerifyLaidOut(Pass):
             for argument in func.regions[0].blocks[0].arguments:
                 if stick.layout_of(argument.type) is None:
                     raise error_at(func, f"argument of type {argument.type} has no #stick.layout")
-            memory = Memory(func)
+            memory = AliasAnalysis(func)
             for op in all_ops(func):
                 _check(memory, op)
 
 
-def _check(memory: Memory, op: ir.Operation) -> None:
+def _check(memory: AliasAnalysis, op: ir.Operation) -> None:
     for value in op.results:
         if isinstance(value.type, ir.RankedTensorType):
             memory.layout(value)
@@ -57,7 +57,7 @@ def _check(memory: Memory, op: ir.Operation) -> None:
         raise error_at(op, f"'{op.name}' between these layouts is no view: {error}") from error
 
 
-def _check_view(memory: Memory, op: ir.Operation) -> None:
+def _check_view(memory: AliasAnalysis, op: ir.Operation) -> None:
     composed = view_of(op, memory.place(op.operands[0]).view).layout
     given = BufferView.of(memory.layout(op.results[0])).layout
     if (composed.digits, composed.shape) != (given.digits, given.shape):

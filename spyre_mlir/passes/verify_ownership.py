@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions
 from spyre_mlir.analysis.core_ownership import def_use_edges, divided_ops
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division import Division, core_view
@@ -31,7 +31,7 @@ class VerifyOwnership(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            memory = Memory(func)
+            memory = AliasAnalysis(func)
             ops = divided_ops(memory, all_ops(func))
             for each in ops:
                 problem = _problem(each.space, each.division)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, argument_attributes, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
 from spyre_mlir.analysis.loops import initial_of
 from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.diagnostics import error_at
@@ -35,12 +35,12 @@ class VerifyPadding(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            _Check(func).run()
+            _PaddingCheck(func).run()
 
 
-class _Check:
+class _PaddingCheck:
     def __init__(self, func: ir.Operation) -> None:
-        self.func, self.memory = func, Memory(func)
+        self.func, self.memory = func, AliasAnalysis(func)
         self.states: dict[ir.Value, States] = {}
 
     def run(self) -> None:

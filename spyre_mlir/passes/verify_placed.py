@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.analysis.carried_buffers import is_read_from, why_not_in_place, why_not_over
 from spyre_mlir.analysis.live_scopes import ScopedLiveRanges
 from spyre_mlir.analysis.loops import LOOP, carried_values
@@ -33,13 +33,13 @@ class VerifyPlaced(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            _Check(func).run()
+            _PlacementCheck(func).run()
 
 
-class _Check:
+class _PlacementCheck:
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
-        self.memory = Memory(func)
+        self.memory = AliasAnalysis(func)
         self.ops = all_ops(func)
         self.position = {op: index for index, op in enumerate(self.ops)}
 

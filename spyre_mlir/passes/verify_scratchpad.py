@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import (
-    Memory,
+    AliasAnalysis,
     all_ops,
     argument_attributes,
     functions,
@@ -49,11 +49,11 @@ class VerifyScratchpad(Pass):
     def run(self, module: ir.Operation) -> None:
         usable = self.target.usable_lx_bytes
         for func in functions(module):
-            _Check(func, usable).run()
+            _ScratchpadCheck(func, usable).run()
 
 
 @dataclass(frozen=True)
-class _Resident:
+class _LiveBuffer:
     """A buffer in LX, ``[start, end)`` on each core. In a loop it has a life in every iteration."""
 
     root: ir.Value
@@ -67,11 +67,11 @@ class _Resident:
         return f"the result of '{self.writer.opcode}' at {location_of(self.writer.op.location)}"
 
 
-class _Check:
+class _ScratchpadCheck:
     def __init__(self, func: ir.Operation, usable_bytes: int) -> None:
         self.func = func
         self.usable_bytes = usable_bytes
-        self.memory = Memory(func)
+        self.memory = AliasAnalysis(func)
         self.body = all_ops(func)
 
     def run(self) -> None:
@@ -110,7 +110,7 @@ class _Check:
         """Bytes of the buffer of a value, on all cores."""
         return self.memory.layout(self._root(value)).bytes
 
-    def _resident(self, op: ir.Operation) -> _Resident:
+    def _resident(self, op: ir.Operation) -> _LiveBuffer:
         """The buffer that an op with a place in LX makes."""
         if op.name == "arith.constant":
             raise error_at(op, "a constant is in device memory, where the host puts it, not in LX")
@@ -127,7 +127,7 @@ class _Check:
                 raise error_at(self.ops[position].op, f"operand {operand} is in LX: {MOVING}")
         start = ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
         size = self._size(op, root, writers)
-        return _Resident(root, writers[0], start, start + size, tuple(self.lives.of_root.get(root, ())))
+        return _LiveBuffer(root, writers[0], start, start + size, tuple(self.lives.of_root.get(root, ())))
 
     def _size(self, op: ir.Operation, root: ir.Value, writers: Sequence[Divided]) -> int:
         """Bytes per core, those of the operation that touches all of a buffer if others touch parts."""
@@ -142,7 +142,7 @@ class _Check:
     def _writes(self, position: int, operand: int) -> bool:
         return operand == len(self.ops[position].values) - 1
 
-    def _check_place(self, resident: _Resident) -> None:
+    def _check_place(self, resident: _LiveBuffer) -> None:
         start, end, op = resident.start, resident.end, resident.writer.op
         alignment = device().lx_alignment_bytes
         if start % alignment:
@@ -152,7 +152,7 @@ class _Check:
                 op, f"bytes {start} to {end} are not inside the {self.usable_bytes} usable bytes of LX"
             )
 
-    def _check_readers(self, resident: _Resident) -> None:
+    def _check_readers(self, resident: _LiveBuffer) -> None:
         for position, operand in self.touching[resident.root]:
             user = self.ops[position]
             across = DEVICE_OPS[user.opcode].kind.takes_sticks_apart and user.division.cores > 1
@@ -161,7 +161,7 @@ class _Check:
                     user.op, f"a restickify across {user.division.cores} cores cannot read from LX"
                 )
 
-    def _check_pairs(self, residents: Mapping[ir.Value, _Resident]) -> None:
+    def _check_pairs(self, residents: Mapping[ir.Value, _LiveBuffer]) -> None:
         """The second buffer of a ping-pong pair is right behind the first."""
         for (first, _), *others in pairs_of(residents):
             size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
@@ -173,10 +173,10 @@ class _Check:
                         f"its buffer of a ping-pong pair is at {residents[root].start} of LX, not at {start}",
                     )
 
-    def _check_overlaps(self, residents: list[_Resident]) -> None:
+    def _check_overlaps(self, residents: list[_LiveBuffer]) -> None:
         """A sweep over time: those that live together are disjoint, or one takes the other's place."""
         lives = [(life, resident) for resident in residents for life in resident.lives]
-        alive: list[tuple[ScopedLiveRange, _Resident]] = []
+        alive: list[tuple[ScopedLiveRange, _LiveBuffer]] = []
         for life, child in sorted(lives, key=lambda each: each[0].first):
             alive = [each for each in alive if each[0].last >= life.first]
             for other, parent in alive:
@@ -191,13 +191,13 @@ class _Check:
             alive.append((life, child))
 
     def _why_not_in_place(
-        self, before: ScopedLiveRange, parent: _Resident, life: ScopedLiveRange, child: _Resident
+        self, before: ScopedLiveRange, parent: _LiveBuffer, life: ScopedLiveRange, child: _LiveBuffer
     ) -> str | None:
         """Why a buffer cannot take the place of one that is alive when it is written; None if it can."""
         return next(self._obstacles(before, parent, life, child), None)
 
     def _obstacles(
-        self, before: ScopedLiveRange, parent: _Resident, life: ScopedLiveRange, child: _Resident
+        self, before: ScopedLiveRange, parent: _LiveBuffer, life: ScopedLiveRange, child: _LiveBuffer
     ) -> Iterator[str]:
         user = child.writer
         if before.last > life.first:
@@ -218,7 +218,7 @@ class _Check:
             yield f"'{user.opcode}' does not read it element for element where it writes"
 
 
-def _check_relayout(memory: Memory, op: ir.Operation) -> None:
+def _check_relayout(memory: AliasAnalysis, op: ir.Operation) -> None:
     """A shuffle knows no device memory, where a part has one place, too."""
     if op.name == "sdsc.shuffle" and not is_in_lx(memory.place(op.operands[0]).buffer):
         raise error_at(op, "a shuffle takes what it copies from LX, but its source is in device memory")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.analysis.plan_pins import pins_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division import work_distribution
@@ -45,12 +45,12 @@ class WorkDistribution(Pass):
     def run(self, module: ir.Operation) -> None:
         cores, divider = self.target.cores, Divider()
         for func in functions(module):
-            memory = Memory(func)
+            memory = AliasAnalysis(func)
             for op in all_ops(func):
                 if is_compute(op):
                     self._divide(memory, op, cores, divider)
 
-    def _divide(self, memory: Memory, op: ir.Operation, cores: int, divider: Divider) -> None:
+    def _divide(self, memory: AliasAnalysis, op: ir.Operation, cores: int, divider: Divider) -> None:
         opcode, space, _ = memory.space(op)
         splits, order = self._mapped(op, opcode, space, cores)
         division = divider.divide(op, opcode, space, splits, order)

@@ -2,6 +2,6 @@
 
 from spyre_mlir.pipelines.run import Printing, Timing, check, run_pipeline
 from spyre_mlir.pipelines.spyre import SpyrePipeline
-from spyre_mlir.pipelines.text import Pipeline, Step
+from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 
-__all__ = ["Pipeline", "Printing", "SpyrePipeline", "Step", "Timing", "check", "run_pipeline"]
+__all__ = ["Pipeline", "PipelineStep", "Printing", "SpyrePipeline", "Timing", "check", "run_pipeline"]

@@ -16,8 +16,8 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import PassManager, ir
 from spyre_mlir.passes.base import EvaluatingPass
-from spyre_mlir.pipelines.evaluator import Costs, PipelineEvaluator, no_layout
-from spyre_mlir.pipelines.text import Pipeline, Step
+from spyre_mlir.pipelines.pipeline_evaluator import Costs, PipelineEvaluator, no_layout
+from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.remarks import WARNING, Remark, Remarks
 from spyre_mlir.target.target import Target, compiling_for, default_target
 from spyre_mlir.timing import Timing, entered, scope
@@ -93,7 +93,7 @@ def check(pipeline: Pipeline, context: ir.Context) -> None:
 
 def _managers(
     pipeline: Pipeline, verify_each: bool, printing: Printing | None
-) -> Iterator[tuple[Step, PassManager]]:
+) -> Iterator[tuple[PipelineStep, PassManager]]:
     """The steps, each with its manager; those that evaluate know what follows them."""
     costs: Costs = {}
     for index, step in enumerate(pipeline.steps):
@@ -118,14 +118,14 @@ def _callable(pipeline: Pipeline, index: int, costs: Costs) -> Callable[[ir.Oper
     return lambda operation, _: pass_.run(operation)
 
 
-def _add_upstream(manager: PassManager, step: Step) -> None:
+def _add_upstream(manager: PassManager, step: PipelineStep) -> None:
     try:
         manager.add(step.text)
     except ValueError as error:
         raise CompileError(_upstream_reason(step, str(error)), step.location) from None
 
 
-def _upstream_reason(step: Step, error: str) -> str:
+def _upstream_reason(step: PipelineStep, error: str) -> str:
     if "does not refer to a registered pass" in error:
         close = difflib.get_close_matches(step.name, passes.load_all(), n=1)
         hint = f"did you mean '{close[0]}'?" if close else "'spyre-opt --list-passes' lists ours."
@@ -136,12 +136,12 @@ def _upstream_reason(step: Step, error: str) -> str:
     return f"The upstream pass '{step.text}' is refused: {' '.join(error.split())}."
 
 
-def _target(step: Step) -> Target:
+def _target(step: PipelineStep) -> Target:
     """Return the target of the module as the options of a pass of ours change it."""
     return default_target() if step.ours is None else step.ours.target
 
 
-def _run(step: Step, manager: PassManager, operation: ir.Operation, remarks: Remarks | None) -> None:
+def _run(step: PipelineStep, manager: PassManager, operation: ir.Operation, remarks: Remarks | None) -> None:
     known = len(remarks or ())
     try:
         with compiling_for(target_of(operation)), compiling_for(_target(step)):

@@ -10,7 +10,7 @@ from spyre_mlir import passes
 from spyre_mlir.errors import CompileError
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes.attach_target import AttachTarget
-from spyre_mlir.pipelines.text import Pipeline, Step
+from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.target.limits import DeviceOptions
 from spyre_mlir.target.target import Target
 
@@ -231,7 +231,7 @@ class SpyrePipeline(DeviceOptions):
         takes = {
             text.partition("{")[0]: made for made, (_, texts) in enumerate(stages) for text in texts if made
         }
-        steps: list[Step] = []
+        steps: list[PipelineStep] = []
         checked, own = 0, self
         for step in pipeline.steps:
             if (fraction := getattr(step.ours, "lx_frac_avail", None)) is not None:

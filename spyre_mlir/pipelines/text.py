@@ -16,7 +16,7 @@ from spyre_mlir.passes.base import Pass
 
 
 @dataclass(frozen=True)
-class Step:
+class PipelineStep:
     """One pass to run: its name, the text that upstream reads, and the pass itself where it is ours.
 
     ``stage`` is the level that it is a part of making, if it is one of a named pipeline.
@@ -39,19 +39,19 @@ class Pipeline:
     ``beyond`` are the steps behind the level at which it ends: what a choice costs is known behind them.
     """
 
-    steps: tuple[Step, ...] = ()
-    beyond: tuple[Step, ...] = ()
+    steps: tuple[PipelineStep, ...] = ()
+    beyond: tuple[PipelineStep, ...] = ()
 
     @classmethod
     def parse(cls, text: str, source: str = "pass-pipeline") -> Pipeline:
         """Read a pipeline; errors are at ``source:line:col`` of its text, if there is a source."""
-        return cls(tuple(_Parser(text, source).parse()))
+        return cls(tuple(_PipelineParser(text, source).parse()))
 
     def of_stage(self, stage: str) -> Pipeline:
         """The same passes as parts of a stage."""
         return Pipeline(tuple(replace(step, stage=stage) for step in self.steps))
 
-    def after(self, index: int) -> tuple[Step, ...]:
+    def after(self, index: int) -> tuple[PipelineStep, ...]:
         """Return the steps behind one, those beyond the end too."""
         return self.steps[index + 1 :] + self.beyond
 
@@ -65,26 +65,26 @@ class Pipeline:
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-class _Parser:
+class _PipelineParser:
     """Recursive descent over a list of elements, each ``name{options}`` or ``anchor(element, ..)``."""
 
     def __init__(self, text: str, source: str) -> None:
         self.text, self.source, self.at = text, source, 0
 
-    def parse(self) -> Iterator[Step]:
+    def parse(self) -> Iterator[PipelineStep]:
         steps = list(self._elements(()))
         if self.at < len(self.text):
             self._fail(f"A ',' or the end was expected here, not '{self.text[self.at]}'.")
         return iter(steps)
 
-    def _elements(self, anchors: tuple[str, ...]) -> Iterator[Step]:
+    def _elements(self, anchors: tuple[str, ...]) -> Iterator[PipelineStep]:
         if self._next() in ("", ")"):
             return
         yield from self._element(anchors)
         while self._accept(","):
             yield from self._element(anchors)
 
-    def _element(self, anchors: tuple[str, ...]) -> Iterator[Step]:
+    def _element(self, anchors: tuple[str, ...]) -> Iterator[PipelineStep]:
         self._next()
         start = self.at
         match = _NAME.match(self.text, start)
@@ -115,18 +115,20 @@ class _Parser:
         self.at = start
         self._fail("The '{' before this has no '}'.")
 
-    def _step(self, name: str, options: str, anchors: tuple[str, ...], start: int) -> Step:
+    def _step(self, name: str, options: str, anchors: tuple[str, ...], start: int) -> PipelineStep:
         location = self._location(start)
         nested = anchors[1:] if anchors[:1] == ("builtin.module",) else anchors
         ours = passes.find(name)
         if ours is None:
             text = f"{name}{{{options}}}" if options else name
-            return Step(name, "".join(f"{a}(" for a in nested) + text + ")" * len(nested), None, location)
+            return PipelineStep(
+                name, "".join(f"{a}(" for a in nested) + text + ")" * len(nested), None, location
+            )
         if nested:
             self.at = start
             self._fail(f"The pass '{name}' runs on the whole module, not inside '{nested[-1]}(..)'.")
         try:
-            return Step(name, name, ours.parse(options), location)
+            return PipelineStep(name, name, ours.parse(options), location)
         except CompileError as error:
             raise CompileError(error.message, location) from None
 

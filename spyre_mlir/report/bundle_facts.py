@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.context import Context, Step
-from spyre_mlir.bundle.model import Argument, Buffer, Bundle, Design, Operand
+from spyre_mlir.bundle.context import Context, ExecuteStep
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, KernelArgument, Operand
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
 from spyre_mlir.timeline import Timeline, timeline_of
@@ -103,7 +103,7 @@ class _Collector:
 
     # -- operations ------------------------------------------------------------------------------------
 
-    def _operation(self, step: Step, shown: MapStep) -> OperationFacts:
+    def _operation(self, step: ExecuteStep, shown: MapStep) -> OperationFacts:
         execution = self.timeline.executions[step.position]
         buffers, work = execution.buffers, execution.work
         for name, operand in zip(buffers, work.operands, strict=True):
@@ -122,7 +122,7 @@ class _Collector:
         }
         return OperationFacts(shown, buffers, facts)
 
-    def _operand(self, step: Step, number: int, buffer: Buffer) -> dict[str, Fact]:
+    def _operand(self, step: ExecuteStep, number: int, buffer: Buffer) -> dict[str, Fact]:
         operand, name = step.design.operands[number], operand_name(step.design.operands, number)
         return {
             name: self._place(step, operand, buffer),
@@ -131,7 +131,7 @@ class _Collector:
             f"{name} format": operand.data_format,
         }
 
-    def _place(self, step: Step, operand: Operand, buffer: Buffer) -> str:
+    def _place(self, step: ExecuteStep, operand: Operand, buffer: Buffer) -> str:
         """The memory of an operand: its address in LX, or the name of the argument or pool and from which byte on."""
         if operand.memory == "lx":
             return f"LX {min(operand.start)}"
@@ -252,7 +252,7 @@ def _layout(operand: Operand) -> str:
     )
 
 
-def _argument(argument: Argument) -> Facts:
+def _argument(argument: KernelArgument) -> Facts:
     """The facts of an argument: its view on the host and its layout on the device."""
     transfer = argument.transfer
     return {

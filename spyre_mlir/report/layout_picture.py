@@ -14,8 +14,8 @@ from itertools import groupby
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.listing import padding_bytes, stick_text
 from spyre_mlir.report.layouts import (
-    Cut,
     Side,
+    TensorSlice,
     coordinate,
     cut,
     device_grid,
@@ -26,7 +26,7 @@ from spyre_mlir.report.layouts import (
     sticks,
     type_text,
 )
-from spyre_mlir.report.svg import CHARACTER, GAP, MARGIN, Page, Track
+from spyre_mlir.report.svg import CHARACTER, GAP, MARGIN, GridTrack, Page
 
 #: Pixels: a line of text, a row and a box of a grid (of one position, of several).
 _LINE, _ROW, _TALL_ROW, _BOX, _WIDE_BOX = 19, 26, 44, 46, 84
@@ -76,7 +76,7 @@ def _title(layout: StickLayout, name: str) -> str:
     return f"{name + ': ' if name else ''}{type_text(layout)}, {stick}"
 
 
-def _description(layout: StickLayout, part: Cut) -> str:
+def _description(layout: StickLayout, part: TensorSlice) -> str:
     known = "; ".join(f"{name}: {value}" for name, value in facts(layout))
     return (
         f"Left, the logical index ({_axes(part)}); each box is one stick with its id, counted in the order of "
@@ -89,7 +89,7 @@ class _Paint:
     """The look of the sticks of one layout; sticks outside the part that is shown are white."""
 
     layout: StickLayout
-    part: Cut
+    part: TensorSlice
 
     def fill(self, stick: int) -> str:
         """The colour of the row of device memory in which a stick lies; shades alternate along it."""
@@ -100,13 +100,13 @@ class _Paint:
         return _FILLS[row % len(_FILLS)][column % 2]
 
 
-def _rows(part: Cut) -> list[int | None]:
+def _rows(part: TensorSlice) -> list[int | None]:
     side = part.rows
     limit = _LIMIT if side.step == 1 else _TALL_LIMIT
     return shown(side.cells, limit, (side.valid_cells - 1, side.valid_cells))
 
 
-def _columns(part: Cut) -> list[int | None]:
+def _columns(part: TensorSlice) -> list[int | None]:
     side = part.columns
     limit = _that_fit(_logical_width(part))
     return shown(side.cells, limit, (side.valid_cells - 1, side.valid_cells))
@@ -117,12 +117,12 @@ def _that_fit(width: float) -> int:
     return min(_LIMIT, int(_GRID_WIDTH / width))
 
 
-def _logical_width(part: Cut) -> float:
+def _logical_width(part: TensorSlice) -> float:
     widest = max(len(_span(part.columns, part.columns.cells - 1)), 1) * CHARACTER
     return max(_BOX if part.columns.step == 1 else _WIDE_BOX, _id_width(part.layout), widest)
 
 
-def _device_rows_and_columns(part: Cut, width: float) -> tuple[list[int | None], list[int | None]]:
+def _device_rows_and_columns(part: TensorSlice, width: float) -> tuple[list[int | None], list[int | None]]:
     """Rows and columns of device memory to draw: as far as there is room those of the logical grid."""
     down, across = device_grid(part.layout)
     here = [part.stick(r, c) for r in _rows(part) if r is not None for c in _columns(part) if c is not None]
@@ -148,8 +148,8 @@ def _logical(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, floa
     labels = max((len(_span(part.rows, row)) for row in _rows(part) if row is not None), default=0)
     width = _logical_width(part)
     height = _ROW if part.rows.step == 1 else _TALL_ROW
-    columns = Track(_columns(part), x + labels * CHARACTER + 10, width)
-    rows = Track(_rows(part), y + 3 * _LINE, height)
+    columns = GridTrack(_columns(part), x + labels * CHARACTER + 10, width)
+    rows = GridTrack(_rows(part), y + 3 * _LINE, height)
     _grid_labels(
         page, rows, columns, lambda row: _span(part.rows, row), lambda column: _span(part.columns, column)
     )
@@ -189,8 +189,8 @@ def _device(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float
     width = max(_BOX, _id_width(layout))
     positions, across_positions = _device_rows_and_columns(paint.part, width)
     labels = [_device_row(layout, row * across) for row in positions if row is not None]
-    columns = Track(across_positions, x + max(map(len, labels)) * CHARACTER + 10, width)
-    rows = Track(positions, y + 3 * _LINE, _ROW)
+    columns = GridTrack(across_positions, x + max(map(len, labels)) * CHARACTER + 10, width)
+    rows = GridTrack(positions, y + 3 * _LINE, _ROW)
     page.text(x, y, "Device memory, row by row", "name")
     page.text(x, y + _LINE, _device_axes(layout))
     _grid_labels(page, rows, columns, lambda row: _device_row(layout, row * across), str)
@@ -224,7 +224,9 @@ def _hatch_lanes(page: Page, lanes: _Lanes, place: tuple[float, ...]) -> None:
             page.rectangle("padding", x + first * scale, y, count * scale, height)
 
 
-def _grid_labels(page: Page, rows: Track, columns: Track, row_text: _Words, column_text: _Words) -> None:
+def _grid_labels(
+    page: Page, rows: GridTrack, columns: GridTrack, row_text: _Words, column_text: _Words
+) -> None:
     for column, x in columns.starts():
         if column is not None:
             page.text(x + columns.size / 2, rows.origin - 7, column_text(column), "label", "middle")
@@ -233,7 +235,7 @@ def _grid_labels(page: Page, rows: Track, columns: Track, row_text: _Words, colu
             page.text(columns.origin - 8, top + rows.size / 2 + 4, row_text(row), "label", "end")
 
 
-def _boxes(page: Page, rows: Track, columns: Track) -> Iterator[tuple[int, int, float, float]]:
+def _boxes(page: Page, rows: GridTrack, columns: GridTrack) -> Iterator[tuple[int, int, float, float]]:
     """Row, column, left and top of each box; draws the dots of gaps."""
     for row, top in rows.starts():
         for column, x in columns.starts():
@@ -322,12 +324,12 @@ def _span(side: Side, cell: int) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def _where(part: Cut, row: int, column: int) -> str:
+def _where(part: TensorSlice, row: int, column: int) -> str:
     spans = [(part.rows, row), (part.columns, column)]
     return ", ".join(f"d{side.dim} = {_span(side, cell)}" for side, cell in spans if side.dim is not None)
 
 
-def _axes(part: Cut) -> str:
+def _axes(part: TensorSlice) -> str:
     named = [(part.rows, "down"), (part.columns, "across")]
     words = [f"d{side.dim} ({side.size}) {way}" for side, way in named if side.dim is not None]
     return ", ".join([*words, *(f"d{dim} = 0" for dim in part.fixed)]) or "one element"

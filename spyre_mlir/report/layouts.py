@@ -48,7 +48,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Cut:
+class TensorSlice:
     """The two-dimensional part of a tensor that is shown: all other dims are at index 0."""
 
     layout: StickLayout
@@ -79,7 +79,7 @@ class Cut:
         return index
 
 
-def cut(layout: StickLayout, dims: Sequence[int] | None = None) -> Cut:
+def cut(layout: StickLayout, dims: Sequence[int] | None = None) -> TensorSlice:
     """The part to show: ``dims`` (rows, columns), by default those whose sticks are neighbours in memory.
 
     These are the stick dim and the dim that goes innermost before the stick, in logical order; of a tensor
@@ -91,7 +91,7 @@ def cut(layout: StickLayout, dims: Sequence[int] | None = None) -> Cut:
     elif len(dims) != 2 or len(set(dims)) != 2 or not all(0 <= dim < rank for dim in dims):
         raise ValueError(f"The dims to show must be two different ones of the {rank} dims of the tensor.")
     sides = [_side(layout, dim) for dim in dims]
-    return Cut(layout, *[Side(None, 1, 1, 1)] * (2 - len(sides)), *sides)
+    return TensorSlice(layout, *[Side(None, 1, 1, 1)] * (2 - len(sides)), *sides)
 
 
 def _telling_dims(layout: StickLayout) -> list[int]:

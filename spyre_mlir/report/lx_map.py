@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from spyre_mlir.bundle.context import Context, Range, Step, Tree
+from spyre_mlir.bundle.context import Context, ExecuteStep, LoopRange, Tree
 from spyre_mlir.bundle.model import Buffer, Bundle
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.scratchpad import liveness
@@ -223,7 +223,7 @@ class _Builder:
         self.expected, self.left = (
             {each.buffer for each in some} for some in (manifest.expects, manifest.leaves)
         )
-        self.touched: dict[str, list[tuple[Step, int]]] = {name: [] for name in sorted(self.expected)}
+        self.touched: dict[str, list[tuple[ExecuteStep, int]]] = {name: [] for name in sorted(self.expected)}
         for step in self.steps:
             for operand, name in enumerate(context.uses(step)):
                 self.touched.setdefault(name, []).append((step, operand))
@@ -313,17 +313,17 @@ class _Builder:
         return moved[0], moved[1]
 
 
-def _writes(step: Step, operand: int) -> bool:
+def _writes(step: ExecuteStep, operand: int) -> bool:
     return operand == len(step.design.operands) - 1
 
 
 def _program(
-    tree: Tree, uses: Callable[[Step], tuple[str, ...]]
+    tree: Tree, uses: Callable[[ExecuteStep], tuple[str, ...]]
 ) -> Sequence[liveness.OpAccesses | liveness.LoopAccesses]:
     """The program as liveness takes it."""
     made: list[liveness.OpAccesses | liveness.LoopAccesses] = []
     for node in tree:
-        if isinstance(node, Step):
+        if isinstance(node, ExecuteStep):
             *reads, write = uses(node)
             made.append(liveness.OpAccesses(tuple(reads), (write,)))
         else:
@@ -331,8 +331,8 @@ def _program(
     return made
 
 
-def _loops(steps: Iterable[Step]) -> Iterator[MapLoop]:
-    found: dict[tuple[int, Range], list[int]] = {}
+def _loops(steps: Iterable[ExecuteStep]) -> Iterator[MapLoop]:
+    found: dict[tuple[int, LoopRange], list[int]] = {}
     for step in steps:
         for depth, loop in enumerate(step.loops):
             found.setdefault((depth, loop), []).append(step.position)

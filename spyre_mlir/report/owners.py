@@ -8,7 +8,7 @@ from spyre_mlir.bundle.model import Design
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResultAxis:
     """A dim of the result: its name, elements with padding, slices and elements per slice."""
 
     dim: str
@@ -25,11 +25,11 @@ class Owners:
     dim is ``reduced``.
     """
 
-    rows: Axis | None
-    columns: Axis | None
+    rows: ResultAxis | None
+    columns: ResultAxis | None
     cells: tuple[tuple[tuple[int, ...], ...], ...]
-    others: tuple[Axis, ...]
-    reduced: tuple[Axis, ...]
+    others: tuple[ResultAxis, ...]
+    reduced: tuple[ResultAxis, ...]
 
 
 def owners(design: Design) -> Owners:
@@ -54,15 +54,17 @@ def owners(design: Design) -> Owners:
     )
 
 
-def _axis(design: Design, dim: str) -> Axis:
-    return Axis(dim, design.sizes[dim], design.slices[dim], design.shares[dim])
+def _axis(design: Design, dim: str) -> ResultAxis:
+    return ResultAxis(dim, design.sizes[dim], design.slices[dim], design.shares[dim])
 
 
-def _slices(axis: Axis | None) -> range:
+def _slices(axis: ResultAxis | None) -> range:
     return range(axis.slices if axis else 1)
 
 
-def _cores(design: Design, rows: Axis | None, columns: Axis | None) -> dict[tuple[int, int], list[int]]:
+def _cores(
+    design: Design, rows: ResultAxis | None, columns: ResultAxis | None
+) -> dict[tuple[int, int], list[int]]:
     """The cores of each slice of both dims, in order; one that is not split has slice 0."""
     cores: dict[tuple[int, int], list[int]] = {}
     for core, slices in enumerate(design.core_slices):

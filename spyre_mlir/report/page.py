@@ -12,18 +12,13 @@ from importlib import resources
 
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.report.page_data import json_text, page_data
-from spyre_mlir.report.panels import (
-    division,
-    graph,
-    lx,
-    operations,
-    passes,
-    remarks,
-    ring,
-    roofline,
-    summary,
-    timeline,
-)
+from spyre_mlir.report.panels import division, graph, lx, passes
+from spyre_mlir.report.panels import operation_list as operations
+from spyre_mlir.report.panels import remark_list as remarks
+from spyre_mlir.report.panels import ring_diagram as ring
+from spyre_mlir.report.panels import roofline_diagram as roofline
+from spyre_mlir.report.panels import summary_table as summary
+from spyre_mlir.report.panels import timeline_diagram as timeline
 from spyre_mlir.report.program_facts import ProgramFacts
 
 Panel = Callable[[ProgramFacts], str]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from spyre_mlir.bundle.geometry import holders, operand_shares, operand_splits
+from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name

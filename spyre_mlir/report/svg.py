@@ -81,7 +81,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Track:
+class GridTrack:
     """Rows or columns of a grid in pixels: where each begins; None is a gap."""
 
     positions: list[int | None]

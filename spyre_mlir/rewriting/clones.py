@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spyre_mlir.analysis.aliasing import Memory, argument_attributes
-from spyre_mlir.analysis.buffer_uses import Access, BufferAccesses
+from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
+from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, maker_of
@@ -18,17 +18,17 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.divider import digits_map
 
 
-def copy_space(memory: Memory, whole: ir.Value) -> Space:
+def copy_space(memory: AliasAnalysis, whole: ir.Value) -> Space:
     """The space of a copy of a value into a buffer of its own."""
     return refined([memory.place(whole).view, BufferView.of(memory.layout(whole))])
 
 
-def division_of_copy(memory: Memory, whole: ir.Value, view: CoreView) -> CopyDivision | None:
+def division_of_copy(memory: AliasAnalysis, whole: ir.Value, view: CoreView) -> CopyDivision | None:
     """How a copy is divided whose cores own of a buffer what ``view`` says; None if there is no way."""
     return copy_division(copy_space(memory, whole), view)
 
 
-def whole_of(memory: Memory, value: ir.Value) -> ir.Value:
+def whole_of(memory: AliasAnalysis, value: ir.Value) -> ir.Value:
     """What a value is a view of: an argument, the result of an operation, or of the last insertion.
 
     In a loop, the part of it that one iteration reads.
@@ -82,7 +82,7 @@ def has_known_padding(touched: BufferAccesses, func: ir.Operation) -> bool:
     return any(state is not UNDEFINED for state in states.values())
 
 
-def read_instead(clone: ir.Value, whole: ir.Value, accesses: Sequence[Access]) -> None:
+def read_instead(clone: ir.Value, whole: ir.Value, accesses: Sequence[BufferUse]) -> None:
     """Gives readers of ``whole`` its clone, through the views that they had of it."""
     for access in accesses:
         replace_operand(clone, whole, access.user.op, access.user.values[access.operand])

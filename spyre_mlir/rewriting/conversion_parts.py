@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.analysis.aliasing import Memory
+from spyre_mlir.analysis.aliasing import AliasAnalysis
 from spyre_mlir.analysis.plan_pins import pins_of
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import shape_of
@@ -39,7 +39,9 @@ class Parts:
             yield [number * size if dim == self.dim else 0 for dim, size in enumerate(sizes)], sizes
 
 
-def parts_in_reach(memory: Memory, op: ir.Operation, cores: int, limit_bytes: int | None) -> Parts | None:
+def parts_in_reach(
+    memory: AliasAnalysis, op: ir.Operation, cores: int, limit_bytes: int | None
+) -> Parts | None:
     """The fewest parts of a conversion that can be divided; None if the whole can be, or has to stay so."""
     (source,), (result,) = op.operands, op.results
     if op.name not in CONVERSIONS or pins_of(op).slices is not None:
@@ -60,7 +62,7 @@ def parts_in_reach(memory: Memory, op: ir.Operation, cores: int, limit_bytes: in
     return None
 
 
-def convert_by_parts(memory: Memory, op: ir.Operation, parts: Parts) -> None:
+def convert_by_parts(memory: AliasAnalysis, op: ir.Operation, parts: Parts) -> None:
     """Writes the conversion of each part in the place of that of the whole."""
     (source,), (result,) = op.operands, op.results
     before, after = memory.place(source).view, memory.place(result).view

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting.outlining import Outlined
 from spyre_mlir.target.device import device
-from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: The loops of each operation, by its result; those without an entry are not tiled.
 Tiling = Mapping[ir.Value, Sequence[TiledLoop]]

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.analysis.aliasing import COPIES
-from spyre_mlir.analysis.buffer_uses import Access, Usage
+from spyre_mlir.analysis.buffer_uses import BufferUse, Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided
 from spyre_mlir.analysis.loads import only_loads, work_of
 from spyre_mlir.analysis.loops import body_block
-from spyre_mlir.cost.model import compute_ns, memory_ns
+from spyre_mlir.cost.cost_model import compute_ns, memory_ns
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects.structured import element_of, maker_of
 from spyre_mlir.division.matching import view_of
@@ -110,7 +110,7 @@ def clone_streams(usage: Usage, loop: ir.Operation, room: int, name: str) -> lis
     return clones
 
 
-def _streams(usage: Usage, loop: ir.Operation, access: Access) -> bool:
+def _streams(usage: Usage, loop: ir.Operation, access: BufferUse) -> bool:
     """Whether an operation takes a tile from device memory for longer than it computes."""
     user = access.user
     if user.op.name in COPIES or access.operand in DEVICE_OPS[user.opcode].indirect:
@@ -120,7 +120,7 @@ def _streams(usage: Usage, loop: ir.Operation, access: Access) -> bool:
     return _moves(usage, loop, [user.values[access.operand]]) and memory_ns(work) > compute_ns(work)
 
 
-def _clone(usage: Usage, access: Access, room: int, name: str) -> Iterator[ir.Operation]:
+def _clone(usage: Usage, access: BufferUse, room: int, name: str) -> Iterator[ir.Operation]:
     user = access.user
     view = view_of(user.space, access.operand, user.division)
     whole = whole_of(usage.memory, user.values[access.operand])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from spyre_mlir.dialects import stick
-from spyre_mlir.dialects.hints import DIM_SIZES
+from spyre_mlir.dialects.hint_attributes import DIM_SIZES
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 

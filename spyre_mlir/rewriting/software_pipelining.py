@@ -29,7 +29,7 @@ def pipeline(loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None
     Their pairs of buffers are numbered from ``first_pair``.
     """
     with ir.InsertionPoint(loop), loop.location:
-        pipelined = _Pipeline(loop, loads, first_pair)
+        pipelined = _PipelinedLoop(loop, loads, first_pair)
         results = pipelined.run()
     for old, new in zip(loop.results, results, strict=True):
         old.replace_all_uses_with(new)
@@ -37,7 +37,7 @@ def pipeline(loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None
     _erase_unused(pipelined.copies)
 
 
-class _Pipeline:
+class _PipelinedLoop:
     """The new loop at the current insertion point. ``second`` is whether a load goes to the second buffer."""
 
     def __init__(self, loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None:

@@ -11,10 +11,10 @@ not fully written; a relayout that takes from a core what this one does not hold
 Buffers are told apart by name: what is written through one buffer must be read through the same one.
 """
 
-from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.machine import Result
 from spyre_mlir.simulator.ranges import RangeLoss, described
-from spyre_mlir.simulator.sequence import Given, require_first, run, run_sequence
+from spyre_mlir.simulator.sequence_run import Given, require_first, run, run_sequence
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 
 __all__ = [

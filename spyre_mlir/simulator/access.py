@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.simulator.errors import SimulationError
-from spyre_mlir.simulator.geometry import Box
-from spyre_mlir.simulator.memory import NOBODY, PARTIAL, POISON, AddressSpace, Region, tag_pattern
+from spyre_mlir.simulator.boxes import Box
+from spyre_mlir.simulator.memory import NOBODY, PARTIAL, POISON, AddressRange, AddressSpace, tag_pattern
 from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import FORMATS
 
 #: What was written where nothing was, by tag.
@@ -26,7 +26,7 @@ class Access:
     core: int
     box: Box
     address: int
-    region: Region
+    region: AddressRange
 
     @property
     def end(self) -> int:
@@ -39,7 +39,7 @@ class Access:
 
 
 def resolve(
-    plan: Plan, regions: tuple[Region, ...], symbols: dict[int, int], space: AddressSpace
+    plan: Plan, regions: tuple[AddressRange, ...], symbols: dict[int, int], space: AddressSpace
 ) -> list[list[Access]]:
     """Resolve and check the address of every operand on every core that has a part of it."""
     found = []
@@ -55,7 +55,7 @@ def resolve(
     return found
 
 
-def _bound(plan: Plan, region: Region, symbol: int, symbols: dict[int, int]) -> int:
+def _bound(plan: Plan, region: AddressRange, symbol: int, symbols: dict[int, int]) -> int:
     if symbol not in symbols:
         text = f"symbol {symbol} of its start address is not bound by the bundle."
         raise SimulationError("symbol", text, design=plan.design, tensor=region.name)

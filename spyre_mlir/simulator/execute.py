@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text, resolve
+from spyre_mlir.simulator.boxes import Box
 from spyre_mlir.simulator.compute import combine_partials, compute
 from spyre_mlir.simulator.conflicts import check_conflicts
-from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.gather import check_positions, rows_bytes
-from spyre_mlir.simulator.geometry import Box
-from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, Region, spread
+from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressRange, AddressSpace, spread
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.ranges import RangeCheck, check_integers
-from spyre_mlir.simulator.ring import relayout
+from spyre_mlir.simulator.ring_transfers import relayout
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.ops import DL16, FP8, INT8, Kind
@@ -30,7 +30,7 @@ from spyre_mlir.target.ops import DL16, FP8, INT8, Kind
 
 def execute(
     plan: Plan,
-    regions: tuple[Region, ...],
+    regions: tuple[AddressRange, ...],
     symbols: dict[int, int],
     space: AddressSpace,
     numerics: Numerics,

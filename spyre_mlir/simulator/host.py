@@ -7,17 +7,17 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.model import Argument
+from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.transfer import Part, filled_parts, from_raw, gather, lay_out, misfit, part_of
-from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.memory import HOST, NOBODY, POISON, Memory, spread
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import FORMATS, Numerics
 
 #: Types of the host that numpy does not know.
 _OWN_DTYPES = ("bfloat16", "float8_e4m3fn")
 
 
-def check_form(argument: Argument) -> None:
+def check_form(argument: KernelArgument) -> None:
     """The type, the format and the loops of an argument are such that it can be moved at all."""
     if argument.data_format not in FORMATS:
         text = f"its data format '{argument.data_format}' is unknown."
@@ -42,7 +42,7 @@ def check_form(argument: Argument) -> None:
 
 
 def load_argument(
-    memory: Memory, address: int, argument: Argument, array: NDArray, numerics: Numerics
+    memory: Memory, address: int, argument: KernelArgument, array: NDArray, numerics: Numerics
 ) -> None:
     """Lay out a host array at ``address``; all other bytes of the argument become the fill value.
 
@@ -57,7 +57,7 @@ def load_argument(
     _tag(memory, address, argument, parts)
 
 
-def load_image(memory: Memory, address: int, argument: Argument, image: NDArray[np.uint8]) -> None:
+def load_image(memory: Memory, address: int, argument: KernelArgument, image: NDArray[np.uint8]) -> None:
     """Copy to ``address`` what ``load_argument`` would make there, laid out ahead of time."""
     if image.dtype != np.uint8 or image.shape != (argument.bytes,):
         text = f"its image holds {image.size} elements of {image.dtype}, but it has {argument.bytes} bytes."
@@ -67,11 +67,11 @@ def load_image(memory: Memory, address: int, argument: Argument, image: NDArray[
     _tag(memory, address, argument, parts)
 
 
-def _room(memory: Memory, address: int, argument: Argument) -> NDArray[np.uint8]:
+def _room(memory: Memory, address: int, argument: KernelArgument) -> NDArray[np.uint8]:
     return memory.data[address : address + argument.bytes]
 
 
-def _tag(memory: Memory, address: int, argument: Argument, parts: list[Part]) -> None:
+def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Part]) -> None:
     """Says that the host wrote an argument: its elements, and all of it if it writes the padding."""
     raw = FORMATS[argument.data_format].raw
     own = memory.shadow[address : address + argument.bytes]
@@ -83,7 +83,7 @@ def _tag(memory: Memory, address: int, argument: Argument, parts: list[Part]) ->
         part_of(memory.shadow, address, raw, argument.transfer.device_strides, part)[...] = spread(HOST, raw)
 
 
-def read_argument(memory: Memory, address: int, argument: Argument, numerics: Numerics) -> NDArray:
+def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray:
     """The host array of a result; bytes that nobody wrote, or that are padding, are an error."""
     raw = FORMATS[argument.data_format].raw
     host = np.zeros(argument.host_shape, raw)
@@ -97,7 +97,7 @@ def read_argument(memory: Memory, address: int, argument: Argument, numerics: Nu
     return from_raw(host, argument.host_dtype, argument.data_format, numerics)
 
 
-def _checked_parts(argument: Argument) -> list[Part]:
+def _checked_parts(argument: KernelArgument) -> list[Part]:
     """The valid parts, after checking that they stay inside the host array and the device bytes."""
     transfer = argument.transfer
     parts = filled_parts(transfer)
@@ -116,13 +116,13 @@ def _checked_parts(argument: Argument) -> list[Part]:
     return parts
 
 
-def check_array(argument: Argument, array: NDArray) -> None:
+def check_array(argument: KernelArgument, array: NDArray) -> None:
     if problem := misfit(argument, array):
         raise SimulationError("argument", problem, tensor=argument.name)
 
 
 def _unwritten(
-    argument: Argument, address: int, position: NDArray, part: Part, count: int
+    argument: KernelArgument, address: int, position: NDArray, part: Part, count: int
 ) -> SimulationError:
     indices = [start + int(p) for (start, _), p in zip(part, position, strict=True)]
     strides = zip(indices, argument.transfer.device_strides, strict=True)

@@ -14,21 +14,21 @@ from spyre_mlir.bundle.model import (
     Add,
     Allocate,
     Apply,
-    Argument,
     Bundle,
     Design,
     Execute,
     Extract,
     IndexConstant,
+    KernelArgument,
     Loop,
     Statement,
 )
-from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.execute import execute
 from spyre_mlir.simulator.host import check_array, check_form, load_argument, load_image, read_argument
-from spyre_mlir.simulator.memory import AddressSpace, Region
+from spyre_mlir.simulator.memory import AddressRange, AddressSpace
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 from spyre_mlir.target.formats import Numerics
 
@@ -106,7 +106,7 @@ class Machine:
                 arrays[argument.name] = array
         return arrays
 
-    def _address(self, argument: Argument) -> int:
+    def _address(self, argument: KernelArgument) -> int:
         if argument.parameter not in self.parameters:
             text = f"its parameter '{argument.parameter}' is none of the bundle's."
             raise SimulationError("manifest", text, tensor=argument.name)
@@ -185,7 +185,7 @@ class Machine:
         self._check_elements(design, regions, index)
         self._note_lx(design, regions)
 
-    def _check_elements(self, design: Design, regions: tuple[Region, ...], index: int) -> None:
+    def _check_elements(self, design: Design, regions: tuple[AddressRange, ...], index: int) -> None:
         """What an execution read in LX are the elements that it was read as; note what it wrote."""
         for operand, region in enumerate(regions[:-1]):
             if problem := self.elements.problem(self.first_execute + index, design, operand):
@@ -205,7 +205,7 @@ class Machine:
                 raise SimulationError("symbol", text, design=design, address=address)
         return symbols
 
-    def _regions(self, design: Design, index: int) -> tuple[Region, ...]:
+    def _regions(self, design: Design, index: int) -> tuple[AddressRange, ...]:
         uses = self.bundle.manifest.uses
         names = uses[index] if index < len(uses) else ()
         if len(names) != len(design.operands):
@@ -216,7 +216,7 @@ class Machine:
                 raise SimulationError("manifest", "no such buffer is described.", design=design, tensor=name)
         return tuple(self.space.regions[name] for name in names)
 
-    def _note_lx(self, design: Design, regions: tuple[Region, ...]) -> None:
+    def _note_lx(self, design: Design, regions: tuple[AddressRange, ...]) -> None:
         end = max((region.end for region in regions if region.lx), default=0)
         high = self.statistics.lx_high_water_bytes
         for core in range(design.cores if end else 0):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.target import Target
 
 #: Tags: nobody; the host; padding that an operation wrote over; a part of a sum that another core finished; from
@@ -72,7 +72,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Region:
+class AddressRange:
     """An address range ``[start, end)`` that a buffer names, and the tag of what is written through it."""
 
     name: str
@@ -92,7 +92,7 @@ class AddressSpace:
     def __init__(self, target: Target) -> None:
         self.target, self.lx_limit_bytes = target, target.usable_lx_bytes
         self.allocations: dict[str, tuple[int, int]] = {}
-        self.regions: dict[str, Region] = {}
+        self.regions: dict[str, AddressRange] = {}
         self._next = _FIRST_ADDRESS
         self._hbm: Memory | None = None
         self._lx: dict[int, Memory] = {}
@@ -116,7 +116,7 @@ class AddressSpace:
             raise SimulationError("manifest", "this buffer is described twice.", tensor=name)
         if base == "lx":
             self._check_lx(name, offset, size)
-            self.regions[name] = Region(name, offset, offset + size, tag, lx=True)
+            self.regions[name] = AddressRange(name, offset, offset + size, tag, lx=True)
             return
         if base not in self.allocations:
             text = f"its base '{base}' is no parameter or allocation."
@@ -125,7 +125,7 @@ class AddressSpace:
         if offset < 0 or offset + size > room:
             text = f"bytes [{offset}, {offset + size}) are outside its base '{base}' of {room} bytes."
             raise SimulationError("out-of-bounds", text, tensor=name)
-        self.regions[name] = Region(name, start + offset, start + offset + size, tag)
+        self.regions[name] = AddressRange(name, start + offset, start + offset + size, tag)
 
     def _check_lx(self, name: str, address: int, size: int) -> None:
         if address % self.target.lx_alignment_bytes:
@@ -152,7 +152,7 @@ class AddressSpace:
         """Forget what the scratchpads hold: reading it from now on is reading what nobody wrote."""
         self._lx.clear()
 
-    def memory(self, region: Region, core: int) -> Memory:
+    def memory(self, region: AddressRange, core: int) -> Memory:
         return self.lx(core) if region.lx else self.hbm
 
     def owner(self, tag: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spyre_mlir.bundle.model import Design
+from spyre_mlir.simulator.boxes import Box, make_box, operand_labels, slices_of
 from spyre_mlir.simulator.compute import Work
-from spyre_mlir.simulator.errors import SimulationError
-from spyre_mlir.simulator.geometry import Box, make_box, operand_labels, slices_of
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, INT32, NEUTRAL, DeviceOp, Kind
 

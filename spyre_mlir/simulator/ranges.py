@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.model import Argument, Manifest
+from spyre_mlir.bundle.model import KernelArgument, Manifest
 from spyre_mlir.simulator.compute import compute
-from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import BFLOAT16_MAX, BIT_TRUE, FP16_MAX, IEEE, TOLERANCE, Numerics
 from spyre_mlir.target.ops import DL16, FP32, Kind
 
@@ -179,7 +179,7 @@ class RangeCheck:
             text = f"{_place(plan)}: {result[first]:g} in the place of {expected[first]:g}"
             self._add("Results of infinities, which DL16 has not", int(wrong.sum()), text)
 
-    def read(self, argument: Argument, array: NDArray) -> None:
+    def read(self, argument: KernelArgument, array: NDArray) -> None:
         """Look at a float32 result, in which nothing tells an infinity of DL16."""
         if self._numerics.mode != BIT_TRUE or argument.data_format != FP32:
             return

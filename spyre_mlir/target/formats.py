@@ -198,7 +198,7 @@ def _fp8_bits(value: float) -> int:
 
 
 @dataclass(frozen=True)
-class Range:
+class FormatRange:
     """Magnitudes of a 16-bit format: ``largest`` is its last, from ``overflow`` on nothing rounds to it any more.
 
     Magnitudes up to ``underflow`` round to 0. ``rounding`` is the largest relative error of any other number.
@@ -212,8 +212,8 @@ class Range:
 
 
 _RANGES = {
-    IEEE: Range("IEEE fp16", FP16_MAX, 65520.0, 2.0**-25, 2.0**-11),
-    BIT_TRUE: Range(
+    IEEE: FormatRange("IEEE fp16", FP16_MAX, 65520.0, 2.0**-25, 2.0**-11),
+    BIT_TRUE: FormatRange(
         "DL16", DL16_MAX, 2.0**32 * (1 + 1021 / 1024), 2.0**-31 * (1 + 1 / 1024 - 2.0**-23), 2.0**-10
     ),
 }
@@ -234,7 +234,7 @@ class Numerics:
             raise CompileError(f"Numerics '{self.mode}' is unknown; choose one of {', '.join(MODES)}.")
 
     @property
-    def range(self) -> Range:
+    def range(self) -> FormatRange:
         """The range of the 16-bit format."""
         return _RANGES[self.mode]
 

@@ -34,7 +34,7 @@ _MAX_BYTES, _MAX_LX_BYTES, _MAX_CORES = 1 << 48, 1 << 28, 1024
 
 @dataclass(frozen=True)
 class ArrayRates:
-    """Rates of a core's array of multiply-adds; ``spyre_mlir.cost.model`` has the formula."""
+    """Rates of a core's array of multiply-adds; ``spyre_mlir.cost.cost_model`` has the formula."""
 
     multiply_adds_per_ns: float  #: multiply-adds of fp16 per core, sustained
     full_rows: int  #: rows per core that fill the array
@@ -49,7 +49,7 @@ class ArrayRates:
 
 @dataclass(frozen=True)
 class SharingRates:
-    """Slowdown of loads that many cores share; ``spyre_mlir.cost.model`` has the formula."""
+    """Slowdown of loads that many cores share; ``spyre_mlir.cost.cost_model`` has the formula."""
 
     uncontended_cores: int  #: cores that read one operand without waiting for each other
     contention_exponent: float  #: of (cores / uncontended_cores), the slowdown
@@ -66,7 +66,7 @@ class RowReductionRates:
 
 @dataclass(frozen=True)
 class RingRates:
-    """Rates of the ring: a hop of a partial sum, a link in one direction, and the fit of ``spyre_mlir.cost.ring``."""
+    """Rates of the ring: a hop of a partial sum, a link in one direction, the fit of ``cost.ring_traffic``."""
 
     partial_sum_ns: float  #: per element of the output and hop
     link_bytes_per_ns: float  #: of each link in one direction

@@ -1,6 +1,6 @@
 """Working-set reduction: names of tensor dims, and the loops that hints ask for. No IR."""
 
-from spyre_mlir.tiling.hints import (
+from spyre_mlir.tiling.hint_tree import (
     Hint,
     HintError,
     HintTree,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.tiling.hints import stick_unit, tile_of
+from spyre_mlir.tiling.hint_tree import stick_unit, tile_of
 
 
 @dataclass(frozen=True)

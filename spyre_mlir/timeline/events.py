@@ -27,7 +27,7 @@ PARTS = ("compute", "memory", "ring", "overhead")
 
 
 @dataclass(frozen=True)
-class Load:
+class OperandLoad:
     """An operand in device memory: its buffer, how long it streams alone, whether it may begin early, what moves."""
 
     buffer: Hashable
@@ -46,7 +46,7 @@ class Job:
     """
 
     position: int
-    loads: tuple[Load, ...] = ()
+    loads: tuple[OperandLoad, ...] = ()
     compute: int = 0
     ring: int = 0
     target: Hashable | None = None
@@ -164,7 +164,7 @@ class Shares:
 
 
 @dataclass
-class Run:
+class TimelineRun:
     """A simulated program: what happened, what was skipped, and shares by position of the text."""
 
     events: list[Event] = field(default_factory=list)
@@ -173,9 +173,9 @@ class Run:
     total: int = 0
 
 
-def simulate(program: Program) -> Run:
+def simulate(program: Program) -> TimelineRun:
     """Run a program on the machine."""
-    machine = _Machine()
+    machine = _Engines()
     machine.run(program)
     return machine.finished(least(program))
 
@@ -207,7 +207,7 @@ def counted(program: Program, times: int = 1) -> Iterator[tuple[Job, int]]:
 
 
 @dataclass
-class _Machine:
+class _Engines:
     """When each engine is free: ``cores`` from now on, ``before`` them when the last job had not begun.
 
     ``moved`` are the bytes so far.
@@ -219,7 +219,7 @@ class _Machine:
     store: int = 0
     moved: int = 0
     visible: dict[Hashable, int] = field(default_factory=dict)
-    made: Run = field(default_factory=Run)
+    made: TimelineRun = field(default_factory=TimelineRun)
 
     def run(self, program: Iterable[Job | Repeat]) -> None:
         for node in program:
@@ -228,7 +228,7 @@ class _Machine:
             else:
                 self._repeat(node)
 
-    def finished(self, least: int) -> Run:
+    def finished(self, least: int) -> TimelineRun:
         """What was made, with the wait for the last store, and for the memory to have moved all bytes."""
         made = self.made
         stored = max(self.cores, self.store)
@@ -282,7 +282,7 @@ class _Machine:
             streamed = max(begins[-1], streamed) + job.access + stream
         return (begins[0] if begins else self.cores), waited, streamed
 
-    def _ready(self, load: Load) -> int:
+    def _ready(self, load: OperandLoad) -> int:
         return max(self.visible.get(load.buffer, 0), self.before if load.early else self.cores)
 
     def _count(self, job: Job, body: int, end: int, free: int, *, by_memory: bool) -> None:

@@ -10,13 +10,13 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spyre_mlir.bundle.context import Context, Step, Tree
+from spyre_mlir.bundle.context import Context, ExecuteStep, Tree
 from spyre_mlir.bundle.model import Buffer
-from spyre_mlir.cost.model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
+from spyre_mlir.cost.cost_model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.target import Target
-from spyre_mlir.timeline.events import Job, Load, Repeat
+from spyre_mlir.timeline.events import Job, OperandLoad, Repeat
 from spyre_mlir.timeline.of_design import DesignWork
 from spyre_mlir.timeline.reuse import Visit, reused
 
@@ -65,7 +65,7 @@ class JobBuilder:
         rooms = [work.operands[number].core_bytes if fetched[number] else 0 for number in loaded]
         early = self._begins_early(visit, rooms, output, before)
         loads = tuple(
-            Load(names[number], streams[number], begins, sizes[number])
+            OperandLoad(names[number], streams[number], begins, sizes[number])
             for number, begins in zip(loaded, early, strict=True)
         )
         return Job(
@@ -126,7 +126,7 @@ def _taken_apart(tree: Tree, firsts: tuple[bool, ...]) -> Visits:
     """The steps in order, of each loop the first iteration and then, so many times, the others."""
     made: Visits = []
     for node in tree:
-        if isinstance(node, Step):
+        if isinstance(node, ExecuteStep):
             made.append(Visit(node, firsts))
             continue
         loop, body = node

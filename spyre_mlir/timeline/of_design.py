@@ -11,9 +11,9 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.bundle.geometry import memory_strides, positions, slice_sizes
+from spyre_mlir.bundle.core_slices import memory_strides, positions, slice_sizes
 from spyre_mlir.bundle.model import Bundle, Design, Operand
-from spyre_mlir.cost.ring import LinkLoads, reduce_links, relayout_traffic
+from spyre_mlir.cost.ring_traffic import LinkLoads, reduce_links, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind

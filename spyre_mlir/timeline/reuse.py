@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.context import Context, Step
+from spyre_mlir.bundle.context import Context, ExecuteStep
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.cost.work import OperationWork
 
@@ -23,12 +23,12 @@ class Visit:
     No two visits are equal.
     """
 
-    step: Step
+    step: ExecuteStep
     firsts: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
-class _Access:
+class _DeviceAccess:
     """An operand in device memory: the part of a buffer that each core has of it, with the most bytes of one."""
 
     buffer: str
@@ -38,7 +38,7 @@ class _Access:
 
 
 #: The accesses of a visit to device memory, by the number of the operand.
-_Accesses = Mapping[int, _Access]
+_Accesses = Mapping[int, _DeviceAccess]
 
 #: What a visit does and touches, and the bytes of LX that are planned to be full meanwhile.
 _Visited = tuple[OperationWork, _Accesses, int]
@@ -90,12 +90,12 @@ def _lost(accesses: Sequence[_Accesses], reads: Sequence[Collection[int]]) -> se
     return fetched | (written - read)
 
 
-def _accesses(context: Context, visit: Visit, work: OperationWork) -> Iterator[tuple[int, _Access]]:
+def _accesses(context: Context, visit: Visit, work: OperationWork) -> Iterator[tuple[int, _DeviceAccess]]:
     design, names = visit.step.design, context.uses(visit.step)
     for number, (name, operand) in enumerate(zip(names, work.operands, strict=True)):
         if not operand.in_lx:
             part = _part(visit, design.operands[number]), _cores(design, design.operands[number])
-            yield number, _Access(name, part, operand.core_bytes, operand.writes)
+            yield number, _DeviceAccess(name, part, operand.core_bytes, operand.writes)
 
 
 def _part(visit: Visit, operand: Operand) -> Hashable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from spyre_mlir.cost.model import multiply_adds_per_ns, saturation
+from spyre_mlir.cost.cost_model import multiply_adds_per_ns, saturation
 from spyre_mlir.timeline.timeline import Execution, Timeline
 
 COMPUTE, MEMORY = "compute", "memory"

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import sound_context
-from spyre_mlir.cost.model import compute_ns
-from spyre_mlir.cost.ring import LinkLoads
+from spyre_mlir.cost.cost_model import compute_ns
+from spyre_mlir.cost.ring_traffic import LinkLoads
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.target import Target
-from spyre_mlir.timeline.events import Program, Run, Shares, counted, lower, simulate, upper
+from spyre_mlir.timeline.events import Program, Shares, TimelineRun, counted, lower, simulate, upper
 from spyre_mlir.timeline.links import LinkUse, link_uses
 from spyre_mlir.timeline.of_bundle import JobBuilder
 from spyre_mlir.timeline.of_design import DesignWork, core_groups, works_of
@@ -96,7 +96,7 @@ class Timeline:
 
     executions: tuple[Execution, ...]
     core_groups: CoreGroups
-    run: Run
+    run: TimelineRun
     target: Target
     lower_ps: int
     upper_ps: int
@@ -166,7 +166,7 @@ def timeline_of(context: Context, works: Mapping[str, DesignWork]) -> Timeline:
 
 
 def _executions(
-    context: Context, works: Mapping[str, DesignWork], groups: CoreGroups, program: Program, run: Run
+    context: Context, works: Mapping[str, DesignWork], groups: CoreGroups, program: Program, run: TimelineRun
 ) -> Iterator[Execution]:
     alone, moved = Counter[int](), Counter[int]()
     for job, runs in counted(program):

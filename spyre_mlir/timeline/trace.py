@@ -34,7 +34,7 @@ def trace_text(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> st
 
 def trace_events(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> list[Json]:
     """All events: names of tracks first, then track by track in order of time."""
-    writer = _Writer(timeline)
+    writer = _TraceWriter(timeline)
     return [
         *writer.names(),
         *writer.cores(),
@@ -46,7 +46,7 @@ def trace_events(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> 
     ]
 
 
-class _Writer:
+class _TraceWriter:
     """Process 1 is the first group of cores; those of memory, ring and loops follow."""
 
     def __init__(self, timeline: Timeline) -> None:

@@ -88,7 +88,7 @@ class ArgumentParser(argparse.ArgumentParser):
         # spyre-opt takes every flag that is not spelt out for a pass, so no tool completes abbreviations.
         super().__init__(prog, None, description, epilog, formatter_class=formatter, allow_abbrev=False)
         self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
-        self.add_argument("--load", action=_Load, metavar="FILE.py",
+        self.add_argument("--load", action=_LoadAction, metavar="FILE.py",
                           help="import your own passes, solvers or device operations")  # fmt: skip
         self.add_argument("--device", action=_Device, metavar="FILE.toml",
                           help="the device (default: SPYRE_DEVICE, or the packaged one)")  # fmt: skip
@@ -120,7 +120,7 @@ class _Device(argparse.Action):
         set_default_target(Target.read(str(values)))
 
 
-class _Load(argparse.Action):
+class _LoadAction(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         from spyre_mlir.tools._loading import load
 

@@ -32,10 +32,10 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
+    from spyre_mlir.driver.program import Program
     from spyre_mlir.layout.requests import LayoutRequest
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import SpyrePipeline
-    from spyre_mlir.program import Program
 
 
 @_common.tool
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _warn_of_host_work(program: Program) -> None:
     """Warn on stderr of much work for the host, unless the log is for errors alone."""
-    from spyre_mlir.steps_summary import host_work_warning
+    from spyre_mlir.driver.steps_summary import host_work_warning
 
     sentence = host_work_warning(program.steps, program.remarks)
     if sentence and logs.shows(logging.WARNING):
@@ -72,10 +72,10 @@ def _warn_of_host_work(program: Program) -> None:
 
 
 def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
-    from spyre_mlir.build import build
     from spyre_mlir.dialects.targets import target_of
-    from spyre_mlir.program import Program
-    from spyre_mlir.program_layouts import lay_out
+    from spyre_mlir.driver.build import build
+    from spyre_mlir.driver.program import Program
+    from spyre_mlir.driver.program_layouts import lay_out
     from spyre_mlir.target.target import compiling_for
 
     pipeline = _pipeline(options)
@@ -129,13 +129,13 @@ def _save(program: Program, options: argparse.Namespace) -> int:
 
 def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -> int:
     """Save with random parameters, run the bundle on disk, compare with the CPU and print; the exit status."""
-    from spyre_mlir.checking import DISTRIBUTION, SEED, compare, random_arguments
-    from spyre_mlir.host import Evaluator
+    from spyre_mlir.driver.checking import DISTRIBUTION, SEED, compare, random_arguments
+    from spyre_mlir.driver.program import Program
+    from spyre_mlir.host import HostEvaluator
     from spyre_mlir.passes.decompose_softmax import DecomposeSoftmax
-    from spyre_mlir.program import Program
 
     DecomposeSoftmax().run(original.operation)
-    reference = Evaluator(original)
+    reference = HostEvaluator(original)
     arguments = random_arguments(program.arguments)
     parameters = {argument.name for argument in program.arguments if argument.kind == "parameter"}
     program.arrays.update({name: array for name, array in arguments.items() if name in parameters})

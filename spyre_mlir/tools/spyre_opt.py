@@ -47,7 +47,7 @@ def _print(text: str) -> int:
 
 
 @dataclass
-class _Run:
+class _ToolRun:
     """One run of the tool: the pipeline for each chunk of the input, and the remarks of all chunks."""
 
     options: argparse.Namespace
@@ -125,7 +125,7 @@ def _optimize(options: argparse.Namespace) -> int:
     if options.dump_pass_pipeline:
         print(pipeline, file=sys.stderr)
     timing = Timing() if options.mlir_timing else None
-    run = _Run(options, context, pipeline, _printing(options), timing, Remarks())
+    run = _ToolRun(options, context, pipeline, _printing(options), timing, Remarks())
     results = [run.process(chunk) for chunk in _chunks(options)]
     if timing is not None:
         print(timing.report(), end="", file=sys.stderr)

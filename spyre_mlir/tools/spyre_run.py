@@ -36,7 +36,7 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
-from spyre_mlir.checking import HostArray
+from spyre_mlir.driver.checking import HostArray
 from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
 from spyre_mlir.report.lx_map import lx_map_of
@@ -83,8 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run_program(options: argparse.Namespace) -> int:
     """Run a folder of several steps: bundles on the simulator, host functions on this machine."""
-    from spyre_mlir.program import Program
-    from spyre_mlir.steps import BundleStep, HostStep, sequences
+    from spyre_mlir.driver.program import Program
+    from spyre_mlir.driver.steps import BundleStep, HostStep, sequences
 
     if options.timeline:
         raise CompileError("A timeline is of one bundle; name that of a step.", options.folder)

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir import dialects
     from spyre_mlir.bundle import write_bundle
     from spyre_mlir.errors import CompileError
-    from spyre_mlir.export import cuts_of, export
+    from spyre_mlir.lowering.export import cuts_of, export
     from spyre_mlir.mlir import location_of
 
     module = _common.parse_module(options.input, dialects.context())

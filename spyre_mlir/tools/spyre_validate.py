@@ -30,8 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
     """Validate each bundle of a program by itself, and if all are valid, what goes from each to the next."""
-    from spyre_mlir.program_folder import read_program
-    from spyre_mlir.steps import HostStep, sequences
+    from spyre_mlir.driver.program_folder import read_program
+    from spyre_mlir.driver.steps import HostStep, sequences
 
     built, _ = read_program(folder)
     units = [unit for unit in sequences(built.steps) if not isinstance(unit, HostStep)]

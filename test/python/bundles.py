@@ -12,7 +12,6 @@ from spyre_mlir.bundle.model import (
     Add,
     Allocate,
     Apply,
-    Argument,
     Buffer,
     Bundle,
     Constant,
@@ -22,6 +21,7 @@ from spyre_mlir.bundle.model import (
     Extract,
     Held,
     IndexConstant,
+    KernelArgument,
     Loop,
     Manifest,
     Operand,
@@ -66,10 +66,10 @@ def two_core_design(index: int, opcode: str, operands: tuple[Operand, ...], **ch
     return Design(**{**fields, **changes})
 
 
-def argument(name: str, kind: str, parameter: str, rows: int, columns: int) -> Argument:
+def argument(name: str, kind: str, parameter: str, rows: int, columns: int) -> KernelArgument:
     """A (rows, columns) fp16 argument of the device size (columns / 64, rows, 64)."""
     sticks = -(-columns // LANES)
-    return Argument(
+    return KernelArgument(
         name=name,
         kind=kind,
         parameter=parameter,
@@ -82,9 +82,9 @@ def argument(name: str, kind: str, parameter: str, rows: int, columns: int) -> A
     )
 
 
-def sparse_argument(name: str, kind: str, parameter: str, rows: int) -> Argument:
+def sparse_argument(name: str, kind: str, parameter: str, rows: int) -> KernelArgument:
     """A (rows,) fp16 argument with one element per stick: device size (rows, 64)."""
-    return Argument(
+    return KernelArgument(
         name=name,
         kind=kind,
         parameter=parameter,
@@ -198,7 +198,7 @@ def reduction_bundle() -> Bundle:
     bounded = Transfer(
         x.transfer.ranges, x.transfer.host_strides, x.transfer.device_strides, (((0, 2), (64, 1), 200),)
     )
-    x = Argument(**{**vars(x), "transfer": bounded})
+    x = KernelArgument(**{**vars(x), "transfer": bounded})
     s = sparse_argument("s", "result", "arg1", 128)
     buffers = (
         Buffer("x", "arg0", 0, x.bytes),

@@ -29,7 +29,7 @@ from unsharded import unsharded
 
 import spyre_mlir
 from spyre_mlir.bundle.folder import is_program, read_arrays, read_bundle
-from spyre_mlir.checking import random_arguments
+from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.simulator import run
 from spyre_mlir.tools import spyre_compile, spyre_plan, spyre_run, spyre_validate
 

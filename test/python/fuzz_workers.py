@@ -63,7 +63,9 @@ class Workers:
         self.run, self.jobs = run, jobs
         self.seconds, self.memory_bytes = seconds, memory_bytes
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([run.__module__, "spyre_mlir.program", "spyre_mlir.frontend"])
+        self._context.set_forkserver_preload(
+            [run.__module__, "spyre_mlir.driver.program", "spyre_mlir.frontend"]
+        )
         self._workers: list[_Worker] = []
 
     def __enter__(self) -> Workers:

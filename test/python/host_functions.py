@@ -5,11 +5,11 @@ from __future__ import annotations
 from numpy.typing import NDArray
 
 from spyre_mlir.dialects import context, parsed
-from spyre_mlir.host import Evaluator
+from spyre_mlir.host import HostEvaluator
 
 
-def evaluator(text: str) -> Evaluator:
-    return Evaluator(parsed(text, context()))
+def evaluator(text: str) -> HostEvaluator:
+    return HostEvaluator(parsed(text, context()))
 
 
 def call(text: str, *arrays: NDArray) -> list[NDArray]:

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 import spyre_mlir
-from spyre_mlir.checking import compare, random_arguments
 from spyre_mlir.dialects import context, parsed
+from spyre_mlir.driver.checking import compare, random_arguments
 from spyre_mlir.errors import CompileError
-from spyre_mlir.host import Evaluator
+from spyre_mlir.host import HostEvaluator
 from spyre_mlir.mlir import ir
 from spyre_mlir.reference import CpuReference
 
@@ -79,7 +79,7 @@ def _compared(text: str, program: spyre_mlir.Program, level: str, given: dict[st
     arrays = [given[argument.name] for argument in program.arguments]
     wrong: list[str] = []
     # A sum of fp16 is off by some percent on the CPU, which rounds each step: what accumulates in float64 decides.
-    for reference in (CpuReference, Evaluator):
+    for reference in (CpuReference, HostEvaluator):
         try:
             with np.errstate(all="ignore"):
                 comparisons = compare(program.results, results, reference(_plain(text))(*arrays), "ieee")

@@ -17,11 +17,11 @@ import spyre_mlir
 from spyre_mlir.analysis.dim_classes import dim_classes
 from spyre_mlir.analysis.tile_nests import Nests
 from spyre_mlir.dialects import context
-from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.tiling.hints import TiledLoop
+from spyre_mlir.tiling.hint_tree import TiledLoop
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ import torch
 import torch.nn.functional as F
 from programs import Apply
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions
 from spyre_mlir.analysis.core_ownership import Divided, def_use_edges, divided_ops
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.dialects import context, sdsc
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
-from spyre_mlir.export import export
 from spyre_mlir.frontend import import_torch
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.simulator import Result, run
@@ -81,13 +81,13 @@ def inputs_of(name: str) -> tuple[torch.Tensor, ...]:
 def operations(module: ir.Module) -> list[Divided]:
     """The device operations in program order."""
     (func,) = functions(module.operation)
-    return divided_ops(Memory(func), all_ops(func))
+    return divided_ops(AliasAnalysis(func), all_ops(func))
 
 
 def able(module: ir.Module) -> dict[int, int]:
     """The operations whose result may be in LX, by number, and the bytes that it takes on each core."""
     (func,) = functions(module.operation)
-    memory, body = Memory(func), all_ops(func)
+    memory, body = AliasAnalysis(func), all_ops(func)
     ops = divided_ops(memory, body)
     barred = {each.buffer for each in def_use_edges(memory, ops) if each.problem is not None}
     barred |= {memory.place(value).buffer for value in body[-1].operands}
@@ -107,7 +107,7 @@ def one_behind_the_other(sizes: Mapping[int, int]) -> dict[int, int]:
 def place(module: ir.Module, addresses: Mapping[int, int]) -> int:
     """Put results of operations, by number, at addresses in LX; returns what they would move in device memory."""
     (func,) = functions(module.operation)
-    memory, ops = Memory(func), operations(module)
+    memory, ops = AliasAnalysis(func), operations(module)
     with module.context:
         for number, address in addresses.items():
             ops[number].op.attributes[sdsc.PLACEMENT] = sdsc.lx_attr(address)

@@ -16,13 +16,12 @@ from math import prod
 import numpy as np
 import pytest
 
-from spyre_mlir.bundle.geometry import core_offset_bytes, lx_bytes
+from spyre_mlir.bundle.core_slices import core_offset_bytes, lx_bytes
 from spyre_mlir.bundle.model import (
     INPUT,
     OUTPUT,
     Add,
     Allocate,
-    Argument,
     Buffer,
     Bundle,
     Constant,
@@ -31,6 +30,7 @@ from spyre_mlir.bundle.model import (
     Extract,
     Held,
     IndexConstant,
+    KernelArgument,
     Manifest,
     Operand,
     Parameter,
@@ -120,9 +120,9 @@ class Tensor:
             loops.append((self.lanes, host[self.stick], 1))
         return Transfer(*(tuple(column) for column in zip(*loops, strict=True)), bounds)
 
-    def argument(self, parameter: str) -> Argument:
+    def argument(self, parameter: str) -> KernelArgument:
         assert self.kind is not None
-        return Argument(
+        return KernelArgument(
             name=self.name,
             kind=self.kind,
             parameter=parameter,

@@ -13,9 +13,9 @@ from torch import nn
 
 import spyre_mlir
 from spyre_mlir import CompileError, Program, to_device
-from spyre_mlir.argument_layouts import set_layouts
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
+from spyre_mlir.driver.argument_layouts import set_layouts
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.mlir import ir
 

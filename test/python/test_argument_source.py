@@ -16,7 +16,7 @@ from spyre_mlir.bundle import read_arrays, read_bundle, write_bundle
 from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
 from spyre_mlir.bundle.model import Bundle, Transfer
 from spyre_mlir.bundle.validate import validate
-from spyre_mlir.checking import random_arguments
+from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.simulator import SimulationError, run
 from spyre_mlir.tools.spyre_run import main
 

@@ -21,7 +21,7 @@ from unsharded import unsharded
 
 import spyre_mlir
 from spyre_mlir.bundle import read_bundle, write_bundle
-from spyre_mlir.bundle.model import Argument, Bundle
+from spyre_mlir.bundle.model import Bundle, KernelArgument
 from spyre_mlir.bundle.transfer import filled_parts
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
@@ -85,7 +85,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray], tolerance: fl
     )
 
 
-def check_transfer(argument: Argument) -> None:
+def check_transfer(argument: KernelArgument) -> None:
     """Each host element has one place on the device, and the other way round; a result is whole."""
     moved = argument.transfer
     places = []

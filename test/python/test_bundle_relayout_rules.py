@@ -12,7 +12,7 @@ from bundle_edits import buffer, design, manifest, tensor
 from relayouts import STICK_BYTES, complaints, held_sticks, random_relayout
 from simulator_programs import Program
 
-from spyre_mlir.bundle.geometry import core_region, finishing_cores, holders, lx_bytes
+from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders, lx_bytes
 from spyre_mlir.bundle.model import Buffer, Held
 from spyre_mlir.bundle.validate import validate
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from bundles import add_bundle
 
-from spyre_mlir.checking import compare, random_arguments
+from spyre_mlir.driver.checking import compare, random_arguments
 from spyre_mlir.target.formats import BIT_TRUE, IEEE
 from spyre_mlir.tools.spyre_compile import main as spyre_compile
 

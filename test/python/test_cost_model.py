@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from spyre_mlir.cost.model import (
+from spyre_mlir.cost.cost_model import (
     OperationCost,
     access_ns,
     compute_ns,

@@ -11,9 +11,9 @@ from dataclasses import replace
 import pytest
 from division_spaces import Operand, space_of
 
-from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
-from spyre_mlir.cost.ring import LinkLoads, cheapest, reduce_links, relayout_ns, relayout_traffic
+from spyre_mlir.cost.ring_traffic import LinkLoads, cheapest, reduce_links, relayout_ns, relayout_traffic
 from spyre_mlir.division import Division, core_view
 from spyre_mlir.division.relayout import Distribution, Relayout, relayout
 from spyre_mlir.target.device import device

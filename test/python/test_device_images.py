@@ -13,7 +13,7 @@ from bundles import add_bundle, reduction_bundle
 
 import spyre_mlir
 from spyre_mlir.bundle.images import DATA, INDEX, Images, laid_out, read_images, write_images
-from spyre_mlir.bundle.model import Argument, Bundle, Transfer
+from spyre_mlir.bundle.model import Bundle, KernelArgument, Transfer
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator import SimulationError, run
 from spyre_mlir.target.formats import encode_dl16
@@ -30,7 +30,7 @@ def with_weight(**changes) -> Bundle:
     return argument(add_bundle(), 1, kind="parameter", **changes)
 
 
-def by_definition(each: Argument, array: np.ndarray) -> np.ndarray:
+def by_definition(each: KernelArgument, array: np.ndarray) -> np.ndarray:
     """The device elements of an argument by the definition of a transfer, element by element; else its fill."""
     device = np.full(each.bytes // 2, each.fill, np.float16)
     transfer, flat = each.transfer, array.reshape(-1)

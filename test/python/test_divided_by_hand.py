@@ -10,7 +10,7 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.errors import CompileError
-from spyre_mlir.export import export
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.simulator import Result, run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from division_spaces import Operand, legal_splits, matmul_of, space_of
 
-from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import even_work, operation_work
 from spyre_mlir.division import Division
 from spyre_mlir.division.spans import out_of_reach

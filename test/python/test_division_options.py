@@ -8,9 +8,9 @@ import pytest
 
 import spyre_mlir
 from spyre_mlir.division import work_distribution
+from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.pipelines.spyre import SpyrePipeline
-from spyre_mlir.program import Program
 
 SIZES = [(512, 4096, 12800), (64, 4096, 1024), (192, 640, 320), (33, 128, 4096)]
 

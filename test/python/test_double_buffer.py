@@ -20,12 +20,12 @@ import spyre_mlir
 from spyre_mlir import clear_tensor_dims, declare_tensor_dim, spyre_hint
 from spyre_mlir.bundle.validate import sound_context, validate
 from spyre_mlir.dialects import context
+from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.double_buffer import DoubleBuffer
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.text import Pipeline
-from spyre_mlir.program import Program
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.rewriting import load_slots
 from spyre_mlir.target.device import device

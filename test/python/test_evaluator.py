@@ -15,11 +15,11 @@ import spyre_mlir
 from spyre_mlir.analysis.program_cost import Price
 from spyre_mlir.analysis.tile_nests import Nests, Tiled
 from spyre_mlir.dialects import context
-from spyre_mlir.dialects.hints import TILING, tiling_attr
+from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.pipelines.evaluator import PipelineEvaluator
+from spyre_mlir.pipelines.pipeline_evaluator import PipelineEvaluator
 from spyre_mlir.rewriting.groups import group_module
 from spyre_mlir.tiling import TiledLoop
 

@@ -10,8 +10,8 @@ import spyre_mlir
 from spyre_mlir.bundle import model
 from spyre_mlir.dialects import context
 from spyre_mlir.errors import CompileError
-from spyre_mlir.export import export
 from spyre_mlir.frontend import import_torch
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline

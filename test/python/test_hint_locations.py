@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spyre_mlir import dialects
-from spyre_mlir.dialects.hints import (
+from spyre_mlir.dialects.hint_attributes import (
     DIMS,
     TILING,
     dims_attr,

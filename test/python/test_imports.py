@@ -22,8 +22,7 @@ MATHEMATICS = {"optimization", *ALGEBRA, "scratchpad", "tiling", "cost", "layout
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
 #: IR, without passes.
 SHARED = {"analysis", "rewriting", "lowering"}
-COMPILER = {*IR, *SHARED, "bundle", "host", "export", "plans", "partition", "timeline", "passes", "pipelines"}
-PROGRAM = {"steps", "transfers", "build", "program_folder", "program_layouts", "argument_layouts"}
+COMPILER = {*IR, *SHARED, "bundle", "host", "plans", "partition", "timeline", "passes", "pipelines"}
 
 #: What each folder and each loose file may import of spyre_mlir, besides itself and EVERYBODY.
 ALLOWED = {
@@ -42,9 +41,7 @@ ALLOWED = {
     "diagnostics": BINDINGS,
     "dialects": IR,
     "bundle": {"target"},
-    "checking": {"target"},
     "reference": {"target", *BINDINGS},
-    "export": {*IR, "bundle"},
     "plans": {"bundle", "tiling"},
     "timeline": {"target", "bundle", "cost", "division"},
     "simulator": {"target", "bundle"},
@@ -55,31 +52,11 @@ ALLOWED = {
     "lowering": {*IR, "analysis", "bundle"},
     "passes": COMPILER - {"pipelines", "timeline"},
     "pipelines": COMPILER,
-    "device_views": {"target", *MATHEMATICS},
-    "device_tensor": {"target", *MATHEMATICS, "bundle", "device_views"},
-    "device_factories": {"device_tensor", "device_views"},
-    "frontend": {*COMPILER, "device_tensor", "device_views"},
-    "argument_layouts": {*IR, "device_tensor"},
-    "steps": {*BINDINGS, "bundle", "host", "report", "simulator"},
-    "transfers": {"bundle", "steps"},
-    "steps_summary": {"bundle", "report", "steps", "transfers"},
-    "build": {*COMPILER, "steps", "transfers"},
-    "program_folder": {*BINDINGS, "bundle", "dialects", "host", "build", "steps", "transfers"},
-    "program_layouts": {*COMPILER, "argument_layouts"},
-    "dynamic": {"bundle", "dialects", "frontend"},
-    "program": {
-        *COMPILER,
-        *PROGRAM,
-        "device_tensor",
-        "frontend",
-        "report",
-        "simulator",
-        "dynamic",
-        "steps_summary",
-    },
-    "eager": {"bundle", "device_tensor", "frontend", "layout", "program", "target"},
-    "tools": {*COMPILER, *PROGRAM, "checking", "frontend", "report", "simulator", "program", "steps_summary"},
-    "__init__": {"device_factories", "device_tensor", "dynamic", "frontend", "program"},
+    "tensors": {"target", *MATHEMATICS, "bundle"},
+    "frontend": {*COMPILER, "tensors"},
+    "driver": {*COMPILER, "frontend", "report", "simulator", "tensors"},
+    "tools": {*COMPILER, "driver", "frontend", "report", "simulator"},
+    "__init__": {"driver", "frontend", "tensors"},
 }
 
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import spyre_mlir
+from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import export
-from spyre_mlir.program import Program
 
 X = torch.arange(128.0).reshape(8, 16).half()
 

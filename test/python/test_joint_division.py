@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import pytest
 from division_spaces import Operand, matmul_of, space_of
 
-from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
-from spyre_mlir.cost.ring import relayout_ns
+from spyre_mlir.cost.ring_traffic import relayout_ns
 from spyre_mlir.division import Division
 from spyre_mlir.division.copies import copy_division
 from spyre_mlir.division.distribute import work_distribution

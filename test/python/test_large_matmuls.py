@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import spyre_mlir
-from spyre_mlir.bundle.geometry import core_region
+from spyre_mlir.bundle.core_slices import core_region
 from spyre_mlir.target.device import device
 
 #: Width, width of keys and values, width of the FFN.

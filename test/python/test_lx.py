@@ -19,13 +19,13 @@ from lx_programs import (
 )
 
 import spyre_mlir
+from spyre_mlir.bundle.core_slices import lx_bytes
 from spyre_mlir.bundle.design_json import from_json, to_json
-from spyre_mlir.bundle.geometry import lx_bytes
 from spyre_mlir.bundle.model import Design, Execute
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.errors import CompileError
-from spyre_mlir.export import export
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.simulator import SimulationError

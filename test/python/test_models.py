@@ -14,10 +14,10 @@ from zoo import REDUCED, ZOO, Inputs, call, deviations, model
 
 import spyre_mlir
 from spyre_mlir.dialects import context
+from spyre_mlir.driver.program import Program
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.frontend.cleaning import operations
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
-from spyre_mlir.program import Program
 from spyre_mlir.reference import CpuReference
 
 #: The part of the floating-point work that the host may have.

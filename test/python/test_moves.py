@@ -12,7 +12,7 @@ from programs import Apply
 from random_programs import RandomProgram
 
 import spyre_mlir
-from spyre_mlir.analysis.aliasing import Memory, functions
+from spyre_mlir.analysis.aliasing import AliasAnalysis, functions
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.passes.reorder_operations import _apply, _tasks
@@ -106,7 +106,7 @@ def test_any_legal_order_computes_the_same(seed):
     assert module is not None
     run_pipeline(module, SpyrePipeline(sencores=4).pipeline("divided"))
     (func,) = functions(module.operation)
-    _apply(func, shuffled(_tasks(Memory(func)), random.Random(seed)))
+    _apply(func, shuffled(_tasks(AliasAnalysis(func)), random.Random(seed)))
     program = spyre_mlir.compile(module, from_level="divided", sencores=4, verify_each=True)
     results = program(*model.inputs)
     returned = imported.bind(*model.inputs).finish(_all(results))

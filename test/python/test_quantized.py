@@ -15,11 +15,11 @@ import spyre_mlir
 from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.model import Loop
 from spyre_mlir.bundle.validate import validate
-from spyre_mlir.cost.model import multiply_adds_per_ns
+from spyre_mlir.cost.cost_model import multiply_adds_per_ns
+from spyre_mlir.driver.steps import BundleStep
 from spyre_mlir.errors import CompileError
-from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.memory import FIRST_BUFFER, buffer_tag
-from spyre_mlir.steps import BundleStep
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.target import packaged_target
 
 FP8 = torch.float8_e4m3fn

@@ -12,13 +12,13 @@ from bundles import relayout_bundle
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.bundle.context import Context
-from spyre_mlir.cost.model import operation_cost
+from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
-from spyre_mlir.cost.ring import relayout_traffic
+from spyre_mlir.cost.ring_traffic import relayout_traffic
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.dialects import context
 from spyre_mlir.division.relayout import Relayout
-from spyre_mlir.export import export
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.timeline import timeline

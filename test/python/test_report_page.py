@@ -33,7 +33,7 @@ from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.report import lx_page, lx_picture
 from spyre_mlir.report.lanes import lanes
 from spyre_mlir.report.lx_map import lx_map
-from spyre_mlir.report.owners import Axis, owners
+from spyre_mlir.report.owners import ResultAxis, owners
 from spyre_mlir.report.page import PANELS, page
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.report.tracks import tracks
@@ -216,7 +216,7 @@ def test_a_core_owns_its_part_of_the_result():
     program.tensor("z", {"mb": 128, "out": 256}, kind="result")
     design = program.op("exp", "x", "z", splits={"mb": 4, "out": 2})
     found = owners(design)
-    assert (found.rows, found.columns) == (Axis("out", 256, 2, 128), Axis("mb", 128, 4, 32))
+    assert (found.rows, found.columns) == (ResultAxis("out", 256, 2, 128), ResultAxis("mb", 128, 4, 32))
     for core, own in enumerate(design.core_slices):
         assert found.cells[own["out"]][own["mb"]] == (core,)
 

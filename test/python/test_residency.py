@@ -24,9 +24,9 @@ from residency import (
 
 import spyre_mlir
 from spyre_mlir.bundle.sequence import join, residents, split
+from spyre_mlir.driver.steps import HostStep, sequences
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator import SimulationError, run
-from spyre_mlir.steps import HostStep, sequences
 
 #: exp is read before the sine, which is the host's, and three times behind it.
 OVER_A_HOST_STEP = """

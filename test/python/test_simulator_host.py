@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from spyre_mlir.bundle.model import Argument, Transfer
+from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.transfer import valid_parts
 from spyre_mlir.simulator import SimulationError
 from spyre_mlir.simulator.host import check_array, load_argument, read_argument
@@ -28,7 +28,7 @@ LAYOUTS = [
 ]
 
 
-def make(host: list[int], device: list[int], stride_map: list[int], **changes) -> Argument:
+def make(host: list[int], device: list[int], stride_map: list[int], **changes) -> KernelArgument:
     """The argument of a layout: a loop per device dim; the stick dim is the host dim of the last stride."""
     strides = [math.prod(device[k + 1 :]) for k in range(len(device))]
     kept = [k for k, stride in enumerate(stride_map) if stride != -1]
@@ -58,7 +58,7 @@ def make(host: list[int], device: list[int], stride_map: list[int], **changes) -
             tuple(bounds),
         ),
     }
-    return Argument(**{**fields, **changes})
+    return KernelArgument(**{**fields, **changes})
 
 
 def expected_device(array: np.ndarray, device: list[int], stride_map: list[int], fill: float) -> np.ndarray:

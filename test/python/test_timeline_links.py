@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from bundles import loop_bundle, relayout_bundle
 
-from spyre_mlir.cost.ring import LinkLoads, reduce_links
+from spyre_mlir.cost.ring_traffic import LinkLoads, reduce_links
 from spyre_mlir.target.target import packaged_target
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timeline.links import busiest, link_uses

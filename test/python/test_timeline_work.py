@@ -15,11 +15,11 @@ from spyre_mlir.analysis.aliasing import functions, is_in_lx
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.bundle.context import Context
 from spyre_mlir.cost.of_space import operation_work
-from spyre_mlir.cost.ring import LinkLoads, relayout_traffic
+from spyre_mlir.cost.ring_traffic import LinkLoads, relayout_traffic
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.dialects import context
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.export import export
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.target.target import compiling_for

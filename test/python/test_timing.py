@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from spyre_mlir.timing import Scope, Timing, scope
+from spyre_mlir.timing import Timing, TimingScope, scope
 
 
-def measured(*scopes: Scope, total: float) -> Timing:
+def measured(*scopes: TimingScope, total: float) -> Timing:
     """A tree with seconds as given."""
     timing = Timing()
     timing.root.scopes.extend(scopes)
@@ -17,9 +17,15 @@ def measured(*scopes: Scope, total: float) -> Timing:
 
 def test_the_report_is_a_tree() -> None:
     """Seconds, their part of all, and what is inside of a scope below it; names that come again are one line."""
-    trials = [Scope("trial", seconds=1.0, scopes=[Scope("choose-layouts", seconds=0.5)]) for _ in range(2)]
-    passes = [Scope("tile", "passes", "tile{n=2}", seconds=3.0, scopes=trials), Scope("cse", "passes")]
-    timing = measured(Scope("tiled", "stages", seconds=3.5, scopes=passes), total=4.0)
+    trials = [
+        TimingScope("trial", seconds=1.0, scopes=[TimingScope("choose-layouts", seconds=0.5)])
+        for _ in range(2)
+    ]
+    passes = [
+        TimingScope("tile", "passes", "tile{n=2}", seconds=3.0, scopes=trials),
+        TimingScope("cse", "passes"),
+    ]
+    timing = measured(TimingScope("tiled", "stages", seconds=3.5, scopes=passes), total=4.0)
     assert timing.report().splitlines()[2:] == [
         "    3.5000 ( 87.5%)  tiled",
         "    3.0000 ( 75.0%)    tile{n=2}",

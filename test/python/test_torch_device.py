@@ -12,14 +12,8 @@ import torch
 from device_chains import SHAPES, numbers, random_arithmetic, random_view, strides_of_ones_as, viewed
 
 import spyre_mlir
-from spyre_mlir import (
-    CompileError,
-    clear_tensor_dims,
-    declare_tensor_dim,
-    eager,
-    name_tensor_dims,
-    spyre_hint,
-)
+from spyre_mlir import CompileError, clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+from spyre_mlir.driver import eager
 from spyre_mlir.frontend.torch_device import SpyreTensor
 
 

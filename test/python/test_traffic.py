@@ -9,14 +9,14 @@ import torch
 from division_spaces import Operand, matmul_of, space_of
 from programs import PROGRAMS
 
-from spyre_mlir.analysis.aliasing import Memory, all_ops, functions, is_in_lx
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx
 from spyre_mlir.analysis.core_ownership import Divided, divided_ops
 from spyre_mlir.dialects import context
 from spyre_mlir.division import Division
 from spyre_mlir.division.traffic import hbm_bytes
-from spyre_mlir.export import export
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.layout.space import Space
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.simulator import run
@@ -64,11 +64,11 @@ def test_the_finished_value_of_a_shared_sum_is_written_once():
 def planned(module: ir.Module) -> list[tuple[int, ...]]:
     """Of every operation of a placed program, all runs together: bytes read, read by all cores, written."""
     (func,) = functions(module.operation)
-    memory = Memory(func)
+    memory = AliasAnalysis(func)
     return [_moved(memory, op) for op in divided_ops(memory, all_ops(func))]
 
 
-def _moved(memory: Memory, op: Divided) -> tuple[int, ...]:
+def _moved(memory: AliasAnalysis, op: Divided) -> tuple[int, ...]:
     *reads, (written, _) = (
         (0, 0) if is_in_lx(memory.place(value).buffer) else hbm_bytes(op.space, at, op.division)
         for at, value in enumerate(op.values)

@@ -9,16 +9,16 @@ from dataclasses import replace
 from fractions import Fraction
 
 from spyre_mlir.analysis.attention_pattern import attention_of
-from spyre_mlir.analysis.dim_classes import Cut, DimClass, dim_classes
+from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.tile_nests import MOST_COPIES, Nests, Tiled, trace
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.hints import DIM_SIZES, DIMS, HINTS, TILING, hints_attr, tiling_attr
+from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS, HINTS, TILING, hints_attr, tiling_attr
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.ops import COMBINE
 from spyre_mlir.tiling import Hint
 
-Choice = tuple[DimClass, Cut]
+Choice = tuple[DimClass, DimTiles]
 
 
 def tile_at_random(module: ir.Module, seed: int, *, unrolled: bool = False, unequal: bool = False) -> int:
@@ -137,15 +137,15 @@ def _combines(each: Tiled, dims: Sequence[int]) -> bool:
     return each.generic.opcode in COMBINE or not set(dims) & set(each.generic.reduced)
 
 
-def _equal_tiles(found: DimClass, rng: random.Random) -> Cut | None:
+def _equal_tiles(found: DimClass, rng: random.Random) -> DimTiles | None:
     options = [tiles for tiles in (2, 3, 4, 5, 8, 16) if found.allows(tiles)]
     if not options:
         return None
     tiles = rng.choice(options)
-    return Cut(tiles, Fraction(1, tiles))
+    return DimTiles(tiles, Fraction(1, tiles))
 
 
-def _unequal_tiles(found: DimClass, rng: random.Random) -> Cut | None:
+def _unequal_tiles(found: DimClass, rng: random.Random) -> DimTiles | None:
     """Up to 16 tiles of which the last is smaller."""
     extent = math.gcd(*found.parts)
     unit = math.lcm(*(sticks // math.gcd(sticks, size // extent) for size, sticks in found.units))
@@ -153,7 +153,7 @@ def _unequal_tiles(found: DimClass, rng: random.Random) -> Cut | None:
     if not options:
         return None
     tile = rng.choice(options)
-    return Cut(-(-extent // tile), Fraction(tile, extent))
+    return DimTiles(-(-extent // tile), Fraction(tile, extent))
 
 
 def _unrolled(chosen: Sequence[Choice], rng: random.Random) -> Sequence[int]:

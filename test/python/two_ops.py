@@ -22,9 +22,9 @@ from programs import Apply
 from spyre_mlir.bundle.model import Bundle, Design, Execute
 from spyre_mlir.dialects import context, sdsc, stick
 from spyre_mlir.dialects.structured import device_op, element_of, shape_of
-from spyre_mlir.export import export
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.layout import StickLayout
+from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks

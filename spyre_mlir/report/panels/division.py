@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from spyre_mlir.report.html import WIDTH, core_choice, figure
-from spyre_mlir.report.owners import Axis, Owners, owners
+from spyre_mlir.report.owners import Owners, ResultAxis, owners
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import CHARACTER, Page
 
@@ -111,7 +111,7 @@ def _cell(page: Page, box: tuple[float, float, float], cores: Sequence[int], tex
     page.add("</g>")
 
 
-def _axis_text(axis: Axis) -> str:
+def _axis_text(axis: ResultAxis) -> str:
     return f"{axis.dim}: {axis.size:,} elements in {axis.slices} slices of {axis.share:,}"
 
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.dialects import stick
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
@@ -15,6 +14,7 @@ from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.device import device
+from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 #: An argument's name, or the position of an input.
 Key = str | int
@@ -89,7 +89,7 @@ def split_results(
         if index >= len(values):
             raise CompileError(f"There is no '{key}' to lay out; the program has {len(values)} results.")
         type_ = ir.RankedTensorType(values[index].type)
-        result = _Argument(index, str(key), False, tuple(type_.shape), str(type_.element_type))
+        result = _HostArgument(index, str(key), False, tuple(type_.shape), str(type_.element_type))
         results[index] = _layout(result, choice)
         if reason := why_not_made(results[index]):
             raise CompileError(f"The layout of '{key}' {reason}.")
@@ -114,7 +114,7 @@ def _terminator(func: ir.Operation) -> ir.Operation:
 
 
 @dataclass(frozen=True)
-class _Argument:
+class _HostArgument:
     """One argument or result of the function; ``element`` is the host's element type in MLIR."""
 
     index: int
@@ -132,7 +132,7 @@ def _function(module: ir.Module) -> ir.Operation:
     return funcs[0]
 
 
-def _arguments(func: ir.Operation) -> list[_Argument]:
+def _arguments(func: ir.Operation) -> list[_HostArgument]:
     values = list(func.regions[0].blocks[0].arguments)
     entries = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else [None] * len(values)
     arguments = []
@@ -143,11 +143,11 @@ def _arguments(func: ir.Operation) -> list[_Argument]:
         if not isinstance(value.type, ir.RankedTensorType) or not value.type.has_static_shape:
             raise CompileError(f"The argument '{name}' is no tensor of static shape but {value.type}.")
         element = str(value.type.element_type)
-        arguments.append(_Argument(index, name, kind == "input", tuple(value.type.shape), element))
+        arguments.append(_HostArgument(index, name, kind == "input", tuple(value.type.shape), element))
     return arguments
 
 
-def _find(key: Key, arguments: list[_Argument]) -> _Argument:
+def _find(key: Key, arguments: list[_HostArgument]) -> _HostArgument:
     inputs = [argument for argument in arguments if argument.is_input]
     if isinstance(key, int):
         if not 0 <= key < len(inputs):
@@ -160,7 +160,7 @@ def _find(key: Key, arguments: list[_Argument]) -> _Argument:
     raise CompileError(f"There is no argument '{key}' to lay out; the arguments are {names}.")
 
 
-def _layout(argument: _Argument, choice: Choice) -> StickLayout:
+def _layout(argument: _HostArgument, choice: Choice) -> StickLayout:
     if isinstance(choice, LayoutRequest):
         return choice.layout(device(), argument.shape, argument.element, f"'{argument.name}'")
     if (choice.shape, device_dtype(choice.dtype)) != (argument.shape, device_dtype(argument.element)):

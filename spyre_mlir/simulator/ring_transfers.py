@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
-from spyre_mlir.simulator.geometry import Box, share_of
+from spyre_mlir.simulator.boxes import Box, share_of
 from spyre_mlir.simulator.memory import POISON, AddressSpace, spread
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.target.formats import FORMATS

@@ -14,7 +14,7 @@ from spyre_mlir.bundle.model import Design, Operand
 
 
 @dataclass(frozen=True)
-class Region:
+class StickRegion:
     """Sticks of a strided rectangle: ``counts[k]`` positions, ``strides[k]`` sticks apart."""
 
     counts: tuple[int, ...]
@@ -113,14 +113,14 @@ def _valid_sizes(design: Design, slices: Mapping[str, int], shares: Mapping[str,
     return {dim: max(0, min(size, ends[dim] - slices[dim] * shares[dim])) for dim, size in padded.items()}
 
 
-def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> Region:
+def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> StickRegion:
     """The sticks that a core reads, writes or holds, relative to its start address; with ``valid`` those that
     hold more than padding. The core is one of ``holders``."""
     slices, shares = operand_slices(design, operand, core), operand_shares(design, operand)
     assert slices is not None
     sizes = (_valid_sizes if valid else _slice_sizes)(design, slices, shares)
     counts = tuple(positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
-    return Region(counts, memory_strides(design, operand))
+    return StickRegion(counts, memory_strides(design, operand))
 
 
 def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 
-from spyre_mlir.build import ONLY, Built, Value
 from spyre_mlir.bundle.folder import (
     ARRAYS,
     STEPS,
@@ -37,10 +36,11 @@ from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.bundle.rules_manifest import HOST_DTYPES
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
+from spyre_mlir.driver.build import ONLY, Built, Value
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
-from spyre_mlir.steps import BundleStep, HostStep, Step
-from spyre_mlir.transfers import Transfers
 
 #: The largest text of a function of the host, which may hold constants.
 _HOST_TEXT_BYTES = 1 << 28

@@ -12,35 +12,35 @@ from typing import Any, overload
 
 import numpy as np
 
-from spyre_mlir.argument_layouts import choices
-from spyre_mlir.build import Built, Value, build
 from spyre_mlir.bundle import write_bundle
-from spyre_mlir.bundle.model import Argument, Bundle, Transfer
+from spyre_mlir.bundle.model import Bundle, KernelArgument, Transfer
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.bundle.transfer import same_moves
-from spyre_mlir.device_tensor import DeviceTensor
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.dynamic import DynamicProgram
+from spyre_mlir.driver.argument_layouts import choices
+from spyre_mlir.driver.build import Built, Value, build
+from spyre_mlir.driver.dynamic import DynamicProgram
+from spyre_mlir.driver.program_folder import read_program, write_program
+from spyre_mlir.driver.program_layouts import lay_out
+from spyre_mlir.driver.steps import BundleStep, HostStep, run_steps, sequences
+from spyre_mlir.driver.steps_summary import host_work_warning, summarize_steps
+from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import show_value
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.program_folder import read_program, write_program
-from spyre_mlir.program_layouts import lay_out
 from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Result, described
-from spyre_mlir.steps import BundleStep, HostStep, run_steps, sequences
-from spyre_mlir.steps_summary import host_work_warning, summarize_steps
 from spyre_mlir.target.formats import IEEE
 from spyre_mlir.target.target import compiling_for
+from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.timeline import Timeline, timeline
-from spyre_mlir.transfers import Transfers
 
 __all__ = ["Program", "Traffic", "compile", "torch_backend"]
 
@@ -62,7 +62,7 @@ class Program:
     """A compiled program: its steps, and what the host needs to call it.
 
     Most programs are one bundle; ``bundle``, ``module`` (the IR at the bundle level) and ``last_run`` are its.
-    ``steps`` are bundles and host functions in turn where the device cannot run all (``spyre_mlir/steps.py``).
+    ``steps`` are bundles and host functions in turn where the device cannot run all (``spyre_mlir/driver/steps.py``).
     ``arrays`` are weights and constants by name, ``remarks`` the decisions of all passes, ``compile_seconds`` the
     time of the pipeline, ``passes`` that of each pass, ``lx_frac_avail`` the part of LX that it may not use.
     """
@@ -485,7 +485,7 @@ def _array(name: str, value: Any) -> np.ndarray:
         raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from error
 
 
-def _check_layout(argument: Argument, value: DeviceTensor) -> None:
+def _check_layout(argument: KernelArgument, value: DeviceTensor) -> None:
     """A tensor with the numbers of an argument lies as this wants it; other numbers the simulator tells."""
     is_like = value.shape == argument.host_shape and value.dtype == argument.host_dtype
     if is_like and not same_moves(value.transfer, argument.transfer):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.bundle.model import Argument, Bundle
+from spyre_mlir.bundle.model import Bundle, KernelArgument
 from spyre_mlir.bundle.sequence import LX
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.summary import Row, summarize, table
-from spyre_mlir.steps import BundleStep, HostStep, Step
-from spyre_mlir.transfers import Transfers
 
 #: The part of the floating-point operations that the host does without a warning, 0 to 1.
 MOST_HOST_WORK = 0.01
@@ -86,7 +86,7 @@ def _resident(bundle: Bundle) -> str:
     return f"; {sum(sizes):,} bytes per core stay in LX" if sizes else ""
 
 
-def _bytes(arguments: Sequence[Argument]) -> str:
+def _bytes(arguments: Sequence[KernelArgument]) -> str:
     return f"{sum(each.bytes for each in arguments):,}"
 
 

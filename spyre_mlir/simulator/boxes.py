@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Design, Operand
-from spyre_mlir.simulator.errors import SimulationError
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import FORMATS
 
 
 @dataclass(frozen=True, eq=False)
-class Window:
+class StridedWindow:
     """A rectangular part of an operand in memory, relative to the address of its first element.
 
     ``shape`` and ``strides`` (bytes) have each label in the stick, the axes ``inside``, split in two: sticks and lanes;
@@ -64,8 +64,8 @@ class Box:
     extents: tuple[int, ...]
     valid: tuple[int, ...]
     varies: tuple[bool, ...]
-    whole: Window
-    wanted: Window
+    whole: StridedWindow
+    wanted: StridedWindow
     span_bytes: int
     touched_bytes: int
     stick_bytes: int
@@ -210,7 +210,9 @@ def _inside(operand: Operand, labels: tuple[str, ...], bytes_: int) -> dict[int,
     return found
 
 
-def _window(counts: list[int], steps: tuple[int, ...], inside: Mapping[int, tuple[int, int]]) -> Window:
+def _window(
+    counts: list[int], steps: tuple[int, ...], inside: Mapping[int, tuple[int, int]]
+) -> StridedWindow:
     """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed."""
     shape, strides, merged = [], [], []
     for axis, (count, step) in enumerate(zip(counts, steps, strict=True)):
@@ -225,4 +227,4 @@ def _window(counts: list[int], steps: tuple[int, ...], inside: Mapping[int, tupl
         shape, strides = [*shape, *split], [*strides, step, stride]
         merged.append(split[0] * split[1])
     trim = None if merged == counts else tuple(slice(count) for count in counts)
-    return Window(tuple(sorted(inside)), tuple(shape), tuple(strides), tuple(merged), trim)
+    return StridedWindow(tuple(sorted(inside)), tuple(shape), tuple(strides), tuple(merged), trim)

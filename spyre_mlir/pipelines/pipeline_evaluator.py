@@ -19,7 +19,7 @@ from spyre_mlir.passes.base import Pass, Refusal
 from spyre_mlir.passes.convert_sdsc_to_sdscbundle import bundle_of
 from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
 from spyre_mlir.pipelines.spyre import SpyrePipeline
-from spyre_mlir.pipelines.text import Pipeline, Step
+from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.device import device
 from spyre_mlir.target.target import compiling_for
@@ -41,7 +41,7 @@ Costs = dict[tuple[str, str], Price | None]
 class PipelineEvaluator:
     """An ``Evaluator`` of the steps behind a pass; evaluators that share ``costs`` evaluate equal modules once."""
 
-    rest: Sequence[Step]
+    rest: Sequence[PipelineStep]
     costs: Costs = field(default_factory=dict)
 
     @classmethod
@@ -99,7 +99,7 @@ class PipelineEvaluator:
                     return Refusal(error.message, error.location, is_part)
         return None
 
-    def _before(self, name: str) -> Iterator[Pass | Step]:
+    def _before(self, name: str) -> Iterator[Pass | PipelineStep]:
         """The steps of the rest in front of a pass, as an evaluation runs them."""
         for step in self.rest:
             if step.name == name:
@@ -112,12 +112,12 @@ class PipelineEvaluator:
             "give it a whole pipeline, as 'spyre-opt --dump-pass-pipeline' prints one."
         )
 
-    def _run(self, passes: Sequence[Pass | Step], module: ir.Module) -> CompileError | None:
+    def _run(self, passes: Sequence[Pass | PipelineStep], module: ir.Module) -> CompileError | None:
         with Remarks().collecting():
             return next((error for each in passes if (error := _failure(each, module)) is not None), None)
 
 
-def _continued(steps: Sequence[Step]) -> tuple[Step, ...]:
+def _continued(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
     """The steps of the compiler's own pipeline behind the last of these that it has, too; none if it has none."""
     known = {option.name for option in dataclasses.fields(SpyrePipeline)}
     options = {name: value for name, value in vars(steps[0].ours).items() if name in known}
@@ -130,11 +130,11 @@ def _continued(steps: Sequence[Step]) -> tuple[Step, ...]:
     return ()
 
 
-def _evaluated(step: Step) -> Pass | Step | None:
+def _evaluated(step: PipelineStep) -> Pass | PipelineStep | None:
     return step if step.ours is None else step.ours.in_evaluation()
 
 
-def _failure(step: Pass | Step | None, module: ir.Module) -> CompileError | None:
+def _failure(step: Pass | PipelineStep | None, module: ir.Module) -> CompileError | None:
     """Run a step on a module; the error if it refuses the module."""
     if step is None:
         return None
@@ -146,7 +146,7 @@ def _failure(step: Pass | Step | None, module: ir.Module) -> CompileError | None
     return None
 
 
-def execute(step: Pass | Step, module: ir.Module) -> None:
+def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
     """Run a pass of ours or of upstream on a module in place, without an evaluator; ``CompileError`` if it fails."""
     operation = module.operation
     if isinstance(step, Pass):

@@ -14,16 +14,16 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from spyre_mlir.bundle.model import Argument
-from spyre_mlir.device_tensor import DeviceTensor, element_type, laid_out
+from spyre_mlir.bundle.model import KernelArgument
+from spyre_mlir.driver.program import Program, compile
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import is_convertible
-from spyre_mlir.program import Program, compile
 from spyre_mlir.target.device import device
+from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out
 
 #: Programs in the cache at most.
 _MAX_PROGRAMS = 1024
@@ -105,14 +105,14 @@ def _in_a_thread(make: Callable[[], Program]) -> Program:
 
 def _layouts(program: Program) -> list[StickLayout | None]:
     """Return the layouts in which the device wrote the results; None for results of the host."""
-    written: dict[str, Argument] = {}
+    written: dict[str, KernelArgument] = {}
     for step in program.bundles:
         results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
         written |= zip(step.outputs, results, strict=True)
     return [_layout(written[name]) if name in written else None for name in program.returned]
 
 
-def _layout(argument: Argument) -> StickLayout:
+def _layout(argument: KernelArgument) -> StickLayout:
     moves = argument.transfer
     tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
     return layout_of_tuples(

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.argument_layouts import Choice, request_results, returned, set_layouts, split_results
 from spyre_mlir.dialects import stick
+from spyre_mlir.driver.argument_layouts import Choice, request_results, returned, set_layouts, split_results
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.layout_text import same_order

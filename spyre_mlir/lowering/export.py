@@ -65,12 +65,12 @@ def _constants(op: ir.Operation) -> dict[str, np.ndarray]:
 
 def assembled(func: ir.Operation, designs: dict[str, model.Design], manifest: model.Manifest) -> model.Bundle:
     """Build a bundle from the entry function, the designs by file name and the manifest."""
-    parameters, statements = _Program(func, manifest).read()
+    parameters, statements = _FunctionExport(func, manifest).read()
     ordered = dict(sorted(designs.items(), key=lambda item: item[1].index))
     return model.Bundle(parameters, statements, ordered, manifest).for_target(target_of(func))
 
 
-class _Program:
+class _FunctionExport:
     """Converter of the entry function: names its values, one statement per op."""
 
     def __init__(self, func: ir.Operation, manifest: model.Manifest) -> None:

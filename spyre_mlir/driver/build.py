@@ -12,17 +12,17 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.sequence import split
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.driver.transfers import Transfers, transfers
 from spyre_mlir.errors import CompileError
-from spyre_mlir.export import cuts_of, export
 from spyre_mlir.host import HostFunction
-from spyre_mlir.host.work import float_operations
+from spyre_mlir.host.float_operations import float_operations
+from spyre_mlir.lowering.export import cuts_of, export
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 from spyre_mlir.remarks import Remarks
-from spyre_mlir.steps import BundleStep, HostStep, Step
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.timing import scope
-from spyre_mlir.transfers import Transfers, transfers
 
 #: The name of a program that is one bundle, where steps are named.
 ONLY = "device_0"

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spyre_mlir.bundle.model import Argument
+from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.transfer import same_moves
-from spyre_mlir.steps import BundleStep, HostStep, Step
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Transfers:
     ``resident`` are inputs that are in device memory already.
     """
 
-    to_device: tuple[Argument, ...] = ()
-    to_host: tuple[Argument, ...] = ()
-    resident: tuple[Argument, ...] = ()
+    to_device: tuple[KernelArgument, ...] = ()
+    to_host: tuple[KernelArgument, ...] = ()
+    resident: tuple[KernelArgument, ...] = ()
 
 
 def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[str]) -> list[Transfers]:
@@ -36,8 +36,8 @@ def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[
     """
     produced = {name: argument for step in steps for name, argument in _results(step)}
     host_values = set(returned).union(*(step.inputs for step in steps if isinstance(step, HostStep)))
-    resident: list[tuple[Argument, ...]] = []
-    copied: list[tuple[Argument, ...]] = []
+    resident: list[tuple[KernelArgument, ...]] = []
+    copied: list[tuple[KernelArgument, ...]] = []
     present: set[str] = set()
     for step in steps:
         inputs = [argument for argument in _inputs(step) if argument.array_name not in weights]
@@ -62,21 +62,21 @@ def _is_continued(step: Step) -> bool:
     return isinstance(step, BundleStep) and bool(step.bundle.manifest.expects)
 
 
-def _inputs(step: Step) -> list[Argument]:
+def _inputs(step: Step) -> list[KernelArgument]:
     """Return the arguments of a bundle that are values of the program, with repetitions in another layout."""
     if isinstance(step, HostStep):
         return []
     return [argument for argument in step.bundle.manifest.arguments if argument.array_name in step.inputs]
 
 
-def _results(step: Step) -> list[tuple[str, Argument]]:
+def _results(step: Step) -> list[tuple[str, KernelArgument]]:
     if isinstance(step, HostStep):
         return []
     results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
     return list(zip(step.outputs, results, strict=True))
 
 
-def _is_resident(argument: Argument, produced: dict[str, Argument]) -> bool:
+def _is_resident(argument: KernelArgument, produced: dict[str, KernelArgument]) -> bool:
     """Return whether an argument is, byte for byte, the result of another bundle, whose padding it must accept."""
     source = produced.get(argument.array_name)
     return (

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Transfer
 from spyre_mlir.bundle.transfer import from_raw, gather, scatter, to_raw
-from spyre_mlir.device_views import DeviceViews, ViewStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
@@ -25,6 +24,7 @@ from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.target.device import device
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYTE
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
+from spyre_mlir.tensors.device_views import DeviceViews, ViewStep
 
 #: For each dtype of the host: the MLIR element type, and the format on the device (None: the host's own bytes).
 _DTYPES: dict[str, tuple[str, str | None]] = {
@@ -271,7 +271,7 @@ def transfer_of(layout: StickLayout) -> Transfer:
 def eager() -> Any:
     """Import the module that runs programs of one operation."""
     # On use: it imports PyTorch, which nothing else here needs, and this module.
-    return importlib.import_module("spyre_mlir.eager")
+    return importlib.import_module("spyre_mlir.driver.eager")
 
 
 def _strided(host: NDArray, view: StridedView) -> NDArray:

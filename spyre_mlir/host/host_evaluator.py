@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import control_ops, scalar_ops, structured_ops, tensor_ops, tm_tensor_ops
-from spyre_mlir.host.block import Frame, Scope, failure, only_block
+from spyre_mlir.host.block import BlockScope, Frame, failure, only_block
 from spyre_mlir.host.number_types import is_tensor, number_type, tensor_shape
 from spyre_mlir.mlir import ir, location_of
 
@@ -27,7 +27,7 @@ RULES = {
 }
 
 
-class Evaluator:
+class HostEvaluator:
     """``Evaluator(module)(x, w) -> [y]``: the one function of a module, on arrays of the signature's shapes.
 
     Sums are accumulated in float64, powers and roots of 16-bit floats taken in float32, and rounded at an op's result.
@@ -42,7 +42,7 @@ class Evaluator:
         signature = ir.FunctionType(ir.TypeAttr(self._func.attributes["function_type"]).value)
         self._inputs = [_tensor(type_, self._func) for type_ in signature.inputs]
         self._results = [_tensor(type_, self._func) for type_ in signature.results]
-        scope = Scope(RULES)
+        scope = BlockScope(RULES)
         self._body = scope.block(only_block(self._func), "func.return", self._func)
         self._slots = len(scope.slots)
 
@@ -90,7 +90,7 @@ class Evaluator:
 
 def evaluate(module: ir.Module) -> list[NDArray]:
     """Results of a function without arguments."""
-    return Evaluator(module)()
+    return HostEvaluator(module)()
 
 
 def _only_function(module: ir.Module) -> ir.Operation:

@@ -12,9 +12,9 @@ from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.model import Buffer, Bundle, Manifest
 from spyre_mlir.bundle.sequence import LX
-from spyre_mlir.simulator.errors import SimulationError
 from spyre_mlir.simulator.machine import Machine, Result, executes_of
 from spyre_mlir.simulator.memory import AddressSpace
+from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import IEEE, Numerics
 from spyre_mlir.timing import scope
 

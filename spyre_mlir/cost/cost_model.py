@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from spyre_mlir.cost.ring import relayout_ns
+from spyre_mlir.cost.ring_traffic import relayout_ns
 from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target

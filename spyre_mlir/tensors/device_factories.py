@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from spyre_mlir.device_tensor import DeviceTensor, dtype_name, element_type, to_device
-from spyre_mlir.device_views import sizes_of
+from spyre_mlir.tensors.device_tensor import DeviceTensor, dtype_name, element_type, to_device
+from spyre_mlir.tensors.device_views import sizes_of
 
 
 def full(size: Any, fill_value: float | bool, *, dtype: Any = None, **layout: Any) -> DeviceTensor:

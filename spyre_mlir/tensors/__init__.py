@@ -1,0 +1,1 @@
+"""Tensors in device memory, in layouts that their owner chooses, and views of them."""
