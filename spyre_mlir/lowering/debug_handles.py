@@ -8,7 +8,7 @@ from spyre_mlir.mlir import ir, location_of
 
 
 def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
-    """What the bundle says of where an operation comes from."""
+    """Return the debug handle that the bundle records for the origin of an operation."""
     place = location_of(op.location).rsplit(":", 2)
     facts = _metadata(op.location)
     file, line, column = (place[0], int(place[1]), int(place[2])) if len(place) == 3 else (None, 0, 0)
@@ -25,13 +25,13 @@ def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
 
 
 def _metadata(location: ir.Location) -> dict[str, str]:
-    """The strings of the first metadata dictionary in a location tree."""
+    """Return the strings of the first metadata dictionary in a location tree."""
     if isinstance(location, ir.FusedLoc):
         if location.metadata is not None:
             # The bindings give metadata by its base class.
             entries = [(entry.name, entry.attr) for entry in ir.DictAttr(location.metadata)]
             return {name: attr.value for name, attr in entries if isinstance(attr, ir.StringAttr)}
-        return next((found for part in location.locations if (found := _metadata(part))), {})
+        return next((metadata for part in location.locations if (metadata := _metadata(part))), {})
     if isinstance(location, ir.CallSiteLoc):
         return _metadata(location.callee) or _metadata(location.caller)
     return _metadata(location.child_loc) if isinstance(location, ir.NameLoc) else {}

@@ -54,7 +54,7 @@ class Geometry:
 
 
 class DesignBuilder:
-    """Builds the design of one operation from its space and division."""
+    """Builder of the design of one operation, from its space and division."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class DesignBuilder:
         constants: Mapping[str, float],
         masks: Mapping[int, float],
         in_lx: Collection[int] = (),
-        held: Mapping[int, Distribution] | None = None,
+        distributions: Mapping[int, Distribution] | None = None,
         parts: Mapping[int, Subview] | None = None,
     ) -> None:
         self.opcode = opcode
@@ -75,7 +75,9 @@ class DesignBuilder:
         self.masks = masks  # by iteration dim: what its padding reads as
         self.in_lx = in_lx  # operands by number
         self.parts = parts or {}  # by operand: where it is in what a core has in LX, if that is more
-        self.held = held or {}  # by operand: what the cores hold of it, in slices of the dims that it has
+        self.distributions = (
+            distributions or {}
+        )  # by operand: what the cores hold of it, in slices of the dims that it has
         units = shares_of(space.units, division.splits)
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
         self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
@@ -84,7 +86,7 @@ class DesignBuilder:
         self.fillers: set[str] = set()
 
     def build(self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None) -> Design:
-        """The design; ``starts(operand, core, byte offset in the buffer)`` gives the symbol, or the address in LX."""
+        """Return the design; ``starts(operand, core, byte offset in the buffer)`` is the symbol, or the LX address."""
         space, padded = self.space, self.space.padded
         geometries = self._geometries()
         roles = self._roles(geometries)
@@ -93,21 +95,22 @@ class DesignBuilder:
         cores = self.division.owners
         operands = tuple(
             Operand(
-                role=roles[at],
+                role=roles[operand],
                 data_format=DATA_FORMATS[view.dtype],
-                memory="lx" if at in self.in_lx else "hbm",
+                memory="lx" if operand in self.in_lx else "hbm",
                 dim_order=geometry.dim_order,
                 stick_dim=geometry.stick_dim,
                 stick_elements=view.elements_per_stick // math.prod(geometry.beside.values()),
                 scale=self._scales(geometry),
                 start=tuple(
-                    starts(at, core, self._offset_bytes(at, cores[core])) for core in range(len(cores))
+                    starts(operand, core, self._offset_bytes(operand, cores[core]))
+                    for core in range(len(cores))
                 ),
                 gap=geometry.gap,
-                held=self._held(at),
+                held=self._held(operand),
                 beside=geometry.beside,
             )
-            for at, (view, geometry) in enumerate(zip(space.views, geometries, strict=True))
+            for operand, (view, geometry) in enumerate(zip(space.views, geometries, strict=True))
         )
         sizes = {**dict(zip(self.labels, padded, strict=True)), **self.extra}
         padding = {
@@ -126,7 +129,8 @@ class DesignBuilder:
             slices={**slices, **ones},
             shares={**shares, **self.extra},
             core_slices=tuple(
-                {**dict(zip(self.labels, own, strict=True)), **dict.fromkeys(self.extra, 0)} for own in cores
+                {**dict(zip(self.labels, owner, strict=True)), **dict.fromkeys(self.extra, 0)}
+                for owner in cores
             ),
             operands=operands,
             padding=padding,
@@ -152,14 +156,14 @@ class DesignBuilder:
         return tuple(labels)
 
     def _main_stick(self) -> int | None:
-        """The dim called ``out``: the stick of the output, or of the first input that has one."""
+        """Return the dim called ``out``: the stick of the output, or of the first input that has one."""
         views = (self.space.views[-1], *self.space.views)
-        lanes = [view.main_stick_dim for view in views if view.main_stick_dim is not None]
-        return lanes[0] if lanes else None
+        stick_dims = [view.main_stick_dim for view in views if view.main_stick_dim is not None]
+        return stick_dims[0] if stick_dims else None
 
     def _matmul_labels(self) -> tuple[str, ...]:
         rows, columns, _ = self.space.present
-        batch, own_rows = iter(("x", "y")), iter(("mb", "i"))
+        batch, row_labels = iter(("x", "y")), iter(("mb", "i"))
         labels = []
         for dim in range(len(self.space.sizes)):
             if dim in self.space.reduced:
@@ -167,27 +171,29 @@ class DesignBuilder:
             elif dim in rows and dim in columns:
                 labels.append(next(batch))
             else:
-                labels.append(next(own_rows) if dim in rows else "out")
+                labels.append(next(row_labels) if dim in rows else "out")
         return tuple(labels)
 
     # -- geometry -------------------------------------------------------------------------------------
 
     def _geometries(self) -> list[Geometry]:
-        """Those of all operands; a filler of one is a dim of size 1 of all."""
-        made = [self._geometry(at) for at in range(len(self.space.views))]
+        """Return the geometries of all operands; a filler of one is a dim of size 1 of all."""
+        geometries = [self._geometry(operand) for operand in range(len(self.space.views))]
         return [
-            replace(each, dim_order=(*each.dim_order, *sorted(self.fillers - set(each.dim_order))))
-            for each in made
+            replace(
+                geometry, dim_order=(*geometry.dim_order, *sorted(self.fillers - set(geometry.dim_order)))
+            )
+            for geometry in geometries
         ]
 
-    def _geometry(self, at: int) -> Geometry:
-        """Orders the dims of an operand by stride; what lies between them becomes a gap, in device memory."""
-        view, present = self.space.views[at], self.space.present[at]
+    def _geometry(self, operand: int) -> Geometry:
+        """Order the dims of an operand by stride; distances between them become gaps, in device memory."""
+        view, present = self.space.views[operand], self.space.present[operand]
         order: list[str] = []
         gap: dict[str, int] = {}
         scale = {label: 1 if dim in present else -1 for dim, label in enumerate(self.labels)}
         stick = self._stick_label(view, present, scale)
-        strides = self._strides(at)
+        strides = self._strides(operand)
         axes = sorted(view.axes, key=lambda axis: (strides[axis.dim], axis.stride))
         without_axis = {dim for dim in present if view.axis_of(dim) is None}
         stride = view.elements_per_stick
@@ -195,10 +201,10 @@ class DesignBuilder:
             order.append(stick)  # within one stick: innermost
             without_axis.discard(view.main_stick_dim)
         for axis in axes:
-            if at not in self.in_lx or at in self.parts:
-                self._close_gap(at, order, gap, stride, strides[axis.dim])
+            if operand not in self.in_lx or operand in self.parts:
+                self._close_gap(operand, order, gap, stride, strides[axis.dim])
             order.append(self.labels[axis.dim])
-            stride = strides[axis.dim] * self._steps(at, axis.dim)
+            stride = strides[axis.dim] * self._steps(operand, axis.dim)
         order += [self.labels[dim] for dim in sorted(without_axis)]
         if stick not in order:
             order.append(stick)
@@ -207,30 +213,34 @@ class DesignBuilder:
         beside.pop(stick, None)
         return Geometry(tuple(order), stick, scale, gap, beside)
 
-    def _strides(self, at: int) -> dict[int, int]:
-        """Elements from one position of a dim to the next, in device memory or of a part in LX.
+    def _strides(self, operand: int) -> dict[int, int]:
+        """Return the elements from one position of a dim to the next, in device memory or of a part in LX.
 
         A dim of which a core has one position has none of its own there: it is behind all others.
         """
-        view = self.space.views[at]
-        if at not in self.parts:
+        view = self.space.views[operand]
+        if operand not in self.parts:
             return {axis.dim: axis.stride for axis in view.axes}
-        part, per_stick = self.parts[at], view.elements_per_stick
-        several = [axis for axis in view.axes if self._steps(at, axis.dim) > 1]
+        part, per_stick = self.parts[operand], view.elements_per_stick
+        several = [axis for axis in view.axes if self._steps(operand, axis.dim) > 1]
         strides = {axis.dim: part.stride(axis.stride) * per_stick for axis in several}
-        behind = max((stride * self._steps(at, dim) for dim, stride in strides.items()), default=per_stick)
+        behind = max(
+            (stride * self._steps(operand, dim) for dim, stride in strides.items()), default=per_stick
+        )
         return {axis.dim: strides.get(axis.dim, behind) for axis in view.axes}
 
-    def _steps(self, at: int, dim: int) -> int:
-        """Positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
-        view, extent = self.space.views[at], self.space.padded[dim]
-        if at in self.parts:
+    def _steps(self, operand: int, dim: int) -> int:
+        """Return the positions of a dim that the design walks in memory: rows, or sticks for the stick dim."""
+        view, extent = self.space.views[operand], self.space.padded[dim]
+        if operand in self.parts:
             extent = min(self.shares[dim], extent)
         return extent // view.stick_elements(dim)
 
-    def _close_gap(self, at: int, order: list[str], gap: dict[str, int], stride: int, wanted: int) -> None:
-        """Makes the dims so far reach ``wanted`` elements, by a gap behind the last one."""
-        if wanted == stride:
+    def _close_gap(
+        self, operand: int, order: list[str], gap: dict[str, int], stride: int, expected: int
+    ) -> None:
+        """Make the dims so far reach ``expected`` elements, by a gap behind the last one."""
+        if expected == stride:
             return
         if not order:
             order.append(self._filler())
@@ -240,22 +250,22 @@ class DesignBuilder:
             base, extent = stride, 1
         else:
             dim = self.labels.index(last)
-            per_stick = self.space.views[at].stick_elements(dim)
-            extent = self._steps(at, dim)
+            per_stick = self.space.views[operand].stick_elements(dim)
+            extent = self._steps(operand, dim)
             base = stride // extent
-        if wanted % base or wanted < stride:
-            raise CompileError(f"'{self.opcode}' cannot address an operand: stride {wanted} after {stride}")
-        gap[last] = (wanted // base - extent) * per_stick
+        if expected % base or expected < stride:
+            raise CompileError(f"'{self.opcode}' cannot address an operand: stride {expected} after {stride}")
+        gap[last] = (expected // base - extent) * per_stick
 
     def _filler(self) -> str:
-        """A dim of size 1 whose only purpose is its gap."""
+        """Add a dim of size 1 whose only purpose is its gap, and return its label."""
         label = next(label for label in _LABELS if label not in self.labels and label not in self.extra)
         self.extra[label] = 1
         self.fillers.add(label)
         return label
 
     def _stick_label(self, view: BufferView, present: frozenset[int], scale: dict[str, int]) -> str:
-        """The label of the stick dim; a sparse operand has a stick with one valid lane."""
+        """Return the label of the stick dim; a sparse operand has a stick with one valid element."""
         if view.main_stick_dim is not None:
             return self.labels[view.main_stick_dim]
         for label in (_STICK, _SECOND_STICK):
@@ -269,27 +279,28 @@ class DesignBuilder:
         raise CompileError(f"'{self.opcode}' has a sparse operand but no dim left for its stick")
 
     def _scales(self, geometry: Geometry) -> dict[str, int]:
-        """A scale for each dim in the operand's order; labels that other operands added are not its dims."""
+        """Return a scale for each dim in the operand's order; labels that other operands added are not its dims."""
         return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
 
-    def _held(self, at: int) -> Held | None:
-        """What the cores hold of an operand, by label, where that is not what the division says."""
-        if at not in self.held:
+    def _held(self, operand: int) -> Held | None:
+        """Return the slices of an operand that each core holds, by label, where they are not those of the division."""
+        if operand not in self.distributions:
             return None
-        labels = [self.labels[dim] for dim in sorted(self.space.present[at])]
-        slices = dict(zip(labels, self.held[at].splits, strict=True))
-        owners = self.held[at].owners
+        labels = [self.labels[dim] for dim in sorted(self.space.present[operand])]
+        slices = dict(zip(labels, self.distributions[operand].splits, strict=True))
+        owners = self.distributions[operand].owners
         return Held(
-            slices, tuple(None if own is None else dict(zip(labels, own, strict=True)) for own in owners)
+            slices,
+            tuple(None if owner is None else dict(zip(labels, owner, strict=True)) for owner in owners),
         )
 
-    def _offset_bytes(self, at: int, slices: tuple[int, ...]) -> int:
-        """Where a core's slice of an operand begins in the buffer, in LX in what the core has of it."""
-        if at in self.parts:
-            return self.parts[at].offset * device().stick_bytes
-        if at in self.in_lx:
+    def _offset_bytes(self, operand: int, slices: tuple[int, ...]) -> int:
+        """Return the offset of a core's slice of an operand in its buffer, or in what the core holds of it in LX."""
+        if operand in self.parts:
+            return self.parts[operand].offset * device().stick_bytes
+        if operand in self.in_lx:
             return 0
-        view = self.space.views[at]
+        view = self.space.views[operand]
         elements = view.offset
         for axis in view.axes:
             elements += slices[axis.dim] * self.shares[axis.dim] // axis.divisor * axis.stride
@@ -298,7 +309,7 @@ class DesignBuilder:
     # -- roles, masks, constants ----------------------------------------------------------------------
 
     def _roles(self, geometries: list[Geometry]) -> list[str]:
-        """Which shared layout entry each operand uses; at most four differ."""
+        """Return the shared layout entry that each operand uses; at most four differ."""
         if self.op.kind is Kind.MATMUL:
             return [INPUT, KERNEL, OUTPUT]
         if self.op.kind is Kind.GATHER:
@@ -318,47 +329,51 @@ class DesignBuilder:
         return [roles[key] for key in keys]
 
     def _masks(self, padding: dict[str, int]) -> dict[str, tuple[int, int]]:
-        """First position and length of the padding that each mask covers."""
+        """Return the first position and the length of the padding that each mask covers."""
         for dim in self.masks:
             if self.labels[dim] not in padding:
                 raise CompileError(f"'{self.opcode}' masks d{dim}, which has no padding")
         return {self.labels[dim]: (self.space.sizes[dim], padding[self.labels[dim]]) for dim in self.masks}
 
     def _constants(self, data_format: str) -> tuple[Constant, ...]:
-        """The one value of all masks first, then those of the operation."""
+        """Return the one value of all masks first, then the constants of the operation."""
         values = sorted(set(self.masks.values()))
         if len(values) > 1:
             raise CompileError(f"'{self.opcode}' has masks of {values}; a design has room for one value")
-        made = [Constant("maskValue", data_format, constant_bits(value, data_format)) for value in values]
+        constants = [
+            Constant("maskValue", data_format, constant_bits(value, data_format)) for value in values
+        ]
         for name in self.op.constants:
             value = self.constants[name]
-            made.append(Constant(name, data_format, constant_bits(value, data_format)))
-        return tuple(made)
+            constants.append(Constant(name, data_format, constant_bits(value, data_format)))
+        return tuple(constants)
 
 
 def identity_of(design: Design) -> tuple:
-    """What two designs of one file have in common: all but index and debug handle."""
+    """Return a key that designs share if one file serves both: all but index and debug handle."""
     operands = [
         (
-            each.role,
-            each.data_format,
-            each.memory,
-            each.dim_order,
-            each.stick_dim,
-            *_items(each.beside),
-            each.start,
-            *_items(each.scale, each.gap),
-            each.held and _held(each.held),
+            operand.role,
+            operand.data_format,
+            operand.memory,
+            operand.dim_order,
+            operand.stick_dim,
+            *_items(operand.beside),
+            operand.start,
+            *_items(operand.scale, operand.gap),
+            operand.held and _distribution_key(operand.held),
         )
-        for each in design.operands
+        for operand in design.operands
     ]
     facts = _items(design.sizes, design.slices, design.padding, design.masks)
     owners = _items(*design.core_slices)
     return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
 
 
-def _held(held: Held) -> tuple:
-    return _items(held.slices), tuple(None if own is None else _items(own) for own in held.core_slices)
+def _distribution_key(distribution: Held) -> tuple:
+    return _items(distribution.slices), tuple(
+        None if owner is None else _items(owner) for owner in distribution.core_slices
+    )
 
 
 def _items(*members: dict) -> tuple:

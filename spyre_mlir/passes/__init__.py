@@ -15,14 +15,14 @@ __all__ = ["PASSES", "Pass", "find", "load_all"]
 
 
 def find(name: str) -> type[Pass] | None:
-    """The pass of that name, its file imported if need be; None where the name is not one of ours."""
+    """Return the class of the pass ``name`` and import its file if needed; None where the package has no such pass."""
     if name not in PASSES and name.replace("-", "_") in _modules():
         importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     return PASSES.get(name)
 
 
 def load_all() -> dict[str, type[Pass]]:
-    """Import every file of this folder; all registered passes, by name in alphabetical order."""
+    """Import every file of this folder and return all registered passes by name, in alphabetical order."""
     for module in _modules():
         importlib.import_module(f"{__name__}.{module}")
     return dict(sorted(PASSES.items()))

@@ -82,7 +82,7 @@ class ApplyPlan(Pass):
 
 
 class _Applied:
-    """A plan and the function that it is about; needs a current context."""
+    """Application of a plan file to the function that it is about; needs a current context."""
 
     def __init__(self, func: ir.Operation, plan: PlanFile, cores: int, uneven: bool) -> None:
         self.func, self.plan, self.cores, self.uneven = func, plan, cores, uneven
@@ -92,7 +92,7 @@ class _Applied:
         self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
 
     def tile(self) -> None:
-        """The loops around operations are those of the plan."""
+        """Write the loops of the plan around the operations that it names."""
         known: Known = {}
         for entry in self.plan.operations:
             op = self.ops.get(entry.name)
@@ -115,7 +115,7 @@ class _Applied:
         op.attributes[TILING] = tiling_attr(loops)
 
     def start(self) -> None:
-        """Is it a plan of this program? Then layouts are pinned."""
+        """Check that the plan is one of this program, and pin its layouts."""
         layouts: dict[int, list[StickLayout]] = {}
         for entry in self.plan.arguments:
             number = self._argument(entry)
@@ -133,7 +133,7 @@ class _Applied:
             set_pins(op, Pins(layout=self._result_layout(entry, op)))
 
     def after_layouts(self) -> None:
-        """The layouts are those of the plan; slices and placements are pinned."""
+        """Check the chosen layouts, and pin slices and placements."""
         self._pin_arguments({})
         for entry in self.plan.arguments:
             number = self.labels.get(entry.name)
@@ -145,38 +145,38 @@ class _Applied:
                 path = f"{entry.path}.layout"
                 value = self.arguments[number]
                 self._check_layout(f"argument '{entry.name}'", value, self._layout(entry, value, path), path)
-        for entry, op in self._found():
+        for entry, op in self._planned_ops():
             self._check_result_layout(entry, op)
             pins = Pins(
                 slices=entry.slices,
                 core_order=entry.core_order,
                 placement=entry.placement,
-                relayout=self._is_relaid(entry),
+                relayout=self._relayout_pin(entry),
             )
             self._pin(op, pins)
 
-    def _is_relaid(self, entry: PlannedOperation) -> bool | None:
-        """Whether a shuffle takes a result to other cores; None is the compiler's choice.
+    def _relayout_pin(self, entry: PlannedOperation) -> bool | None:
+        """Return whether a shuffle takes a result to other cores; None leaves the choice to the compiler.
 
         So it is without the core order, and where a shuffle in the plan has a source without a name.
         """
         if entry.core_order is None:
             return None
-        sources = {each.name.rpartition("/")[0] for each in self._shuffles()}
+        sources = {shuffle.name.rpartition("/")[0] for shuffle in self._shuffles()}
         if entry.name in sources:
             return True
         return None if sources.intersection(NAMELESS) else False
 
     def _shuffles(self) -> list[PlannedOperation]:
-        """The entries of shuffles, which are called by their source."""
-        return [each for each in self.plan.operations if f"/{SHUFFLE}." in each.name]
+        """Return the entries of shuffles, which are named after their source."""
+        return [entry for entry in self.plan.operations if f"/{SHUFFLE}." in entry.name]
 
     def after_divisions(self) -> None:
-        """The clones, which are new, are as the plan says; placements are pinned."""
+        """Divide the clones, which are new, as the plan says, and pin their placements."""
         memory, divider = AliasAnalysis(self.func), Divider()
         # Without them readers find in LX what is on other cores, which would be told instead.
         self._check_inserted(self._shuffles())
-        for entry, op in self._found():
+        for entry, op in self._planned_ops():
             if sdsc.OPTIONAL in op.attributes:
                 self._check_result_layout(entry, op)
                 self._divide(entry, op, memory, divider)
@@ -185,7 +185,7 @@ class _Applied:
     def _divide(
         self, entry: PlannedOperation, op: ir.Operation, memory: AliasAnalysis, divider: Divider
     ) -> None:
-        """Gives a clone the slices of the plan, if that has any."""
+        """Give a clone the slices of the plan, if that has any."""
         if entry.slices is not None:
             self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order))
             opcode, space, _ = memory.space(op)
@@ -193,16 +193,16 @@ class _Applied:
             divider.divide(op, opcode, space, splits, order)
 
     def finish(self) -> None:
-        """All that the plan says is so, and no pins are left."""
-        found = {each.name: each for each in current_plan(self.func).operations}
+        """Check all that the plan says against the placed program, and remove the pins."""
+        actual = {operation.name: operation for operation in current_plan(self.func).operations}
         self._check_inserted(self.plan.operations)
-        for entry, op in self._found():
-            self._compare(entry, found[entry.name], op)
+        for entry, op in self._planned_ops():
+            self._compare(entry, actual[entry.name], op)
             if sdsc.PINS in op.attributes:
                 del op.attributes[sdsc.PINS]
 
     def _check_inserted(self, entries: Iterable[PlannedOperation]) -> None:
-        missing = [each.name for each in entries if each.name not in self.ops]
+        missing = [entry.name for entry in entries if entry.name not in self.ops]
         if missing:
             names = ", ".join(f"'{name}'" for name in missing)
             text = (
@@ -212,12 +212,12 @@ class _Applied:
 
     # -- the program and the plan ---------------------------------------------------------------------
 
-    def _found(self) -> list[tuple[PlannedOperation, ir.Operation]]:
-        """The entries whose operations are there already."""
-        return [(each, self.ops[each.name]) for each in self.plan.operations if each.name in self.ops]
+    def _planned_ops(self) -> list[tuple[PlannedOperation, ir.Operation]]:
+        """Return the entries whose operations exist already, each with its operation."""
+        return [(entry, self.ops[entry.name]) for entry in self.plan.operations if entry.name in self.ops]
 
     def _argument(self, entry: PlannedArgument) -> int:
-        """The number of an argument; of one that will be given once more, that of its host array."""
+        """Return the index of an argument; for a second view of a host array, that of its source."""
         if entry.name in self.labels:
             return self.labels[entry.name]
         source = entry.source or entry.name.rpartition("@")[0]
@@ -229,7 +229,7 @@ class _Applied:
         return self.labels[source]
 
     def _check_source(self, entry: PlannedOperation) -> None:
-        """A name that is not there yet must be that of an operation which the compiler may insert."""
+        """Refuse a name that is not there yet unless it is that of an operation which the compiler may insert."""
         source, _, inserted = entry.name.partition("/")
         known = source in self.ops or source.partition("@")[0] in self.labels or source in NAMELESS
         if not inserted or not known:
@@ -255,15 +255,17 @@ class _Applied:
         set_pins(op, pins)
 
     def _pin_arguments(self, layouts: Mapping[int, Sequence[StickLayout]]) -> None:
-        """Pins the arguments that have layouts, and takes the pins from all others."""
+        """Pin the layouts of the arguments that have any, and remove the pins of all others."""
         attributes = argument_attributes(self.func)
-        for number, own in enumerate(attributes):
-            own.pop(sdsc.PINS, None)
+        for number, attrs in enumerate(attributes):
+            attrs.pop(sdsc.PINS, None)
             if number in layouts:
-                values = ir.ArrayAttr.get([stick.layout_attr(each) for each in layouts[number]])
-                own[sdsc.PINS] = ir.DictAttr.get({"layouts": values})
+                values = ir.ArrayAttr.get([stick.layout_attr(layout) for layout in layouts[number]])
+                attrs[sdsc.PINS] = ir.DictAttr.get({"layouts": values})
         if attributes:
-            self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(own) for own in attributes])
+            self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(
+                [ir.DictAttr.get(attrs) for attrs in attributes]
+            )
 
     def _result_layout(self, entry: PlannedOperation, op: ir.Operation) -> StickLayout | None:
         if entry.layout is None:
@@ -271,7 +273,7 @@ class _Applied:
         return self._layout(entry, op.results[0], f"{entry.path}.result.layout")
 
     def _layout(self, entry: PlannedArgument | PlannedOperation, value: ir.Value, path: str) -> StickLayout:
-        """The layout that an entry names for a value."""
+        """Return the layout that an entry names for a value."""
         if isinstance(entry.layout, str):
             return self._mapped(entry.layout, value, path)
         try:
@@ -300,42 +302,42 @@ class _Applied:
     # -- checks ---------------------------------------------------------------------------------------
 
     def _check_result_layout(self, entry: PlannedOperation, op: ir.Operation) -> None:
-        wanted = self._result_layout(entry, op)
-        if wanted is not None:
-            self._check_layout(f"'{entry.name}'", op.results[0], wanted, f"{entry.path}.result.layout")
+        expected = self._result_layout(entry, op)
+        if expected is not None:
+            self._check_layout(f"'{entry.name}'", op.results[0], expected, f"{entry.path}.result.layout")
 
-    def _check_layout(self, what: str, value: ir.Value, wanted: StickLayout, path: str) -> None:
+    def _check_layout(self, what: str, value: ir.Value, expected: StickLayout, path: str) -> None:
         layout = stick.layout_of(value.type)
-        if layout is None or not same_order(layout, wanted):
+        if layout is None or not same_order(layout, expected):
             got = "no layout" if layout is None else f"the layout {stick.affine_map(layout)}"
             self._fail(path, f"cannot hold: {what} has {got}, which follows from what reads it")
 
-    def _compare(self, entry: PlannedOperation, found: PlannedOperation, op: ir.Operation) -> None:
+    def _compare(self, entry: PlannedOperation, actual: PlannedOperation, op: ir.Operation) -> None:
         for what in ("slices", "core_order", "cores"):
-            wanted, got = getattr(entry, what), getattr(found, what)
-            if wanted is not None and wanted != got:
-                raise refused(op, f"{what} {_shown(wanted)}", f"it is divided with {what} {_shown(got)}")
-        if entry.tiling is not None and _loops(entry.tiling) != _loops(found.tiling):
-            text = f"it has the tiling {_tiling_text(found.tiling)}"
+            expected, got = getattr(entry, what), getattr(actual, what)
+            if expected is not None and expected != got:
+                raise refused(op, f"{what} {_shown(expected)}", f"it is divided with {what} {_shown(got)}")
+        if entry.tiling is not None and _loops(entry.tiling) != _loops(actual.tiling):
+            text = f"it has the tiling {_tiling_text(actual.tiling)}"
             raise refused(op, f"the tiling {_tiling_text(entry.tiling)}", text)
-        if entry.placement is not None and not _is_placed(entry.placement, found.placement):
-            raise refused(op, f"the placement {entry.placement}", f"its buffer is at {found.placement}")
+        if entry.placement is not None and not _is_placed(entry.placement, actual.placement):
+            raise refused(op, f"the placement {entry.placement}", f"its buffer is at {actual.placement}")
 
     def _fail(self, path: str, problem: str) -> NoReturn:
         raise CompileError(f"The field {path} {problem}.", self.plan.filename)
 
 
 def _named(func: ir.Operation) -> dict[str, ir.Operation]:
-    """The device operations by name."""
-    found: dict[str, ir.Operation] = {}
+    """Return the device operations of a function by name."""
+    ops: dict[str, ir.Operation] = {}
     for op in all_ops(func):
         if is_compute(op):
             name = sdsc.name_of(op)
             if name is None:
                 raise error_at(op, "this operation has no sdsc.name; run name-operations first")
-            if found.setdefault(name, op) != op:
+            if ops.setdefault(name, op) != op:
                 raise error_at(op, f"this operation is called '{name}', as another one is")
-    return found
+    return ops
 
 
 def _shown(value: Any) -> str:
@@ -347,11 +349,11 @@ def _tiling_text(loops: Sequence[TiledLoop] | None) -> str:
 
 
 def _loops(loops: Sequence[TiledLoop] | None) -> list[TiledLoop]:
-    """The loops that are there: one of one tile is none."""
+    """Drop the loops of one tile, which no operation has, from a tiling."""
     return [loop.settled() for loop in loops or () if loop.tiles > 1]
 
 
-def _is_placed(wanted: PlannedPlacement, found: PlannedPlacement | None) -> bool:
-    if wanted.memory == "hbm":
-        return found is not None and found.memory != "lx"
-    return wanted == found
+def _is_placed(pinned: PlannedPlacement, actual: PlannedPlacement | None) -> bool:
+    if pinned.memory == "hbm":
+        return actual is not None and actual.memory != "lx"
+    return pinned == actual

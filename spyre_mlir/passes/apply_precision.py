@@ -101,7 +101,7 @@ class ApplyPrecision(Pass):
 
 
 def _parameters(func: ir.Operation) -> frozenset[int]:
-    """The numbers of the arguments that are no inputs: what they hold does not grow with these."""
+    """Return the indices of the arguments that are no inputs: the range of a parameter does not grow with the data."""
     attributes = list(ir.ArrayAttr(func.attributes["arg_attrs"])) if "arg_attrs" in func.attributes else []
     hosts = [attrs[sdsc.HOST] if sdsc.HOST in attrs else None for attrs in map(ir.DictAttr, attributes)]
     return frozenset(
@@ -112,7 +112,7 @@ def _parameters(func: ir.Operation) -> frozenset[int]:
 
 
 def _replace_root(op: ir.Operation) -> None:
-    """Roots of f32 by what f32 has: 1 / sqrt(x + 0), and sqrt(x) as its reciprocal.
+    """Rewrite an f32 root by what f32 has: 1 / sqrt(x + 0), and sqrt(x) as its reciprocal.
 
     That is right for 0 and infinity too: 1 / (1 / sqrt(0)) is 0.
     """
@@ -142,15 +142,15 @@ def _replace_root(op: ir.Operation) -> None:
 
 
 def _separate_results(terminator: ir.Operation) -> None:
-    """Clones results whose own buffers were those of casts that have become nothing."""
-    taken: set[ir.Value] = set()
+    """Clone results whose buffers were those of casts that became nothing."""
+    returned: set[ir.Value] = set()
     for index, value in enumerate(terminator.operands):
         root = buffer_of(value)
         owner = defining_op(root) if root is not None else None
-        if owner is None or owner.name == "arith.constant" or root in taken:
+        if owner is None or owner.name == "arith.constant" or root in returned:
             with ir.InsertionPoint(terminator):
                 terminator.operands[index] = root = sdsc.clone(value, terminator.location)
-        taken.add(root)
+        returned.add(root)
 
 
 class Islands:
@@ -206,12 +206,12 @@ class Islands:
                 self.parent[self.find(value)] = self.find(values[0])
 
     def inner(self) -> set[ir.Value]:
-        """The values of all islands that no bound value belongs to."""
+        """Return the values of all islands that no bound value belongs to."""
         outer = {self.find(value) for value in self.bound}
         return {value for value in self.order if self.find(value) not in outer}
 
     def rounded_matmuls(self) -> set[ir.Value]:
-        """Results of matmuls that are only ever rounded to fp16."""
+        """Return the results of matmuls that are only ever rounded to fp16."""
         results = [op.results[0] for op in self.matmuls if element_of(op.results[0]) == "f32"]
         return {
             value
@@ -221,7 +221,7 @@ class Islands:
 
 
 def _exceeds_f16(value: ir.Value, scales: bool) -> bool:
-    """Whether a value is a constant with a number that is an infinity or 0 in fp16, or no exact scale there."""
+    """Return whether a constant has an element that is an infinity or 0 in fp16, or no exact scale there."""
     owner = defining_op(value)
     if owner is None or owner.name != "arith.constant" or element_of(value) != "f32":
         return False
@@ -238,36 +238,36 @@ def _splat(attr: ir.Attribute) -> np.ndarray:
 
 
 def _producer(op: ir.Operation) -> ir.Operation:
-    """The op that makes the first operand; the op itself for an argument."""
+    """Return the op that computes the first operand; the op itself for an argument."""
     return defining_op(op.operands[0]) or op
 
 
 def _read(op: ir.Operation) -> list[ir.Value]:
-    """What an op reads: not its destination."""
+    """Return the operands that an op reads, without its destination."""
     operands = list(op.operands)
     return operands[:-1] if op.name in ("linalg.generic", "linalg.transpose") else operands
 
 
 def _free(value: ir.Value) -> bool:
-    """Constants and empty tensors can be had in any type."""
+    """Return whether a value is a constant or an empty tensor, which any element type can have."""
     owner = defining_op(value)
     return owner is not None and owner.name in ("arith.constant", "tensor.empty")
 
 
 def _overflow_is_exact(op: ir.Operation) -> bool:
-    """Whether all readers of an f32 result make the same of a number beyond fp16 and of an infinity."""
+    """Return whether all readers of an f32 result treat a number beyond fp16 and an infinity alike."""
     return all(sdsc.opcode_of(use.owner.operation) in ("exp", "tanh") for use in op.results[0].uses)
 
 
 def _is_alone(value: ir.Value) -> bool:
-    """Whether an op made this value for one reader: only then may it be written in that reader's buffer."""
+    """Return whether a value is computed for one reader: only then may it be written in that reader's buffer."""
     owner = defining_op(value)
-    made = owner is not None and owner.name in ("linalg.generic", "sdsc.clone", "tensor.insert_slice")
-    return made and sum(1 for _ in value.uses) <= 1
+    is_computed = owner is not None and owner.name in ("linalg.generic", "sdsc.clone", "tensor.insert_slice")
+    return is_computed and sum(1 for _ in value.uses) <= 1
 
 
 def _sticks_of_f16(op: ir.Operation) -> stick.LayoutAttr:
-    """The layout that an op on f32 asks for, with the longer sticks of f16."""
+    """Return the layout that an op on f32 asks for, with the longer sticks of f16."""
     try:
         return stick.layout_attr(with_element_type(stick.requested_layout(op), "f16"))
     except ValueError as error:
@@ -275,7 +275,7 @@ def _sticks_of_f16(op: ir.Operation) -> stick.LayoutAttr:
 
 
 class _Demotion:
-    """Rebuilds the ops of an island, each in f16 or f32; a value has the other type by a cast where that is read.
+    """Rewrite of the ops of islands in f16 or f32; a value has the other type by a cast where that is read.
 
     ``inner`` are the f32 values of the islands, ``unrounded`` those of them that are read in f32. An operation runs in
     f32 if it reads or makes one of these, or if all that it reads were made in f32 anyway; one that the device has in
@@ -296,8 +296,8 @@ class _Demotion:
 
     def run(self) -> None:
         for op in [op.operation for op in self.block.operations]:
-            touched = any(value in self.inner for value in (*op.operands, *op.results))
-            if touched:
+            is_inside = any(value in self.inner for value in (*op.operands, *op.results))
+            if is_inside:
                 with ir.InsertionPoint(op), op.location:
                     self._rebuild(op)
                 self.dead.append(op)
@@ -321,7 +321,7 @@ class _Demotion:
             self.values[generic.result] = self._device_op(generic)
 
     def _recast(self, generic: Structured) -> ir.Value:
-        """What a cast at the rim of an island becomes: its operand, copied if the cast also moved dims."""
+        """Replace a cast at the rim of an island by its operand, copied if the cast also moved dims."""
         element = "f32" if generic.result in self.unrounded else "f16"
         value = self.values.get(generic.inputs[0], generic.inputs[0])
         if generic.maps[0] == generic.maps[-1]:
@@ -339,7 +339,7 @@ class _Demotion:
 
     def _device_op(self, generic: Structured) -> ir.Value:
         element = self._element(generic)
-        made = device_op(
+        result = device_op(
             generic.opcode,
             [self._value(value, element) for value in generic.inputs],
             generic.maps[:-1],
@@ -350,15 +350,15 @@ class _Demotion:
             result_map=generic.maps[-1],
             constants=sdsc.constants_of(generic.op),
         )
-        sdsc.inherit(maker_of(made), generic.op)
+        sdsc.inherit(maker_of(result), generic.op)
         self.in_f32 += element == "f32"
         is_wider = element == "f16" and element_of(generic.result) == "f32"
         if is_wider and not (is_rounded_at_once(generic.result) or _overflow_is_exact(generic.op)):
-            maker_of(made).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
-        return made
+            maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+        return result
 
     def _element(self, generic: Structured) -> str:
-        """The type that an operation computes in."""
+        """Return the type that an operation computes in."""
         formats = DEVICE_OPS[generic.opcode].formats if generic.opcode in DEVICE_OPS else ()
         if FP32 not in formats and generic.opcode not in _ROOTS:
             return "f32" if generic.result in self.required else "f16"
@@ -367,12 +367,12 @@ class _Demotion:
         return self._common_element(generic.inputs)
 
     def _common_element(self, values: Sequence[ir.Value]) -> str:
-        """f32 if all of them were made in f32."""
-        made = [self.values[value] for value in values if value in self.values]
-        return "f32" if made and all(element_of(value) == "f32" for value in made) else "f16"
+        """Return f32 if all values were computed in f32, else f16."""
+        converted = [self.values[value] for value in values if value in self.values]
+        return "f32" if converted and all(element_of(value) == "f32" for value in converted) else "f16"
 
     def _copy(self, op: ir.Operation) -> None:
-        """A view, an insertion, a pin or a restickify: the same op on f16, or as it was."""
+        """Rebuild a view, an insertion, a pin or a restickify on f16, or as it was."""
         element = "f32" if op.results[0] in self.unrounded else self._common_element(list(op.operands))
         operands = [self._value(value, element) for value in op.operands]
         if op.name == "tensor.insert_slice":
@@ -393,10 +393,10 @@ class _Demotion:
         self.values[op.results[0]] = copy.results[0]
 
     def _value(self, value: ir.Value, element: str) -> ir.Value:
-        """What a value of the island became, in a type."""
-        became = self.values.get(value, value)
-        result = self._cast(became, element)
-        if (became, "f16") in self.casts and element == "f16":
+        """Return the replacement of a value of the island in an element type."""
+        replacement = self.values.get(value, value)
+        result = self._cast(replacement, element)
+        if (replacement, "f16") in self.casts and element == "f16":
             maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
         return result
 
@@ -419,7 +419,7 @@ class _Demotion:
 
 
 def _free_value(value: ir.Value) -> ir.Value:
-    """A constant or an empty tensor of f32, in f16."""
+    """Return a constant or an empty tensor of f32 in f16."""
     owner = maker_of(value)
     type_ = ir.RankedTensorType.get(shape_of(value), ir.F16Type.get())
     if owner.name == "tensor.empty":

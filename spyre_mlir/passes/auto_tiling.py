@@ -65,69 +65,69 @@ class AutoTiling(EvaluatingPass):
     # -- spans ----------------------------------------------------------------------------------------
 
     def _for_spans(self, ops: Sequence[Tiled], evaluator: Evaluator) -> None:
-        for each in ops:
-            if TILING in each.op.attributes or not _may_be_out_of_reach(each):
+        for tiled_op in ops:
+            if TILING in tiled_op.op.attributes or not _may_be_out_of_reach(tiled_op):
                 continue
-            if evaluator.cost(group_module([each.op], {})) is None:
-                self._reach(each, evaluator)
+            if evaluator.cost(group_module([tiled_op.op], {})) is None:
+                self._reach(tiled_op, evaluator)
 
-    def _reach(self, each: Tiled, evaluator: Evaluator) -> None:
-        """The cheapest of the coarsest tilings along each dim, or two, with which all cores reach their parts."""
-        classes = dim_classes([each])
+    def _reach(self, tiled_op: Tiled, evaluator: Evaluator) -> None:
+        """Tile an operation by the cheapest of the coarsest tilings, over one dim or two, that all cores can reach."""
+        classes = dim_classes([tiled_op])
         for depth in (1, 2):
             nests = itertools.combinations(classes, depth)
             tried = [
-                found
+                coarsest
                 for nest in nests
-                if (found := _coarsest(each, nest, evaluator, self.target.cores)) is not None
+                if (coarsest := _coarsest(tiled_op, nest, evaluator, self.target.cores)) is not None
             ]
             if tried:
                 break
         else:
             return  # span-reduction says what is wrong
         price, chosen = min(tried, key=lambda choice: (choice[0].nanoseconds, _counts(choice[1])))
-        each.op.attributes[TILING] = tiling_attr(_nested(each, chosen)[each.result])
+        tiled_op.op.attributes[TILING] = tiling_attr(_nested(tiled_op, chosen)[tiled_op.result])
         others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in tried)
-        text = (
-            f"'{each.generic.opcode}' in {_tiles_text(chosen)}, which no division brings into reach; {others}"
-        )
-        self.remark(each.op, "tiling", text, after=price.nanoseconds)
+        text = f"'{tiled_op.generic.opcode}' in {_tiles_text(chosen)}, which no division brings into reach; {others}"
+        self.remark(tiled_op.op, "tiling", text, after=price.nanoseconds)
 
     # -- spills ---------------------------------------------------------------------------------------
 
     def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, room: int) -> None:
         live, runs = _live_bytes(ops, self.target.cores), _Runs(ops)
-        at = 0
-        while at < len(ops):
-            if live[at] <= room or TILING in ops[at].op.attributes:
-                at += 1
+        index = 0
+        while index < len(ops):
+            if live[index] <= room or TILING in ops[index].op.attributes:
+                index += 1
                 continue
-            at = max(self._best_run(runs, at, evaluator, live[at], room), at) + 1
+            index = max(self._best_run(runs, index, evaluator, live[index], room), index) + 1
 
-    def _best_run(self, runs: _Runs, at: int, evaluator: Evaluator, live: int, room: int) -> int:
-        """Tiles the run around an operation along the dim that saves most time; the last position of the run."""
+    def _best_run(self, runs: _Runs, index: int, evaluator: Evaluator, live: int, room: int) -> int:
+        """Tile the run around an operation along the dim that saves most time, and return the last index of the run."""
         best: tuple[float, float, Sequence[Tiled], DimClass, DimTiles] | None = None
         tried: list[str] = []
         ops = runs.ops
-        for first, last, along in runs.around(at):
+        for first, last, along in runs.around(index):
             run = ops[first : last + 1]
-            chosen = [each.op for each in run]
+            chosen = [tiled_op.op for tiled_op in run]
             untiled = evaluator.cost(group_module(chosen, {}))
             if untiled is None:
                 continue
             for cut in _enough(along, math.ceil(live / room), self.target.cores):
-                price = evaluator.cost(group_module(chosen, _together(run, along, cut, at)))
+                price = evaluator.cost(group_module(chosen, _together(run, along, cut, index)))
                 tried.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
                 saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
                 if saved > 0 and (best is None or saved > best[0]):
                     best = saved, untiled.nanoseconds, run, along, cut
         if best is None:
             if tried:
-                self.remark(ops[at].op, "no tiling", "; ".join(tried))
-            return at
+                self.remark(ops[index].op, "no tiling", "; ".join(tried))
+            return index
         saved, untiled_ns, run, along, cut = best
-        for result, loops in _together(run, along, cut, at).items():
-            next(each for each in run if each.result == result).op.attributes[TILING] = tiling_attr(loops)
+        for result, loops in _together(run, along, cut, index).items():
+            next(tiled_op for tiled_op in run if tiled_op.result == result).op.attributes[TILING] = (
+                tiling_attr(loops)
+            )
         what = f"{len(run)} operations in {cut}, whose intermediates then fit the scratchpads"
         text = f"{what}; {'; '.join(dict.fromkeys(tried))}"
         self.remark(run[0].op, "tiling", text, before=round(untiled_ns), after=round(untiled_ns - saved))
@@ -135,24 +135,24 @@ class AutoTiling(EvaluatingPass):
 
 
 def _coarsest(
-    each: Tiled, nest: Sequence[DimClass], evaluator: Evaluator, cores: int
+    tiled_op: Tiled, nest: Sequence[DimClass], evaluator: Evaluator, cores: int
 ) -> tuple[Price, Tiles] | None:
-    """The fewest tiles of nested loops along some dims with which an operation is in reach, and their price."""
-    dims = [along.dims[each][0] for along in nest]
+    """Return the fewest tiles of nested loops along some dims with which an operation is in reach, and their cost."""
+    dims = [along.dims[tiled_op][0] for along in nest]
     cuts = (along.cuts(2, device().loop_iterations, cores) for along in nest)
     tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
     coarsest_first = sorted(tilings, key=lambda chosen: (math.prod(_counts(chosen)), _counts(chosen)))
     for chosen in coarsest_first[:_MOST_COUNTS]:
-        price = evaluator.cost(group_module([each.op], _nested(each, chosen)))
+        price = evaluator.cost(group_module([tiled_op.op], _nested(tiled_op, chosen)))
         if price is not None:
             return price, chosen
     return None
 
 
-def _nested(each: Tiled, chosen: Tiles) -> dict[ir.Value, list[TiledLoop]]:
-    extents = each.generic.extents
+def _nested(tiled_op: Tiled, chosen: Tiles) -> dict[ir.Value, list[TiledLoop]]:
+    extents = tiled_op.generic.extents
     loops = [cut.loop(f"span{depth or ''}", dim, extents[dim]) for depth, (dim, cut) in enumerate(chosen)]
-    return {each.result: loops}
+    return {tiled_op.result: loops}
 
 
 def _counts(chosen: Tiles) -> tuple[int, ...]:
@@ -168,20 +168,21 @@ def _tiles_text(chosen: Tiles) -> str:
 def _together(
     run: Sequence[Tiled], along: DimClass, cut: DimTiles, number: int
 ) -> dict[ir.Value, list[TiledLoop]]:
-    dims = {each: along.dims[each][0] for each in run}
+    dims = {tiled_op: along.dims[tiled_op][0] for tiled_op in run}
     return {
-        each.result: [cut.loop(f"lx{number}", dim, each.generic.extents[dim])] for each, dim in dims.items()
+        tiled_op.result: [cut.loop(f"lx{number}", dim, tiled_op.generic.extents[dim])]
+        for tiled_op, dim in dims.items()
     }
 
 
 def _enough(along: DimClass, least: int, cores: int) -> Iterator[DimTiles]:
-    """A few cuts from the fewest tiles that may be enough."""
+    """Return a few cuts, from the fewest tiles that may be enough."""
     return itertools.islice(along.cuts(max(least, 2), device().loop_iterations, cores), 3)
 
 
-def _may_be_out_of_reach(each: Tiled) -> bool:
-    """Whether an operand is larger than what a core reaches: most operations need no trial."""
-    values = (*each.generic.inputs, each.result)
+def _may_be_out_of_reach(tiled_op: Tiled) -> bool:
+    """Return whether an operand is larger than the span of a core: most operations need no evaluation."""
+    values = (*tiled_op.generic.inputs, tiled_op.result)
     return any(_bytes(value) > device().span_bytes for value in values)
 
 
@@ -190,87 +191,95 @@ def _bytes(value: ir.Value) -> int:
 
 
 def _live_bytes(ops: Sequence[Tiled], cores: int) -> list[int]:
-    """For each operation the bytes per core of the intermediates that are alive, evenly spread, at the least.
+    """Return for each operation the least bytes per core of the live intermediates, evenly spread.
 
     Results of the program are not among them, nor what no later operation reads.
     """
-    position = {each.result: at for at, each in enumerate(ops)}
-    tiled = {each.result: each for each in ops}
+    position = {tiled_op.result: index for index, tiled_op in enumerate(ops)}
+    tiled = {tiled_op.result: tiled_op for tiled_op in ops}
     last: dict[ir.Value, int] = {}
-    for at, each in enumerate(ops):
-        for value in each.generic.inputs:
+    for index, tiled_op in enumerate(ops):
+        for value in tiled_op.generic.inputs:
             for maker in makers(value, tiled):
-                last[maker.result] = at
+                last[maker.result] = index
     change = [0] * (len(ops) + 1)
     for value, end in last.items():
         size = _bytes(value) // cores
         change[position[value]] += size
         change[end] -= size
     live, total = [], 0
-    for each in change[:-1]:
-        total += each
+    for delta in change[:-1]:
+        total += delta
         live.append(total)
     return live
 
 
 class _Runs:
-    """The operations of a function and the classes of their dims."""
+    """Operations of a function and the classes of their dims, as runs that a loop could tile together."""
 
     def __init__(self, ops: Sequence[Tiled]) -> None:
         self.ops = ops
         self.classes: dict[tuple[Tiled, int], int] = {}
         self.present: list[dict[int, int]] = [{} for _ in ops]
-        position = {each: at for at, each in enumerate(ops)}
+        position = {tiled_op: index for index, tiled_op in enumerate(ops)}
         for number, along in enumerate(dim_classes(ops)):
-            for each, dims in along.dims.items():
-                self.classes.update({(each, dim): number for dim in dims})
-                if len(dims) == 1 and (dims[0] not in each.generic.reduced or each.generic.opcode in COMBINE):
-                    self.present[position[each]][number] = dims[0]
+            for tiled_op, dims in along.dims.items():
+                self.classes.update({(tiled_op, dim): number for dim in dims})
+                if len(dims) == 1 and (
+                    dims[0] not in tiled_op.generic.reduced or tiled_op.generic.opcode in COMBINE
+                ):
+                    self.present[position[tiled_op]][number] = dims[0]
 
-    def around(self, at: int) -> Iterator[tuple[int, int, DimClass]]:
-        """The longest runs around an operation in which all operations have a dim, each once.
+    def around(self, index: int) -> Iterator[tuple[int, int, DimClass]]:
+        """Yield the longest runs around an operation in which all operations have a dim, each run once.
 
         Where an operation reduces the dim, its result is there when the loop has ended: none of the run reads it.
         Runs in which none does come first.
         """
-        found = []
-        for number, dim in self.present[at].items():
-            last = self._reach(at, at, number, 1)
-            first = self._reach(at, last, number, -1)
+        runs = []
+        for number, dim in self.present[index].items():
+            last = self._reach(index, index, number, 1)
+            first = self._reach(index, last, number, -1)
             if first == last:
                 continue
             run = self.ops[first : last + 1]
-            along = next(each for each in dim_classes(run) if dim in each.dims.get(self.ops[at], ()))
-            if all(each in along.dims for each in run):
+            along = next(
+                dim_class for dim_class in dim_classes(run) if dim in dim_class.dims.get(self.ops[index], ())
+            )
+            if all(tiled_op in along.dims for tiled_op in run):
                 reduces = any(self._reduces(position, number) for position in range(first, last + 1))
-                found.append((reduces, (first, last, along)))
-        yield from (run for _, run in sorted(found, key=lambda each: each[0]))
+                runs.append((reduces, (first, last, along)))
+        yield from (run for _, run in sorted(runs, key=lambda pair: pair[0]))
 
     def _reduces(self, position: int, number: int) -> bool:
-        """Whether an operation reduces the dim of a class."""
+        """Return whether an operation reduces the dim of a class."""
         return self.present[position].get(number) in self.ops[position].generic.reduced
 
     def _reach(self, first: int, last: int, number: int, step: int) -> int:
-        """The last position in one direction up to which operations are not tiled and have a class of dims."""
-        at = last if step > 0 else first
+        """Return the last index in one direction up to which operations are not tiled and have a class of dims."""
+        position = last if step > 0 else first
         for _ in range(_LONGEST // 2):
-            following = at + step
+            following = position + step
             if not 0 <= following < len(self.ops):
                 break
             if number not in self.present[following] or TILING in self.ops[following].op.attributes:
                 break
             if self._needs_a_sum(min(first, following), max(last, following), number):
                 break
-            at = following
-            first, last = min(first, at), max(last, at)
-        return at
+            position = following
+            first, last = min(first, position), max(last, position)
+        return position
 
     def _needs_a_sum(self, first: int, last: int, number: int) -> bool:
-        """Whether an operation of a run reads what another one reduces along the dim of a class."""
+        """Return whether an operation of a run reads what another one reduces along the dim of a class."""
         sums = {
-            self.ops[at].result: self.ops[at] for at in range(first, last + 1) if self._reduces(at, number)
+            self.ops[position].result: self.ops[position]
+            for position in range(first, last + 1)
+            if self._reduces(position, number)
         }
         if not sums:
             return False
         run = self.ops[first : last + 1]
-        return any(any(True for _ in makers(value, sums)) for each in run for value in each.generic.inputs)
+        return any(
+            any(True for _ in makers(value, sums)) for tiled_op in run for value in tiled_op.generic.inputs
+        )

@@ -52,8 +52,8 @@ class Pass(DeviceOptions):
         return f"pass '{cls.name}'"
 
     def __str__(self) -> str:
-        given = self.given()
-        return f"{self.name}{{{given}}}" if given else self.name
+        options = self.given()
+        return f"{self.name}{{{options}}}" if options else self.name
 
     def run(self, module: ir.Operation) -> None:
         """Rewrite ``module`` (a ``builtin.module`` operation) in place."""

@@ -17,13 +17,13 @@ from spyre_mlir.target.device import device
 
 @dataclass(frozen=True)
 class BeforePlanning(EvaluatingPass):
-    """A pass that changes a function if that makes its plan better, by the cost of the program once it is planned."""
+    """A pass that changes a function if the planned program then costs less."""
 
     lx_frac_avail: float | None = None
 
     @property
     def space(self) -> MemorySpace:
-        """The scratchpad of a core."""
+        """Memory space of the scratchpad of one core."""
         return MemorySpace(self.target.usable_lx_bytes, device().lx_alignment_bytes)
 
     def able(self, usage: Usage, evaluator: Evaluator) -> list[Candidate]:
@@ -40,6 +40,6 @@ class BeforePlanning(EvaluatingPass):
 
 
 def replace_function(func: ir.Operation, changed: ir.Operation) -> None:
-    """Puts a changed clone of a function in its place."""
+    """Put a changed clone of a function in its place."""
     ir.InsertionPoint(func).insert(changed)
     func.erase()

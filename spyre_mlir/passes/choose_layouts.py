@@ -50,7 +50,7 @@ class ChooseLayouts(Pass):
             self._lay_out(func)
 
     def _lay_out(self, func: ir.Operation) -> None:
-        _fill_apart(func)
+        _separate_fills(func)
         source = LayoutGraph(func)
         plan = self._choose(source)
         rewrite = LayoutRewrite(self, source, plan)
@@ -62,7 +62,7 @@ class ChooseLayouts(Pass):
 
     @scope("choice")
     def _choose(self, source: LayoutGraph) -> LayoutPlan:
-        """The cheapest layouts that keep what a plan file pins."""
+        """Return the cheapest layouts that keep what a plan file pins."""
         pins = LayoutPins(source)
         while True:
             try:
@@ -78,7 +78,7 @@ class ChooseLayouts(Pass):
             if plan.proven
             else f"no choice costs less than {plan.bound / PICOSECONDS:.0f}"
         )
-        converted = sum(conversion.cost for each in plan.decisions for conversion in each.relayouts)
+        converted = sum(conversion.cost for decision in plan.decisions for conversion in decision.relayouts)
         self.remark(
             func,
             "layouts",
@@ -88,8 +88,8 @@ class ChooseLayouts(Pass):
         )
 
 
-def _fill_apart(func: ir.Operation) -> None:
-    """Gives each buffer that begins with a fill one of its own: a copy of one takes as long, and its parts go there.
+def _separate_fills(func: ir.Operation) -> None:
+    """Give each buffer that begins with a fill a fill of its own, since the parts are written over it.
 
     Fills with one number are one value after CSE. A new one is just before the first part, to live no longer.
     """
@@ -108,10 +108,10 @@ def _fill_apart(func: ir.Operation) -> None:
 
 
 def _is_fill(op: ir.Operation) -> bool:
-    """Whether an op writes one number everywhere."""
+    """Return whether an op writes one number everywhere."""
     return sdsc.opcode_of(op) == "identity" and op.name == "linalg.generic" and shape_of(op.operands[0]) == ()
 
 
 def _is_filled(use: ir.OpOperand) -> bool:
-    """Whether a use is the buffer of an insertion."""
+    """Return whether a use is the buffer of an insertion."""
     return use.owner.operation.name == "tensor.insert_slice" and use.operand_number == 1

@@ -50,31 +50,33 @@ class CloneInputs(Pass):
         room = self.target.usable_lx_bytes
         for func in functions(module):
             usage = Usage(func)
-            for touched in list(usage.buffers.values()):
-                times = sum(access.user.executions for access in touched.reads)
-                if times < 2 or not (touched.from_host or ineligibility_reasons(touched, usage)):
+            for buffer in list(usage.buffers.values()):
+                times = sum(access.user.executions for access in buffer.reads)
+                if times < 2 or not (buffer.from_host or ineligibility_reasons(buffer, usage)):
                     continue
-                if not is_convertible(element_of(touched.root)):
+                if not is_convertible(element_of(buffer.root)):
                     continue  # no operation copies it
-                if has_known_padding(touched, func):
+                if has_known_padding(buffer, func):
                     reason = "its readers rely on what the host writes into its padding"
-                    self.remark(touched.reads[0].user.op, "no clone", reason)
+                    self.remark(buffer.reads[0].user.op, "no clone", reason)
                     continue
-                self._clone(usage, touched, room)
+                self._clone(usage, buffer, room)
 
-    def _clone(self, usage: Usage, touched: BufferAccesses, room: int) -> None:
-        for view, whole, readers in _agreeing(usage.memory, touched.reads):
+    def _clone(self, usage: Usage, buffer: BufferAccesses, room: int) -> None:
+        for view, whole, readers in _by_core_view(usage.memory, buffer.reads):
             first = min(readers, key=lambda access: access.position).user.op
             point = ancestor_in(block_of(whole), first)
             times = sum(access.user.executions for access in readers)
             if times < 2 * executions(point):
                 continue
-            what = f"{len(readers)} of {len(touched.reads)} readers of one {'input' if touched.from_host else 'buffer'}"
+            what = f"{len(readers)} of {len(buffer.reads)} readers of one {'input' if buffer.from_host else 'buffer'}"
             division = division_of_copy(usage.memory, whole, view)
             if division is None:
                 self.remark(first, "no clone", f"{what}: their cores share parts of it")
                 continue
-            size = max(local_bytes(each.user.space, each.operand, each.user.division) for each in readers)
+            size = max(
+                local_bytes(access.user.space, access.operand, access.user.division) for access in readers
+            )
             if size > room:
                 self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {room}")
                 continue
@@ -84,26 +86,27 @@ class CloneInputs(Pass):
             self.remark(first, "clone", f"{what} take a clone of {size} bytes per core")
 
 
-def _agreeing(
+def _by_core_view(
     memory: AliasAnalysis, reads: Sequence[BufferUse]
 ) -> list[tuple[CoreView, ir.Value, list[BufferUse]]]:
-    """The reads by bundle, what their cores own, and of which value: the same buffer can be read while it is filled.
+    """Group reads by bundle, by core view and by the value they read: a buffer can be read while it is filled.
 
     The first of each first; reads of no region of the buffer are left out.
     """
-    found: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []
+    groups: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []
     for access in reads:
-        own = view_of(access.user.space, access.operand, access.user.division)
-        if own is None:
+        core_view = view_of(access.user.space, access.operand, access.user.division)
+        if core_view is None:
             continue
         whole = whole_of(memory, access.user.values[access.operand])
         bundle = bundle_number(access.user.op)
-        beside = (some for some in found if bundle_number(some[2][0].user.op) == bundle)
+        beside = (group for group in groups if bundle_number(group[2][0].user.op) == bundle)
         known = next(
-            (some for view, value, some in beside if value == whole and same_owners(view, own)), None
+            (accesses for view, value, accesses in beside if value == whole and same_owners(view, core_view)),
+            None,
         )
         if known is None:
-            found.append((own, whole, [access]))
+            groups.append((core_view, whole, [access]))
         else:
             known.append(access)
-    return found
+    return groups

@@ -49,28 +49,28 @@ class CloneOutputs(Pass):
         room = self.target.usable_lx_bytes
         for func in functions(module):
             usage = Usage(func)
-            for touched in list(usage.buffers.values()):
-                for writer in touched.writes:
+            for buffer in list(usage.buffers.values()):
+                for writer in buffer.writes:
                     if _bytes(writer) <= room:
-                        self._clone(usage, touched, writer)
+                        self._clone(usage, buffer, writer)
 
-    def _clone(self, usage: Usage, touched: BufferAccesses, writer: BufferUse) -> None:
-        made = writer.user.values[-1]
-        carried, final = _carried(made)
+    def _clone(self, usage: Usage, buffer: BufferAccesses, writer: BufferUse) -> None:
+        result = writer.user.values[-1]
+        carried, final = _carried(result)
         part = _insertion_of(final)
-        writers = [each for each in touched.writes if each.user.values[-1] in carried]
-        if part is None and not (made == touched.root and len(touched.writes) == len(writers)):
+        writers = [access for access in buffer.writes if access.user.values[-1] in carried]
+        if part is None and not (result == buffer.root and len(buffer.writes) == len(writers)):
             return
-        readers = [each for each in touched.reads if _source(usage, each) in carried]
-        here = [access for access in readers if all(_stays(each, access) for each in writers)]
+        readers = [access for access in buffer.reads if _source(usage, access) in carried]
+        here = [access for access in readers if all(_stays(write, access) for write in writers)]
         there = [access for access in readers if access not in here]
         if any(_source(usage, access) != final for access in there):
             return  # what a loop carries is in one place
-        returned = part is None and touched.root in usage.results
+        returned = part is None and buffer.root in usage.results
         if not here or not (there or returned or part is not None):
             return
         view = view_of(writer.user.space, writer.operand, writer.user.division)
-        division = None if view is None else division_of_copy(usage.memory, made, view)
+        division = None if view is None else division_of_copy(usage.memory, result, view)
         if division is None:
             return
         others = [f"{len(there)} of {len(readers)} readers"] if there or part is None else []
@@ -85,34 +85,34 @@ class CloneOutputs(Pass):
         if part is not None:
             part.operands[0] = clone
         for value in list(usage.end.operands) if returned else ():
-            if usage.root(value) == touched.root:
+            if usage.root(value) == buffer.root:
                 replace_operand(clone, final, usage.end, value)
         self.remark(writer.user.op, "clone", f"{what} take a clone in device memory")
 
 
-def _carried(made: ir.Value) -> tuple[set[ir.Value], ir.Value]:
-    """The values that loops carry from a value on, which are one buffer, and the one when all of them have ended."""
-    values, final, pending = {made}, made, [made]
+def _carried(initial: ir.Value) -> tuple[set[ir.Value], ir.Value]:
+    """Return the values that loops carry a value on as, which share a buffer, and the one behind the last loop."""
+    values, final, pending = {initial}, initial, [initial]
     while pending:
         value = pending.pop()
-        for loop, carried in ((each.owner.operation, each.operand_number - 3) for each in value.uses):
+        for loop, index in ((use.owner.operation, use.operand_number - 3) for use in value.uses):
             if loop.name != LOOP:
                 continue
             body = body_block(loop)
-            inside = [body.arguments[carried + 1], terminator(body).operands[carried]]
-            final = loop.results[carried] if value == final else final
-            pending += [each for each in (*inside, loop.results[carried]) if each not in values]
-            values.update((*inside, loop.results[carried]))
+            inside = [body.arguments[index + 1], terminator(body).operands[index]]
+            final = loop.results[index] if value == final else final
+            pending += [other for other in (*inside, loop.results[index]) if other not in values]
+            values.update((*inside, loop.results[index]))
     return values, final
 
 
 def _source(usage: Usage, access: BufferUse) -> ir.Value:
-    """The value of which an operand is a view, in the same iteration."""
+    """Return the value of which an operand is a view, in the same iteration."""
     return whole_of(usage.memory, access.user.values[access.operand])
 
 
 def _insertion_of(value: ir.Value) -> ir.Operation | None:
-    """The insertion in a loop that puts a tile into a buffer."""
+    """Return the insertion in a loop that puts a tile into a buffer."""
     for use in value.uses:
         user = use.owner.operation
         if user.name == "tensor.insert_slice" and use.operand_number == 0:
@@ -121,16 +121,16 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 
 
 def _stays(writer: BufferUse, reader: BufferUse) -> bool:
-    """Whether a reader finds in LX what the writer left there."""
+    """Return whether a reader finds in LX the parts that the writer wrote there."""
     if bundle_number(writer.user.op) != bundle_number(reader.user.op):
         return False
     if DEVICE_OPS[reader.user.opcode].kind.takes_sticks_apart and reader.user.division.cores > 1:
         return False
     try:
-        left = written_distribution(writer.user.space, writer.operand, writer.user.division)
+        distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
     except ViewError:
         return False
-    return read_mismatch(left, reader.user, reader.operand) is None
+    return read_mismatch(distribution, reader.user, reader.operand) is None
 
 
 def _bytes(access: BufferUse) -> int:

@@ -51,78 +51,82 @@ class CoOptimizeStrategyB(Pass):
         divider = Divider()
         for func in functions(module):
             usage = Usage(func)
-            found = self.search(usage)
-            self._commit(usage, found, divider)
-            self._tell(func, found)
+            result = self.search(usage)
+            self._commit(usage, result, divider)
+            self._tell(func, result)
 
     def search(self, usage: Usage) -> CoOptimized:
-        """The divisions that leave the fewest bytes; the program is not changed."""
+        """Return the divisions that leave the fewest bytes; the program is not changed."""
         rules = Rules(self.target.usable_lx_bytes, self.in_place, frozenset(self.lx_ops))
         allocator = StrategyBCoOptimizingAllocator(self.layout_solver, self.variant_cap, self.leaves)
         space = MemorySpace(rules.capacity, device().lx_alignment_bytes)
         try:
-            works = [work_of(each) for each in usage.ops]
-            return allocator.allocate(works, Leaves(usage, rules).leaf, space)
+            ops = [work_of(user) for user in usage.ops]
+            return allocator.allocate(ops, Leaves(usage, rules).leaf, space)
         except PlanError as error:
             raise error_at(usage.func, f"the scratchpads cannot be planned: {error}") from error
 
-    def _commit(self, usage: Usage, found: CoOptimized, divider: Divider) -> None:
-        for each, division in zip(usage.ops, found.divisions, strict=True):
-            if division.splits != each.division.splits:
-                divider.divide(each.op, each.opcode, each.space, division.splits)
-                text = f"slices {list(each.division.splits)} become {list(division.splits)}"
-                self.remark(each.op, "division", text)
+    def _commit(self, usage: Usage, result: CoOptimized, divider: Divider) -> None:
+        for user, division in zip(usage.ops, result.divisions, strict=True):
+            if division.splits != user.division.splits:
+                divider.divide(user.op, user.opcode, user.space, division.splits)
+                text = f"slices {list(user.division.splits)} become {list(division.splits)}"
+                self.remark(user.op, "division", text)
 
-    def _tell(self, func: ir.Operation, found: CoOptimized) -> None:
-        if found.leaves == 1:
+    def _tell(self, func: ir.Operation, result: CoOptimized) -> None:
+        if result.leaves == 1:
             return
-        text = f"bytes of traffic, the fewest of all {found.leaves} combinations of divisions"
-        if found.scored < found.leaves:
+        text = f"bytes of traffic, the fewest of all {result.leaves} combinations of divisions"
+        if result.scored < result.leaves:
             text = (
-                f"bytes of traffic, the fewest of the first {found.scored} of {_count(found.leaves)} combinations of"
+                f"bytes of traffic, the fewest of the first {result.scored} of {_count(result.leaves)} combinations of"
                 " divisions: the option leaves bounds the search, so a better one may be unseen"
             )
-        self.remark(func, "divisions", text, before=found.before, after=found.after)
+        self.remark(func, "divisions", text, before=result.before, after=result.after)
 
 
 def _count(leaves: int) -> str:
-    """A number that can be as long as the program."""
+    """Format a number that can have as many digits as the program has operations."""
     return f"{leaves:,}" if leaves < 10**9 else f"10^{math.log10(leaves):.0f}"
 
 
 class Leaves:
-    """The leaves of a program: what a choice of divisions makes of a buffer is worked out once, without the IR."""
+    """Leaves of the search: the facts of a buffer under a choice of divisions, computed once and without the IR."""
 
     def __init__(self, usage: Usage, rules: Rules) -> None:
         self.usage = usage
         self.rules = rules
-        self.made = {root: touched for root, touched in usage.buffers.items() if not touched.from_host}
-        self.given = [touched for touched in usage.buffers.values() if touched.from_host]
+        self.intermediates = {root: buffer for root, buffer in usage.buffers.items() if not buffer.from_host}
+        self.inputs = [buffer for buffer in usage.buffers.values() if buffer.from_host]
         self.positions = {
-            root: tuple(access.position for access in touched.accesses)
-            for root, touched in usage.buffers.items()
+            root: tuple(access.position for access in buffer.accesses)
+            for root, buffer in usage.buffers.items()
         }
         self.facts: dict[tuple[ir.Value, Divisions], BufferDivision] = {}
         self.bytes: dict[tuple[ir.Value, Divisions], int] = {}
 
     def leaf(self, divisions: Divisions) -> Leaf:
-        """The buffers that may be in LX with these divisions, and what the program moves beside them."""
-        facts = {root: self._facts(touched, divisions) for root, touched in self.made.items()}
-        able = tuple(each.buffer for each in candidates_of(self.usage, self.rules, facts) if not each.reasons)
-        barred = sum(each.spilled_traffic for each in facts.values() if each.reasons)
-        return Leaf(able, barred + sum(self._bytes(touched, divisions) for touched in self.given))
+        """Return the buffers that may be in LX with these divisions, and the bytes that all others move."""
+        facts = {root: self._facts(buffer, divisions) for root, buffer in self.intermediates.items()}
+        able = tuple(
+            candidate.buffer
+            for candidate in candidates_of(self.usage, self.rules, facts)
+            if not candidate.reasons
+        )
+        spilled = sum(buffer_facts.spilled_traffic for buffer_facts in facts.values() if buffer_facts.reasons)
+        return Leaf(able, spilled + sum(self._bytes(buffer, divisions) for buffer in self.inputs))
 
-    def _facts(self, touched: BufferAccesses, divisions: Divisions) -> BufferDivision:
-        key = self._key(touched, divisions)
+    def _facts(self, buffer: BufferAccesses, divisions: Divisions) -> BufferDivision:
+        key = self._key(buffer, divisions)
         if key not in self.facts:
-            self.facts[key] = facts_of(touched.divided_as(divisions), self.usage, self.rules)
+            self.facts[key] = facts_of(buffer.divided_as(divisions), self.usage, self.rules)
         return self.facts[key]
 
-    def _bytes(self, touched: BufferAccesses, divisions: Divisions) -> int:
-        key = self._key(touched, divisions)
+    def _bytes(self, buffer: BufferAccesses, divisions: Divisions) -> int:
+        key = self._key(buffer, divisions)
         if key not in self.bytes:
-            self.bytes[key] = touched.divided_as(divisions).hbm_bytes
+            self.bytes[key] = buffer.divided_as(divisions).hbm_bytes
         return self.bytes[key]
 
-    def _key(self, touched: BufferAccesses, divisions: Divisions) -> tuple[ir.Value, Divisions]:
-        return touched.root, tuple([divisions[position] for position in self.positions[touched.root]])
+    def _key(self, buffer: BufferAccesses, divisions: Divisions) -> tuple[ir.Value, Divisions]:
+        return buffer.root, tuple([divisions[position] for position in self.positions[buffer.root]])

@@ -45,8 +45,8 @@ class CoarseTiling(Pass):
                 continue
             nests = Nests(block)
             check_running(nests)
-            for each in nests.tiled.values():
-                _take_note(each)
+            for tiled_op in nests.tiled.values():
+                _take_note(tiled_op)
             if not any(isinstance(item, Nest) for item in nests.items):
                 continue
             for item in nests.items:
@@ -57,27 +57,27 @@ class CoarseTiling(Pass):
     def _tell(self, nest: Nest) -> None:
         ops = [item for item in nest.items if not isinstance(item, Nest)]
         inner = [item for item in nest.items if isinstance(item, Nest)]
-        for each in ops[:1]:
+        for tiled_op in ops[:1]:
             rest = "" if nest.tiles == nest.full_tiles else ", the last smaller"
             unrolled = ", unrolled" if nest.unrolled else ""
             text = f"{len(ops)} operations in {nest.tiles} tiles by loop {nest.loop}{rest}{unrolled}"
-            self.remark(each.op, "tiling", text)
-        for each in inner:
-            self._tell(each)
+            self.remark(tiled_op.op, "tiling", text)
+        for inner_nest in inner:
+            self._tell(inner_nest)
 
 
-def _take_note(each: Tiled) -> None:
-    """Takes ``sdsc.tiling`` away; an operation with a name keeps it for plan files as ``sdsc.tiled``.
+def _take_note(tiled_op: Tiled) -> None:
+    """Remove ``sdsc.tiling``; an operation with a name keeps it for plan files as ``sdsc.tiled``.
 
     A maximum that readers take as it is so far always has a loop over what it reduces there, if only of one tile: so a
     plan tells that ``online-softmax`` was at work.
     """
-    op, loops = each.op, [loop.settled() for loop in tiling_of(each.op)]
+    op, loops = tiled_op.op, [loop.settled() for loop in tiling_of(tiled_op.op)]
     if TILING in op.attributes:
         del op.attributes[TILING]
     if sdsc.NAME not in op.attributes:
         return
-    reduced = each.generic.reduced
-    if each.running is not None and not any(loop.dim in reduced for loop in loops):
-        loops.append(TiledLoop(f"attention{each.running}.keys", min(reduced), 1))
+    reduced = tiled_op.generic.reduced
+    if tiled_op.running is not None and not any(loop.dim in reduced for loop in loops):
+        loops.append(TiledLoop(f"attention{tiled_op.running}.keys", min(reduced), 1))
     op.attributes[sdsc.TILED] = tiling_attr(loops)

@@ -60,7 +60,7 @@ LX = "lx"
 
 @dataclass(frozen=True)
 class _Address:
-    """``offset`` bytes from a base, and so many more per iteration for each variable of a loop that moves it."""
+    """Address in device memory: ``offset`` bytes from a base, plus bytes per iteration for each loop variable."""
 
     base: str
     offset: int
@@ -90,20 +90,20 @@ class ConvertSdscToSdscbundle(Pass):
 
 
 def bundle_of(module: ir.Operation) -> Bundle:
-    """The bundle of a placed module, which then is at no level: without the way over attributes, for predictions."""
+    """Return the bundle of a placed module without its attributes, for evaluation; the module is at no level then."""
     lowering = _Lowering(module)
     return assembled(lowering.run(), lowering.designs, lowering.manifest)
 
 
 class _Lowering:
-    """Builds ``@sdsc_bundle`` beside the old function and erases that."""
+    """Lowering of one function, which is replaced by ``@sdsc_bundle``."""
 
     def __init__(self, module: ir.Operation) -> None:
-        found = functions(module)
-        if len(found) != 1:
-            raise CompileError(f"a bundle is made of one function with a body, this module has {len(found)}")
+        funcs = functions(module)
+        if len(funcs) != 1:
+            raise CompileError(f"a bundle is made of one function with a body, this module has {len(funcs)}")
         self.module = module
-        (func,) = found
+        (func,) = funcs
         self.func = func
         self.memory = AliasAnalysis(func)
         self.ops = all_ops(func)
@@ -121,18 +121,18 @@ class _Lowering:
         self.addresses: dict[_Address, ir.Value] = {}
         self.symbols: dict[_Address, int] = {}
         self.bases: dict[str, ir.Value] = {}
-        self.held: dict[ir.Value, CoreView] = {}  # what the cores have of a buffer in LX
+        self.core_views: dict[ir.Value, CoreView] = {}  # what the cores have of a buffer in LX
         self.pieces: dict[ir.Value, PartialAccesses] = {}  # buffers in LX that operations touch in parts
         self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
 
     def run(self) -> ir.Operation:
-        """The new function."""
+        """Lower the function and return the new one."""
         self._check_owners()
         self._declare_arguments()
         location = self.func.location
         with location, ir.InsertionPoint(self.func):
             types = [sdscbundle.input_arg_type() for _ in self.arguments]
-            made = ir.Operation.create(
+            entry = ir.Operation.create(
                 "func.func",
                 regions=1,
                 attributes={
@@ -140,27 +140,27 @@ class _Lowering:
                     "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
                 },
             )
-            block = ir.Block.create_at_start(made.regions[0], types)
+            block = ir.Block.create_at_start(entry.regions[0], types)
             with ir.InsertionPoint(block):
                 self._bases(block)
                 self._lower_bundles()
                 ir.Operation.create("func.return")
         self.func.erase()
-        return made
+        return entry
 
     def _check_owners(self) -> None:
-        """No reader of LX may find another core's part: in a bundle nobody could see that any more."""
+        """Refuse a reader of LX that finds another core's part: in a bundle nothing could detect that any more."""
         if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in self.ops):
             return
         divided = divided_ops(self.memory, self.ops)
-        for handover in def_use_edges(self.memory, divided):
-            if handover.is_illegal:
-                raise handover.error()
-        for each in divided:
-            root = self.memory.place(each.values[-1]).buffer
+        for edge in def_use_edges(self.memory, divided):
+            if edge.is_illegal:
+                raise edge.error()
+        for user in divided:
+            root = self.memory.place(user.values[-1]).buffer
             if is_in_lx(root):
-                self.held[root] = written_distribution(
-                    each.space, len(each.values) - 1, each.division
+                self.core_views[root] = written_distribution(
+                    user.space, len(user.values) - 1, user.division
                 ).complete
         for root, uses in uses_of_buffers(self.memory, divided).items():
             pieces = partial_accesses_of(root, uses) if is_in_lx(root) else None
@@ -189,12 +189,12 @@ class _Lowering:
         results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
         returned = list(self.ops[-1].operands)
         for number, value in enumerate(returned):
-            named = {each.name: each.attr for each in ir.DictAttr(results[number])} if results else {}
+            named = {entry.name: entry.attr for entry in ir.DictAttr(results[number])} if results else {}
             host = self._host_of(named, f"result {number}")
             self._declare(value, _text(host.label), "result", _text(host.dtype))
 
     def _host_of(self, named: Mapping[str, ir.Attribute], what: str) -> sdsc.HostAttr:
-        """What an argument or a result is on the host."""
+        """Return the host attribute of an argument or a result."""
         host = named.get(sdsc.HOST)
         if not isinstance(host, sdsc.HostAttr):
             raise error_at(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
@@ -207,7 +207,7 @@ class _Lowering:
         return host
 
     def _fill(self, states: States) -> float | None:
-        """What the host writes into the padding of an argument for all its states to hold."""
+        """Return the number that the host writes into the padding of an argument, so that all its states hold."""
         values = sorted({state for state in states.values() if state is not None})
         if len(values) > 1:
             raise error_at(self.func, f"the host fills padding with one value, but an argument has {values}")
@@ -259,14 +259,14 @@ class _Lowering:
         self.buffers[place.buffer] = Buffer(label, parameter, 0, size)
 
     def _result_layout(self, value: ir.Value):
-        """A result may be a view of its buffer; the host reads it through the view's layout."""
+        """Return the layout through which the host reads a result, which may be a view of its buffer."""
         layout = self.memory.layout(value)
         if layout.bytes != self.memory.layout(self.memory.place(value).buffer).bytes:
             raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
         return layout
 
     def _buffer(self, value: ir.Value, lx_bytes: int) -> Buffer:
-        """The buffer of a root value: an argument's, or the one its placement names, in LX of so many bytes."""
+        """Return the buffer of a root value: an argument's, or the one its placement names, of ``lx_bytes`` in LX."""
         if value not in self.buffers:
             owner = defining_op(value)
             placement = sdsc.placement_of(owner) if owner else None
@@ -301,9 +301,9 @@ class _Lowering:
     # -- operations -----------------------------------------------------------------------------------
 
     def _lower_bundles(self) -> None:
-        """The executions of the function, and where another bundle begins among them."""
+        """Lower the executions of the function, and record where another bundle begins among them."""
         current: int | None = None
-        for op in (each.operation for each in self.memory.block.operations):
+        for op in (op_view.operation for op_view in self.memory.block.operations):
             number, first = bundle_number(op), len(self.uses)
             self._lower_op(op)
             if number is not None and len(self.uses) > first:
@@ -312,8 +312,8 @@ class _Lowering:
                 current = number
 
     def _lower(self, block: ir.Block) -> None:
-        """The executions of a block and of the loops in it, at the current insertion point."""
-        for op in (each.operation for each in block.operations):
+        """Lower the executions of a block and of the loops in it, at the current insertion point."""
+        for op in (op_view.operation for op_view in block.operations):
             self._lower_op(op)
 
     def _lower_op(self, op: ir.Operation) -> None:
@@ -323,16 +323,16 @@ class _Lowering:
             self._execute(op)
 
     def _loop(self, op: ir.Operation) -> None:
-        """A loop that carries nothing, from 0 by 1: what it carried is in buffers, where it starts in addresses."""
+        """Lower a loop to one from 0 by 1 without iter_args: those are in buffers, its bounds in addresses."""
         body = body_block(op)
-        if not any(is_compute(each) for each in nested_ops(body)):
+        if not any(is_compute(inner) for inner in nested_ops(body)):
             return
         trips = trip_count(op)
         if trips > device().loop_iterations:
             raise error_at(op, f"a loop runs at most {device().loop_iterations} times, not {trips}")
         bounds = [self._index(bound) for bound in (0, trips, 1)]
-        made = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)
-        block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()])
+        loop = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)
+        block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get()])
         self.variables[body.arguments[0]] = block.arguments[0]
         outside = self.addresses.copy()
         with ir.InsertionPoint(block):
@@ -352,29 +352,31 @@ class _Lowering:
         division = sdsc.division_of(op)
         places = [self.memory.place(value) for value in values]
         buffers = [
-            self._buffer(place.buffer, self._lx_bytes(place.buffer, space, at, division))
-            for at, place in enumerate(places)
+            self._buffer(place.buffer, self._lx_bytes(place.buffer, space, operand, division))
+            for operand, place in enumerate(places)
         ]
-        in_lx = [at for at, buffer in enumerate(buffers) if buffer.base == LX]
+        in_lx = [operand for operand, buffer in enumerate(buffers) if buffer.base == LX]
         parts = {} if opcode == SHUFFLE else self._parts(places, space, division)
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
         bound: dict[int, ir.Value] = {}
 
-        def start(at: int, core: int, offset: int) -> int:
-            buffer = buffers[at]
-            if at in in_lx:
+        def start(operand: int, core: int, offset: int) -> int:
+            buffer = buffers[operand]
+            if operand in in_lx:
                 return buffer.offset + offset
             moves = {
-                variable: elements * ELEMENT_BYTES[space.views[at].dtype]
-                for variable, elements in places[at].moves.items()
+                variable: elements * ELEMENT_BYTES[space.views[operand].dtype]
+                for variable, elements in places[operand].moves.items()
             }
             symbol, value = self._address(_Address(buffer.base, buffer.offset + offset, tuple(moves.items())))
             bound[symbol] = value
             return symbol
 
-        held = {0: self._source(op, space, division)} if opcode == SHUFFLE else {}
+        sources = {0: self._source(op, space, division)} if opcode == SHUFFLE else {}
         addressed = self.memory.addressed_space(op)
-        builder = DesignBuilder(opcode, addressed, division, constants, sdsc.masks_of(op), in_lx, held, parts)
+        builder = DesignBuilder(
+            opcode, addressed, division, constants, sdsc.masks_of(op), in_lx, sources, parts
+        )
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         filename = self._file(design)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
@@ -384,35 +386,35 @@ class _Lowering:
             self.amplified.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
 
-    def _lx_bytes(self, root: ir.Value, space: Space, at: int, division: Division) -> int:
-        """Bytes per core that a buffer takes if it is in LX."""
+    def _lx_bytes(self, root: ir.Value, space: Space, operand: int, division: Division) -> int:
+        """Return the bytes per core that a buffer takes if it is in LX."""
         if root not in self.pieces:
-            return local_bytes(space, at, division)
+            return local_bytes(space, operand, division)
         holder = self.pieces[root].holder
         assert holder is not None
         user, operand = holder
         return local_bytes(user.space, operand, user.division)
 
     def _parts(self, places: Sequence[Place], space: Space, division: Division) -> dict[int, Subview]:
-        """The operands that are not all of what the cores have of a buffer in LX, and where they are in that."""
-        found = {}
-        for at, place in enumerate(places):
+        """Return the subviews of the operands that access a part of what a core holds of a buffer in LX."""
+        subviews = {}
+        for operand, place in enumerate(places):
             if place.buffer in self.pieces:
-                held, touched = self.pieces[place.buffer].view, core_view(space, at, division)
-                if mismatch(held, touched) is not None:
-                    found[at] = subview_of(held, touched)
-        return found
+                whole, accessed = self.pieces[place.buffer].view, core_view(space, operand, division)
+                if mismatch(whole, accessed) is not None:
+                    subviews[operand] = subview_of(whole, accessed)
+        return subviews
 
     def _source(self, op: ir.Operation, space: Space, division: Division) -> Distribution:
-        """From which cores a shuffle takes what."""
+        """Return the distribution over cores from which a shuffle copies."""
         root = self.memory.place(op.operands[0]).buffer
-        found = relayout(space, self.held[root], division) if root in self.held else None
-        if found is None:
+        plan = relayout(space, self.core_views[root], division) if root in self.core_views else None
+        if plan is None:
             raise error_at(op, "a shuffle takes slices that are in LX, but its source is not there")
-        return found.source
+        return plan.source
 
     def _address(self, address: _Address) -> tuple[int, ir.Value]:
-        """The symbol and the value of an address; one of each per distinct address."""
+        """Return the symbol and the value of an address, one of each per distinct address."""
         if address not in self.addresses:
             self.addresses[address] = self._computed(address)
         symbol = self.symbols.setdefault(address, -(len(self.symbols) + 1))
@@ -438,7 +440,7 @@ class _Lowering:
         ).result
 
     def _file(self, design: Design) -> str:
-        """The file of a design: an earlier one that says the same, debug handle aside."""
+        """Return the file of a design: an earlier one that says the same, debug handle aside."""
         key = identity_of(design)
         if key not in self.files:
             self.files[key] = design.filename
@@ -447,7 +449,7 @@ class _Lowering:
 
     @property
     def manifest(self) -> Manifest:
-        has_bfloat = self.has_bfloat or any(each.host_dtype == "bfloat16" for each in self.arguments)
+        has_bfloat = self.has_bfloat or any(argument.host_dtype == "bfloat16" for argument in self.arguments)
         return Manifest(
             tuple(self.arguments),
             tuple(self.buffers.values()),
@@ -458,7 +460,7 @@ class _Lowering:
         )
 
     def write_attributes(self) -> None:
-        """Designs, what the host knows and constants, as attributes of the module."""
+        """Write designs, manifest, cuts and constants as attributes of the module."""
         with self.module.context:
             self.module.attributes[sdscbundle.DESIGNS] = to_attribute(
                 {filename: to_plain(design) for filename, design in self.designs.items()}

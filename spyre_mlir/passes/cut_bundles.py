@@ -50,8 +50,8 @@ class CutBundles(Pass):
 
 
 def _units(block: ir.Block) -> Iterator[tuple[ir.Operation, int]]:
-    """The operations and loops of a block that run on the device, and how many operations each has."""
-    for op in (each.operation for each in block.operations):
+    """Yield the operations and loops of a block that run on the device, each with its number of operations."""
+    for op in (op_view.operation for op_view in block.operations):
         if op.name == LOOP:
             operations = sum(map(is_compute, nested_ops(body_block(op))))
         else:

@@ -57,14 +57,14 @@ def _decompose(op: ir.Operation) -> None:
 
 
 class _Softmax:
-    """Iteration dims are those of the tensor, the normalised one last."""
+    """Builder of the ops of one softmax; iteration dims are those of the tensor, the normalised one last."""
 
     def __init__(self, source: ir.Value, dim: int) -> None:
         self.source = source
         shape = shape_of(source)
         self.rank = len(shape)
-        rows = [each for each in range(self.rank) if each != dim]
-        self.row_shape = [shape[each] for each in rows]
+        rows = [row for row in range(self.rank) if row != dim]
+        self.row_shape = [shape[row] for row in rows]
         order = [*rows, dim]
         self.every: Map = tuple(map(order.index, range(self.rank)))
         self.rows: Map = tuple(range(self.rank - 1))
@@ -99,8 +99,8 @@ class _Softmax:
         return _with_body(generic_op([value, rows], empty_like(self.source), maps, self.rank, 0), body)
 
     def _narrowed(self, rows: ir.Value) -> ir.Value:
-        made = generic_op([rows], self._empty_rows(self.element), [self.rows] * 2, self.rank - 1, 0)
-        return _with_body(made, lambda read: _cast("arith.truncf", read[0], self.element))
+        generic = generic_op([rows], self._empty_rows(self.element), [self.rows] * 2, self.rank - 1, 0)
+        return _with_body(generic, lambda read: _cast("arith.truncf", read[0], self.element))
 
     def _empty_rows(self, element: ir.Type) -> ir.Value:
         return ir.Operation.create(
@@ -108,12 +108,12 @@ class _Softmax:
         ).result
 
 
-def _with_body(made: ir.Operation, body: Body) -> ir.Value:
-    elements = [ir.RankedTensorType(operand.type).element_type for operand in made.operands]
-    block = ir.Block.create_at_start(made.regions[0], elements)
+def _with_body(generic: ir.Operation, body: Body) -> ir.Value:
+    elements = [ir.RankedTensorType(operand.type).element_type for operand in generic.operands]
+    block = ir.Block.create_at_start(generic.regions[0], elements)
     with ir.InsertionPoint(block):
         ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])
-    return made.results[0]
+    return generic.results[0]
 
 
 def _scalar(name: str, operands: Sequence[ir.Value]) -> ir.Value:

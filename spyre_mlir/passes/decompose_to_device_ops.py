@@ -57,7 +57,7 @@ class DecomposeToDeviceOps(Pass):
 
 
 class _FunctionDecomposer:
-    """Rewrites one function in place: emits before each op, erases what it replaced at the end."""
+    """Rewrite of one function in place: it emits before each op and erases what it replaced at the end."""
 
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
@@ -81,17 +81,17 @@ class _FunctionDecomposer:
     # -- the host boundary ----------------------------------------------------------------------------
 
     def _arguments(self) -> None:
-        given = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
+        declared = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
         attributes = []
         for index, argument in enumerate(self.block.arguments):
-            attrs = {entry.name: entry.attr for entry in ir.DictAttr(given[index])} if given else {}
+            attrs = {entry.name: entry.attr for entry in ir.DictAttr(declared[index])} if declared else {}
             label = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{index}"
             kind = ir.StringAttr(attrs["spyre.kind"]).value if "spyre.kind" in attrs else "input"
             type_ = _static(argument.type, self.func)
             attrs[sdsc.HOST] = sdsc.host_attr(label, kind, str(type_.element_type))
             element = device_element(str(type_.element_type), self.func.location)
-            made = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element), type_.encoding)
-            argument.set_type(_checked(label, made, self.func.location))
+            device_type = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element), type_.encoding)
+            argument.set_type(_checked(label, device_type, self.func.location))
             attributes.append(ir.DictAttr.get(attrs))
             self.terms.bind(argument, argument)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
@@ -107,7 +107,7 @@ class _FunctionDecomposer:
                 )
             )
             value = self.terms.of_its_own(operand, op.location, frozenset(values))
-            if any(_are_twins(value, other) for other in values):
+            if any(_are_equivalent(value, other) for other in values):
                 value = self.terms.copied(value, op.location)
             values.append(value)
         for index, value in enumerate(values):
@@ -169,7 +169,7 @@ class _FunctionDecomposer:
         op.results[0].set_type(ir.RankedTensorType.get(type_.shape, source.element_type, encoding))
 
     def _layout_request(self, op: ir.Operation) -> None:
-        """A ``stick.pin`` or ``stick.restickify`` stays where it is, on the device's tensor."""
+        """Keep a ``stick.pin`` or ``stick.restickify`` where it is, on the device's tensor."""
         if stick.TO not in op.attributes:
             raise error_at(
                 op,
@@ -187,17 +187,17 @@ class _FunctionDecomposer:
         self.terms.bind(op.results[0], copy.results[0], own=op.name == "stick.restickify")
 
     def _fill_of_its_own(self, op: ir.Operation, source: ir.Value) -> ir.Value:
-        """A copy for a second layout: fills with one number are one value after CSE, whoever made them."""
+        """Return a copy of a fill for a second layout: after CSE, fills with one number are one value."""
         layout = self.pinned.setdefault(op.operands[0], op.attributes[stick.TO])
         return source if layout == op.attributes[stick.TO] else self.terms.copied(source, op.location)
 
     def _clone(self, op: ir.Operation) -> None:
-        """A copy of a pass before this one."""
+        """Replace a copy that an earlier pass made."""
         source = self.terms.materialize(op.operands[0], op.location)
         self.terms.bind(op.results[0], self.terms.copied(source, op.location), own=True)
 
     def _cast(self, op: ir.Operation) -> None:
-        """A cast between static types of one shape changes the encoding, which only an argument has: nothing."""
+        """Drop a cast between static types of one shape: it changes the encoding, which only an argument has."""
         _static(op.results[0].type, op)
         self.terms.alias(op.results[0], op.operands[0])
 
@@ -235,7 +235,7 @@ class _FunctionDecomposer:
     def _insert_into(
         self, op: ir.Operation, part: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int]
     ) -> None:
-        """Copies the part after the whole is written: what was written before would be overwritten."""
+        """Insert a copy of a part that is made after the whole is written, or the whole would overwrite it."""
         source = sdsc.clone(part, op.location)
         self.terms.bind(op.results[0], insert_slice(source, whole, offsets, sizes), own=True)
 
@@ -252,7 +252,7 @@ class _FunctionDecomposer:
 
 
 def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int]) -> ir.Value:
-    """Builds ``tensor.insert_slice`` with static offsets, sizes and unit strides."""
+    """Build ``tensor.insert_slice`` with static offsets, sizes and unit strides."""
     maker = defining_op(source)
     if maker is not None and maker.name == "tensor.insert_slice":
         source = sdsc.clone(source, ir.Location.current)  # a buffer that is filled by parts cannot be a part
@@ -268,7 +268,7 @@ def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: l
 
 
 def _advice(op: ir.Operation) -> str:
-    """What brings an op to the linalg that is expected: upstream's pass for its dialect, if there is one."""
+    """Return the advice for an op that is no linalg: upstream's pass that lowers its dialect, if there is one."""
     if any(isinstance(value.type, ir.MemRefType) for value in (*op.operands, *op.results)):
         return "a program works on tensors, as it is before bufferization"
     passes = _LOWERINGS.get(op.name.partition(".")[0])
@@ -276,18 +276,18 @@ def _advice(op: ir.Operation) -> str:
 
 
 def _has_bfloat(block: ir.Block) -> bool:
-    """Whether any tensor of a function holds bf16, which is nowhere to be seen in the device's types."""
+    """Return whether any tensor of a function holds bf16, which the device types do not show."""
     results = (result for op in block.operations for result in op.operation.results)
     return any(element_of(value) == "bf16" for value in (*block.arguments, *results))
 
 
 def _is_on_device_types(func: ir.Operation) -> bool:
-    """Whether a function is at level *device-ops* or a later one, to be told by what its arguments say."""
+    """Return whether a function is at level *device-ops* or a later one, as its arguments say."""
     return "arg_attrs" in func.attributes and sdsc.HOST in str(func.attributes["arg_attrs"])
 
 
-def _are_twins(one: ir.Value, other: ir.Value) -> bool:
-    """Whether CSE makes two values one: those that differ in the types of the host only."""
+def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
+    """Return whether CSE merges two values: those that differ in the types of the host only."""
     if one == other:
         return True
     makers = [maker for value in (one, other) if (maker := defining_op(value)) is not None]
@@ -295,11 +295,11 @@ def _are_twins(one: ir.Value, other: ir.Value) -> bool:
         return False
     first, second = ({name: maker.attributes[name] for name in maker.attributes} for maker in makers)
     operands = [list(maker.operands) for maker in makers]
-    return first == second and len(operands[0]) == len(operands[1]) and all(map(_are_twins, *operands))
+    return first == second and len(operands[0]) == len(operands[1]) and all(map(_are_equivalent, *operands))
 
 
 def _checked(label: str, type_: ir.RankedTensorType, location: ir.Location) -> ir.RankedTensorType:
-    """The type of an argument, whose layout is the caller's: an error that names it for one that is none."""
+    """Return the type of an argument; ``CompileError`` that names the argument if its layout is none."""
     try:
         layout = stick.layout_of(type_)
         reason = why_not_a_layout(layout) if layout is not None else None

@@ -58,7 +58,7 @@ class DoubleBuffer(BeforePlanning):
                 self._choose(func, evaluator)
 
     def _choose(self, func: ir.Operation, evaluator: Evaluator) -> None:
-        """The best of the function as it is, with loads that go ahead, and with clones of what it streams, too."""
+        """Keep the best of three functions: as it is, with loads ahead, and with clones of its streams, too."""
         plans = [self._plan(func, streams=streams) for streams in (False, True)]
         plans = [plan for plan in plans if plan.loads]
         if not plans:
@@ -86,7 +86,7 @@ class DoubleBuffer(BeforePlanning):
         replace_function(func, best.func)
 
     def _plan(self, func: ir.Operation, *, streams: bool) -> _BufferPlan:
-        """A copy of the function whose loads go ahead."""
+        """Return a copy of the function whose loads go ahead."""
         changed, loads, pairs = func.clone().operation, 0, 0
         for loop in list(_innermost_loops(changed)):
             clones = []
@@ -123,13 +123,13 @@ class DoubleBuffer(BeforePlanning):
         return price if is_ahead else None
 
     def _is_ours(self, op: ir.Operation) -> bool:
-        """Whether an operation is a load into a pair of buffers, or a clone of what was streamed."""
+        """Return whether an operation is a load into a pair of buffers, or a clone that this pass inserted."""
         return sdsc.PING_PONG in op.attributes or any(step[1] == self.name for step in sdsc.history_of(op))
 
 
 @dataclass(frozen=True)
 class _BufferPlan:
-    """A function with so many ``loads`` of loops elsewhere, into so many ``pairs`` of buffers."""
+    """Copy of a function with ``loads`` of loops moved, into ``pairs`` of ping-pong buffers."""
 
     func: ir.Operation
     loads: int
@@ -140,7 +140,7 @@ class _BufferPlan:
 
 
 def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
-    """The loops without loops in them."""
+    """Yield the loops without loops in them."""
     for block in nested_blocks(func.regions[0].blocks[0]):
         owner = block.owner.operation
         if owner.name == LOOP and all(op.operation.name != LOOP for op in block.operations):

@@ -22,15 +22,15 @@ class DropDeadResults(Pass):
     name: ClassVar[str] = "drop-dead-results"
 
     def run(self, module: ir.Operation) -> None:
-        found: list[ir.Operation] = []
+        candidates: list[ir.Operation] = []
 
         def visit(op: ir.Operation) -> ir.WalkResult:
             if op.name == "linalg.generic" and len(op.results) > 1:
-                found.append(op)
+                candidates.append(op)
             return ir.WalkResult.ADVANCE
 
         module.walk(visit)
-        for op in found:
+        for op in candidates:
             live = _live(op)
             if live and len(live) < len(op.results):
                 self.remark(op, "rewrite", f"dropped {len(op.results) - len(live)} results without a reader")
@@ -38,17 +38,17 @@ class DropDeadResults(Pass):
 
 
 def _live(op: ir.Operation) -> list[int]:
-    """The results with a reader, and those whose accumulator their bodies read (the value beside an index)."""
+    """Return the results with a reader, or whose accumulator a live body reads (the value beside an index)."""
     block = op.regions[0].blocks[0]
     inputs = len(op.operands) - len(op.results)
     live = {index for index, result in enumerate(op.results) if any(True for _ in result.uses)}
     while True:
         needed = _needed(block, sorted(live))
         terminator = list(block.operations)[-1].operation
-        read = {value for each in needed for value in each.operands} | {
-            terminator.operands[at] for at in live
+        read = {value for inner in needed for value in inner.operands} | {
+            terminator.operands[index] for index in live
         }
-        more = {at for at in range(len(op.results)) if block.arguments[inputs + at] in read} | live
+        more = {index for index in range(len(op.results)) if block.arguments[inputs + index] in read} | live
         if more == live:
             return sorted(live)
         live = more
@@ -56,47 +56,47 @@ def _live(op: ir.Operation) -> list[int]:
 
 def _rebuild(op: ir.Operation, live: list[int]) -> None:
     inputs = len(op.operands) - len(op.results)
-    kept = [*range(inputs), *(inputs + index for index in live)]
+    indices = [*range(inputs), *(inputs + index for index in live)]
     maps = list(op.attributes["indexing_maps"])
     old = op.regions[0].blocks[0]
     attributes = {
-        "indexing_maps": ir.ArrayAttr.get([maps[index] for index in kept]),
+        "indexing_maps": ir.ArrayAttr.get([maps[index] for index in indices]),
         "iterator_types": op.attributes["iterator_types"],
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([inputs, len(live)]),
     }
-    made = ir.Operation.create(
+    generic = ir.Operation.create(
         "linalg.generic",
         results=[op.results[index].type for index in live],
-        operands=[op.operands[index] for index in kept],
+        operands=[op.operands[index] for index in indices],
         attributes=attributes,
         regions=1,
         loc=op.location,
         ip=ir.InsertionPoint(op),
     )
-    new = ir.Block.create_at_start(made.regions[0], [old.arguments[index].type for index in kept])
-    values = {old.arguments[index]: new.arguments[at] for at, index in enumerate(kept)}
+    new = ir.Block.create_at_start(generic.regions[0], [old.arguments[index].type for index in indices])
+    values = {old.arguments[index]: new.arguments[position] for position, index in enumerate(indices)}
     _copy_needed(old, new, values, live)
-    for at, index in enumerate(live):
-        op.results[index].replace_all_uses_with(made.results[at])
+    for position, index in enumerate(live):
+        op.results[index].replace_all_uses_with(generic.results[position])
     op.erase()
 
 
 def _needed(block: ir.Block, live: list[int]) -> set[ir.Operation]:
-    """The ops of a body that the live yields need."""
+    """Return the ops of a body that the live yields need."""
     *body, terminator = [op.operation for op in block.operations]
     needed: set[ir.Operation] = set()
-    wanted = [terminator.operands[index] for index in live]
-    while wanted:
-        owner = wanted.pop().owner
+    pending = [terminator.operands[index] for index in live]
+    while pending:
+        owner = pending.pop().owner
         if isinstance(owner, ir.Block) or owner.operation in needed or owner.operation not in body:
             continue
         needed.add(owner.operation)
-        wanted.extend(owner.operation.operands)
+        pending.extend(owner.operation.operands)
     return needed
 
 
 def _copy_needed(old: ir.Block, new: ir.Block, values: dict[ir.Value, ir.Value], live: list[int]) -> None:
-    """Copies the ops that the live yields need, in order."""
+    """Copy the ops that the live yields need, in order."""
     *body, terminator = [op.operation for op in old.operations]
     needed = _needed(old, live)
     with ir.InsertionPoint(new):

@@ -63,18 +63,22 @@ class EvictAndReload(BeforePlanning):
         able = self.able(usage, evaluator)
         if self.load(able) <= self.space.capacity:
             return
-        moving = {each.buffer.name: each for each in _all_moving(usage, able)}
+        moving = {movable.buffer.name: movable for movable in _all_movable(usage, able)}
         buffers = [
-            moving[each.buffer.name].planned if each.buffer.name in moving else _whole(each.buffer)
-            for each in able
+            moving[candidate.buffer.name].planned
+            if candidate.buffer.name in moving
+            else _whole(candidate.buffer)
+            for candidate in able
         ]
         solver = SpillAndReloadSolver(selection_steps=3 * self.steps, steps_per_selection=self.steps)
         plan = solver.plan(buffers, self.space)
-        moved = [each for each in buffers if each.name in moving and _moves(each, plan.of(each.name))]
+        moved = [
+            buffer for buffer in buffers if buffer.name in moving and _leaves_lx(buffer, plan.of(buffer.name))
+        ]
         if not moved:
             return
         changed = func.clone().operation
-        self._apply(changed, {each.name: plan.of(each.name) for each in moved}, evaluator)
+        self._apply(changed, {buffer.name: plan.of(buffer.name) for buffer in moved}, evaluator)
         before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
         if before is None or after is None:
             return
@@ -90,32 +94,34 @@ class EvictAndReload(BeforePlanning):
     def _apply(
         self, func: ir.Operation, residencies: Mapping[str, Sequence[Residency]], evaluator: Evaluator
     ) -> None:
-        """Makes the clones for buffers by name, in a clone of the function that was planned."""
+        """Insert the clones for buffers by name, in a clone of the function that was planned."""
         usage = Usage(func)
-        for each in _all_moving(usage, self.able(usage, evaluator)):
-            if each.buffer.name in residencies:
-                self._clone(each, residencies[each.buffer.name])
+        for movable in _all_movable(usage, self.able(usage, evaluator)):
+            if movable.buffer.name in residencies:
+                self._clone(movable, residencies[movable.buffer.name])
 
-    def _clone(self, moving: _Moving, residencies: Sequence[Residency]) -> None:
+    def _clone(self, moving: _MovableBuffer, residencies: Sequence[Residency]) -> None:
         first, op = moving.accesses[0].position, moving.writer.user.op
-        later = [each for each in residencies if each.first > first]
+        later = [residency for residency in residencies if residency.first > first]
         source = moving.outside
         if source is None:
             point, reason = ir.InsertionPoint.after(op), "it leaves LX and comes back"
             source = insert_clone(moving.root, moving.division, point, op.location, self.name, reason)
             maker_of(source).attributes[sdsc.EVICTED] = ir.UnitAttr.get()
         for residency in later:
-            readers = [each for each in moving.readers if residency.first <= each.position <= residency.last]
+            readers = [
+                access for access in moving.readers if residency.first <= access.position <= residency.last
+            ]
             point = ir.InsertionPoint(readers[0].user.op)
             reason = f"{len(readers)} of {len(moving.readers)} readers find it in LX again"
-            made = insert_clone(
+            clone = insert_clone(
                 source, moving.division, point, readers[0].user.op.location, self.name, reason
             )
-            read_instead(made, moving.root, readers)
+            read_instead(clone, moving.root, readers)
         between = [
-            each
-            for each in moving.readers
-            if not any(some.first <= each.position <= some.last for some in residencies)
+            access
+            for access in moving.readers
+            if not any(residency.first <= access.position <= residency.last for residency in residencies)
         ]
         read_instead(source, moving.root, between)
         if not list(moving.root.uses):
@@ -123,7 +129,7 @@ class EvictAndReload(BeforePlanning):
 
 
 @dataclass(frozen=True)
-class _Moving:
+class _MovableBuffer:
     """A buffer that may leave LX and come back.
 
     ``outside`` is what device memory has of it already, if it has: what it is a clone of, or its clone. ``division``
@@ -139,12 +145,12 @@ class _Moving:
 
     @property
     def accesses(self) -> list[BufferUse]:
-        """Those that are there even if it is never in LX, in program order."""
+        """Accesses that remain even if the buffer is never in LX, in program order."""
         return [*(() if self.writer.optional else (self.writer,)), *self.readers]
 
     @property
     def planned(self) -> LifetimeBoundBuffer:
-        """It as the solver takes it, with the traffic of each of its uses."""
+        """Buffer as the solver takes it, with the traffic of each of its uses."""
         moved: dict[int, int] = {}
         for access in self.accesses:
             moved[access.position] = moved.get(access.position, 0) + access.hbm_bytes
@@ -156,20 +162,20 @@ class _Moving:
         )
 
 
-def _all_moving(usage: Usage, able: Sequence[Candidate]) -> list[_Moving]:
-    """Those of the buffers that may be in LX that may leave it, too, and are read often enough for that."""
-    roots = {each.root for each in able}
-    found = (_moving(usage, each, roots) for each in able)
-    return [each for each in found if each is not None and len(each.planned.uses) > 2]
+def _all_movable(usage: Usage, able: Sequence[Candidate]) -> list[_MovableBuffer]:
+    """Return the eligible buffers that may also leave LX, and are read often enough for that."""
+    roots = {candidate.root for candidate in able}
+    movables = (_movable(usage, candidate, roots) for candidate in able)
+    return [movable for movable in movables if movable is not None and len(movable.planned.uses) > 2]
 
 
-def _moving(usage: Usage, candidate: Candidate, able: Collection[ir.Value]) -> _Moving | None:
-    touched, block = usage.buffers[candidate.root], block_of(candidate.root)
-    writer, *others = touched.writes
-    apart = any(access.user.op.block != block for access in touched.accesses)
-    if others or apart or has_known_padding(touched, usage.func) or not _reads_are_whole(usage, touched):
+def _movable(usage: Usage, candidate: Candidate, able: Collection[ir.Value]) -> _MovableBuffer | None:
+    buffer, block = usage.buffers[candidate.root], block_of(candidate.root)
+    writer, *others = buffer.writes
+    is_elsewhere = any(access.user.op.block != block for access in buffer.accesses)
+    if others or is_elsewhere or has_known_padding(buffer, usage.func) or not _reads_are_whole(usage, buffer):
         return None
-    copies = [access.user for access in touched.accesses if access.optional]
+    copies = [access.user for access in buffer.accesses if access.optional]
     if len(copies) > 1 or any(copy.op.name != "sdsc.clone" for copy in copies):
         return None
     outside = next((copy.values[0 if writer.optional else 1] for copy in copies), None)
@@ -180,18 +186,18 @@ def _moving(usage: Usage, candidate: Candidate, able: Collection[ir.Value]) -> _
     division = None if view is None else division_of_copy(usage.memory, source, view)
     if division is None:
         return None
-    readers = [access for access in touched.reads if not access.optional]
-    return _Moving(candidate.buffer, candidate.root, writer, readers, outside, division)
+    readers = [access for access in buffer.reads if not access.optional]
+    return _MovableBuffer(candidate.buffer, candidate.root, writer, readers, outside, division)
 
 
-def _reads_are_whole(usage: Usage, touched: BufferAccesses) -> bool:
-    """Whether readers take views of the buffer itself, which they can take of a copy as well."""
-    values = (access.user.values[access.operand] for access in touched.reads)
-    return all(whole_of(usage.memory, value) == touched.root for value in values)
+def _reads_are_whole(usage: Usage, buffer: BufferAccesses) -> bool:
+    """Return whether readers take views of the buffer itself, which they can take of a copy as well."""
+    values = (access.user.values[access.operand] for access in buffer.reads)
+    return all(whole_of(usage.memory, value) == buffer.root for value in values)
 
 
 def _whole(buffer: LifetimeBoundBuffer) -> LifetimeBoundBuffer:
-    """A buffer that stays for its whole life or is not there, with the same saving."""
+    """Return a buffer that stays for its whole live range or is not in LX, with the same saving."""
     if buffer.first == buffer.last:
         return buffer
     saving = max(0, buffer.saving)
@@ -201,7 +207,7 @@ def _whole(buffer: LifetimeBoundBuffer) -> LifetimeBoundBuffer:
     return replace(buffer, uses=(buffer.first, buffer.last), traffic_of_uses=moved)
 
 
-def _moves(buffer: LifetimeBoundBuffer, residencies: Sequence[Residency]) -> bool:
-    """Whether a plan keeps a buffer for a part of its life."""
+def _leaves_lx(buffer: LifetimeBoundBuffer, residencies: Sequence[Residency]) -> bool:
+    """Return whether a plan keeps a buffer for a part of its live range."""
     whole = [(buffer.first, buffer.last)]
-    return bool(residencies) and [(each.first, each.last) for each in residencies] != whole
+    return bool(residencies) and [(residency.first, residency.last) for residency in residencies] != whole

@@ -74,21 +74,21 @@ class ExpandAttention(EvaluatingPass):
         """Rewrite ``module`` in place."""
         changed = False
         for func in functions(module):
-            for op in [each.operation for each in func.regions[0].blocks[0].operations]:
+            for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
                 try:
-                    found = attention_of(op)
+                    attention = attention_of(op)
                 except NotOnline:
                     continue  # online-softmax tells why
-                if found is not None and _is_spread(found):
-                    changed |= self._expand(found, evaluator)
+                if attention is not None and _is_spread(attention):
+                    changed |= self._expand(attention, evaluator)
         if changed:
             clean(module)
 
-    def _expand(self, found: Attention, evaluator: Evaluator) -> bool:
-        matmul = found.matmul.op
-        is_hinted = any(hints_in(each.op.location) is not None for each in found.ops)
+    def _expand(self, attention: Attention, evaluator: Evaluator) -> bool:
+        matmul = attention.matmul.op
+        is_hinted = any(hints_in(generic.op.location) is not None for generic in attention.ops)
         try:
-            expansion = _Expansion(found, whole_heads=is_hinted)
+            expansion = _Expansion(attention, whole_heads=is_hinted)
         except Inexpressible:
             self.remark(matmul, "no rewrite", "the dims of its operations are no products of common factors")
             return False
@@ -98,7 +98,9 @@ class ExpandAttention(EvaluatingPass):
             return False
         sizes = " x ".join(str(size) for size in expansion.sizes)
         text = f"all its operations over {sizes}, without views between them"
-        is_free = self._is_tiled(found) or any(hints_in(each.op.location) is not None for each in found.ops)
+        is_free = self._is_tiled(attention) or any(
+            hints_in(generic.op.location) is not None for generic in attention.ops
+        )
         before = None if is_free else evaluator.cost(group_module(expansion.old, {}))
         result = expansion.write()
         matmul.results[0].replace_all_uses_with(result)
@@ -113,23 +115,23 @@ class ExpandAttention(EvaluatingPass):
         _erase(list(reversed(expansion.old)))
         return True
 
-    def _is_tiled(self, found: Attention) -> bool:
-        """Whether the scores are so large that ``online-softmax`` looks for tiles."""
-        scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result))
+    def _is_tiled(self, attention: Attention) -> bool:
+        """Return whether the scores are so large that ``online-softmax`` looks for tiles."""
+        scores = default_bytes(shape_of(attention.exp.result), element_of(attention.exp.result))
         return scores // self.target.cores > self.target.usable_lx_bytes // 2
 
 
-def _is_spread(found: Attention) -> bool:
-    """Whether there are views between the operations, or a matmul reads what is repeated; what has loops stays."""
-    if any(TILING in each.op.attributes for each in found.ops):
+def _is_spread(attention: Attention) -> bool:
+    """Return whether views separate the operations or a matmul reads repeated data; an attention with loops stays."""
+    if any(TILING in generic.op.attributes for generic in attention.ops):
         return False
-    own = {each.result for each in found.ops}
-    for each in found.ops:
-        for value in each.inputs:
+    results = {generic.result for generic in attention.ops}
+    for generic in attention.ops:
+        for value in generic.inputs:
             op = behind(value)
             if op is None:
                 continue
-            if op.results[0] in own and value != op.results[0]:
+            if op.results[0] in results and value != op.results[0]:
                 return True
             if _repeated(value) is not None:
                 return True
@@ -137,23 +139,23 @@ def _is_spread(found: Attention) -> bool:
 
 
 def _repeated(value: ir.Value) -> Structured | None:
-    """The operation behind a value that repeats a tensor."""
+    """Return the operation behind a value that repeats a tensor; None if there is none."""
     op = behind(value)
     generic = None if op is None else structured(op)
     return generic if generic is not None and is_broadcast(generic) else None
 
 
 class _Expansion:
-    """The factors of all dims of an attention, and its operations over them.
+    """Factors of all dims of an attention, and its operations over them.
 
     ``whole_heads`` leaves keys and values repeated for each head, so that heads are one dim, as hints name them.
     """
 
-    def __init__(self, found: Attention, *, whole_heads: bool) -> None:
-        self.found = found
+    def __init__(self, attention: Attention, *, whole_heads: bool) -> None:
+        self.attention = attention
         self.whole_heads = whole_heads
-        self.ops = list({each.result: each for each in found.ops}.values())
-        self.own = {each.result: each for each in self.ops}
+        self.ops = list({generic.result: generic for generic in attention.ops}.values())
+        self.producers = {generic.result: generic for generic in self.ops}
         self.table = FactorTable()
         self.cuts = self._all_cuts()
         self.factors: dict[ir.Value, list[list[int]]] = {}  # of the iteration dims, by result
@@ -164,31 +166,33 @@ class _Expansion:
     # -- cuts -----------------------------------------------------------------------------------------
 
     def _all_cuts(self) -> dict[ir.Value, list[Cuts]]:
-        """Where iteration dims are cut, until no operand tells dims apart that its reader does not."""
-        cuts: dict[ir.Value, list[Cuts]] = {each.result: [set() for _ in each.extents] for each in self.ops}
-        for each in self.ops:
-            for value, dims in zip(each.inputs, each.maps, strict=False):
-                if not (self.whole_heads or self._is_own(value)):
-                    _add(cuts[each.result], dims, _repetition_cuts(value))
+        """Return the cuts of iteration dims, refined until operands and readers have the same dims."""
+        cuts: dict[ir.Value, list[Cuts]] = {
+            generic.result: [set() for _ in generic.extents] for generic in self.ops
+        }
+        for generic in self.ops:
+            for value, dims in zip(generic.inputs, generic.maps, strict=False):
+                if not (self.whole_heads or self._is_internal(value)):
+                    _add(cuts[generic.result], dims, _repetition_cuts(value))
         before = None
-        while before != (before := sum(len(own) for dims in cuts.values() for own in dims)):
-            for each in self.ops:
-                for value, dims in zip(each.inputs, each.maps, strict=False):
-                    if self._is_own(value):
-                        self._exchange(cuts, each, value, dims)
+        while before != (before := sum(len(dim_cuts) for dims in cuts.values() for dim_cuts in dims)):
+            for generic in self.ops:
+                for value, dims in zip(generic.inputs, generic.maps, strict=False):
+                    if self._is_internal(value):
+                        self._exchange(cuts, generic, value, dims)
         return cuts
 
-    def _is_own(self, value: ir.Value) -> bool:
+    def _is_internal(self, value: ir.Value) -> bool:
         op = behind(value)
-        return op is not None and op.results[0] in self.own
+        return op is not None and op.results[0] in self.producers
 
     def _exchange(
         self, cuts: dict[ir.Value, list[Cuts]], reader: Structured, value: ir.Value, dims: Map
     ) -> None:
-        """Cuts go from what makes a value to what reads it, and back."""
-        maker = self.own[maker_of(_root(value)).results[0]]
-        made = [set() if dim is None else cuts[maker.result][dim] for dim in maker.maps[-1]]
-        seen = made
+        """Propagate cuts from the producer of a value to its reader, and back."""
+        maker = self.producers[maker_of(_root(value)).results[0]]
+        result_cuts = [set() if dim is None else cuts[maker.result][dim] for dim in maker.maps[-1]]
+        seen = result_cuts
         for op in reversed(view_chain(value, VIEWS)):
             seen = _forward(op, seen)
         _add(cuts[reader.result], dims, seen)
@@ -200,46 +204,46 @@ class _Expansion:
     # -- factors --------------------------------------------------------------------------------------
 
     def _number(self) -> None:
-        for each in self.ops:
-            own = self.factors[each.result] = [
+        for generic in self.ops:
+            dim_factors = self.factors[generic.result] = [
                 [self.table.add(part) for part in sizes_of(size, cuts)]
-                for size, cuts in zip(each.extents, self.cuts[each.result], strict=True)
+                for size, cuts in zip(generic.extents, self.cuts[generic.result], strict=True)
             ]
-            for value, dims in zip(each.inputs, each.maps, strict=False):
-                if not self._is_own(value):
+            for value, dims in zip(generic.inputs, generic.maps, strict=False):
+                if not self._is_internal(value):
                     continue
-                factors: Factors | None = [[] if dim is None else own[dim] for dim in dims]
+                factors: Factors | None = [[] if dim is None else dim_factors[dim] for dim in dims]
                 for op in view_chain(value, VIEWS):
                     factors = None if factors is None else source_factors(op, factors, self.table)
                 if factors is None:
                     raise Inexpressible
-                maker = self.own[_root(value)]
-                for left, dim in zip(factors, maker.maps[-1], strict=True):
+                maker = self.producers[_root(value)]
+                for operand_factors, dim in zip(factors, maker.maps[-1], strict=True):
                     if dim is not None:
-                        self.table.unite(left, self.factors[maker.result][dim])
+                        self.table.unite(operand_factors, self.factors[maker.result][dim])
         self.factors = {value: self.table.known(dims) for value, dims in self.factors.items()}
 
-    def _space(self, each: Structured) -> list[int]:
-        """The factors that an operation iterates over, one dim for each."""
-        return [factor for dim in self.factors[each.result] for factor in dim]
+    def _space(self, generic: Structured) -> list[int]:
+        """Return the factors that an operation iterates over, one dim for each."""
+        return [factor for dim in self.factors[generic.result] for factor in dim]
 
     @property
     def sizes(self) -> list[int]:
-        """The extents of the softmax."""
-        return [self._size(factor) for factor in self._kept(self._space(self.found.exp))]
+        """Extents of the softmax."""
+        return [self._size(factor) for factor in self._unmerged(self._space(self.attention.exp))]
 
     def _size(self, factor: int) -> int:
-        """The size of a factor with those that are one with it."""
+        """Return the size of a factor with those that are merged into it."""
         inner = [other for other, outer in self.merged.items() if outer == factor]
         return self.table.sizes[factor] * self.table.size(inner)
 
-    def _kept(self, factors: Sequence[int]) -> list[int]:
+    def _unmerged(self, factors: Sequence[int]) -> list[int]:
         return [factor for factor in factors if factor not in self.merged]
 
     # -- limits ---------------------------------------------------------------------------------------
 
     def problem(self) -> str | None:
-        """Why a matmul has no form on the device, after as few neighbours as possible are one again."""
+        """Merge as few neighbours as possible, and return why a matmul has no form on the device; None if all have."""
         while (problem := self._problem()) is not None:
             pair = next(self._mergeable(), None)
             if pair is None:
@@ -249,60 +253,60 @@ class _Expansion:
         return None
 
     def _problem(self) -> str | None:
-        for each in self.ops:
-            if each.opcode == "batchmatmul":
-                iteration = self._iteration(each)
+        for generic in self.ops:
+            if generic.opcode == "batchmatmul":
+                iteration = self._iteration(generic)
                 for limit in RULES[Kind.MATMUL].dim_counts:
                     if (problem := limit.problem(iteration)) is not None:
                         return f"a matmul would be none of the device: {problem}"
         return None
 
-    def _iteration(self, each: Structured) -> Iteration:
-        space = self._kept(self._space(each))
+    def _iteration(self, generic: Structured) -> Iteration:
+        space = self._unmerged(self._space(generic))
         present = [
-            frozenset(space.index(factor) for dim in factors for factor in self._kept(dim))
-            for _, factors in self._reads(each)
+            frozenset(space.index(factor) for dim in factors for factor in self._unmerged(dim))
+            for _, factors in self._reads(generic)
         ]
-        kept = frozenset(
+        result_dims = frozenset(
             space.index(factor)
-            for dim in each.maps[-1]
+            for dim in generic.maps[-1]
             if dim is not None
-            for factor in self._kept(self.factors[each.result][dim])
+            for factor in self._unmerged(self.factors[generic.result][dim])
         )
-        reduced = frozenset(range(len(space))) - kept
+        reduced = frozenset(range(len(space))) - result_dims
         sizes = tuple(self._size(factor) for factor in space)
-        dtypes = tuple(element_of(value) for value in (*each.inputs, each.result))
-        return Iteration(device(), sizes, (*present, kept), reduced, dtypes)
+        dtypes = tuple(element_of(value) for value in (*generic.inputs, generic.result))
+        return Iteration(device(), sizes, (*present, result_dims), reduced, dtypes)
 
     def _mergeable(self) -> Iterator[tuple[int, int]]:
-        """Neighbours that every operand has side by side, or none of both; the outermost first."""
+        """Yield neighbours that every operand has side by side, or none of both; the outermost first."""
         orders = [
             [factor for dim in factors for factor in dim]
-            for each in self.ops
-            for _, factors in self._values(each)
+            for generic in self.ops
+            for _, factors in self._values(generic)
         ]
-        softmax = self._space(self.found.exp)
+        softmax = self._space(self.attention.exp)
         for outer, inner in itertools.pairwise(softmax):
             if inner in self.merged:
                 continue
             if all(_are_neighbours(order, outer, inner) for order in orders):
                 yield outer, inner
 
-    def _values(self, each: Structured) -> Iterator[tuple[ir.Value, Factors]]:
-        """What an operation reads and makes, with factors."""
-        yield from self._reads(each)
-        own = self.factors[each.result]
-        yield each.result, [[] if dim is None else own[dim] for dim in each.maps[-1]]
+    def _values(self, generic: Structured) -> Iterator[tuple[ir.Value, Factors]]:
+        """Yield the operands and the result of an operation, with factors."""
+        yield from self._reads(generic)
+        dim_factors = self.factors[generic.result]
+        yield generic.result, [[] if dim is None else dim_factors[dim] for dim in generic.maps[-1]]
 
-    def _reads(self, each: Structured) -> Iterator[tuple[ir.Value, Factors]]:
-        """Where the operands of an operation come from, with the factors of their dims there."""
-        own = self.factors[each.result]
-        for value, dims in zip(each.inputs, each.maps, strict=False):
-            factors = [[] if dim is None else own[dim] for dim in dims]
-            yield (value, factors) if self._is_own(value) else self._source(value, factors)
+    def _reads(self, generic: Structured) -> Iterator[tuple[ir.Value, Factors]]:
+        """Yield the sources of the operands of an operation, with the factors of their dims there."""
+        dim_factors = self.factors[generic.result]
+        for value, dims in zip(generic.inputs, generic.maps, strict=False):
+            factors = [[] if dim is None else dim_factors[dim] for dim in dims]
+            yield (value, factors) if self._is_internal(value) else self._source(value, factors)
 
     def _source(self, value: ir.Value, factors: Factors) -> tuple[ir.Value, Factors]:
-        """A value from outside, or what it repeats."""
+        """Return a value from outside, or the one that it repeats, with the factors of its dims."""
         repeated = _repeated(value)
         if repeated is not None:
             behind_it: Factors | None = factors
@@ -314,71 +318,79 @@ class _Expansion:
                 return self._source(repeated.inputs[0], inner)
         op = defining_op(value)
         if op is not None and op.name == "tensor.collapse_shape" and any(len(dim) > 1 for dim in factors):
-            apart = source_factors(op, factors, self.table)
-            if apart is not None:
-                return self._source(op.operands[0], apart)
+            separate = source_factors(op, factors, self.table)
+            if separate is not None:
+                return self._source(op.operands[0], separate)
         return value, factors
 
     # -- operations -----------------------------------------------------------------------------------
 
     def write(self) -> ir.Value:
-        """The operations over their factors; the result has the dims of the old one."""
-        made: dict[ir.Value, tuple[ir.Value, Factors]] = {}
-        matmul = self.found.matmul
+        """Write the operations over their factors, and return the result with the dims of the old one."""
+        written: dict[ir.Value, tuple[ir.Value, Factors]] = {}
+        matmul = self.attention.matmul
         with ir.InsertionPoint(matmul.op):
-            for each in self.ops:
-                with each.op.location:
-                    made[each.result] = self._rewritten(each, made)
-            value, factors = made[matmul.result]
+            for generic in self.ops:
+                with generic.op.location:
+                    written[generic.result] = self._rewritten(generic, written)
+            value, factors = written[matmul.result]
             old = [[] if dim is None else self.factors[matmul.result][dim] for dim in matmul.maps[-1]]
             with matmul.op.location:
                 result = self._as_before(value, factors, old)
-        self.new = [maker_of(value) for value, _ in made.values()]
+        self.new = [maker_of(value) for value, _ in written.values()]
         return result
 
     @property
     def old(self) -> list[ir.Operation]:
-        """The operations that are rewritten, and those that repeat something for them."""
-        repeated = (_repeated(value) for each in self.ops for value in each.inputs if not self._is_own(value))
-        found = {each.result for each in (*self.ops, *(each for each in repeated if each is not None))}
-        block = self.found.matmul.op.block
+        """Operations that are rewritten, and those that repeat a tensor for them."""
+        repeated = (
+            _repeated(value)
+            for generic in self.ops
+            for value in generic.inputs
+            if not self._is_internal(value)
+        )
+        results = {
+            generic.result
+            for generic in (*self.ops, *(generic for generic in repeated if generic is not None))
+        }
+        block = self.attention.matmul.op.block
         ops = [op.operation for op in block.operations if op.operation.results]
-        return [op for op in ops if op.results[0] in found]
+        return [op for op in ops if op.results[0] in results]
 
     def _rewritten(
-        self, each: Structured, made: dict[ir.Value, tuple[ir.Value, Factors]]
+        self, generic: Structured, written: dict[ir.Value, tuple[ir.Value, Factors]]
     ) -> tuple[ir.Value, Factors]:
-        space = self._kept(self._space(each))
+        space = self._unmerged(self._space(generic))
         inputs, maps = [], []
-        for value, factors in self._reads(each):
-            if self._is_own(value):
-                source, single = made[_root(value)]
+        for value, factors in self._reads(generic):
+            if self._is_internal(value):
+                source, single = written[_root(value)]
             else:
                 source, single = self._one_per_dim(value, factors)
             inputs.append(source)
             maps.append(tuple(space.index(dim[0]) if dim else None for dim in single))
-        kept = [
+        result_factors = [
             factor
-            for dim in each.maps[-1]
+            for dim in generic.maps[-1]
             if dim is not None
-            for factor in self._kept(self.factors[each.result][dim])
+            for factor in self._unmerged(self.factors[generic.result][dim])
         ]
         value = device_op(
-            each.opcode,
+            generic.opcode,
             inputs,
             maps,
             [self._size(factor) for factor in space],
-            element_of(each.result),
-            location=each.op.location,
-            reduced=[at for at, factor in enumerate(space) if factor not in kept],
-            result_map=tuple(map(space.index, kept)),
-            constants=sdsc.constants_of(each.op),
+            element_of(generic.result),
+            location=generic.op.location,
+            reduced=[dim for dim, factor in enumerate(space) if factor not in result_factors],
+            result_map=tuple(map(space.index, result_factors)),
+            constants=sdsc.constants_of(generic.op),
         )
-        sdsc.inherit(maker_of(value), each.op)
-        return value, [[factor] for factor in kept]
+        sdsc.inherit(maker_of(value), generic.op)
+        return value, [[factor] for factor in result_factors]
 
     def _one_per_dim(self, value: ir.Value, factors: Factors) -> tuple[ir.Value, Factors]:
-        """A value from outside with a dim for each factor, those that are merged as one."""
+        """Return a value from outside with a dim for each factor, merged ones as one."""
         if not any(len(dim) > 1 for dim in factors) and not any(
             factor in self.merged for dim in factors for factor in dim
         ):
@@ -394,7 +406,7 @@ class _Expansion:
         return reshaped(value, single, together, self.table), [[dim[0]] for dim in together]
 
     def _as_before(self, value: ir.Value, factors: Factors, old: Factors) -> ir.Value:
-        """The result with the dims that its readers know."""
+        """Return the result with the dims that its readers expect."""
         whole = [
             [factor, *(inner for inner, outer in self.merged.items() if outer == factor)]
             for (factor,) in factors
@@ -403,7 +415,7 @@ class _Expansion:
 
 
 def _erase(ops: Sequence[ir.Operation]) -> None:
-    """Erases those of some operations, the last one first, that nobody reads, with the views that they read."""
+    """Erase operations that nothing reads, the last one first, with the views that they read."""
     pending: list[ir.Operation] = []
     for (
         op
@@ -432,13 +444,13 @@ def _root(value: ir.Value) -> ir.Value:
 
 
 def _add(cuts: list[Cuts], dims: Map, more: Sequence[Cuts]) -> None:
-    for dim, own in zip(dims, more, strict=True):
+    for dim, dim_cuts in zip(dims, more, strict=True):
         if dim is not None:
-            cuts[dim] |= own
+            cuts[dim] |= dim_cuts
 
 
 def _forward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
-    """The cuts of a view's result from those of its source."""
+    """Return the cuts of a view's result from those of its source."""
     if op.name == "linalg.transpose":
         return [cuts[dim] for dim in permutation_of(op)]
     shapes = shape_of(op.operands[0]), shape_of(op.results[0])
@@ -448,14 +460,14 @@ def _forward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
             for group in groups_of(op)
         ]
     return [
-        each
-        for group, own in zip(groups_of(op), cuts, strict=True)
-        for each in separate_cuts([shapes[1][dim] for dim in group], own)
+        part
+        for group, dim_cuts in zip(groups_of(op), cuts, strict=True)
+        for part in separate_cuts([shapes[1][dim] for dim in group], dim_cuts)
     ]
 
 
 def _backward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
-    """The cuts of a view's source from those of its result."""
+    """Return the cuts of a view's source from those of its result."""
     shapes = shape_of(op.operands[0]), shape_of(op.results[0])
     if op.name == "linalg.transpose":
         order = permutation_of(op)
@@ -466,14 +478,14 @@ def _backward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
             for group in groups_of(op)
         ]
     return [
-        each
-        for group, own in zip(groups_of(op), cuts, strict=True)
-        for each in separate_cuts([shapes[0][dim] for dim in group], own)
+        part
+        for group, dim_cuts in zip(groups_of(op), cuts, strict=True)
+        for part in separate_cuts([shapes[0][dim] for dim in group], dim_cuts)
     ]
 
 
 def _repetition_cuts(value: ir.Value) -> list[Cuts]:
-    """Where dims have to be cut so that the dims along which a value is repeated are apart from the others."""
+    """Return the cuts that separate the dims along which a value is repeated from the others."""
     repeated = _repeated(value)
     cuts: list[Cuts] = [set() for _ in shape_of(value)]
     if repeated is None:

@@ -44,11 +44,11 @@ class FoldConstants(Pass):
                 op.name in _FOLDED and _reads_only(op, constant)
             ):
                 constant.update(op.results)
-        wanted = [value for op in block.operations for value in _leaving(op.operation, constant)]
-        wanted = [value for value in wanted if self._worth_folding(value)]
-        if not wanted:
+        values = [value for op in block.operations for value in _leaving(op.operation, constant)]
+        values = [value for value in values if self._worth_folding(value)]
+        if not values:
             return
-        for value, array in _evaluated(block, wanted, constant):
+        for value, array in _evaluated(block, values, constant):
             self.remark(value.owner, "fold", f"a value of type {value.type} depends on no argument")
             _replace(value, array)
         for op in reversed([op.operation for op in block.operations]):
@@ -57,7 +57,7 @@ class FoldConstants(Pass):
                 op.erase()
 
     def _worth_folding(self, value: ir.Value) -> bool:
-        """A fill, or a broadcast of a scalar, is one number already."""
+        """Return whether a value is more than one number, as a fill or a broadcast of a scalar is."""
         type_ = ir.RankedTensorType(value.type)
         op = value.owner.operation
         return int(np.prod(list(type_.shape))) <= self.largest and not _is_fill(op)
@@ -66,34 +66,36 @@ class FoldConstants(Pass):
 def _is_fill(op: ir.Operation) -> bool:
     if op.name != "linalg.generic":
         return False
-    body = [each.operation.name for each in op.regions[0].blocks[0].operations]
+    body = [op_view.operation.name for op_view in op.regions[0].blocks[0].operations]
     return body == ["linalg.yield"] and not isinstance(op.operands[0].type, ir.RankedTensorType)
 
 
 def _reads_only(op: ir.Operation, constant: set[ir.Value]) -> bool:
-    """Whether an op, its body included, reads nothing but constants."""
-    own: set[ir.Value] = set()
-    for each in (op, *_inner(op)):
-        own.update(each.results)
-        own.update(
-            argument for region in each.regions for block in region.blocks for argument in block.arguments
+    """Return whether an op, its body included, reads nothing but constants."""
+    defined: set[ir.Value] = set()
+    for inner in (op, *_inner(op)):
+        defined.update(inner.results)
+        defined.update(
+            argument for region in inner.regions for block in region.blocks for argument in block.arguments
         )
-    return all(value in constant or value in own for value in _read_by(op))
+    return all(value in constant or value in defined for value in _read_by(op))
 
 
 def _inner(op: ir.Operation) -> list[ir.Operation]:
-    """The ops inside of an op, at any depth."""
-    direct = [each.operation for region in op.regions for block in region.blocks for each in block.operations]
-    return [inner for each in direct for inner in (each, *_inner(each))]
+    """Return the ops inside of an op, at any depth."""
+    direct = [
+        op_view.operation for region in op.regions for block in region.blocks for op_view in block.operations
+    ]
+    return [inner for child in direct for inner in (child, *_inner(child))]
 
 
 def _read_by(op: ir.Operation) -> list[ir.Value]:
-    """The operands of an op and of its body."""
-    return [*op.operands, *(value for each in _inner(op) for value in each.operands)]
+    """Return the operands of an op and of its body."""
+    return [*op.operands, *(value for inner in _inner(op) for value in inner.operands)]
 
 
 def _leaving(op: ir.Operation, constant: set[ir.Value]) -> list[ir.Value]:
-    """The results of a folded op that an op outside the constant part reads."""
+    """Return the results of a folded op that an op outside the constant part reads."""
     if op.name not in _FOLDED or not op.results or op.results[0] not in constant:
         return []
     return [
@@ -110,7 +112,7 @@ def _inside(user: ir.Operation, constant: set[ir.Value]) -> bool:
 def _evaluated(
     block: ir.Block, values: list[ir.Value], constant: set[ir.Value]
 ) -> list[tuple[ir.Value, np.ndarray]]:
-    """The arrays of all values that can be computed."""
+    """Return the arrays of all values that can be computed."""
     try:
         return list(zip(values, _arrays(block, values, constant), strict=True))
     except CompileError:
@@ -120,14 +122,14 @@ def _evaluated(
 
 
 def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) -> list[np.ndarray]:
-    """Clones the constant ops that values depend on into a function of their own and runs it."""
+    """Clone the constant ops that values depend on into a function of their own, and run it."""
     with ir.Location.unknown(block.owner.context):
         scratch = ir.Module.create()
         with ir.InsertionPoint(scratch.body):
             type_ = ir.FunctionType.get([], [value.type for value in values])
             attributes = {"sym_name": ir.StringAttr.get("main"), "function_type": ir.TypeAttr.get(type_)}
-            made = ir.Operation.create("func.func", regions=1, attributes=attributes)
-        entry = ir.Block.create_at_start(made.regions[0], [])
+            func = ir.Operation.create("func.func", regions=1, attributes=attributes)
+        entry = ir.Block.create_at_start(func.regions[0], [])
         copies: dict[ir.Value, ir.Value] = {}
         with ir.InsertionPoint(entry):
             for op in _slice(block, values, constant):
@@ -140,7 +142,7 @@ def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) ->
 
 
 def _slice(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) -> list[ir.Operation]:
-    """The constant ops that values depend on, in order."""
+    """Return the constant ops that values depend on, in order."""
     needed, ops = set(values), []
     for op in reversed([op.operation for op in block.operations]):
         if op.results and op.results[0] in constant and not needed.isdisjoint(op.results):
@@ -150,19 +152,19 @@ def _slice(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) -> 
 
 
 def _copy(op: ir.Operation, values: dict[ir.Value, ir.Value]) -> None:
-    """Clones an op with its operands, and those that its body captures, renamed."""
+    """Clone an op with its operands, and those that its body captures, renamed."""
     copy = op.clone().operation
-    for each in (copy, *_inner(copy)):
-        for index, operand in enumerate(each.operands):
+    for inner in (copy, *_inner(copy)):
+        for index, operand in enumerate(inner.operands):
             if operand in values:
-                each.operands[index] = values[operand]
+                inner.operands[index] = values[operand]
     values.update(zip(op.results, copy.results, strict=True))
 
 
 def _replace(value: ir.Value, array: np.ndarray) -> None:
-    """Puts a dense constant in the place of a value."""
+    """Put a dense constant in the place of a value."""
     type_ = ir.RankedTensorType(value.type)
     with ir.InsertionPoint(value.owner), value.owner.location:
         attr = ir.DenseElementsAttr.get(np.array(array, order="C"), type=type_)
-        made = ir.Operation.create("arith.constant", results=[type_], attributes={"value": attr})
-    value.replace_all_uses_with(made.result)
+        constant = ir.Operation.create("arith.constant", results=[type_], attributes={"value": attr})
+    value.replace_all_uses_with(constant.result)

@@ -52,7 +52,7 @@ class FuseDeviceOps(Pass):
                     self._fuse(op)
 
     def _fuse(self, op: ir.Operation) -> None:
-        """Fuses as long as a rule applies: a fused op may be the root of the next."""
+        """Fuse as long as a rule applies: a fused op may be the root of the next."""
         current: ir.Operation | None = op
         while current is not None:
             root = structured(current)
@@ -84,7 +84,7 @@ def _names(root: Structured) -> str:
 
 
 def _erase_dead(op: ir.Operation) -> None:
-    """Erases an op without readers, then what only it read."""
+    """Erase an op without readers, then all that only it read."""
     waiting = [op]
     while waiting:
         current = waiting.pop()
@@ -103,7 +103,7 @@ def _erase_dead(op: ir.Operation) -> None:
 
 
 def _mean(root: Structured) -> ir.Value | None:
-    """realdiv(sum(x), n) or mul(sum(x), 1/n)  ->  mean(x) with scaling_factor 1/n."""
+    """Rewrite realdiv(sum(x), n) or mul(sum(x), 1/n)  ->  mean(x) with scaling_factor 1/n."""
     if root.opcode not in ("realdiv", "mul") or root.maps[0] != root.maps[-1]:
         return None
     scale = _constant(root.inputs[1])
@@ -115,7 +115,7 @@ def _mean(root: Structured) -> ir.Value | None:
 
 
 def _mean_square(root: Structured) -> ir.Value | None:
-    """mean(x * x)  ->  exx2_zeromean(x)."""
+    """Rewrite mean(x * x)  ->  exx2_zeromean(x)."""
     if root.opcode != "mean":
         return None
     square = _inner(root.inputs[0])
@@ -128,7 +128,7 @@ def _mean_square(root: Structured) -> ir.Value | None:
 
 
 def _absolute_maximum(root: Structured) -> ir.Value | None:
-    """max(abs(x))  ->  absmax(x)."""
+    """Rewrite max(abs(x))  ->  absmax(x)."""
     if root.opcode not in _ABSOLUTE:
         return None
     inner = _inner(root.inputs[0])
@@ -138,15 +138,15 @@ def _absolute_maximum(root: Structured) -> ir.Value | None:
 
 
 def _reduction(
-    shape: Structured, source: ir.Value, opcode: str, at: Structured, **constants: float
+    shape: Structured, source: ir.Value, opcode: str, root: Structured, **constants: float
 ) -> ir.Value:
     return device_op(
         opcode,
         [source],
         shape.maps[:1],
         shape.extents,
-        element_of(at.result),
-        location=at.op.location,
+        element_of(root.result),
+        location=root.op.location,
         reduced=shape.reduced,
         result_map=shape.maps[-1],
         constants=constants,
@@ -157,7 +157,7 @@ def _reduction(
 
 
 def _pointwise(root: Structured) -> ir.Value | None:
-    """The operation of the first pattern that is rooted here, in a format that it has."""
+    """Return the operation of the first pattern that is rooted here, in a format that it has."""
     if root.reduced:
         return None
     needed = {FP32} if element_of(root.result) == "f32" else set()
@@ -190,7 +190,7 @@ def _apply(pattern: Pattern, root: Structured) -> ir.Value | None:
 
 
 class _Matcher:
-    """Matches the expression of a pattern with device operations.
+    """Matcher of the expression of a pattern with device operations.
 
     What it binds are numbers for constants, for operands values with the dims of the root that index them. What occurs
     twice in an expression may have readers outside of it; everything else goes.
@@ -249,7 +249,7 @@ def _is_number(constant: float, number: float) -> bool:
 
 
 def _inner(value: ir.Value, may_be_shared: bool = False) -> Structured | None:
-    """The device operation that makes a value which nobody else reads, unless it may be shared."""
+    """Return the device operation of a value with one reader, or with several if it may be shared."""
     owner = defining_op(value)
     if owner is None or sdsc.opcode_of(owner) is None:
         return None
@@ -257,14 +257,14 @@ def _inner(value: ir.Value, may_be_shared: bool = False) -> Structured | None:
 
 
 def _has_one_reader(value: ir.Value) -> bool:
-    """Stops at the second reader: a value may have thousands, and each of them asks."""
+    """Return whether one op reads a value; stops at the second, as a value may have thousands and each asks."""
     uses = iter(value.uses)
     first = next(uses, None)
     return first is not None and all(use.owner.operation == first.owner.operation for use in uses)
 
 
 def _constant(value: ir.Value) -> float | None:
-    """The number that a rank-0 constant holds."""
+    """Return the number that a rank-0 constant holds."""
     owner = defining_op(value)
     if owner is None or owner.name != "arith.constant" or not isinstance(value.type, ir.RankedTensorType):
         return None

@@ -50,8 +50,8 @@ class HoistLoads(EvaluatingPass):
         for func in functions(module):
             moves = list(_moves(Usage(func)))
             if moves and self._pays(func, evaluator):
-                for each, behind in moves:
-                    self.remark(each.op, "hoist", f"its loads overlap '{behind.opcode}'")
+                for load, behind in moves:
+                    self.remark(load.op, "hoist", f"its loads overlap '{behind.opcode}'")
                 _apply(moves)
 
     def _pays(self, func: ir.Operation, evaluator: Evaluator) -> bool:
@@ -66,45 +66,45 @@ class HoistLoads(EvaluatingPass):
 
 
 def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
-    """Each operation to move, and the one that it goes behind."""
-    known = {each.op.results[0]: each for each in usage.ops}
+    """Yield each operation to move, and the one that it goes behind."""
+    known = {user.op.results[0]: user for user in usage.ops}
     for block in nested_blocks(usage.memory.block):
         ops = [op.operation for op in block.operations]
         divided = [known.get(op.results[0]) if is_compute(op) else None for op in ops]
-        works = [None if each is None else work_of(each) for each in divided]
-        taken: set[int] = set()
-        for at, (each, work) in enumerate(zip(divided, works, strict=True)):
-            if each is None or work is None or not only_loads(usage, each, work):
+        work_by_op = [None if user is None else work_of(user) for user in divided]
+        occupied: set[int] = set()
+        for index, (user, work) in enumerate(zip(divided, work_by_op, strict=True)):
+            if user is None or work is None or not only_loads(usage, user, work):
                 continue
-            behind = _behind(ops, at, works, taken)
-            found = None if behind is None else divided[behind]
-            if behind is not None and found is not None:
-                taken.add(behind)
-                yield each, found
+            behind = _behind(ops, index, work_by_op, occupied)
+            earlier = None if behind is None else divided[behind]
+            if behind is not None and earlier is not None:
+                occupied.add(behind)
+                yield user, earlier
 
 
 def _behind(
-    ops: Sequence[ir.Operation], at: int, works: Sequence[OperationWork | None], taken: set[int]
+    ops: Sequence[ir.Operation], index: int, work_by_op: Sequence[OperationWork | None], occupied: set[int]
 ) -> int | None:
-    """The nearest earlier operation that computes longer than ``at`` loads, with another one between; or None."""
-    needed = {ops.index(op) for op in needed_in_block(ops[at]) if op in ops}
-    moved = works[at]
+    """Return the nearest earlier operation that computes longer than ``index`` loads, another one between; or None."""
+    needed = {ops.index(op) for op in needed_in_block(ops[index]) if op in ops}
+    moved = work_by_op[index]
     assert moved is not None
     between = False
-    for before in range(at - 1, -1, -1):
-        if before in needed and works[before] is not None:
+    for before in range(index - 1, -1, -1):
+        if before in needed and work_by_op[before] is not None:
             return None
-        work = works[before]
+        work = work_by_op[before]
         if work is None:
             if ops[before].name == LOOP:
                 return None
             continue
-        if between and before not in taken and compute_ns(work) >= memory_ns(moved):
+        if between and before not in occupied and compute_ns(work) >= memory_ns(moved):
             return before
         between = True
     return None
 
 
 def _apply(moves: Sequence[tuple[Divided, Divided]]) -> None:
-    for each, behind in moves:
-        move_behind(each.op, behind.op)
+    for load, behind in moves:
+        move_behind(load.op, behind.op)

@@ -50,20 +50,20 @@ class _Hoist:
         self.block = func.regions[0].blocks[0]
         self.attrs = [ir.DictAttr(attrs) for attrs in func.attributes["arg_attrs"]]
         self.views: dict[ir.Value, tuple[ir.Value, HostView, bool]] = {}  # root, view, and whether it cuts
-        self.made: dict[tuple[int, HostView], ir.Value] = {}
+        self.cut_arguments: dict[tuple[int, HostView], ir.Value] = {}
 
     def run(self) -> None:
         for argument, attrs in zip(self.block.arguments, self.attrs, strict=True):
-            given = sdsc.HOST in attrs and ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
-            if given and stick.layout_of(argument.type) is None and sdsc.HOST_VIEW not in attrs:
+            is_filled_by_host = sdsc.HOST in attrs and ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
+            if is_filled_by_host and stick.layout_of(argument.type) is None and sdsc.HOST_VIEW not in attrs:
                 self.views[argument] = (argument, HostView.whole(shape_of(argument)), False)
         for op in [op.operation for op in self.block.operations]:
             if op.name in VIEWS and op.operands[0] in self.views:
                 self._view(op)
-        if not self.made:
+        if not self.cut_arguments:
             return
         self._erase_unread()
-        for (number, view), value in self.made.items():
+        for (number, view), value in self.cut_arguments.items():
             self._give(number, view, value)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(self.attrs)
         results = self.block.operations[len(self.block.operations) - 1].operation.operands
@@ -84,18 +84,18 @@ class _Hoist:
         ):
             return
         key = (root.arg_number, view)
-        if key not in self.made:
-            self.made[key] = self.block.add_argument(result.type, op.location)
+        if key not in self.cut_arguments:
+            self.cut_arguments[key] = self.block.add_argument(result.type, op.location)
             self.owner.remark(
                 op, "hoist", f"the host cuts {list(view.shape)} out of {list(view.array_shape)}"
             )
         for use in list(result.uses):
             user = use.owner.operation
             if user.name not in VIEWS:
-                user.operands[use.operand_number] = self.made[key]
+                user.operands[use.operand_number] = self.cut_arguments[key]
 
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
-        """Whether the host takes a view."""
+        """Return whether the host cuts a view out."""
         if view.in_pieces:
             return view.gathers_sticks(elements_per_stick(device(), _element(root)))
         return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"
@@ -106,7 +106,7 @@ class _Hoist:
                 op.erase()
 
     def _give(self, number: int, view: HostView, value: ir.Value) -> None:
-        """The attributes of a new argument; a weight that nobody reads any more becomes its first view."""
+        """Write the attributes of a new argument; a weight that nothing reads any more becomes its first view."""
         root = self.block.arguments[number]
         entries = {sdsc.HOST_VIEW: sdsc.host_view_attr(view)}
         if not any(True for _ in root.uses) and sdsc.HOST_VIEW not in self.attrs[number]:

@@ -66,32 +66,32 @@ class JointPlanning(EvaluatingPass):
             self._plan(func, evaluator)
 
     def _plan(self, func: ir.Operation, evaluator: Evaluator) -> None:
-        """The first way that is better than none; where the ring has its work already, all is planned."""
-        if any(each.opcode == SHUFFLE for each in Usage(func).ops):
+        """Apply the first joint division that is better than none; a function that uses the ring already stays."""
+        if any(user.opcode == SHUFFLE for user in Usage(func).ops):
             return
         refused: list[Price | None] = []
         alone: Price | None = None
         for relayouts in (True, False) if self.relayouts else (False,):
-            found = self._agreement(func, relayouts)
-            if not _changes(found, Usage(func)):
+            joint = self._joint_division(func, relayouts)
+            if not _changes(joint, Usage(func)):
                 return
             alone = alone or self._alone(func, evaluator)
-            together = None if alone is None else self._prediction(func, found, evaluator)
-            if self._is_better(found, alone, together):
-                self._apply(func, found)
-                self._tell(func, found)
+            together = None if alone is None else self._prediction(func, joint, evaluator)
+            if self._is_better(joint, alone, together):
+                self._apply(func, joint)
+                self._tell(func, joint)
                 return
             refused.append(together)
         prices = "; ".join(f"together {price or 'not possible'}" for price in refused)
         text = "stay as they are: by the timeline nothing else takes less time"
         self.remark(func, "divisions", f"{text}: {alone or 'as they are'}; {prices}")
 
-    @scope("agreement")
-    def _agreement(self, func: ir.Operation, relayouts: bool) -> JointDivision:
+    @scope("joint division")
+    def _joint_division(self, func: ir.Operation, relayouts: bool) -> JointDivision:
         usage = Usage(func)
-        works = [self._work(each) for each in usage.ops]
+        ops = [self._work(user) for user in usage.ops]
         buffers = [shared for shared, _ in _all_shared(usage)]
-        return divide_jointly(works, buffers, self.target.usable_lx_bytes, self.variants, relayouts)
+        return divide_jointly(ops, buffers, self.target.usable_lx_bytes, self.variants, relayouts)
 
     def _work(self, user: Divided) -> DividedOp:
         work = work_of(user)
@@ -100,99 +100,103 @@ class JointPlanning(EvaluatingPass):
         return work
 
     def _alone(self, func: ir.Operation, evaluator: Evaluator) -> Price | None:
-        """What a function takes without a plan; None if there is nothing to compare with.
+        """Return the cost of a function without a plan; None if there is nothing to compare with.
 
         So it is where a plan file wants relayouts, which it had when they were found to be better.
         """
-        pinned = any(pins_of(each.op).relayout for each in Usage(func).ops)
+        pinned = any(pins_of(user.op).relayout for user in Usage(func).ops)
         return self._prediction(func, None, evaluator) if self.compare and not pinned else None
 
-    def _is_better(self, found: JointDivision, alone: Price | None, together: Price | None) -> bool:
-        """Whether a function is better with a plan; by the cost model alone if it is no whole program."""
+    def _is_better(self, joint: JointDivision, alone: Price | None, together: Price | None) -> bool:
+        """Return whether a function is better with a plan; by the cost model alone if it is no whole program."""
         if alone is None:
-            return found.after < found.before
+            return joint.after < joint.before
         return together is not None and together.is_better_than(alone)
 
     def _prediction(
-        self, func: ir.Operation, found: JointDivision | None, evaluator: Evaluator
+        self, func: ir.Operation, joint: JointDivision | None, evaluator: Evaluator
     ) -> Price | None:
         """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
         module = module_of(func)
-        if found is not None:
+        if joint is not None:
             with Remarks().collecting():
-                self._apply(functions(module.operation)[0], found)
+                self._apply(functions(module.operation)[0], joint)
         return evaluator.time(module)
 
-    def _apply(self, func: ir.Operation, found: JointDivision) -> None:
-        """Writes divisions and shuffles into a function."""
+    def _apply(self, func: ir.Operation, joint: JointDivision) -> None:
+        """Write divisions and shuffles into a function."""
         usage, divider = Usage(func), Divider()
-        for each, variant in zip(usage.ops, found.candidates, strict=True):
-            if variant.division.owners == each.division.owners:
+        for user, candidate in zip(usage.ops, joint.candidates, strict=True):
+            if candidate.division.owners == user.division.owners:
                 continue
-            _record(divider, each, variant)
-            self.remark(each.op, "division", f"{_change(each, variant)} to agree with others")
-        roots = [touched.root for _, touched in _all_shared(usage)]
+            _record(divider, user, candidate)
+            self.remark(user.op, "division", f"{_change(user, candidate)} to agree with others")
+        roots = [buffer.root for _, buffer in _all_shared(usage)]
         usage = Usage(func)
-        for root, home in zip(roots, found.placements, strict=True):
-            if home is not None and home.relayout_view is not None:
-                self._relay(usage, usage.buffers[root], home)
+        for root, placement in zip(roots, joint.placements, strict=True):
+            if placement is not None and placement.relayout_view is not None:
+                self._insert_relayouts(usage, usage.buffers[root], placement)
 
-    def _relay(self, usage: Usage, touched: BufferAccesses, home: BufferPlacement) -> None:
-        """For each value of a buffer a shuffle before the first reader that wants it otherwise than it is left."""
-        wanted: dict[ir.Value, list[BufferUse]] = {}
-        for access in touched.reads:
+    def _insert_relayouts(self, usage: Usage, buffer: BufferAccesses, placement: BufferPlacement) -> None:
+        """Shuffle each value of a buffer before the first reader whose cores need other parts than they have."""
+        readers_of: dict[ir.Value, list[BufferUse]] = {}
+        for access in buffer.reads:
             view = view_of(access.user.space, access.operand, access.user.division)
-            if home.needs_relayout(view):
+            if placement.needs_relayout(view):
                 whole = whole_of(usage.memory, access.user.values[access.operand])
-                wanted.setdefault(whole, []).append(access)
-        for whole, readers in wanted.items():
+                readers_of.setdefault(whole, []).append(access)
+        for whole, readers in readers_of.items():
             division = (
                 None
-                if home.relayout_view is None
-                else division_of_copy(usage.memory, whole, home.relayout_view)
+                if placement.relayout_view is None
+                else division_of_copy(usage.memory, whole, placement.relayout_view)
             )
             if division is None:
                 continue
             first = min(readers, key=lambda access: access.position).user.op
             point = ir.InsertionPoint(ancestor_in(block_of(whole), first))
-            reason = f"{len(readers)} of {len(touched.reads)} readers want it on other cores"
-            made = insert_clone(whole, division, point, first.location, self.name, reason, over_the_ring=True)
-            read_instead(made, whole, readers)
-            self.remark(first, "relayout", f"{reason}, {home.relayout_ns:.0f} ns over the ring")
+            reason = f"{len(readers)} of {len(buffer.reads)} readers want it on other cores"
+            clone = insert_clone(
+                whole, division, point, first.location, self.name, reason, over_the_ring=True
+            )
+            read_instead(clone, whole, readers)
+            self.remark(first, "relayout", f"{reason}, {placement.relayout_ns:.0f} ns over the ring")
 
-    def _tell(self, func: ir.Operation, found: JointDivision) -> None:
-        gap = f"no plan with these divisions takes less than {round(found.bound)}"
+    def _tell(self, func: ir.Operation, joint: JointDivision) -> None:
+        gap = f"no plan with these divisions takes less than {round(joint.bound)}"
         text = f"nanoseconds of all operations by the cost model, one after the other; {gap}"
-        self.remark(func, "divisions", text, before=round(found.before), after=round(found.after))
+        self.remark(func, "divisions", text, before=round(joint.before), after=round(joint.after))
 
 
-def _changes(found: JointDivision, usage: Usage) -> bool:
-    """Whether a plan is another one than there is."""
-    pairs = zip(usage.ops, found.candidates, strict=True)
-    if any(variant.division.owners != each.division.owners for each, variant in pairs):
+def _changes(joint: JointDivision, usage: Usage) -> bool:
+    """Return whether a plan changes any division or relays any buffer."""
+    pairs = zip(usage.ops, joint.candidates, strict=True)
+    if any(candidate.division.owners != user.division.owners for user, candidate in pairs):
         return True
-    return any(home is not None and home.relayout_view is not None for home in found.placements)
+    return any(
+        placement is not None and placement.relayout_view is not None for placement in joint.placements
+    )
 
 
 def _all_shared(usage: Usage) -> list[tuple[SharedBuffer, BufferAccesses]]:
-    return [found for each in usage.buffers.values() for found in _shared(each, usage)]
+    return [shared for buffer in usage.buffers.values() for shared in _shared(buffer, usage)]
 
 
-def _change(each: Divided, variant: DivisionCandidate) -> str:
-    before, after = list(each.division.splits), list(variant.division.splits)
+def _change(user: Divided, candidate: DivisionCandidate) -> str:
+    before, after = list(user.division.splits), list(candidate.division.splits)
     return f"slices {before} become {after}" if before != after else f"slices {before} go to other cores"
 
 
-def _record(divider: Divider, each: Divided, variant: DivisionCandidate) -> None:
-    splits, order = variant.mapping or (variant.division.splits, None)
-    divider.divide(each.op, each.opcode, each.space, splits, order)
+def _record(divider: Divider, user: Divided, candidate: DivisionCandidate) -> None:
+    splits, order = candidate.mapping or (candidate.division.splits, None)
+    divider.divide(user.op, user.opcode, user.space, splits, order)
 
 
-def _shared(touched: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer, BufferAccesses]]:
-    """A buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
-    if touched.from_host:
+def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer, BufferAccesses]]:
+    """Yield a buffer that could be in LX if divisions allow it; of one that the host fills, each value to clone."""
+    if buffer.from_host:
         read: dict[ir.Value, list[BufferUse]] = {}
-        for access in touched.reads:
+        for access in buffer.reads:
             whole = whole_of(usage.memory, access.user.values[access.operand])
             read.setdefault(whole, []).append(access)
         for whole, accesses in read.items():
@@ -200,52 +204,52 @@ def _shared(touched: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffe
             copies = executions(ancestor_in(block_of(whole), first))
             if sum(access.user.executions for access in accesses) >= 2 * copies:
                 space = _space(usage, whole)
-                yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space), touched
-    elif touched.reads and not any(access.moving for access in touched.accesses):
-        pieces = touched.partial_accesses
+                yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space), buffer
+    elif buffer.reads and not any(access.moving for access in buffer.accesses):
+        pieces = buffer.partial_accesses
         if pieces is not None and pieces.holder is None:
             return
-        copies = touched.accesses[0].user.executions
-        space = _space(usage, touched.root) if _may_be_relaid(touched, pieces) else None
-        values = _values(usage, touched)
-        result, holder = touched.root in usage.results, _holder(touched, pieces)
+        copies = buffer.accesses[0].user.executions
+        space = _space(usage, buffer.root) if _allows_relayout(buffer, pieces) else None
+        values = _values(usage, buffer)
+        result, holder = buffer.root in usage.results, _holder(buffer, pieces)
         in_parts = pieces is not None
         yield (
-            SharedBuffer(_numbers(touched.accesses), False, result, copies, space, values, holder, in_parts),
-            touched,
+            SharedBuffer(_numbers(buffer.accesses), False, result, copies, space, values, holder, in_parts),
+            buffer,
         )
 
 
-def _holder(touched: BufferAccesses, pieces: PartialAccesses | None) -> int:
-    """The number of the access that tells how LX holds a buffer."""
+def _holder(buffer: BufferAccesses, pieces: PartialAccesses | None) -> int:
+    """Return the index of the access that says how LX holds a buffer."""
     if pieces is None or pieces.holder is None:
         return 0
     user, operand = pieces.holder
-    uses = ((access.user.op, access.operand) for access in touched.accesses)
+    uses = ((access.user.op, access.operand) for access in buffer.accesses)
     return list(uses).index((user.op, operand))
 
 
-def _may_be_relaid(touched: BufferAccesses, pieces: PartialAccesses | None) -> bool:
-    """Whether it is made as a whole, and no plan file keeps it on its writer's cores or in device memory."""
+def _allows_relayout(buffer: BufferAccesses, pieces: PartialAccesses | None) -> bool:
+    """Return whether a buffer is written as a whole and no plan file keeps it on its cores or in device memory."""
     if pieces is not None and pieces.written:
         return False
-    pins = pins_of(maker_of(touched.root))
+    pins = pins_of(maker_of(buffer.root))
     return pins.relayout is not False and (pins.placement is None or pins.placement.memory == "lx")
 
 
-def _values(usage: Usage, touched: BufferAccesses) -> tuple[tuple[int, int], ...]:
-    """For each access the number of the value that it takes, and how often a copy before it would run."""
+def _values(usage: Usage, buffer: BufferAccesses) -> tuple[tuple[int, int], ...]:
+    """Return for each access the index of the value that it takes, and how often a copy before it would run."""
     numbers: dict[ir.Value, int] = {}
-    found = []
-    for access in touched.accesses:
+    values = []
+    for access in buffer.accesses:
         whole = whole_of(usage.memory, access.user.values[access.operand])
         runs = 0 if access.writes else executions(ancestor_in(block_of(whole), access.user.op))
-        found.append((numbers.setdefault(whole, len(numbers)), runs))
-    return tuple(found)
+        values.append((numbers.setdefault(whole, len(numbers)), runs))
+    return tuple(values)
 
 
 def _space(usage: Usage, whole: ir.Value) -> Space | None:
-    """That of a copy; None if the buffer lies in pieces that are no slices."""
+    """Return the space of a copy; None if the buffer lies in pieces that are no slices."""
     try:
         return copy_space(usage.memory, whole)
     except ViewError:

@@ -67,7 +67,7 @@ class LowerHints(Pass):
 
 
 class _HintLowering:
-    """The hints of one function."""
+    """Lowering of the hints of one function."""
 
     def __init__(self, owner: LowerHints, func: ir.Operation) -> None:
         self.owner = owner
@@ -94,7 +94,7 @@ class _HintLowering:
                 self.owner.warn(op, reason)
 
     def _align(self, generic: Structured) -> None:
-        """Lets the tiles of a hint be whole sticks in all operations that follow it."""
+        """Make the tiles of a hint whole sticks in all operations that follow it."""
         hints, iteration = self._hints(generic.op), self.iterations.of(generic)
         try:
             check_dims(iteration, self.sizes)
@@ -129,7 +129,7 @@ class _HintLowering:
     def _note(
         self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration, units: Mapping[str, int]
     ) -> None:
-        """What of the hints an operation follows, for warnings."""
+        """Record the dims of hints that an operation follows, and warn of those that it cannot."""
         tiles = name_tiles(hints, iteration, self.sizes, units)
         for hint in hints:
             for name, count in hint.tiles:
@@ -148,33 +148,33 @@ class _HintLowering:
 
 
 def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:
-    def tiles(each: TiledLoop) -> str:
-        if each.tile is None:
-            return f"{each.tiles} tiles"
-        rest = iteration.sizes[each.dim] - (each.tiles - 1) * each.tile
-        return f"{each.tiles} tiles of {each.tile}, the last of {rest}"
+    def tiles(loop: TiledLoop) -> str:
+        if loop.tile is None:
+            return f"{loop.tiles} tiles"
+        rest = iteration.sizes[loop.dim] - (loop.tiles - 1) * loop.tile
+        return f"{loop.tiles} tiles of {loop.tile}, the last of {rest}"
 
     return ", ".join(
-        f"loop {each.loop} cuts dim {each.dim} of {iteration.sizes[each.dim]} elements into {tiles(each)}"
-        for each in loops
+        f"loop {loop.loop} cuts dim {loop.dim} of {iteration.sizes[loop.dim]} elements into {tiles(loop)}"
+        for loop in loops
     )
 
 
 def _fewer(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
-    """Which hints ask for more tiles than there are, so that all but the last are equal and of whole sticks."""
+    """Return a clause on hints that ask for more tiles than there are: all but the last are of whole sticks."""
     counts = {f"{hint.id}.{name}": count for hint in hints for name, count in hint.tiles}
-    fewer = [f"{counts[each.loop]} by {each.loop}" for each in loops if each.tiles != counts[each.loop]]
+    fewer = [f"{counts[loop.loop]} by {loop.loop}" for loop in loops if loop.tiles != counts[loop.loop]]
     text = "all tiles but the last are equal and of whole sticks"
     return f"; asked for are {', '.join(fewer)}, but {text}" if fewer else ""
 
 
 def _moved(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
-    """Which loops over reduced dims are not where the hints have them: sorting leaves the others in their order."""
+    """Return a clause on loops over reduced dims that sorting moved inside; the others keep their order."""
     written = [f"{hint.id}.{name}" for hint in hints for name, _ in hint.tiles]
     inside = [
-        each.loop
-        for at, each in enumerate(loops)
-        if any(written.index(other.loop) > written.index(each.loop) for other in loops[:at])
+        loop.loop
+        for index, loop in enumerate(loops)
+        if any(written.index(other.loop) > written.index(loop.loop) for other in loops[:index])
     ]
     verb = "is" if len(inside) == 1 else "are"
     return f"; {', '.join(inside)}, over reduced dims, {verb} moved inside" if inside else ""
@@ -187,15 +187,18 @@ def _forget(op: ir.Operation) -> None:
 
 
 class _PlainLocations(dict[ir.Attribute, ir.Location | None]):
-    """Each location without its hints, None for one that has none: ops with their bodies share few of them."""
+    """Map of each location to one without hints, None for one that has none: many ops share few locations."""
 
     def write(self, op: ir.Operation) -> ir.WalkResult:
-        """Makes the locations of an op and of the arguments of its blocks plain."""
+        """Remove the hints from the locations of an op and of the arguments of its blocks."""
         plain = self[op.location.attr]
         if plain is not None:
             op.location = plain
         for argument in (
-            each for region in op.regions for block in region.blocks for each in block.arguments
+            block_argument
+            for region in op.regions
+            for block in region.blocks
+            for block_argument in block.arguments
         ):
             plain = self[argument.location.attr]
             if plain is not None:

@@ -53,7 +53,7 @@ class NameOperations(Pass):
             op.attributes[sdsc.NAME] = ir.StringAttr.get(numbers.next_name(stem), op.context)
 
     def _stem(self, op: ir.Operation, labels: dict[ir.Value, str]) -> str:
-        """The name of an op without its number."""
+        """Return the name of an op without its number."""
         whole = sdsc.name_of(op)
         if whole is not None:
             return f"{whole}/part"
@@ -61,7 +61,7 @@ class NameOperations(Pass):
 
 
 class _Numbers:
-    """The names that are taken, and the next number of each stem."""
+    """Names in use, and the next number of each stem."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -83,14 +83,14 @@ class _Numbers:
 
 
 def _kind(op: ir.Operation) -> str:
-    """What an op does, whatever the layouts: of a reduction the stick form, of a copy the name of the op."""
+    """Return the name of an op's kind whatever the layouts: of a reduction the stick form, of a copy the op's name."""
     if op.name in COPIES:
         return op.name.rpartition(".")[2]
     return (sdsc.opcode_of(op) or op.name).removesuffix("nonstick")
 
 
 def _labels(func: ir.Operation) -> dict[ir.Value, str]:
-    """What the host calls each argument."""
+    """Return the host's name of each argument."""
     arguments = func.regions[0].blocks[0].arguments
     return {
         value: ir.StringAttr(attributes[sdsc.HOST].label).value
@@ -100,13 +100,13 @@ def _labels(func: ir.Operation) -> dict[ir.Value, str]:
 
 
 def _source(op: ir.Operation, labels: dict[ir.Value, str]) -> str:
-    """The name of the first operand that has one, else what stands for the first."""
+    """Return the name of the first operand that has one, else the stand-in of the first."""
     origins = [_origin(value, labels) for value in op.operands]
     return next((origin for origin in origins if origin not in NAMELESS), origins[0])
 
 
 def _origin(value: ir.Value, labels: dict[ir.Value, str]) -> str:
-    """The name of what makes a value, or makes what it is a view of."""
+    """Return the name of the op that defines a value, or defines the source of a view."""
     op = defining_op(value)
     if op is None:
         return labels.get(value, "loop")

@@ -51,16 +51,16 @@ class NarrowMatmuls(Pass):
             return
         self.remark(op, "rewrite", f"its operands are cast from {bits.pop()} bits: it takes them as they are")
         inputs = [_narrowed(value) for value in list(op.operands)[:2]]
-        made = _product(inputs, op.operands[2], [dims for dims in maps if dims is not None])
-        op.results[0].replace_all_uses_with(made)
+        product = _product(inputs, op.operands[2], [dims for dims in maps if dims is not None])
+        op.results[0].replace_all_uses_with(product)
         op.erase()
 
 
 def _is_matmul(op: ir.Operation) -> bool:
-    """Whether it adds products of two f32 operands."""
+    """Return whether an op adds products of two f32 operands."""
     if len(op.operands) != 3 or any(element_of(value) != "f32" for value in op.operands):
         return False
-    body = [each.operation.name for each in op.regions[0].blocks[0].operations]
+    body = [op_view.operation.name for op_view in op.regions[0].blocks[0].operations]
     return body == ["arith.mulf", "arith.addf", "linalg.yield"] and "reduction" in _iterators(op)
 
 
@@ -69,7 +69,7 @@ def _iterators(op: ir.Operation) -> str:
 
 
 def _source(value: ir.Value) -> ir.Value | None:
-    """The narrow tensor that a value is made of by one cast and by moving data; None if it is not."""
+    """Return the narrow tensor that a value is by one cast and by moving data; None if there is none."""
     op = defining_op(value)
     if op is None:
         return None
@@ -86,13 +86,13 @@ def _cast_or(value: ir.Value) -> ir.Value | None:
 
 
 def _is_move(op: ir.Operation) -> bool:
-    """A generic op with one input that casts at most."""
-    body = [each.operation.name for each in op.regions[0].blocks[0].operations]
+    """Return whether a generic op has one input and casts at most."""
+    body = [op_view.operation.name for op_view in op.regions[0].blocks[0].operations]
     return len(op.operands) == 2 and body in (["arith.extf", "linalg.yield"], ["linalg.yield"])
 
 
 def _narrowed(value: ir.Value) -> ir.Value:
-    """A value that has a source, in the bits of that."""
+    """Return a value that has a narrow source in the element type of that."""
     if element_of(value) in _NARROW:
         return value
     op = defining_op(value)
@@ -119,15 +119,15 @@ def _narrowed(value: ir.Value) -> ir.Value:
 
 
 def _product(inputs: list[ir.Value], output: ir.Value, maps: list[Map]) -> ir.Value:
-    """The sum of the products of 16-bit numbers in f32."""
+    """Return the sum of the products of 16-bit numbers in f32."""
     rank = 1 + max(dim for dims in maps for dim in dims if dim is not None)
     reduced = [dim for dim in range(rank) if dim not in maps[-1]]
     order = [*(dim for dim in range(rank) if dim not in reduced), *reduced]
     ordered = [tuple(None if dim is None else order.index(dim) for dim in dims) for dims in maps]
-    made = generic_op(inputs, output, ordered, rank, len(reduced))
+    generic = generic_op(inputs, output, ordered, rank, len(reduced))
     wide = ir.F32Type.get()
     elements = [ir.RankedTensorType(value.type).element_type for value in inputs]
-    block = ir.Block.create_at_start(made.regions[0], [*elements, wide])
+    block = ir.Block.create_at_start(generic.regions[0], [*elements, wide])
     with ir.InsertionPoint(block):
         factors = [
             ir.Operation.create("arith.extf", results=[wide], operands=[argument]).result
@@ -138,4 +138,4 @@ def _product(inputs: list[ir.Value], output: ir.Value, maps: list[Map]) -> ir.Va
             "arith.addf", results=[wide], operands=[block.arguments[2], product]
         ).result
         ir.Operation.create("linalg.yield", operands=[total])
-    return made.results[0]
+    return generic.results[0]

@@ -71,47 +71,50 @@ class OnlineSoftmax(EvaluatingPass):
         room = self.target.usable_lx_bytes
         for func in functions(module):
             number = 0
-            for op in [each.operation for each in func.regions[0].blocks[0].operations]:
+            for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
                 try:
-                    found = attention_of(op)
-                    if found is not None:
-                        _check_dims(found)
+                    attention = attention_of(op)
+                    if attention is not None:
+                        _check_dims(attention)
                 except NotOnline as refusal:
                     self._refuse(op, str(refusal), evaluator)
                     continue
-                if found is not None and self._visit(found, str(number), evaluator, room):
+                if attention is not None and self._visit(attention, str(number), evaluator, room):
                     number += 1
 
     def _refuse(self, matmul: ir.Operation, reason: str, evaluator: Evaluator) -> None:
-        """A remark with the price of a softmax and the matmul that takes it."""
+        """Emit a remark with the cost of a softmax and the matmul that takes it."""
         price = evaluator.cost(group_module(around_softmax(matmul), {}))
         self.remark(
             matmul, "no tiling", f"attention stays as it is: {reason}; untiled: {price or 'not possible'}"
         )
 
-    def _visit(self, found: Attention, name: str, evaluator: Evaluator, room: int) -> bool:
-        """Rewrites attention that hints tile along keys, or whose scores are too large for LX."""
-        ops = [each.op for each in found.ops]
+    def _visit(self, attention: Attention, name: str, evaluator: Evaluator, room: int) -> bool:
+        """Rewrite attention that hints tile along keys, or whose scores are too large for LX."""
+        ops = [generic.op for generic in attention.ops]
         if any(TILING in op.attributes for op in ops):
-            keys = found.maximum.reduced[0]
-            online = any(loop.dim == keys for loop in tiling_of(found.maximum.op))
+            keys = attention.maximum.reduced[0]
+            online = any(loop.dim == keys for loop in tiling_of(attention.maximum.op))
             if online:
-                self._keep_if_right(self._rewrite(found, name))
+                self._keep_if_right(self._rewrite(attention, name))
             else:
-                self.remark(found.matmul.op, "no tiling", "hints tile this attention, but not its keys")
+                self.remark(attention.matmul.op, "no tiling", "hints tile this attention, but not its keys")
             return online
-        scores = default_bytes(shape_of(found.exp.result), element_of(found.exp.result)) // self.target.cores
+        scores = (
+            default_bytes(shape_of(attention.exp.result), element_of(attention.exp.result))
+            // self.target.cores
+        )
         if scores <= room // 2:
             text = f"the scores of a core, {scores:,} bytes, fit half of its scratchpad"
             price = evaluator.cost(group_module(ops, {})) or "not possible"
-            self.remark(found.matmul.op, "no tiling", f"{text}; untiled: {price}")
+            self.remark(attention.matmul.op, "no tiling", f"{text}; untiled: {price}")
             return False
-        columns = found.columns
-        self._tile(self._rewrite(found, name), name, columns, evaluator, room)
+        columns = attention.columns
+        self._tile(self._rewrite(attention, name), name, columns, evaluator, room)
         return True
 
     def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
-        """Lets the maximum be complete before it is read, in a loop of its own, if not all ops share the loops."""
+        """Complete the maximum in a loop of its own before it is read, if not all ops share the loops."""
         try:
             check_running(Nests(ops[0].block))
         except CompileError as error:
@@ -121,48 +124,55 @@ class OnlineSoftmax(EvaluatingPass):
                         del op.attributes[name]
             self.remark(ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}")
 
-    def _rewrite(self, found: Attention, name: str) -> list[ir.Operation]:
-        """Puts the division last; the ops of the attention in order."""
-        op, mark = found.matmul.op, ir.StringAttr.get(name, found.matmul.op.context)
+    def _rewrite(self, attention: Attention, name: str) -> list[ir.Operation]:
+        """Put the division last, and return the ops of the attention in order."""
+        op, mark = attention.matmul.op, ir.StringAttr.get(name, attention.matmul.op.context)
         with ir.InsertionPoint(op), op.location:
-            weights, before, after = found.exp.result, found.div.result, []
-            for each in found.weights:
-                weights, before = _again(each, before, weights), each.result
+            weights, before, after = attention.exp.result, attention.div.result, []
+            for generic in attention.weights:
+                weights, before = _again(generic, before, weights), generic.result
                 after.append(maker_of(weights))
-            made = _again(found.matmul, before, weights)
-            dims = tuple(range(len(shape_of(made))))
-            rows = tuple(found.matmul.maps[-1].index(dim) for dim in _row_dims(found))
-            sums = in_format(found.sum.result, element_of(made))
+            product = _again(attention.matmul, before, weights)
+            dims = tuple(range(len(shape_of(product))))
+            rows = tuple(attention.matmul.maps[-1].index(dim) for dim in _row_dims(attention))
+            sums = in_format(attention.sum.result, element_of(product))
             result = device_op(
                 "realdiv",
-                [made, sums],
+                [product, sums],
                 [dims, rows],
-                shape_of(made),
-                element_of(made),
+                shape_of(product),
+                element_of(product),
                 location=op.location,
             )
-        sdsc.inherit(maker_of(result), found.div.op)
+        sdsc.inherit(maker_of(result), attention.div.op)
         sdsc.record(maker_of(result), "rewrite", self.name, "the division by the sum comes after the matmul")
-        cast = [maker_of(sums)] if sums != found.sum.result else []
-        for each, loops in (
-            (maker_of(result), _without_keys(found)),
-            *((op, _of_rows(found)) for op in cast),
+        cast = [maker_of(sums)] if sums != attention.sum.result else []
+        for moved, loops in (
+            (maker_of(result), _without_keys(attention)),
+            *((op, _of_rows(attention)) for op in cast),
         ):
             if loops:
-                each.attributes[TILING] = tiling_attr(loops)
+                moved.attributes[TILING] = tiling_attr(loops)
         op.results[0].replace_all_uses_with(result)
-        found.maximum.op.attributes[RUNNING] = mark
-        for each in (found.sum.op, maker_of(made)):
-            each.attributes[RESCALED] = mark
-        for each in (found.matmul, *reversed(found.weights), found.div):
-            each.op.erase()
-        first = [*found.operands, *found.scores, found.maximum, found.sub, found.exp, found.sum]
-        return [*(each.op for each in first), *after, maker_of(made), *cast, maker_of(result)]
+        attention.maximum.op.attributes[RUNNING] = mark
+        for rescaled in (attention.sum.op, maker_of(product)):
+            rescaled.attributes[RESCALED] = mark
+        for replaced in (attention.matmul, *reversed(attention.weights), attention.div):
+            replaced.op.erase()
+        first = [
+            *attention.operands,
+            *attention.scores,
+            attention.maximum,
+            attention.sub,
+            attention.exp,
+            attention.sum,
+        ]
+        return [*(generic.op for generic in first), *after, maker_of(product), *cast, maker_of(result)]
 
     def _tile(
         self, ops: list[ir.Operation], name: str, columns: int, evaluator: Evaluator, room: int
     ) -> None:
-        """Gives the ops the loops with the least time; none where that is best."""
+        """Give the ops the loops with the least time; none where that is best."""
         group = [Tiled(op, _known(structured(op))) for op in ops]
         space = _AttentionSpace.of(group, columns, self.target.cores, room)
         untiled = evaluator.cost(group_module(ops, {}))
@@ -180,9 +190,9 @@ class OnlineSoftmax(EvaluatingPass):
             worse = 0 if is_any_better or _least(tried) == math.inf else worse + 1
             if worse == _PATIENCE:
                 break  # more heads at once share less and less of what they read
-        for start in sorted((each for each in tried if each.tiles), key=lambda each: each.nanoseconds)[
-            :_PATIENCE
-        ]:
+        for start in sorted(
+            (attempt for attempt in tried if attempt.tiles), key=lambda attempt: attempt.nanoseconds
+        )[:_PATIENCE]:
             for tiles in space.finer(start.tiles):
                 if not is_better(tiles):
                     break
@@ -190,9 +200,9 @@ class OnlineSoftmax(EvaluatingPass):
         for op in ops:
             if best.get(op.results[0]):
                 op.attributes[TILING] = tiling_attr(best[op.results[0]])
-        told = "; ".join(map(str, tried))
+        summary = "; ".join(map(str, tried))
         kind = "tiling" if best else "no tiling"
-        self.remark(space.matmul.op, kind, f"attention in tiles of {space.text}; {told}")
+        self.remark(space.matmul.op, kind, f"attention in tiles of {space.text}; {summary}")
 
 
 @dataclass(frozen=True)
@@ -214,26 +224,26 @@ class _Tried:
 
 
 def _least(tried: Sequence[_Tried]) -> float:
-    return min(each.nanoseconds for each in tried)
+    return min(attempt.nanoseconds for attempt in tried)
 
 
 def _best(tried: Sequence[_Tried]) -> Tiling:
-    """The tiling with the least time; of times that the model cannot tell apart, the one that moves least."""
-    possible = [(each.price, each.tiling) for each in tried if each.price is not None]
+    """Return the tiling with the least time; of times that the model cannot tell apart, the one that moves least."""
+    possible = [(attempt.price, attempt.tiling) for attempt in tried if attempt.price is not None]
     if not possible:
         return {}
     least = _least(tried)
-    near = [each for each in possible if each[0].nanoseconds <= _SAME_TIME * least]
+    near = [pair for pair in possible if pair[0].nanoseconds <= _SAME_TIME * least]
     fewest = min(price.bytes for price, _ in near)
     _, tiling = min(
-        (each for each in near if each[0].bytes <= _SAME_BYTES * fewest), key=lambda each: each[0].nanoseconds
+        (pair for pair in near if pair[0].bytes <= _SAME_BYTES * fewest), key=lambda pair: pair[0].nanoseconds
     )
     return tiling
 
 
 @dataclass(frozen=True)
 class _AttentionSpace:
-    """The dims of an attention that loops may tile: the outer ones, rows and keys; ``columns`` are those of values."""
+    """Dims of an attention that loops may tile: outer ones, rows and keys; ``columns`` are those of values."""
 
     group: Sequence[Tiled]
     maximum: Tiled
@@ -246,12 +256,15 @@ class _AttentionSpace:
 
     @classmethod
     def of(cls, group: Sequence[Tiled], columns: int, cores: int, room: int) -> _AttentionSpace:
-        maximum = next(each for each in group if each.running is not None)
-        matmul = next(each for each in reversed(group) if sdsc.opcode_of(each.op) == "batchmatmul")
+        maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
+        matmul = next(
+            tiled_op for tiled_op in reversed(group) if sdsc.opcode_of(tiled_op.op) == "batchmatmul"
+        )
         classes = dim_classes(group, by_sources=False)
         sizes = maximum.generic.extents
         loops = [
-            next(each for each in classes if dim in each.dims.get(maximum, ())) for dim in range(len(sizes))
+            next(dim_class for dim_class in classes if dim in dim_class.dims.get(maximum, ()))
+            for dim in range(len(sizes))
         ]
         return cls(group, maximum, matmul, loops, sizes, columns, cores, room)
 
@@ -259,7 +272,12 @@ class _AttentionSpace:
     def labels(self) -> tuple[str, ...]:
         """Names of the dims: the innermost of the outer ones are heads."""
         outer = len(self.sizes) - 2
-        return (*(f"outer{at}" for at in range(outer - 1)), *(("heads",) if outer else ()), "rows", "keys")
+        return (
+            *(f"outer{index}" for index in range(outer - 1)),
+            *(("heads",) if outer else ()),
+            "rows",
+            "keys",
+        )
 
     @property
     def text(self) -> str:
@@ -267,15 +285,17 @@ class _AttentionSpace:
         return f"{', '.join(others)} and {last}"
 
     def choices(self) -> Iterator[list[Tiles]]:
-        """Numbers of tiles: for each number of groups of heads, many first, the fewest that may fit.
+        """Yield numbers of tiles: for each number of groups of heads, many first, the fewest that may fit.
 
         Per core, rows of the operands and of the statistics take at most half of the room, scores of one tile a
         quarter; or, where that makes fewer tiles of rows, three quarters without statistics (they are dense if rows
         lie in the sticks), and a sixth.
         """
-        found = [(groups, self._inner(groups)) for groups in self._groups()]
-        whole = [groups for groups, inner in found if (DimTiles.equal(1), DimTiles.equal(1)) in inner]
-        for groups, inner in found:
+        tiles_by_groups = [(groups, self._inner(groups)) for groups in self._groups()]
+        whole = [
+            groups for groups, inner in tiles_by_groups if (DimTiles.equal(1), DimTiles.equal(1)) in inner
+        ]
+        for groups, inner in tiles_by_groups:
             if groups in whole[:-1]:
                 continue  # all rows and keys of more heads fit, too
             choices = [(*map(DimTiles.equal, groups), *tiles) for tiles in inner]
@@ -284,7 +304,7 @@ class _AttentionSpace:
                 yield choices
 
     def _groups(self) -> Iterator[tuple[int, ...]]:
-        """Tiles of the outer dims: one head at a time, then more and more of the innermost dim, then of the next.
+        """Yield tiles of the outer dims: one head at a time, then more of the innermost dim, then of the next.
 
         The outermost dim is in one tile where there are others: in the default layout of tensors of several dims it
         lies between their rows and the sticks.
@@ -302,59 +322,59 @@ class _AttentionSpace:
                     yield (*(first, *outer[1:])[:dim], tiles, *(1 for _ in outer[dim + 1 :]))
 
     def _inner(self, groups: tuple[int, ...]) -> list[Tiles]:
-        """Tiles of rows and keys for a number of groups."""
+        """Return the tiles of rows and keys for a number of groups."""
         *outer, rows, keys = self.sizes
         if not all(loop.allows(tiles) for loop, tiles in zip(self.loops, groups, strict=False)):
             return []
         together = math.prod(outer) * rows // math.prod(groups)
         dense = 3 * default_bytes((1, self.columns), "f16")
-        found: dict[DimTiles, Tiles] = {}
+        options: dict[DimTiles, Tiles] = {}
         for row_bytes, rows_room, scores_room in (
             (dense + 5 * device().stick_bytes, self.room // 2, self.room // 4),
             (dense, self.room * 3 // 4, self.room // 6),
         ):
             parts = self._fewest(self.loops[-2], together * row_bytes // self.cores, rows_room)
-            if parts is None or parts in found:
+            if parts is None or parts in options:
                 continue
             scores = int(together * parts.part) * default_bytes((1, keys), "f16") // self.cores
             tiles = self._fewest(self.loops[-1], scores, scores_room)
             if tiles is not None:
-                found[parts] = (parts, tiles)
-        return list(found.values())
+                options[parts] = (parts, tiles)
+        return list(options.values())
 
     def finer(self, tiles: Tiles) -> Iterator[Tiles]:
-        """More and more tiles of keys than in some tiles, the others as they are."""
+        """Yield more and more tiles of keys than ``tiles`` has, the others as they are."""
         *outer, keys = tiles
         for more in self.loops[-1].cuts(keys.tiles + 1, device().loop_iterations, self.cores):
             yield (*outer, more)
 
     def _fewest(self, along: DimClass, needed: int, room: int) -> DimTiles | None:
-        """The coarsest legal tiles of a dim with which ``needed`` bytes become at most ``room``."""
+        """Return the coarsest legal tiles of a dim with which ``needed`` bytes become at most ``room``."""
         return next(along.cuts(needed // (room + 1) + 1, device().loop_iterations, self.cores), None)
 
     def tiling(self, tiles: Tiles, name: str) -> Tiling:
-        """The loops of each operation, those over keys inside."""
+        """Return the loops of each operation, those over keys inside."""
         return {
-            each.result: [
-                cut.loop(f"attention{name}.{label}", dims[0], each.generic.extents[dims[0]])
+            tiled_op.result: [
+                cut.loop(f"attention{name}.{label}", dims[0], tiled_op.generic.extents[dims[0]])
                 for along, cut, label in zip(self.loops, tiles, self.labels, strict=True)
-                if cut.tiles > 1 and (dims := along.dims.get(each))
+                if cut.tiles > 1 and (dims := along.dims.get(tiled_op))
             ]
-            for each in self.group
+            for tiled_op in self.group
         }
 
 
-def _without_keys(found: Attention) -> list[TiledLoop]:
-    """The loops of the division after the matmul: those of the matmul over its rows and columns."""
-    dims = found.matmul.maps[-1]
-    loops = [loop for loop in tiling_of(found.matmul.op) if loop.dim in dims]
+def _without_keys(attention: Attention) -> list[TiledLoop]:
+    """Return the loops of the division after the matmul: those of the matmul over its rows and columns."""
+    dims = attention.matmul.maps[-1]
+    loops = [loop for loop in tiling_of(attention.matmul.op) if loop.dim in dims]
     return [replace(loop, dim=dims.index(loop.dim)) for loop in loops]
 
 
-def _of_rows(found: Attention) -> list[TiledLoop]:
-    """The loops of what has a number per row: those of the sum over its rows."""
-    loops = [loop for loop in tiling_of(found.sum.op) if loop.dim not in found.sum.reduced]
-    return [replace(loop, dim=found.sum.maps[-1].index(loop.dim)) for loop in loops]
+def _of_rows(attention: Attention) -> list[TiledLoop]:
+    """Return the loops of an operation on a number per row: those of the sum over its rows."""
+    loops = [loop for loop in tiling_of(attention.sum.op) if loop.dim not in attention.sum.reduced]
+    return [replace(loop, dim=attention.sum.maps[-1].index(loop.dim)) for loop in loops]
 
 
 def _known(generic: Structured | None) -> Structured:
@@ -363,36 +383,40 @@ def _known(generic: Structured | None) -> Structured:
 
 
 def _again(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value:
-    """The same operation with another operand, in the same loops."""
-    made = rebuilt(generic, [new if value == old else value for value in generic.inputs])
+    """Rebuild an operation with another operand, in the same loops."""
+    copy = rebuilt(generic, [new if value == old else value for value in generic.inputs])
     if TILING in generic.op.attributes:
-        maker_of(made).attributes[TILING] = generic.op.attributes[TILING]
-    return made
+        maker_of(copy).attributes[TILING] = generic.op.attributes[TILING]
+    return copy
 
 
-def _row_dims(found: Attention) -> tuple[int, ...]:
-    """The iteration dims of the matmul that the sum has: those of its weights that are not reduced."""
-    dims = found.matmul.maps[found.side]
-    return tuple(dim for dim in dims if dim is not None and dim not in found.matmul.reduced)
+def _row_dims(attention: Attention) -> tuple[int, ...]:
+    """Return the iteration dims of the matmul that the sum has: those of its weights that are not reduced."""
+    dims = attention.matmul.maps[attention.side]
+    return tuple(dim for dim in dims if dim is not None and dim not in attention.matmul.reduced)
 
 
-def _check_dims(found: Attention) -> None:
-    """``NotOnline`` where maxima and sums are not those of whole rows, which the matmul contracts."""
-    rank = len(found.exp.extents)
+def _check_dims(attention: Attention) -> None:
+    """Raise ``NotOnline`` where maxima and sums are not those of whole rows, which the matmul contracts."""
+    rank = len(attention.exp.extents)
     whole, rows = tuple(range(rank)), tuple(range(rank - 1))
-    if found.exp.maps != (whole, whole) or found.sub.maps != (whole, rows, whole):
+    if attention.exp.maps != (whole, whole) or attention.sub.maps != (whole, rows, whole):
         raise NotOnline("its exponentials are not over the dims of the scores in order")
-    if (found.maximum.maps, found.sum.maps) != ((whole, rows),) * 2 or found.div.maps != (whole, rows, whole):
+    if (attention.maximum.maps, attention.sum.maps) != ((whole, rows),) * 2 or attention.div.maps != (
+        whole,
+        rows,
+        whole,
+    ):
         raise NotOnline("its maxima and sums are not over the last dim of the scores")
-    if any(each.maps[-1] != whole or whole not in each.maps[:-1] for each in found.weights):
+    if any(weight.maps[-1] != whole or whole not in weight.maps[:-1] for weight in attention.weights):
         raise NotOnline("its weights have other dims than the scores")
-    direct = [found.maximum.inputs[0], found.sum.inputs[0], found.matmul.inputs[found.side]]
-    following = (found.scores[-1], found.exp, (found.div, *found.weights)[-1])
-    if direct != [each.result for each in following]:
+    direct = [attention.maximum.inputs[0], attention.sum.inputs[0], attention.matmul.inputs[attention.side]]
+    following = (attention.scores[-1], attention.exp, (attention.div, *attention.weights)[-1])
+    if direct != [generic.result for generic in following]:
         raise NotOnline("views between its operations merge or split dims")
-    last = found.matmul.maps[found.side][-1]
-    if found.matmul.reduced != (last,):
+    last = attention.matmul.maps[attention.side][-1]
+    if attention.matmul.reduced != (last,):
         raise NotOnline("the matmul does not contract the dim that the softmax normalises")
-    kept = [dim for dim in _row_dims(found) if dim in found.matmul.maps[-1]]
-    if [found.matmul.maps[-1].index(dim) for dim in kept] != list(rows):
+    row_dims = [dim for dim in _row_dims(attention) if dim in attention.matmul.maps[-1]]
+    if [attention.matmul.maps[-1].index(dim) for dim in row_dims] != list(rows):
         raise NotOnline("the rows of the softmax are not the first dims of the matmul's result, in order")

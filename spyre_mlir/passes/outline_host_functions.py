@@ -52,15 +52,15 @@ class OutlineHostFunctions(EvaluatingPass):
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
-        found = functions(module)
-        if len(found) != 1:
+        funcs = functions(module)
+        if len(funcs) != 1:
             where = location_of(module.location)
-            raise CompileError(f"a program is one function with a body, this module has {len(found)}", where)
-        _Partition(self, found[0], evaluator).run()
+            raise CompileError(f"a program is one function with a body, this module has {len(funcs)}", where)
+        _Partition(self, funcs[0], evaluator).run()
 
 
 class _Partition:
-    """One function: the side of each op, the phases, and their functions."""
+    """Partition of one function: the side of each op, the phases, and their functions."""
 
     def __init__(self, pass_: OutlineHostFunctions, func: ir.Operation, evaluator: Evaluator) -> None:
         self.pass_ = pass_
@@ -77,16 +77,16 @@ class _Partition:
     def run(self) -> None:
         if not all(op.results for op in self.ops):
             return  # work on memory, which the passes of the device refuse with their reason
-        sides = [self._side(at) for at in range(len(self.ops))]
-        found = self._settled(sides)
-        if all(phase.side is ExecutionSide.DEVICE for phase in found):
+        sides = [self._side(index) for index in range(len(self.ops))]
+        program_phases = self._settled(sides)
+        if all(phase.side is ExecutionSide.DEVICE for phase in program_phases):
             return
-        self._outline(found)
+        self._outline(program_phases)
 
     # -- sides ----------------------------------------------------------------------------------------
 
-    def _side(self, at: int) -> ExecutionSide:
-        op = self.ops[at]
+    def _side(self, index: int) -> ExecutionSide:
+        op = self.ops[index]
         if is_free(op):  # a result that no operation computes
             return ExecutionSide.HOST
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
@@ -96,11 +96,11 @@ class _Partition:
             return ExecutionSide.EITHER
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
         if integers and not is_integer_product(op):
-            self.reasons[at] = Refusal("integers are for the host", location_of(op.location))
+            self.reasons[index] = Refusal("integers are for the host", location_of(op.location))
             return ExecutionSide.HOST
         refusal = self._refusal([op])
         if refusal is not None:
-            self.reasons[at] = refusal  # kept for a part, which may have to go yet
+            self.reasons[index] = refusal  # kept for a part, which may have to go yet
         return ExecutionSide.DEVICE if refusal is None or refusal.is_part else ExecutionSide.HOST
 
     def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:
@@ -112,54 +112,56 @@ class _Partition:
         return self.refusals[text]
 
     def _settled(self, sides: list[ExecutionSide]) -> list[Phase]:
-        """The phases; parts of operations that are not fused where they are go to the host, and it is cut again."""
-        where = {op.results[0]: at for at, op in enumerate(self.ops)}
+        """Return the phases; parts of unfused operations go to the host, and the program is cut again."""
+        where = {op.results[0]: index for index, op in enumerate(self.ops)}
         reads = [frozenset(where[maker.results[0]] for maker in makers(op)) for op in self.ops]
         bytes_ = [sum(map(_bytes, op.results)) for op in self.ops]
         while True:
-            nodes = [PhaseOp(*each) for each in zip(sides, reads, bytes_, strict=True)]
-            found = phases(nodes)
+            nodes = [PhaseOp(*facts) for facts in zip(sides, reads, bytes_, strict=True)]
+            program_phases = phases(nodes)
             lost = {
-                at
-                for phase in found
+                index
+                for phase in program_phases
                 if phase.side is ExecutionSide.DEVICE
-                for at in self._unfused(phase, sides)
+                for index in self._unfused(phase, sides)
             }
             if not lost:
-                return found
-            for at in lost:
-                sides[at] = ExecutionSide.HOST
+                return program_phases
+            for index in lost:
+                sides[index] = ExecutionSide.HOST
 
     def _unfused(self, phase: Phase, sides: Sequence[ExecutionSide]) -> list[int]:
-        """The parts in a phase that its passes refuse: those with the same refusal if there are any, else all."""
-        parts = [at for at in phase.nodes if at in self.reasons and sides[at] is ExecutionSide.DEVICE]
+        """Return the parts in a phase that its passes refuse: those with the same refusal if any, else all."""
+        parts = [
+            index for index in phase.nodes if index in self.reasons and sides[index] is ExecutionSide.DEVICE
+        ]
         if not parts:
             return []
-        refusal = self._refusal([self.ops[at] for at in phase.nodes])
+        refusal = self._refusal([self.ops[index] for index in phase.nodes])
         if refusal is None:
             return []
-        same = [at for at in parts if self.reasons[at].reason == refusal.reason]
-        there = [at for at in same if self.reasons[at].location == refusal.location]
+        same = [index for index in parts if self.reasons[index].reason == refusal.reason]
+        there = [index for index in same if self.reasons[index].location == refusal.location]
         return there or same or parts
 
     # -- functions ------------------------------------------------------------------------------------
 
-    def _outline(self, found: Sequence[Phase]) -> None:
-        """A function per phase before ``@main``, whose body becomes the calls."""
+    def _outline(self, program_phases: Sequence[Phase]) -> None:
+        """Build a function per phase before ``@main``, whose body becomes the calls."""
         counts = {ExecutionSide.DEVICE: 0, ExecutionSide.HOST: 0}
         attributes = self._argument_attributes()
         calls = []
-        for phase in found:
+        for phase in program_phases:
             name = f"{phase.side.value}_{counts[phase.side]}"
             counts[phase.side] += 1
-            outlined = Outlined([self.ops[at] for at in phase.nodes])
+            outlined = Outlined([self.ops[index] for index in phase.nodes])
             attrs = [attributes[value] for value in outlined.arguments]
             on_device = phase.side is ExecutionSide.DEVICE
             with self.func.location, ir.InsertionPoint(self.func):
-                made = outlined.build(name, attrs, layouts=on_device)
+                func = outlined.build(name, attrs, layouts=on_device)
             if on_device:
                 for key, value in dim_sizes_of(self.func).items():
-                    made.attributes[key] = value
+                    func.attributes[key] = value
             for number, value in enumerate(outlined.results):
                 attributes[value] = _named(f"{name}.{number}")
             calls.append((name, outlined))
@@ -167,11 +169,11 @@ class _Partition:
         self._call(calls)
 
     def _argument_attributes(self) -> dict[ir.Value, ir.DictAttr]:
-        """By argument of the program what functions shall know of it; each has a name afterwards."""
-        given = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
+        """Return the attributes that functions need of each argument of the program, and name each."""
+        declared = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
         attributes = {}
         for number, value in enumerate(self.block.arguments):
-            attrs = {entry.name: entry.attr for entry in ir.DictAttr(given[number])} if given else {}
+            attrs = {entry.name: entry.attr for entry in ir.DictAttr(declared[number])} if declared else {}
             attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
             attributes[value] = ir.DictAttr.get(attrs)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
@@ -199,17 +201,17 @@ class _Partition:
                 op.erase()
 
     def _remark(self, phase: Phase) -> None:
-        """Why operations are on the host."""
+        """Remark why operations are on the host."""
         if phase.side is not ExecutionSide.HOST:
             return
-        for at in phase.nodes:
-            if at in self.reasons:
-                self.pass_.remark(self.ops[at], HOST, self.reasons[at].reason)
-            if self.ops[at].name not in _VIEWS:
-                self._warn_of_hints(self.ops[at])
+        for index in phase.nodes:
+            if index in self.reasons:
+                self.pass_.remark(self.ops[index], HOST, self.reasons[index].reason)
+            if self.ops[index].name not in _VIEWS:
+                self._warn_of_hints(self.ops[index])
 
     def _warn_of_hints(self, op: ir.Operation) -> None:
-        """Each hint is told of once: nothing tiles what the host computes."""
+        """Warn of each hint once: nothing tiles an operation on the host."""
         attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
         for hint in () if attr is None else hints_of(attr, op.location):
             if hint.id not in self.untiled and hint.tiles:
@@ -230,13 +232,13 @@ def _program(outlined: Outlined) -> ir.Module:
 
 
 def _is_foreign(view: ir.Operation) -> bool:
-    """Whether the device cannot have what a view gives: no such elements, or 8-bit ones for more than a matmul."""
+    """Return whether the device cannot read a view: no such elements, or 8-bit ones for more than a matmul."""
     element = _element(view.results[0])
     return element in _FOREIGN or (element in _READ_ONLY and not _is_for_a_product(view))
 
 
 def _is_for_a_product(view: ir.Operation) -> bool:
-    """Whether matmuls of integers, and nothing else, read a view and the views of it."""
+    """Return whether matmuls of integers, and nothing else, read a view and the views of it."""
     users = [use.owner.operation for use in view.results[0].uses]
     return all(
         is_integer_product(user) or (user.name in _VIEWS and _is_for_a_product(user)) for user in users
@@ -244,7 +246,7 @@ def _is_for_a_product(view: ir.Operation) -> bool:
 
 
 def _plain(value: ir.Value, callee: str) -> ir.Value:
-    """A value as a function of the host takes it: without a layout; those of the device take it as it is."""
+    """Return a value as its callee takes it: without a layout for the host, as it is for the device."""
     plain = stick.without_layout(value.type)
     if callee.startswith(ExecutionSide.DEVICE.value) or plain == value.type:
         return value

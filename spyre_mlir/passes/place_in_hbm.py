@@ -39,26 +39,26 @@ class PlaceInHbm(Pass):
 
     def _place(self, func: ir.Operation) -> None:
         memory, ops = AliasAnalysis(func), all_ops(func)
-        lives = {value: life for value, life in lives_of(memory).items() if not is_in_lx(value)}
+        live_ranges = {value: life for value, life in live_ranges_of(memory).items() if not is_in_lx(value)}
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
             owner = defining_op(root)
-            if owner is None or root not in lives:
+            if owner is None or root not in live_ranges:
                 raise CompileError(f"result {index} has no buffer of its own", location_of(ops[-1].location))
             owner.attributes[sdsc.PLACEMENT] = sdsc.hbm_attr(f"result{index}", 0)
-            del lives[root]
+            del live_ranges[root]
         buffers = {
             str(number): LifetimeBoundBuffer(str(number), memory.layout(value).bytes, life)
-            for number, (value, life) in enumerate(lives.items())
+            for number, (value, life) in enumerate(live_ranges.items())
         }
-        names = dict(zip(lives, buffers, strict=True))
+        names = dict(zip(live_ranges, buffers, strict=True))
         pinned = {
-            names[root]: each
-            for root, each in placement_pins(memory, ops).items()
-            if root in names and each.placement.memory == "pool"
+            names[root]: pin
+            for root, pin in placement_pins(memory, ops).items()
+            if root in names and pin.placement.memory == "pool"
         }
         plan = self._plan(func, list(buffers.values()), pinned)
-        for name, value in zip(buffers, lives, strict=True):
+        for name, value in zip(buffers, live_ranges, strict=True):
             maker_of(value).attributes[sdsc.PLACEMENT] = sdsc.hbm_attr("pool", plan.addresses[name])
         i64 = ir.IntegerType.get_signless(64)
         func.attributes[sdsc.POOL_BYTES] = ir.IntegerAttr.get(i64, plan.peak)
@@ -73,7 +73,7 @@ class PlaceInHbm(Pass):
         space = MemorySpace(device().pool_bytes, device().hbm_alignment_bytes)
         chosen = solver("largest-first") if self.order_by_size else solver("portfolio", least_peak=True)
         plan = chosen.plan(buffers, space)
-        if any(plan.addresses.get(name) != each.placement.address for name, each in pinned.items()):
+        if any(plan.addresses.get(name) != pin.placement.address for name, pin in pinned.items()):
             plan = plan_around(pinned, buffers, space)
         if plan.spilled:
             load = Instance.of(buffers, space).load
@@ -84,14 +84,14 @@ class PlaceInHbm(Pass):
         return plan
 
 
-def lives_of(memory: AliasAnalysis) -> dict[ir.Value, tuple[int, int]]:
-    """First and last operation on each buffer that an op makes, in program order; not of arguments and constants.
+def live_ranges_of(memory: AliasAnalysis) -> dict[ir.Value, tuple[int, int]]:
+    """Return first and last operation on each buffer that an op defines, in program order; constants left out.
 
     Views and insertions touch nothing by themselves. In a loop the life is as long as another iteration needs it.
     """
-    lives = {}
+    live_ranges = {}
     for root, life in memory.live_ranges.items():
         owner = defining_op(root)
         if owner is not None and owner.name != "arith.constant":
-            lives[root] = (life.uses[0], life.uses[-1])
-    return lives
+            live_ranges[root] = (life.uses[0], life.uses[-1])
+    return live_ranges

@@ -42,7 +42,7 @@ class PrintLayouts(Pass):
 
 
 def laid_out_tensors(module: ir.Operation) -> list[tuple[str, list[ListedTensor]]]:
-    """The tensors of each function in program order; ``CompileError`` where none or not all have a layout."""
+    """Return the tensors of each function in program order; ``CompileError`` where not all have a layout."""
     funcs = functions(module)
     if not any(_has_layouts(func) for func in funcs):
         where = location_of(funcs[0].location) if funcs else location_of(module.location)
@@ -60,21 +60,21 @@ def _has_layouts(func: ir.Operation) -> bool:
 
 
 class _Lister:
-    """Names the tensors of one function and says of each how it came to be."""
+    """List of the tensors of one function, with the origin of each."""
 
     def __init__(self, func: ir.Operation) -> None:
         self.func, self.memory = func, AliasAnalysis(func)
         self.arguments = list(func.regions[0].blocks[0].arguments)
         self.state = ir.AsmState(func)
         self.attributes = argument_attributes(func)
-        self.hosts = [each.get(sdsc.HOST) for each in self.attributes]
+        self.hosts = [attrs.get(sdsc.HOST) for attrs in self.attributes]
         self.results = self._results()
 
     def tensors(self) -> list[ListedTensor]:
-        made = [self._argument(index) for index, value in enumerate(self.arguments) if _is_tensor(value)]
+        listed = [self._argument(index) for index, value in enumerate(self.arguments) if _is_tensor(value)]
         for op in all_ops(self.func):
-            made += [self._value(op, value) for value in op.results if _is_listed(op, value)]
-        return made
+            listed += [self._value(op, value) for value in op.results if _is_listed(op, value)]
+        return listed
 
     def _argument(self, index: int) -> ListedTensor:
         value, host = self.arguments[index], self.hosts[index]
@@ -103,7 +103,7 @@ class _Lister:
         )
 
     def _related(self, op: ir.Operation, value: ir.Value, buffer: ir.Value) -> list[str]:
-        """Of what other value this one is a view, part or copy; or that it is a constant."""
+        """Return the value of which this one is a view, part or copy; or that it is a constant."""
         if op.name in VIEWS:
             return [f"view of {self._name(op.operands[0])}"]
         if op.name == "tensor.insert_slice":
@@ -115,18 +115,18 @@ class _Lister:
         return ["constant"] if op.name == "arith.constant" else []
 
     def _results(self) -> dict[ir.Value, list[str]]:
-        """For each returned value, and the buffer that it lies in, the names under which the host gets it."""
+        """Return for each returned value, and for its buffer, the names under which the host gets it."""
         returned = list(terminator(self.func.regions[0].blocks[0]).operands)
         hosts = _result_hosts(self.func, len(returned))
         named: dict[ir.Value, list[str]] = {}
         for index, (value, host) in enumerate(zip(returned, hosts, strict=True)):
             label = f"result{index}" if host is None else ir.StringAttr(host.label).value
-            for each in dict.fromkeys([value, self.memory.place(value).buffer]):
-                named.setdefault(each, []).append(label)
+            for alias in dict.fromkeys([value, self.memory.place(value).buffer]):
+                named.setdefault(alias, []).append(label)
         return named
 
     def _name(self, value: ir.Value) -> str:
-        """The host's name of an argument, else the name in the printed IR."""
+        """Return the host's name of an argument, else the name in the printed IR."""
         if value in self.arguments:
             host = self.hosts[ir.BlockArgument(value).arg_number]
             if host is not None:
@@ -134,13 +134,13 @@ class _Lister:
         return value.get_name(self.state)
 
     def _line(self, value: ir.Value) -> str:
-        """``file:line`` without folders: a table is read side by side with its source."""
+        """Return ``file:line`` without folders: a table is read side by side with its source."""
         file, _, rest = location_of(value.location).rpartition(":")[0].rpartition(":")
         return f"{PurePath(file).name}:{rest}" if rest else ""
 
 
 def _result_hosts(func: ir.Operation, count: int) -> list[sdsc.HostAttr | None]:
-    """The host boundary of each result, where it is known."""
+    """Return the host boundary of each result, where it is known."""
     if "res_attrs" not in func.attributes:
         return [None] * count
     entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["res_attrs"])]
@@ -152,12 +152,12 @@ def _is_tensor(value: ir.Value) -> bool:
 
 
 def _is_listed(op: ir.Operation, value: ir.Value) -> bool:
-    """Whether a value is a tensor in memory: no scalar, nor the destination of an op."""
+    """Return whether a value is a tensor in memory: no scalar, nor the destination of an op."""
     return _is_tensor(value) and op.name != "linalg.fill" and not _is_destination(value)
 
 
 def _is_destination(value: ir.Value) -> bool:
-    """An empty tensor that only stands for the result of one op, not a buffer that insertions or a loop fill."""
+    """Return whether an empty tensor only stands for the result of one op; insertions or a loop fill others."""
     owner = defining_op(value)
     if owner is None or owner.name != "tensor.empty":
         return False

@@ -68,7 +68,7 @@ class PropagateNamedDims(Pass):
 
 
 class _Propagation:
-    """The names of the values of one function."""
+    """Names of the values of one function."""
 
     def __init__(self, owner: PropagateNamedDims, func: ir.Operation) -> None:
         self.owner = owner
@@ -94,18 +94,20 @@ class _Propagation:
         for argument, attributes in zip(arguments, argument_attributes(self.func), strict=True):
             view = sdsc.host_view_of(ir.DictAttr.get(attributes), shape_of(argument))
             name = _name_of(argument, attributes)
-            given = argument_dims(attributes, self.func.location)
-            self.names[argument] = self._argument(name, given, view, sizes)
+            dim_names = argument_dims(attributes, self.func.location)
+            self.names[argument] = self._argument(name, dim_names, view, sizes)
 
-    def _argument(self, name: str, given: tuple[str, ...], view: HostView, sizes: dict[str, int]) -> Names:
-        """The dims of an argument from the names of its host array, of which it takes a ``view``."""
+    def _argument(
+        self, name: str, dim_names: tuple[str, ...], view: HostView, sizes: dict[str, int]
+    ) -> Names:
+        """Return the dims of an argument from the names of its host array, of which it takes a ``view``."""
         array = view.array_shape
-        if not given:
+        if not dim_names:
             return tuple(unnamed(size, f"dim {dim} of {name}") for dim, size in enumerate(view.shape))
-        undeclared = [each for each in given if each not in sizes]
+        undeclared = [dim_name for dim_name in dim_names if dim_name not in sizes]
         if undeclared:
             return self._misfit(view, f"{name} names the dim '{undeclared[0]}', which is not declared")
-        parts = whole(NamedDim(each, sizes[each]) for each in given)
+        parts = whole(NamedDim(dim_name, sizes[dim_name]) for dim_name in dim_names)
         shown = f"{name} of shape {list(array)} has the dims {_shown(parts)}"
         if math.prod([part.size for part in parts]) != math.prod(array):
             return self._misfit(view, f"{shown}, of another number of elements")
@@ -130,13 +132,13 @@ class _Propagation:
         elif op.name == "tensor.insert_slice":
             self._insertion(op)
         elif op.name == LOOP:
-            for each in carried_values(op):
-                self.names[each.argument] = self.names[each.result] = self._of(each.initial)
+            for carried in carried_values(op):
+                self.names[carried.argument] = self.names[carried.result] = self._of(carried.initial)
         elif (generic := structured(op, self.known)) is not None and generic.opcode:
             self._device_op(generic)
 
     def _of(self, value: ir.Value) -> Names:
-        """The names of a value; a constant, or what nobody has written to yet, has none."""
+        """Return the names of a value; a constant, or a buffer that nothing has written yet, has none."""
         if value not in self.names:
             self.names[value] = tuple(unnamed(size) for size in shape_of(value))
         return self.names[value]
@@ -145,14 +147,14 @@ class _Propagation:
         op, maps = generic.op, generic.maps
         dims = []
         for dim, size in enumerate(generic.extents):
-            found = [
+            candidates = [
                 self._of(value)[operand.index(dim)]
                 for value, operand in zip(generic.inputs, maps, strict=False)
                 if dim in operand
             ]
             is_looked_up = dim in generic.reduced and _is_gather(generic)  # nothing of it can be left out
-            named = found and not is_looked_up
-            dims.append(self._agreed(op, f"iteration dim {dim}", found) if named else unnamed(size))
+            named = candidates and not is_looked_up
+            dims.append(self._agreed(op, f"iteration dim {dim}", candidates) if named else unnamed(size))
         self.names[generic.result] = tuple(() if dim is None else dims[dim] for dim in maps[-1])
         op.attributes[DIMS] = dims_attr([labels(parts) for parts in dims])
         hints = hints_in(op.location)
@@ -163,18 +165,18 @@ class _Propagation:
                 self._check_names(op, dim, parts, tiled)
 
     def _tiled(self, op: ir.Operation, hints: ir.Attribute) -> dict[str, int]:
-        """The names that hints tile, each with the innermost hint that does."""
+        """Return the names that hints tile, each with the innermost hint that does."""
         if hints not in self.tiled:
-            found = hints_of(hints, op.location)
-            self.tiled[hints] = {name: hint.id for hint in found for name, _ in hint.tiles}
+            parsed = hints_of(hints, op.location)
+            self.tiled[hints] = {name: hint.id for hint in parsed for name, _ in hint.tiles}
         return self.tiled[hints]
 
     def _insertion(self, op: ir.Operation) -> None:
-        """A buffer that is filled by parts: what it is called already, and what a part calls a dim that it fills."""
+        """Name the dims of a buffer that is filled by parts: by its own names, and by a part for dims that it fills."""
         part, buffer = self._of(op.operands[0]), self._of(op.operands[1])
         place, shape = place_of(op), shape_of(op.operands[1])
-        kept = [dim for dim in range(len(shape)) if dim not in place.dropped]
-        parts = dict(zip(kept, part, strict=True))
+        dims = [dim for dim in range(len(shape)) if dim not in place.dropped]
+        parts = dict(zip(dims, part, strict=True))
         self.names[op.results[0]] = tuple(
             self._assembled(op, dim, buffer[dim], parts.get(dim, ()), place.sizes[dim] == shape[dim])
             for dim in range(len(shape))
@@ -183,17 +185,17 @@ class _Propagation:
     def _assembled(
         self, op: ir.Operation, dim: int, buffer: DigitRun, part: DigitRun, fills: bool
     ) -> DigitRun:
-        """The names of a dim after an insertion; ``fills``: the part takes all of it."""
+        """Return the names of a dim after an insertion; ``fills``: the part takes all of it."""
         if fills:
             return self._agreed(op, f"dim {dim} of the result", [buffer, part])
         lost = [name for name in mentioned(part) if name not in mentioned(buffer)]
         if not lost or labels(buffer):
             return buffer
-        size = math.prod([each.size for each in buffer])
+        size = math.prod([digits.size for digits in buffer])
         return unnamed(size, _ASSEMBLED, [*lost, *mentioned(buffer)])
 
     def _agreed(self, op: ir.Operation, what: str, candidates: Sequence[DigitRun]) -> DigitRun:
-        """The names of a dim from those that several operands give it."""
+        """Return the names of a dim from those that several operands give it."""
         chosen = best(candidates)
         other = next((parts for parts in candidates if contradict(chosen, parts)), None)
         if other is not None:
@@ -203,7 +205,7 @@ class _Propagation:
     # -- warnings -------------------------------------------------------------------------------------
 
     def _check_names(self, op: ir.Operation, dim: int, parts: DigitRun, tiled: dict[str, int]) -> None:
-        """Warns, once for each, of names that a hint cannot tile here, and notes what could have one."""
+        """Warn, once for each, of names that a hint cannot tile here, and record dims that lack a name."""
         usable = labels(parts)
         for part in parts:
             if isinstance(part.dim, UnnamedDim) and part.dim.reason and not part.dim.lost:
@@ -238,5 +240,5 @@ def _name_of(argument: ir.Value, attributes: dict[str, ir.Attribute]) -> str:
 
 
 def _shown(parts: DigitRun) -> str:
-    """``M = 64, K = 256``."""
+    """Format the names of a dim as ``M = 64, K = 256``."""
     return ", ".join(f"{part.name or 'unnamed'} = {part.size}" for part in parts)

@@ -44,7 +44,7 @@ class ReorderOperations(BeforePlanning):
         able = self.able(usage, evaluator)
         if self.load(able) <= self.space.capacity:
             return
-        order = better_order(_tasks(usage.memory), [each.buffer for each in able], self.space)
+        order = better_order(_tasks(usage.memory), [candidate.buffer for candidate in able], self.space)
         if order is None:
             return
         changed = func.clone().operation
@@ -63,18 +63,18 @@ class ReorderOperations(BeforePlanning):
 
 
 def _movable(block: ir.Block) -> list[ir.Operation]:
-    """All ops of a block but the terminator. Those that neither run on the device nor are loops only name values."""
+    """Return all ops of a block but the terminator; neither device ops nor loops, some only name values."""
     return [op.operation for op in block.operations][:-1]
 
 
 def _tasks(memory: AliasAnalysis) -> list[Task]:
-    """The ops of a function, each after those whose results it uses and those that its buffers make it wait for."""
+    """Return the ops of a function as tasks, each after its producers and after earlier accesses to its buffers."""
     ops = _movable(memory.block)
-    number = {op: at for at, op in enumerate(ops)}
+    number = {op: index for index, op in enumerate(ops)}
     writer: dict[ir.Value, int] = {}
     readers: dict[ir.Value, list[int]] = {}
     tasks = []
-    for at, op in enumerate(ops):
+    for index, op in enumerate(ops):
         after = {number[maker] for maker in map(defining_op, _used(op)) if maker in number}
         steps = _steps(op)
         for step in steps:
@@ -82,20 +82,20 @@ def _tasks(memory: AliasAnalysis) -> list[Task]:
             after |= {writer[root] for root in (*read, written) if root in writer}
             after.update(readers.get(written, ()))
             for root in read:
-                readers.setdefault(root, []).append(at)
-            writer[written], readers[written] = at, []
-        tasks.append(Task(tuple(sorted(after - {at})), len(steps)))
+                readers.setdefault(root, []).append(index)
+            writer[written], readers[written] = index, []
+        tasks.append(Task(tuple(sorted(after - {index})), len(steps)))
     return tasks
 
 
 def _steps(op: ir.Operation) -> list[ir.Operation]:
-    """What runs on the device: the op, or the ops of a loop."""
+    """Return the operations that run on the device: the op, or the ops of a loop."""
     ops = nested_ops(body_block(op)) if op.name == LOOP else [op]
-    return [each for each in ops if is_compute(each)]
+    return [inner for inner in ops if is_compute(inner)]
 
 
 def _used(op: ir.Operation) -> Iterator[ir.Value]:
-    """The values that an op and the ops inside of it use."""
+    """Yield the values that an op and the ops inside of it use."""
     yield from op.operands
     for region in op.regions:
         for block in region.blocks:
@@ -104,8 +104,8 @@ def _used(op: ir.Operation) -> Iterator[ir.Value]:
 
 
 def _apply(func: ir.Operation, order: Sequence[int]) -> None:
-    """Puts the ops of a function in an order, in which they are in front of its terminator."""
+    """Put the ops of a function in an order, in front of its terminator."""
     block = func.regions[0].blocks[0]
     ops, end = _movable(block), terminator(block)
-    for at in order:
-        ops[at].move_before(end)
+    for index in order:
+        ops[index].move_before(end)

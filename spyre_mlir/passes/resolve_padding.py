@@ -42,12 +42,12 @@ class ResolvePadding(Pass):
 
 
 class _Resolver:
-    """The states of the buffers of one function, and the masks that they call for."""
+    """States of the buffers of one function, and the masks that they need."""
 
     def __init__(self, owner: ResolvePadding, func: ir.Operation, host: State) -> None:
         self.owner, self.func, self.host = owner, func, host
         self.memory = AliasAnalysis(func)
-        self.given: dict[ir.Value, States] = {}  # what the host writes, by buffer
+        self.host_states: dict[ir.Value, States] = {}  # what the host writes, by buffer
         self.undefined: dict[ir.Type, ir.DictAttr | None] = {}
 
     def run(self) -> None:
@@ -71,11 +71,11 @@ class _Resolver:
         if not any(known):
             return
         triples = zip(argument_attributes(self.func), arguments, known, strict=True)
-        made = [{**named, **self._claim(value, states)} for named, value, states in triples]
-        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(named) for named in made])
+        entries = [{**named, **self._claim(value, states)} for named, value, states in triples]
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(named) for named in entries])
 
     def _by_the_host(self, layout: StickLayout) -> States:
-        """What the host leaves in the padding of an argument: a number where copies cannot leave it out."""
+        """Return the states that the host leaves in an argument: a number where copies cannot leave padding out."""
         return uniform(layout, 0.0 if padding.is_scattered(layout) else self.host)
 
     def _constant(self, op: ir.Operation) -> None:
@@ -85,18 +85,18 @@ class _Resolver:
                 op.attributes[name] = attr
 
     def _claim(self, value: ir.Value, states: States) -> dict[str, ir.Attribute]:
-        """Notes what the host writes; the attribute that says so, if there is padding."""
-        self.given[value] = states
+        """Record the states that the host writes, and return them as an attribute if there is padding."""
+        self.host_states[value] = states
         return {stick.PADDING: stick.padding_attr(states)} if states else {}
 
     def _filled(self, buffer: ir.Value) -> None:
-        """Insertions write no padding of the buffer that they fill."""
+        """Leave the padding of a buffer undefined that insertions fill: they write none."""
         maker = defining_op(buffer)
         if maker is not None and maker.name == "tensor.empty":
             self._leave_undefined(maker)
 
     def _leave_undefined(self, op: ir.Operation) -> None:
-        """An operation writes no padding of its result."""
+        """Mark the padding of an op's result as undefined: no operation writes padding."""
         type_ = op.results[0].type
         if type_ not in self.undefined:
             states = uniform(self.memory.layout(op.results[0]), UNDEFINED)
@@ -108,14 +108,14 @@ class _Resolver:
     # -- masks ----------------------------------------------------------------------------------------
 
     def _mask(self, op: ir.Operation) -> None:
-        """Masks the dims whose padding is not neutral in all operands: a mask is for all of them."""
+        """Mask the dims whose padding is not neutral in all operands: a mask is for all of them."""
         if _reduces_whole_sticks(op):
             return
         opcode, space, values = self.memory.space(op)
         unmet: dict[int, list[tuple[Need, State]]] = {}
         for need in padding.needs(opcode, space):
             buffer = self.memory.place(values[need.operand]).buffer
-            states, view = self.given.get(buffer, {}), space.views[need.operand]
+            states, view = self.host_states.get(buffer, {}), space.views[need.operand]
             state = padding.operand_padding(
                 self.memory.layout(buffer), states, view, need.dim, need.positions
             )
@@ -123,13 +123,15 @@ class _Resolver:
                 unmet.setdefault(need.dim, []).append((need, state))
         if not unmet:
             return
-        op.attributes[sdsc.MASKS] = sdsc.masks_attr({dim: found[0][0].value for dim, found in unmet.items()})
-        for dim, found in unmet.items():
-            self.owner.remark(op, "mask", _reason(dim, found))
+        op.attributes[sdsc.MASKS] = sdsc.masks_attr(
+            {dim: unmet_needs[0][0].value for dim, unmet_needs in unmet.items()}
+        )
+        for dim, unmet_needs in unmet.items():
+            self.owner.remark(op, "mask", _reason(dim, unmet_needs))
 
 
 def _reduces_whole_sticks(op: ir.Operation) -> bool:
-    """Whether no stick of a reduced dim can have padding: asked first, because most operations are so."""
+    """Return whether no stick of a reduced dim can have padding: asked first, because most operations are so."""
     generic = structured(op)
     if generic is None:
         return False
@@ -141,6 +143,6 @@ def _reduces_whole_sticks(op: ir.Operation) -> bool:
 
 def _reason(dim: int, unmet: list[tuple[Need, State]]) -> str:
     need, _ = unmet[0]
-    shown = [f"padding of operand {each.operand + 1} is {state_text(state)}" for each, state in unmet]
+    shown = [f"padding of operand {other.operand + 1} is {state_text(state)}" for other, state in unmet]
     first, last = need.positions[0], need.positions[-1]
     return f"mask d{dim} {first}..{last} with {state_text(need.value)}: {', '.join(shown)}"

@@ -61,50 +61,55 @@ class ScratchpadPlanning(Pass):
 
     def _plan(self, func: ir.Operation, rules: Rules) -> None:
         usage = Usage(func)
-        found, plan = self._decided(usage, rules)
-        while self._drop_relayouts(usage, found, plan):
+        all_candidates, plan = self._decided(usage, rules)
+        while self._drop_relayouts(usage, all_candidates, plan):
             usage = Usage(func)
-            found, plan = self._decided(usage, rules)
-        able = [candidate for candidate in found if not candidate.reasons]
+            all_candidates, plan = self._decided(usage, rules)
+        able = [candidate for candidate in all_candidates if not candidate.reasons]
         before = usage.hbm_bytes()
         self._push(able, plan)
-        self._tell(found, plan)
+        self._tell(all_candidates, plan)
         self._drop_clones(usage)
-        saved = sum(each.saved for each in able if each.buffer.name in plan.addresses)
+        saved = sum(candidate.saved for candidate in able if candidate.buffer.name in plan.addresses)
         text = (
-            f"{len(plan.addresses)} buffers in LX, {len(found) - len(plan.addresses)} in device memory;"
+            f"{len(plan.addresses)} buffers in LX, {len(all_candidates) - len(plan.addresses)} in device memory;"
             f" bytes of traffic {before} without LX, {before - saved} with it,"
             f" {before - saved - plan.gap} at least for these operations; peak {plan.peak} of {rules.capacity}"
         )
         self.remark(func, "plan", text, before=before, after=before - saved)
 
     def _decided(self, usage: Usage, rules: Rules) -> tuple[list[Candidate], MemoryPlan]:
-        """The candidates and the plan of those that are able."""
-        found = candidates(usage, rules)
-        able = [candidate for candidate in found if not candidate.reasons]
+        """Return the candidates, and the plan of those that are eligible."""
+        all_candidates = candidates(usage, rules)
+        able = [candidate for candidate in all_candidates if not candidate.reasons]
         plan = self._solved(usage.func, able, rules.capacity)
-        pins = placement_pins(usage.memory, (each.op for each in usage.ops))
-        if _hold(pins, found, plan):
-            return found, plan
-        found = [_pinned(each, pins) for each in found]
-        able = [candidate for candidate in found if not candidate.reasons]
-        return found, self._around(usage.func, pins, able, rules.capacity)
+        pins = placement_pins(usage.memory, (user.op for user in usage.ops))
+        if _keeps_pins(pins, all_candidates, plan):
+            return all_candidates, plan
+        all_candidates = [_pinned(candidate, pins) for candidate in all_candidates]
+        able = [candidate for candidate in all_candidates if not candidate.reasons]
+        return all_candidates, self._around(usage.func, pins, able, rules.capacity)
 
-    def _drop_relayouts(self, usage: Usage, found: Sequence[Candidate], plan: MemoryPlan) -> bool:
-        """Whether shuffles went away because their source or their result got no place: they are from LX to LX.
+    def _drop_relayouts(self, usage: Usage, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> bool:
+        """Remove shuffles whose source or result got no placement in LX, and return whether there were any.
 
         What they copied goes through device memory then.
         """
-        placed = {root for each in found if each.buffer.name in plan.addresses for root in each.addresses(0)}
+        placed = {
+            root
+            for candidate in all_candidates
+            if candidate.buffer.name in plan.addresses
+            for root in candidate.addresses(0)
+        }
         dropped = [
-            each
-            for each in usage.ops
-            if each.opcode == SHUFFLE and not placed.issuperset(map(usage.root, each.values))
+            user
+            for user in usage.ops
+            if user.opcode == SHUFFLE and not placed.issuperset(map(usage.root, user.values))
         ]
-        for each in dropped:
-            self.remark(each.op, "no relayout", "LX has no room for its source and its result")
-            each.op.results[0].replace_all_uses_with(each.op.operands[0])
-            each.op.erase()
+        for user in dropped:
+            self.remark(user.op, "no relayout", "LX has no room for its source and its result")
+            user.op.results[0].replace_all_uses_with(user.op.operands[0])
+            user.op.erase()
         return bool(dropped)
 
     def _solved(self, func: ir.Operation, able: Sequence[Candidate], capacity: int) -> MemoryPlan:
@@ -124,29 +129,29 @@ class ScratchpadPlanning(Pass):
         able: Sequence[Candidate],
         capacity: int,
     ) -> MemoryPlan:
-        """The plan that keeps what a plan file pins, because that of the solver does not."""
+        """Return a plan that keeps the pins of a plan file, because that of the solver does not."""
         buffers = {root: candidate.buffer for candidate in able for root in candidate.addresses(0)}
         pinned = {
-            buffers[root].name: each
+            buffers[root].name: pin
             for candidate in able
-            for root, each in _agreed(candidate, pins)
-            if each.placement.memory == "lx"
+            for root, pin in _joint_pins(candidate, pins)
+            if pin.placement.memory == "lx"
         }
         text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
         self.remark(func, "pins", text)
         space = MemorySpace(capacity, device().lx_alignment_bytes)
-        return plan_around(pinned, _among_themselves([each.buffer for each in able]), space)
+        return plan_around(pinned, _among_themselves([candidate.buffer for candidate in able]), space)
 
     def _push(self, able: Sequence[Candidate], plan: MemoryPlan) -> None:
-        """Addresses go to the makers of the buffers."""
+        """Write the addresses to the defining ops of the buffers."""
         for candidate in able:
             address = plan.addresses.get(candidate.buffer.name)
-            for root, at in candidate.addresses(address).items() if address is not None else ():
-                maker_of(root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(at)
+            for root, buffer_address in candidate.addresses(address).items() if address is not None else ():
+                maker_of(root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(buffer_address)
 
-    def _tell(self, found: Sequence[Candidate], plan: MemoryPlan) -> None:
-        """A remark for every buffer, and its reasons on the maker of one that is not in LX."""
-        for candidate in found:
+    def _tell(self, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> None:
+        """Emit a remark for every buffer, and record the reasons of each that is not in LX on its defining op."""
+        for candidate in all_candidates:
             owner, buffer = maker_of(candidate.root), candidate.buffer
             if buffer.name in plan.addresses:
                 text = f"{buffer.size} bytes per core at {plan.addresses[buffer.name]}"
@@ -157,12 +162,12 @@ class ScratchpadPlanning(Pass):
                 continue
             reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
             self.remark(owner, "spill", "; ".join(map(str, reasons)), after=buffer.traffic_if_spilled)
-            texts = ir.ArrayAttr.get([ir.StringAttr.get(str(each)) for each in reasons])
+            texts = ir.ArrayAttr.get([ir.StringAttr.get(str(reason)) for reason in reasons])
             for root in candidate.addresses(0):
                 maker_of(root).attributes[sdsc.SPILLED] = texts
 
     def _drop_clones(self, usage: Usage) -> None:
-        """Optional clones from device memory to device memory go away."""
+        """Remove optional clones from device memory to device memory."""
         for user in usage.ops:
             if sdsc.OPTIONAL not in user.op.attributes:
                 continue
@@ -174,7 +179,7 @@ class ScratchpadPlanning(Pass):
 
 
 def _among_themselves(buffers: Collection[LifetimeBoundBuffer]) -> list[LifetimeBoundBuffer]:
-    """Buffers that take the place of each other alone: the others are in device memory."""
+    """Drop in-place parents that are not in LX themselves."""
     names = {buffer.name for buffer in buffers}
     return [
         replace(buffer, in_place_parents=tuple(name for name in buffer.in_place_parents if name in names))
@@ -182,23 +187,25 @@ def _among_themselves(buffers: Collection[LifetimeBoundBuffer]) -> list[Lifetime
     ]
 
 
-def _hold(pins: Mapping[ir.Value, PinnedBuffer], found: Sequence[Candidate], plan: MemoryPlan) -> bool:
-    """Whether a plan keeps all pins."""
-    for candidate in found:
+def _keeps_pins(
+    pins: Mapping[ir.Value, PinnedBuffer], all_candidates: Sequence[Candidate], plan: MemoryPlan
+) -> bool:
+    """Return whether a plan keeps all pins."""
+    for candidate in all_candidates:
         address = plan.addresses.get(candidate.buffer.name)
-        for root, at in candidate.addresses(address or 0).items():
+        for root, buffer_address in candidate.addresses(address or 0).items():
             pinned = pins.get(root)
             if pinned is not None:
-                wanted = pinned.placement.address if pinned.placement.memory == "lx" else None
-                if (None if address is None else at) != wanted:
+                expected = pinned.placement.address if pinned.placement.memory == "lx" else None
+                if (None if address is None else buffer_address) != expected:
                     return False
     return True
 
 
-def _agreed(
+def _joint_pins(
     candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]
 ) -> Iterator[tuple[ir.Value, PinnedBuffer]]:
-    """What the plan file says of a candidate, as the place of its first buffer; it is an error where pins disagree."""
+    """Yield the pin of a candidate as the placement of its first buffer; an error where pins of a pair disagree."""
     known: PinnedBuffer | None = None
     for root, offset in candidate.addresses(0).items():
         pinned = pins.get(root)
@@ -216,8 +223,8 @@ def _agreed(
 
 
 def _pinned(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]) -> Candidate:
-    """The candidate as a plan file leaves it: barred from LX if it is pinned to device memory."""
-    for _, pinned in _agreed(candidate, pins):
+    """Return the candidate as a plan file leaves it: ineligible for LX if it is pinned to device memory."""
+    for _, pinned in _joint_pins(candidate, pins):
         if pinned.placement.memory == "lx" and candidate.reasons:
             pinned.refuse("; ".join(map(str, candidate.reasons)))
         if pinned.placement.memory != "lx" and not candidate.reasons:

@@ -69,83 +69,88 @@ class SinkRestickify(Pass):
 
     def _sink(self, usage: Usage, user: Divided, room: int) -> None:
         slices = [use.owner.operation for use in user.op.results[0].uses]
-        if not slices or not all(_is_tile(usage, each) for each in slices):
+        if not slices or not all(_is_tile(usage, slice_) for slice_ in slices):
             return
         if _has_known_padding(user.op) or pins_of(user.op).slices is not None:
             return
-        ways = [_sunk(usage, user, each, room) for each in slices]
-        found = [each for each in ways if each is not None]
-        if len(found) < len(slices) or not _pays(usage, user, slices):
+        conversions = [_sunk(usage, user, slice_, room) for slice_ in slices]
+        possible = [conversion for conversion in conversions if conversion is not None]
+        if len(possible) < len(slices) or not _pays(usage, user, slices):
             return
-        for number, (each, way) in enumerate(zip(slices, found, strict=True)):
-            made = _convert(usage, user.op, each, way.mapping)
-            _name(made, number)
-            if way.shared:
-                self._gather(usage.func, made)
+        for number, (slice_, conversion) in enumerate(zip(slices, possible, strict=True)):
+            tile_op = _convert(usage, user.op, slice_, conversion.mapping)
+            _name(tile_op, number)
+            if conversion.shared:
+                self._gather(usage.func, tile_op)
         text = f"{len(slices)} tiles are converted in the loops that read them, into LX"
         self.remark(user.op, "restickify", text)
         user.op.erase()
 
-    def _gather(self, func: ir.Operation, made: ir.Operation) -> None:
-        """A shuffle brings the parts of a tile to all cores that read them."""
-        usage, tile = Usage(func), made.results[0]
+    def _gather(self, func: ir.Operation, conversion: ir.Operation) -> None:
+        """Shuffle the parts of a tile to all cores that read them."""
+        usage, tile = Usage(func), conversion.results[0]
         readers = usage.buffers[tile].reads
         first = readers[0]
-        wanted = view_of(first.user.space, first.operand, first.user.division)
-        division = None if wanted is None else division_of_copy(usage.memory, tile, wanted)
+        reader_view = view_of(first.user.space, first.operand, first.user.division)
+        division = None if reader_view is None else division_of_copy(usage.memory, tile, reader_view)
         if division is None:
             return
-        point, reason = ir.InsertionPoint.after(made), f"{division.copies} cores want each part of the tile"
-        shuffled = insert_clone(tile, division, point, made.location, self.name, reason, over_the_ring=True)
+        point, reason = (
+            ir.InsertionPoint.after(conversion),
+            f"{division.copies} cores want each part of the tile",
+        )
+        shuffled = insert_clone(
+            tile, division, point, conversion.location, self.name, reason, over_the_ring=True
+        )
         read_instead(shuffled, tile, readers)
 
 
 def _is_tile(usage: Usage, op: ir.Operation) -> bool:
-    """Whether an op is a slice in a loop."""
+    """Return whether an op is a slice in a loop that moves with it."""
     if op.name != "tensor.extract_slice":
         return False
     return executions(op) > 1 and bool(usage.memory.place(op.results[0]).moves)
 
 
 def _has_known_padding(op: ir.Operation) -> bool:
-    """Whether readers rely on numbers in the padding of the result."""
+    """Return whether readers rely on numbers in the padding of the result."""
     return any(state is not UNDEFINED for state in stick.padding_of(op.attributes).values())
 
 
 def _readers(usage: Usage, op: ir.Operation) -> list[BufferUse]:
-    """The accesses to the buffer of a restickify through one slice of it."""
-    own = usage.memory.place(op.results[0])
-    pending, found = [op.results[0]], set()
+    """Return the accesses to the buffer of a restickify through one slice of it."""
+    place = usage.memory.place(op.results[0])
+    pending, aliases = [op.results[0]], set()
     while pending:
         value = pending.pop()
-        found.add(value)
+        aliases.add(value)
         for use in value.uses:
             user = use.owner.operation
-            if user.results and usage.memory.place(user.results[0]).buffer == own.buffer:
+            if user.results and usage.memory.place(user.results[0]).buffer == place.buffer:
                 pending.append(user.results[0])
-    touched = usage.buffers[own.buffer]
-    return [access for access in touched.reads if access.user.values[access.operand] in found]
+    buffer = usage.buffers[place.buffer]
+    return [access for access in buffer.reads if access.user.values[access.operand] in aliases]
 
 
 @dataclass(frozen=True)
 class _Sunk:
-    """Slices and core order of the restickify of a tile; ``shared``: several cores read the same, by the ring."""
+    """Slices and core order of the restickify of a tile; ``shared``: several cores read the same, over the ring."""
 
     mapping: Mapping
     shared: bool
 
 
 def _sunk(usage: Usage, user: Divided, op: ir.Operation, room: int) -> _Sunk | None:
-    """How the slice of a restickify's result is converted by the cores that read it; None if there is no way."""
+    """Return the division by which the reading cores convert a slice of the result; None if there is none."""
     readers = _readers(usage, op)
-    views = [view_of(each.user.space, each.operand, each.user.division) for each in readers]
+    views = [view_of(access.user.space, access.operand, access.user.division) for access in readers]
     if (
         not views
         or views[0] is None
         or any(view is None or not same_owners(views[0], view) for view in views)
     ):
         return None
-    sizes = (local_bytes(each.user.space, each.operand, each.user.division) for each in readers)
+    sizes = (local_bytes(access.user.space, access.operand, access.user.division) for access in readers)
     if max(sizes) > room:
         return None
     source = usage.memory.place(maker_of(op.operands[0]).operands[0])
@@ -154,46 +159,46 @@ def _sunk(usage: Usage, user: Divided, op: ir.Operation, room: int) -> _Sunk | N
     except ViewError:
         return None  # the tile cuts the sticks of what is converted
     space = refined([usage.memory.place(op.results[0]).view, before])
-    own = matching_division(space, 0, views[0])
+    mapping = matching_division(space, 0, views[0])
     splits = cheapest_split(user.opcode, _reversed(space), len(views[0].regions))
-    if own is not None and _read_ns(user, space, own[0]) <= _TOO_SLOW * _read_ns(user, space, splits):
-        return _Sunk(own, shared=False)
+    if mapping is not None and _read_ns(user, space, mapping[0]) <= _TOO_SLOW * _read_ns(user, space, splits):
+        return _Sunk(mapping, shared=False)
     if copy_division(space, views[0]) is None:
-        return None if own is None else _Sunk(own, shared=False)
+        return None if mapping is None else _Sunk(mapping, shared=False)
     return _Sunk((splits, core_order(splits, ())), shared=True)
 
 
 def _read_ns(user: Divided, space: Space, splits: Sequence[int]) -> float:
-    """Time to read a tile from device memory: each core its part, in longer or shorter runs."""
+    """Return the time to read a tile from device memory, each core its part, in longer or shorter runs."""
     work = even_work(user.opcode, space, splits)
     return access_ns(work, work.operands[1])
 
 
 def _reversed(space: Space) -> Space:
-    """The space with the source before the result."""
+    """Return the space with the source before the result."""
     return replace(space, views=space.views[::-1], present=space.present[::-1])
 
 
 def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
-    """Whether writing the whole and reading it back takes longer than the waits of all tiles."""
+    """Return whether writing the whole and reading it back takes longer than the waits of all tiles."""
     work = operation_work(user.opcode, user.space, user.division)
     saved = access_ns(work, work.operands[-1])
-    for each in slices:
-        for access in _readers(usage, each):
+    for slice_ in slices:
+        for access in _readers(usage, slice_):
             read = operation_work(access.user.opcode, access.user.space, access.user.division)
             saved += access.user.executions * access_ns(read, read.operands[access.operand])
     return saved > device().hbm_access_ns * sum(map(executions, slices))
 
 
 def _name(op: ir.Operation, number: int) -> None:
-    """A plan names the conversion of a tile apart from that of the whole."""
+    """Name the conversion of a tile differently from that of the whole, for plan files."""
     name = sdsc.name_of(op)
     if name is not None:
         op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/tile.{number}", op.context)
 
 
 def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, mapping: Mapping) -> ir.Operation:
-    """A slice of what is converted, converted, instead of the slice of the result."""
+    """Replace a slice of the result by a converted slice of the source, and return the conversion."""
     source = restickify.operands[0]
     layout = viewed(op, usage.memory.place(source).view).layout
     tile = ir.RankedTensorType(op.results[0].type)
@@ -202,14 +207,14 @@ def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, mapping: 
         slice_.operands[0] = source
         plain = ir.RankedTensorType.get(tile.shape, tile.element_type)
         slice_.results[0].set_type(stick.with_layout(plain, layout))
-        made = ir.Operation.create(
+        conversion = ir.Operation.create(
             restickify.name, results=[tile], operands=[slice_.results[0]], loc=restickify.location
         )
-    sdsc.inherit(made, restickify)
-    made.attributes[sdsc.DIVISION] = sdsc.division_attr(mapping[0], core_map(*mapping))
+    sdsc.inherit(conversion, restickify)
+    conversion.attributes[sdsc.DIVISION] = sdsc.division_attr(mapping[0], core_map(*mapping))
     if stick.PADDING in restickify.attributes:
-        made.attributes[stick.PADDING] = restickify.attributes[stick.PADDING]
-    sdsc.record(made, "remap", "sink-restickify", "the tile is converted where it is read")
-    op.results[0].replace_all_uses_with(made.results[0])
+        conversion.attributes[stick.PADDING] = restickify.attributes[stick.PADDING]
+    sdsc.record(conversion, "remap", "sink-restickify", "the tile is converted where it is read")
+    op.results[0].replace_all_uses_with(conversion.results[0])
     op.erase()
-    return made
+    return conversion

@@ -47,7 +47,7 @@ class SpanReduction(Pass):
                     self._reduce(memory, op, cores, divider)
 
     def _cut(self, func: ir.Operation, cores: int) -> None:
-        """Makes several conversions of one that no division brings into reach."""
+        """Split conversions that no division brings into reach into several."""
         for op in all_ops(func):
             if op.name in CONVERSIONS:
                 memory = AliasAnalysis(func)

@@ -62,7 +62,7 @@ class SplitNamedDims(Pass):
                 self._rewrite(ops, splits)
 
     def _rewrite(self, ops: Sequence[ir.Operation], splits: Mapping[ir.Value, Splits]) -> None:
-        made: set[ir.Value] = set()
+        results: set[ir.Value] = set()
         for op in ops:
             generic = structured(op)
             if generic is None or not generic.opcode:
@@ -70,38 +70,38 @@ class SplitNamedDims(Pass):
             with ir.InsertionPoint(op), op.location:
                 if generic.result in splits:
                     self._tell(generic, splits[generic.result])
-                    made.add(_split(generic, splits[generic.result]))
+                    results.add(_split(generic, splits[generic.result]))
                 else:
-                    _read_through(generic, made)
+                    _read_through(generic, results)
         for op in reversed(ops):
             if (op.name in VIEWS or sdsc.OP in op.attributes) and not any(True for _ in op.results[0].uses):
                 op.erase()
 
     def _tell(self, generic: Structured, splits: Splits) -> None:
-        for dim, each in splits.items():
+        for dim, split in splits.items():
             size = generic.extents[dim]
-            if each.moves:
-                name, tiles = each.dims[0][0], each.sizes[1]
+            if split.moves:
+                name, tiles = split.dims[0][0], split.sizes[1]
                 text = f"iteration dim {dim} of {size} elements has the {tiles} tiles of '{name}' outermost: a copy"
             else:
                 shown = " x ".join(
                     f"{extent} ({', '.join(names) or 'unnamed'})"
-                    for names, extent in zip(each.dims, each.extents, strict=True)
+                    for names, extent in zip(split.dims, split.extents, strict=True)
                 )
                 text = f"iteration dim {dim} of {size} elements is split into {shown}"
-            self.remark(generic.op, "tiling", text, before=0, after=_copied_bytes(generic, dim) * each.moves)
+            self.remark(generic.op, "tiling", text, before=0, after=_copied_bytes(generic, dim) * split.moves)
 
 
 def _copied_bytes(generic: Structured, dim: int) -> int:
-    """Bytes that copies of all that has a dim read and write at most."""
+    """Return the bytes that copies of all values with a dim read and write at most."""
     values = zip((*generic.inputs, generic.result), generic.maps, strict=True)
     return 2 * sum(default_bytes(shape_of(value), element_of(value)) for value, dims in values if dim in dims)
 
 
 def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, Splits]:
-    """The splits of each operation that needs some, by its result."""
+    """Return the splits of each operation that needs any, by its result."""
     iterations, sizes = NamedIterations(), dim_sizes_of(func)
-    found: dict[ir.Value, Splits] = {}
+    splits: dict[ir.Value, Splits] = {}
     for op in ops:
         generic = iterations.visit(op)
         if generic is None:
@@ -111,16 +111,16 @@ def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, S
             check_dims(iteration, sizes)
         except HintError as error:
             raise error_at(op, str(error)) from None
-        own = _splits_of(generic, iteration, sizes)
-        if own:
-            found[generic.result] = own
-    return found
+        op_splits = _splits_of(generic, iteration, sizes)
+        if op_splits:
+            splits[generic.result] = op_splits
+    return splits
 
 
 def _splits_of(
     generic: Structured, iteration: NamedIteration, sizes: Mapping[str, int]
 ) -> dict[int, DimSplit]:
-    """For each dim the first of its splits with which the operation is still one that the device has."""
+    """Return for each dim the first of its splits with which the device still has the operation."""
     hints = hints_of(generic.op.attributes[HINTS], generic.op.location)
     tiles = {name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)}
     chosen: dict[int, DimSplit] = {}
@@ -133,7 +133,7 @@ def _splits_of(
 
 
 def _is_legal(generic: Structured, splits: Splits) -> bool:
-    """Whether the device has the operation with these dims, reducing the stick if it did."""
+    """Return whether the device has the operation with these dims, in the same stick form."""
     places = _places(generic, splits)
     extents = _extents(generic, splits)
     maps = tuple(_mapped(dims, places) for dims in generic.maps)
@@ -146,12 +146,12 @@ def _is_legal(generic: Structured, splits: Splits) -> bool:
 
 
 def _split(generic: Structured, splits: Splits) -> ir.Value:
-    """The operation over the new dims in the place of the old one; its result, of which the old one is a view."""
+    """Replace an operation by one over the new dims, and return its result, of which the old one is a view."""
     places = _places(generic, splits)
     inputs = [
         _operand(value, dims, splits) for value, dims in zip(generic.inputs, generic.maps, strict=False)
     ]
-    made = device_op(
+    result = device_op(
         generic.opcode,
         inputs,
         [_mapped(dims, places) for dims in generic.maps[:-1]],
@@ -162,29 +162,29 @@ def _split(generic: Structured, splits: Splits) -> ir.Value:
         result_map=_mapped(generic.maps[-1], places),
         constants=sdsc.constants_of(generic.op),
     )
-    op = maker_of(made)
+    op = maker_of(result)
     sdsc.inherit(op, generic.op)
     op.attributes[HINTS] = generic.op.attributes[HINTS]
     op.attributes[DIMS] = _names(generic, splits)
-    generic.result.replace_all_uses_with(_result(made, generic, splits))
-    return made
+    generic.result.replace_all_uses_with(_result(result, generic, splits))
+    return result
 
 
 def _operand(value: ir.Value, dims: Map, splits: Splits) -> ir.Value:
-    """An operand with its dims split."""
+    """Return an operand with its dims split."""
     factors: list[tuple[int, ...]] = []
     order: list[int] = []
     counts: list[int] = []
     for dim, size in zip(dims, shape_of(value), strict=True):
         split = splits.get(dim) if dim is not None else None
         factors.append((size,) if split is None else split.sizes)
-        order += [len(order) + at for at in ((0,) if split is None else split.order)]
+        order += [len(order) + index for index in ((0,) if split is None else split.order)]
         counts += [1] if split is None else [len(group) for group in split.groups]
     return merged(transposed(regrouped(value, factors), order), counts)
 
 
-def _result(made: ir.Value, generic: Structured, splits: Splits) -> ir.Value:
-    """The result of an operation over new dims as that over the old ones."""
+def _result(result: ir.Value, generic: Structured, splits: Splits) -> ir.Value:
+    """Return the result of an operation over new dims as one over the old dims."""
     factors: list[tuple[int, ...]] = []
     order: list[int] = []
     counts: list[int] = []
@@ -196,24 +196,24 @@ def _result(made: ir.Value, generic: Structured, splits: Splits) -> ir.Value:
             counts.append(1)
             continue
         begin = len(order)
-        order += [begin + split.order.index(at) for at in range(len(split.sizes))]
-        factors += [tuple(split.sizes[at] for at in group) for group in split.groups]
+        order += [begin + split.order.index(index) for index in range(len(split.sizes))]
+        factors += [tuple(split.sizes[index] for index in group) for group in split.groups]
         counts.append(len(split.sizes))
-    return merged(transposed(regrouped(made, factors), order), counts)
+    return merged(transposed(regrouped(result, factors), order), counts)
 
 
-def _read_through(generic: Structured, made: set[ir.Value]) -> None:
-    """Gives an operation its operands past the views that cancel out."""
+def _read_through(generic: Structured, results: set[ir.Value]) -> None:
+    """Give an operation its operands past the views that cancel out."""
     for number, value in enumerate(generic.inputs):
         root = value
         while (op := defining_op(root)) is not None and op.name in VIEWS:
             root = op.operands[0]
-        if root in made:
+        if root in results:
             generic.op.operands[number] = regrouped(value, [(size,) for size in shape_of(value)])
 
 
 def _places(generic: Structured, splits: Splits) -> list[tuple[int, ...]]:
-    """The new dims of each iteration dim."""
+    """Return the new dims of each iteration dim."""
     numbers = itertools.count()
     return [
         tuple(itertools.islice(numbers, len(splits[dim].groups) if dim in splits else 1))
@@ -223,9 +223,9 @@ def _places(generic: Structured, splits: Splits) -> list[tuple[int, ...]]:
 
 def _extents(generic: Structured, splits: Splits) -> list[int]:
     return [
-        each
+        extent
         for dim, size in enumerate(generic.extents)
-        for each in (splits[dim].extents if dim in splits else (size,))
+        for extent in (splits[dim].extents if dim in splits else (size,))
     ]
 
 
@@ -240,8 +240,8 @@ def _mapped(dims: Map, places: Sequence[tuple[int, ...]]) -> Map:
 def _names(generic: Structured, splits: Splits) -> ir.Attribute:
     return dims_attr(
         [
-            each
+            dim_names
             for dim, names in enumerate(dims_of(generic.op))
-            for each in (splits[dim].dims if dim in splits else (names,))
+            for dim_names in (splits[dim].dims if dim in splits else (names,))
         ]
     )

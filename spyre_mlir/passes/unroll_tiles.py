@@ -50,7 +50,7 @@ class UnrollTiles(EvaluatingPass):
                     self._unroll(list(item.operations()), nests.tiled, evaluator)
 
     def _unroll(self, ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled], evaluator: Evaluator) -> None:
-        """Unrolls those loops of a nest with which it takes less time."""
+        """Unroll those loops of a nest with which it takes less time."""
         unrolled = frozenset[Nest]()
         for maker, loops in _slicing(ops, tiled):
             if loops <= unrolled or not all(_is_open(nest, ops) for nest in loops):
@@ -65,14 +65,14 @@ class UnrollTiles(EvaluatingPass):
             kind = "unrolled" if loops <= unrolled else "not unrolled"
             what = f"{_verb(loops)} slices of what '{maker.generic.opcode}' makes"
             self.remark(maker.op, kind, f"{what}: {text}; in a loop {before or 'not possible'}")
-        for each in ops if unrolled else ():
-            each.op.attributes[TILING] = tiling_attr(_loops(each, unrolled))
+        for tiled_op in ops if unrolled else ():
+            tiled_op.op.attributes[TILING] = tiling_attr(_loops(tiled_op, unrolled))
 
     def _why_not(
         self, maker: Tiled, ops: Sequence[Tiled], unrolled: frozenset[Nest], loops: frozenset[Nest]
     ) -> str | None:
-        """Why a trial is of no use; None if it may be."""
-        copies = [math.prod(nest.tiles for nest in each.nests if nest in unrolled) for each in ops]
+        """Return why an evaluation is of no use; None if it may be."""
+        copies = [math.prod(nest.tiles for nest in tiled_op.nests if nest in unrolled) for tiled_op in ops]
         if max(copies) > MOST_COPIES or sum(copies) > _MOST_OPERATIONS:
             return f"unrolled it is {sum(copies)} operations, {max(copies)} of one, which is too many"
         shape = list(shape_of(maker.result))
@@ -89,8 +89,8 @@ class UnrollTiles(EvaluatingPass):
 def _slicing(
     ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled]
 ) -> Iterator[tuple[Tiled, frozenset[Nest]]]:
-    """Each operation whose result is whole in an iteration of a loop, with the loops inside that touch slices of it."""
-    found: dict[Tiled, frozenset[Nest]] = {}
+    """Yield operations whose result is whole in an iteration of a loop, with the inner loops that slice it."""
+    sliced_by: dict[Tiled, frozenset[Nest]] = {}
     for reader in ops:
         for operand, value in enumerate(reader.generic.inputs):
             maker = tiled.get(trace(value).root)
@@ -98,8 +98,8 @@ def _slicing(
                 common = [nest for nest in maker.nests if nest in reader.nests]
                 written = {nest for nest in maker.nests if nest not in common and not maker.reduces(nest)}
                 read = {nest for nest in reader.tiled_dims(operand).values() if nest not in common}
-                found[maker] = found.get(maker, frozenset()) | written | read
-    yield from ((maker, loops) for maker, loops in found.items() if loops)
+                sliced_by[maker] = sliced_by.get(maker, frozenset()) | written | read
+    yield from ((maker, loops) for maker, loops in sliced_by.items() if loops)
 
 
 def _verb(loops: frozenset[Nest]) -> str:
@@ -108,19 +108,23 @@ def _verb(loops: frozenset[Nest]) -> str:
 
 
 def _is_open(nest: Nest, ops: Sequence[Tiled]) -> bool:
-    """Whether it is not decided yet that a loop is one."""
-    return all(loop.unrolled is None for each in ops for loop in tiling_of(each.op) if loop.loop == nest.loop)
+    """Return whether nothing has decided yet if a loop is unrolled."""
+    return all(
+        loop.unrolled is None for tiled_op in ops for loop in tiling_of(tiled_op.op) if loop.loop == nest.loop
+    )
 
 
 def _group(ops: Sequence[Tiled], unrolled: frozenset[Nest]) -> ir.Module:
     """Build the program of a nest when some loops are unrolled."""
-    return group_module([each.op for each in ops], {each.result: _loops(each, unrolled) for each in ops})
+    return group_module(
+        [tiled_op.op for tiled_op in ops], {tiled_op.result: _loops(tiled_op, unrolled) for tiled_op in ops}
+    )
 
 
-def _loops(each: Tiled, unrolled: frozenset[Nest]) -> list[TiledLoop]:
-    """The loops around an operation when some are unrolled."""
-    loops = (loop for loop in tiling_of(each.op) if loop.tiles > 1)
+def _loops(tiled_op: Tiled, unrolled: frozenset[Nest]) -> list[TiledLoop]:
+    """Return the loops around an operation when some are unrolled."""
+    loops = (loop for loop in tiling_of(tiled_op.op) if loop.tiles > 1)
     return [
         replace(loop, unrolled=True) if nest in unrolled else loop
-        for nest, loop in zip(each.nests, loops, strict=True)
+        for nest, loop in zip(tiled_op.nests, loops, strict=True)
     ]

@@ -22,7 +22,7 @@ from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling
 _MOST_POSITIONS = 512
 
 #: Positions of a pooling up to which bands, tap by tap, go before its dims one by one: with 25 they take half the time.
-_MOST_BANDED = 64
+_MOST_TILED_POSITIONS = 64
 
 
 @dataclass(frozen=True)
@@ -64,47 +64,47 @@ class UnrollWindows(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             for op in [op.operation for op in func.regions[0].blocks[0].operations]:
-                found = windowed(op)
-                if found is not None:
+                window = windowed(op)
+                if window is not None:
                     with ir.InsertionPoint(op), op.location:
-                        self._unroll(found)
+                        self._unroll(window)
 
-    def _unroll(self, found: Windowed) -> None:
-        kernel = " x ".join(str(found.extents[dim]) for dim in found.kernel)
-        run, how = self._chain(found)
-        self.remark(found.op, "unroll", f"a window of {kernel}{how}")
-        found.op.results[0].replace_all_uses_with(run())
-        found.op.erase()
+    def _unroll(self, window: Windowed) -> None:
+        kernel = " x ".join(str(window.extents[dim]) for dim in window.kernel)
+        run, how = self._chain(window)
+        self.remark(window.op, "unroll", f"a window of {kernel}{how}")
+        window.op.results[0].replace_all_uses_with(run())
+        window.op.erase()
 
-    def _chain(self, found: Windowed) -> tuple[Callable[[], ir.Value], str]:
-        """What makes the ops, and how, for the remark."""
-        patches = patches_of(found, MOST_ROWS)
-        if patches is not None:
+    def _chain(self, window: Windowed) -> tuple[Callable[[], ir.Value], str]:
+        """Return a builder of the ops without windows, and for the remark the form that it builds."""
+        im2col = patches_of(window, MOST_ROWS)
+        if im2col is not None:
             how = "; they lie side by side, so all positions are one matmul"
-            return lambda: Unrolling(found).at_once(patches), how
-        if is_by_position(found):
+            return lambda: Unrolling(window).at_once(im2col), how
+        if is_by_position(window):
             how = "; the result has fewer positions: a matmul for each of them"
-            return lambda: ByPosition(found).run(), how
-        by_dim = is_separable(found)
-        _check_positions(found, by_dim)
-        few = not by_dim or _positions(found) <= _MOST_BANDED
-        bands = bands_of(found, self.target.cores) if few else None
+            return lambda: ByPosition(window).run(), how
+        by_dim = is_separable(window)
+        _check_positions(window, by_dim)
+        few = not by_dim or _positions(window) <= _MOST_TILED_POSITIONS
+        bands = bands_of(window, self.target.cores) if few else None
         if bands is not None:
             how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
-            return lambda: Banded(found, bands).run(), how
+            return lambda: Banded(window, bands).run(), how
         if by_dim:
-            return lambda: Separable(found).run(), "; its dims are reduced one by one"
-        return lambda: Unrolling(found).run(), ""
+            return lambda: Separable(window).run(), "; its dims are reduced one by one"
+        return lambda: Unrolling(window).run(), ""
 
 
-def _positions(found: Windowed) -> int:
-    """Positions of the kernel."""
-    return math.prod(found.extents[dim] for dim in found.kernel)
+def _positions(window: Windowed) -> int:
+    """Return the number of positions of the kernel."""
+    return math.prod(window.extents[dim] for dim in window.kernel)
 
 
-def _check_positions(found: Windowed, by_dim: bool) -> None:
-    """Refuses what would become thousands of operations."""
-    count = sum(found.extents[dim] for dim in found.kernel) if by_dim else _positions(found)
+def _check_positions(window: Windowed, by_dim: bool) -> None:
+    """Refuse a kernel that would become thousands of operations."""
+    count = sum(window.extents[dim] for dim in window.kernel) if by_dim else _positions(window)
     if count > _MOST_POSITIONS:
         text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
-        raise error_at(found.op, text)
+        raise error_at(window.op, text)

@@ -15,7 +15,7 @@ from spyre_mlir.passes.base import Pass
 
 @dataclass(frozen=True)
 class VerifyBundle(Pass):
-    """The module is a bundle and keeps every semantic rule of the public format (``spyre-validate``).
+    """Check that the module is a bundle and keeps every semantic rule of the public format (``spyre-validate``).
 
     An error is at the op that executes the design which breaks a rule.
 
@@ -35,7 +35,7 @@ class VerifyBundle(Pass):
 
 
 def _place(module: ir.Operation, finding: Finding) -> ir.Operation:
-    """The op that executes the design of a finding; the module where it is about no design alone."""
+    """Return the op that executes the design of a finding; the module where it is about no design alone."""
     for func in functions(module):
         for op in all_ops(func):
             if op.name == "sdscbundle.sdsc_execute":

@@ -29,7 +29,7 @@ _INDICES = {"affine.apply", "arith.addi", "arith.subi", "arith.muli"}
 
 @dataclass(frozen=True)
 class VerifyDeviceOps(Pass):
-    """Every compute op is one device operation in a format that it has; all else only moves or names data.
+    """Check that every compute op is one device operation in a format that it has; all else only moves or names data.
 
     Held from level *device ops* to *placed*: operation known, number of operands, formats of operands and
     result, constants, reduced dims for reductions and none for others, element types of the device.
@@ -67,7 +67,7 @@ def _is_index(op: ir.Operation) -> bool:
 
 
 def _check_entered(op: ir.Operation) -> None:
-    """What is read is written, what is inserted is read, loops run: passes leave nothing else, others may."""
+    """Check that reads are written, insertions read and loops run: passes leave nothing else, others may."""
     if op.name == LOOP and not trip_count(op):
         raise error_at(op, "this loop never runs")
     if op.name == "tensor.insert_slice" and not any(True for _ in op.results[0].uses):
@@ -77,7 +77,7 @@ def _check_entered(op: ir.Operation) -> None:
 
 
 def _check_written(op: ir.Operation) -> None:
-    """What an operation reads is made by something: a buffer that is only there has no numbers."""
+    """Refuse an operand that no operation writes: an empty buffer has no numbers."""
     for number, value in enumerate(op.operands if op.name in COPIES else list(op.operands)[:-1]):
         source = defining_op(value)
         while source is not None and source.name in VIEWS:
@@ -128,10 +128,13 @@ def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str
     data = [element for number, element in enumerate(inputs) if number != described.index]
     if len(set(data)) > 1:
         raise error_at(op, f"'{opcode}' takes operands of one format, not {inputs}")
-    given = DATA_FORMATS[data[0]]
-    if given not in described.formats:
-        raise error_at(op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {given} ({data[0]})")
-    if DATA_FORMATS[result] != described.result_format(given):
+    data_format = DATA_FORMATS[data[0]]
+    if data_format not in described.formats:
         raise error_at(
-            op, f"'{opcode}' gives {described.result_format(given)}, not {DATA_FORMATS[result]} ({result})"
+            op, f"'{opcode}' runs on {' or '.join(described.formats)}, not on {data_format} ({data[0]})"
+        )
+    if DATA_FORMATS[result] != described.result_format(data_format):
+        raise error_at(
+            op,
+            f"'{opcode}' gives {described.result_format(data_format)}, not {DATA_FORMATS[result]} ({result})",
         )

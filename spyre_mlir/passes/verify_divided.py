@@ -23,7 +23,7 @@ from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 
 @dataclass(frozen=True)
 class VerifyDivided(Pass):
-    """Every op says how it is divided: legal splits, a core map that gives each slice one owner, spans in limit.
+    """Check each op's division: legal splits, a core map that gives each slice one owner, spans in limit.
 
     Recomputed from the IR alone: slices of whole sticks, none without work, at most as many as the device has
     cores, the map's values for all cores distinct and in range, partial results of a split reduction combined
@@ -58,7 +58,7 @@ def _check(op: ir.Operation, opcode: str, space: Space, values: tuple[ir.Value, 
 def _problem(
     opcode: str, space: Space, division: Division, combine: str | None, masked: frozenset[int]
 ) -> str | None:
-    """What is wrong with a division; a program repeats few of them."""
+    """Return the fault of a division; cached, because a program repeats few of them."""
     splits = division.splits
     if len(splits) != len(space.sizes):
         return f"the division names {len(splits)} dims, the operation has {len(space.sizes)}"
@@ -79,7 +79,7 @@ def _problem(
 def _partial_problem(
     opcode: str, space: Space, splits: tuple[int, ...], combine: str | None, masked: frozenset[int]
 ) -> str | None:
-    """A split reduction says how its parts are combined; one dim at most, and none that is masked."""
+    """Return the fault of a split reduction: no ``combine``, several dims, or a masked one."""
     parts = [dim for dim in sorted(space.reduced) if splits[dim] > 1]
     if not parts:
         return combine and f"no reduction is split, so there is nothing to combine by '{combine}'"

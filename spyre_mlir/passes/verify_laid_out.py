@@ -20,7 +20,7 @@ from spyre_mlir.target.ops import Kind
 
 @dataclass(frozen=True)
 class VerifyLaidOut(Pass):
-    """Every device tensor has a layout, views compose, and every op's stick rules hold.
+    """Check that every device tensor has a layout, views compose, and every op's stick rules hold.
 
     The stick rules are those of ``layout.rules``. A dim in any operand's stick has room for whole sticks in
     all of them.
@@ -59,8 +59,8 @@ def _check(memory: AliasAnalysis, op: ir.Operation) -> None:
 
 def _check_view(memory: AliasAnalysis, op: ir.Operation) -> None:
     composed = view_of(op, memory.place(op.operands[0]).view).layout
-    given = BufferView.of(memory.layout(op.results[0])).layout
-    if (composed.digits, composed.shape) != (given.digits, given.shape):
+    declared = BufferView.of(memory.layout(op.results[0])).layout
+    if (composed.digits, composed.shape) != (declared.digits, declared.shape):
         raise error_at(
             op,
             f"the result's layout is not the composition of the view; expected {stick.affine_map(composed)}",
@@ -79,7 +79,7 @@ def _check_room(op: ir.Operation, space: Space) -> None:
 
 
 def _check_copy(op: ir.Operation, space: Space) -> None:
-    """A copy keeps the sticks, a restickify exchanges their one dim: no other op can take sticks apart."""
+    """Check that a copy keeps the sticks and a restickify exchanges their one dim: no other op can change sticks."""
     source, result = space.views
     if source.stick_axes != result.stick_axes:
         raise error_at(

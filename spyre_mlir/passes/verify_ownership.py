@@ -18,7 +18,7 @@ from spyre_mlir.passes.base import Pass
 
 @dataclass(frozen=True)
 class VerifyOwnership(Pass):
-    """Each stick of a result has one core that finishes it; what stays in a scratchpad is read where it was written.
+    """Check that each stick of a result has one finishing core, and that LX is read where it was written.
 
     Recomputed from the IR alone, divisions, layouts and placements as they are, so it belongs after
     everything that can reorder loops or change a layout. A reader whose cores want other parts of a buffer
@@ -33,20 +33,20 @@ class VerifyOwnership(Pass):
         for func in functions(module):
             memory = AliasAnalysis(func)
             ops = divided_ops(memory, all_ops(func))
-            for each in ops:
-                problem = _problem(each.space, each.division)
+            for user in ops:
+                problem = _problem(user.space, user.division)
                 if problem is not None:
-                    raise error_at(each.op, problem)
-            for handover in def_use_edges(memory, ops):
-                if handover.is_illegal:
-                    raise handover.error()
-                if handover.problem is not None:
-                    self.remark(handover.reader, "mismatch", handover.text)
+                    raise error_at(user.op, problem)
+            for edge in def_use_edges(memory, ops):
+                if edge.is_illegal:
+                    raise edge.error()
+                if edge.problem is not None:
+                    self.remark(edge.reader, "mismatch", edge.text)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _problem(space: Space, division: Division) -> str | None:
-    """Why the regions of the finishing cores are not different ones that together are the whole result."""
+    """Return why the regions of the finishing cores do not partition the result; None if they do."""
     division = replace(division, reduced=space.reduced)
     parts = math.prod(division.splits[dim] for dim in space.reduced)
     twice = next((group for group in division.groups if len(group) != parts), None)
@@ -66,6 +66,6 @@ def _problem(space: Space, division: Division) -> str | None:
 
 
 def _copies(space: Space) -> int:
-    """How many cores get each part of the result of a copy: the dims that no operand has."""
-    held = frozenset[int]().union(*space.present)
-    return math.prod(size for dim, size in enumerate(space.sizes) if dim not in held)
+    """Return the number of cores that get each part of the result of a copy: the dims that no operand has."""
+    operand_dims = frozenset[int]().union(*space.present)
+    return math.prod(size for dim, size in enumerate(space.sizes) if dim not in operand_dims)

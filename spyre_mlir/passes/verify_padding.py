@@ -21,7 +21,7 @@ from spyre_mlir.target.ops import NEUTRAL
 
 @dataclass(frozen=True)
 class VerifyPadding(Pass):
-    """Every padded dim of a buffer has a state, every need of an operation a state or a mask, no mask is idle.
+    """Check that every padded dim of a buffer has a state, every need a state or a mask, and no mask is idle.
 
     Recomputed from the IR, apart from ``resolve-padding``: positions beyond the shape of an operand are
     followed by their logical index through views to their buffer, one by one. What arguments and constants
@@ -57,7 +57,7 @@ class _PaddingCheck:
     # -- states ---------------------------------------------------------------------------------------
 
     def _check_states(self, op: ir.Operation, value: ir.Value, states: States) -> None:
-        """Exactly the padded dims have a state."""
+        """Check that exactly the padded dims have a state."""
         padding = self.memory.layout(value).padding
         for dim in states:
             if dim >= len(padding) or not padding[dim]:
@@ -85,33 +85,36 @@ class _PaddingCheck:
             if dim not in masks:
                 raise error_at(op, f"{problem} and reaches the result of '{opcode}'; expected a mask")
             if masks[dim] != NEUTRAL[opcode]:
-                wanted, given = state_text(NEUTRAL[opcode]), state_text(masks[dim])
-                raise error_at(op, f"the mask of d{dim} reads as {given}; '{opcode}' needs {wanted}")
+                expected, actual = state_text(NEUTRAL[opcode]), state_text(masks[dim])
+                raise error_at(op, f"the mask of d{dim} reads as {actual}; '{opcode}' needs {expected}")
         for dim in sorted(masks.keys() - unmet.keys()):
             raise error_at(
                 op, f"the mask of d{dim} is idle: no padding there changes the result of '{opcode}'"
             )
 
     def _unmet(self, op: ir.Operation, neutral: float) -> dict[int, str]:
-        """The reduced dims whose padding is not neutral in some operand, and what it is there."""
+        """Return the reduced dims whose padding is not neutral in some operand, each with its state as a sentence."""
         _, space, _ = self.memory.space(op)
         generic = structured(op)
         assert generic is not None
-        found: dict[int, str] = {}
+        problems: dict[int, str] = {}
         for dim in sorted(space.reduced):
             positions = range(space.sizes[dim], space.padded[dim])
             for operand, (value, dims) in enumerate(zip(generic.inputs, generic.maps, strict=False)):
                 if not positions or dim not in dims:
                     continue
-                states = {self._state_at(value, _only(at, dims.index(dim), len(dims))) for at in positions}
+                states = {
+                    self._state_at(value, _only(position, dims.index(dim), len(dims)))
+                    for position in positions
+                }
                 state = states.pop() if len(states) == 1 else UNDEFINED
                 if state != neutral:
                     where = f"d{dim} {positions[0]}..{positions[-1]} of operand {operand + 1}"
-                    found.setdefault(dim, f"padding {where} is {state_text(state)}")
-        return found
+                    problems.setdefault(dim, f"padding {where} is {state_text(state)}")
+        return problems
 
     def _state_at(self, value: ir.Value, index: tuple[int, ...]) -> State:
-        """What lies at an index of a value, inside its shape or beyond: UNDEFINED for an element of a buffer."""
+        """Return the state at an index of a value, inside its shape or beyond: UNDEFINED for an element of a buffer."""
         while True:
             op, initial = defining_op(value), initial_of(value)
             if initial is not None:
@@ -123,19 +126,21 @@ class _PaddingCheck:
                 break
         states = self.states.get(value, {})
         beyond = [
-            dim for dim, (at, size) in enumerate(zip(index, shape_of(value), strict=True)) if at >= size
+            dim
+            for dim, (position, size) in enumerate(zip(index, shape_of(value), strict=True))
+            if position >= size
         ]
-        found = {states.get(dim, UNDEFINED) for dim in beyond}
-        return found.pop() if len(found) == 1 else UNDEFINED
+        beyond_states = {states.get(dim, UNDEFINED) for dim in beyond}
+        return beyond_states.pop() if len(beyond_states) == 1 else UNDEFINED
 
 
 def _only(position: int, dim: int, rank: int) -> tuple[int, ...]:
-    """The index that is 0 in all dims but one."""
-    return tuple(position if each == dim else 0 for each in range(rank))
+    """Return the index that is 0 in all dims but one."""
+    return tuple(position if other == dim else 0 for other in range(rank))
 
 
 def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int, ...]) -> tuple[int, ...]:
-    """Where an index of a view lies in its source; of a slice that moves with a loop, the first place.
+    """Return the index in the source of an index of a view; of a slice that moves with a loop, in the first iteration.
 
     Further on it lies further along the same dim: what is beyond the shape at first is so always.
     """
@@ -143,30 +148,34 @@ def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int,
         case Transpose(permutation):
             return tuple(index[permutation.index(dim)] for dim in range(len(source)))
         case Slice(offsets, _, steps, dropped):
-            left = iter(index)
+            remaining = iter(index)
             moves = enumerate(zip(offsets, steps, strict=True))
-            return tuple(start + (0 if dim in dropped else next(left)) * by for dim, (start, by) in moves)
+            return tuple(
+                start + (0 if dim in dropped else next(remaining)) * by for dim, (start, by) in moves
+            )
         case Expand(groups, shape):
             return tuple(_joined([index[d] for d in group], [shape[d] for d in group]) for group in groups)
         case Collapse(groups):
             pairs = zip(index, groups, strict=True)
-            return tuple(part for at, group in pairs for part in _parted(at, [source[d] for d in group]))
+            return tuple(
+                part for position, group in pairs for part in _parted(position, [source[d] for d in group])
+            )
     raise TypeError(f"{type(step).__name__} is no view")
 
 
 def _joined(index: Sequence[int], sizes: Sequence[int]) -> int:
-    """The row-major position of an index."""
+    """Return the row-major position of an index."""
     position = 0
-    for at, size in zip(index, sizes, strict=True):
-        position = position * size + at
+    for part, size in zip(index, sizes, strict=True):
+        position = position * size + part
     return position
 
 
 def _parted(position: int, sizes: Sequence[int]) -> list[int]:
-    """The row-major index of a position; what is beyond ``sizes`` is so in the outermost dim of several elements."""
-    outermost = next((at for at, size in enumerate(sizes) if size > 1), len(sizes) - 1)
+    """Return the row-major index of a position; beyond ``sizes`` it is so in the outermost dim of several elements."""
+    outermost = next((dim for dim, size in enumerate(sizes) if size > 1), len(sizes) - 1)
     index = [0] * len(sizes)
-    for at in reversed(range(outermost + 1, len(sizes))):
-        position, index[at] = divmod(position, sizes[at])
+    for dim in reversed(range(outermost + 1, len(sizes))):
+        position, index[dim] = divmod(position, sizes[dim])
     index[outermost] = position
     return index

@@ -20,7 +20,7 @@ from spyre_mlir.target.device import device
 
 @dataclass(frozen=True)
 class VerifyPlaced(Pass):
-    """Every buffer has a home of its own while it lives.
+    """Check that every buffer has a placement of its own over its live range.
 
     Recomputed from the final IR, apart from planning: each operation writes a placed buffer, never an
     argument; pool buffers are aligned, inside the pool, and no two that are alive at one op overlap; each
@@ -46,14 +46,14 @@ class _PlacementCheck:
     def run(self) -> None:
         for op in self.ops:
             if is_compute(op):
-                self._check_homes(op)
+                self._check_placements(op)
                 self._check_over(op)
         results = self._results()
         self._insertions()
         self._carried()
         self._overlaps(results)
 
-    def _check_homes(self, op: ir.Operation) -> None:
+    def _check_placements(self, op: ir.Operation) -> None:
         values = self.memory.operands(op)
         for value in values:
             root = self.memory.place(value).buffer
@@ -71,8 +71,8 @@ class _PlacementCheck:
             raise error_at(op, f"this operation cannot write over its operand: {problem}")
 
     def _results(self) -> set[ir.Value]:
-        """The buffers of the results: each is one of its own, placed as that result."""
-        found = set()
+        """Return the buffers of the results, each placed as that result and in no other."""
+        roots = set()
         for index, value in enumerate(self.ops[-1].operands):
             root = self.memory.place(value).buffer
             owner = defining_op(root)
@@ -82,11 +82,11 @@ class _PlacementCheck:
             base = ir.StringAttr(placement.base).value if isinstance(placement, sdsc.HbmAttr) else None
             if base != f"result{index}":
                 raise error_at(self.ops[-1], f"result {index} is not placed in its own kernel argument")
-            found.add(root)
-        return found
+            roots.add(root)
+        return roots
 
     def _insertions(self) -> None:
-        """The buffer that an insertion fills is read by nobody before the insertion."""
+        """Check that nothing reads the buffer that an insertion fills before the insertion."""
         for op in self.ops:
             if op.name != "tensor.insert_slice":
                 continue
@@ -96,7 +96,7 @@ class _PlacementCheck:
             self._check_order(op)
 
     def _check_order(self, op: ir.Operation) -> None:
-        """A part is written after all that was written before where it goes."""
+        """Check that a part is written after all that was written before into the same place."""
         written = self._writer(op.operands[0])
         before = op.operands[1]
         while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
@@ -113,19 +113,19 @@ class _PlacementCheck:
         return self.position[owner]
 
     def _carried(self) -> None:
-        """What a loop carries stays in one buffer, which nobody reads when the next value is there already."""
+        """Check that iter_args stay in one buffer, which nothing reads once the next value is there."""
         for loop in self.ops:
-            for each in carried_values(loop) if loop.name == LOOP else ():
-                problem = why_not_in_place(loop, each)
-                if is_read_from(each.initial, loop, [loop]):
+            for iter_arg in carried_values(loop) if loop.name == LOOP else ():
+                problem = why_not_in_place(loop, iter_arg)
+                if is_read_from(iter_arg.initial, loop, [loop]):
                     problem = "what it is at first is read later"
                 if problem is not None:
                     raise error_at(
-                        loop, f"the loop cannot carry operand {each.operand} in one buffer: {problem}"
+                        loop, f"the loop cannot carry operand {iter_arg.operand} in one buffer: {problem}"
                     )
 
     def _overlaps(self, results: set[ir.Value]) -> None:
-        """A sweep over time: pool buffers alive together are disjoint."""
+        """Check by a sweep over time that pool buffers alive together are disjoint."""
         size = (
             ir.IntegerAttr(self.func.attributes[sdsc.POOL_BYTES]).value
             if sdsc.POOL_BYTES in self.func.attributes

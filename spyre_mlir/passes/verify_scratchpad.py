@@ -27,7 +27,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 @dataclass(frozen=True)
 class VerifyScratchpad(Pass):
-    """Every buffer in LX is where it can be, and nothing else is there while it lives.
+    """Check that every buffer in LX is eligible for it, and that its bytes are its own over its live range.
 
     Recomputed from the final IR, apart from planning: it is no argument, constant or result; one operation touches
     all of it, which tells how many bytes per core it has, and none a part that moves with a loop; its address is
@@ -54,13 +54,13 @@ class VerifyScratchpad(Pass):
 
 @dataclass(frozen=True)
 class _LiveBuffer:
-    """A buffer in LX, ``[start, end)`` on each core. In a loop it has a life in every iteration."""
+    """A buffer in LX, ``[start, end)`` on each core, with a live range per iteration of its loop."""
 
     root: ir.Value
     writer: Divided
     start: int
     end: int
-    lives: tuple[ScopedLiveRange, ...]
+    live_ranges: tuple[ScopedLiveRange, ...]
 
     @property
     def described(self) -> str:
@@ -87,7 +87,7 @@ class _ScratchpadCheck:
             return
         self.ops = divided_ops(self.memory, self.body)
         self.touching = self._touching()
-        self.lives = ScopedLiveRanges.of(self.memory)
+        self.live_ranges = ScopedLiveRanges.of(self.memory)
         residents = [self._resident(op) for op in placed]
         for resident in residents:
             self._check_place(resident)
@@ -96,10 +96,10 @@ class _ScratchpadCheck:
         self._check_pairs({resident.root: resident for resident in residents})
 
     def _touching(self) -> dict[ir.Value, list[tuple[int, int]]]:
-        """For each buffer, in program order, the positions of the operations on it and the numbers of the operands."""
+        """Map each buffer to its accesses in program order, as index of the operation and of the operand."""
         touching: dict[ir.Value, list[tuple[int, int]]] = {}
-        for position, each in enumerate(self.ops):
-            for operand, value in enumerate(each.values):
+        for position, user in enumerate(self.ops):
+            for operand, value in enumerate(user.values):
                 touching.setdefault(self._root(value), []).append((position, operand))
         return touching
 
@@ -107,11 +107,11 @@ class _ScratchpadCheck:
         return self.memory.place(value).buffer
 
     def _bytes(self, value: ir.Value) -> int:
-        """Bytes of the buffer of a value, on all cores."""
+        """Return the bytes of the buffer of a value, on all cores."""
         return self.memory.layout(self._root(value)).bytes
 
     def _resident(self, op: ir.Operation) -> _LiveBuffer:
-        """The buffer that an op with a place in LX makes."""
+        """Return the buffer that an op with a placement in LX defines."""
         if op.name == "arith.constant":
             raise error_at(op, "a constant is in device memory, where the host puts it, not in LX")
         root = op.results[0]
@@ -119,7 +119,7 @@ class _ScratchpadCheck:
             if self._root(value) == root:
                 raise error_at(op, f"result {number} is in device memory, where the host reads it, not in LX")
         accesses = self.touching.get(root, [])
-        writers = [self.ops[at] for at, operand in accesses if self._writes(at, operand)]
+        writers = [self.ops[position] for position, operand in accesses if self._writes(position, operand)]
         if not writers:
             raise error_at(op, "this buffer is in LX, and no operation writes it")
         for position, operand in accesses:
@@ -127,13 +127,17 @@ class _ScratchpadCheck:
                 raise error_at(self.ops[position].op, f"operand {operand} is in LX: {MOVING}")
         start = ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
         size = self._size(op, root, writers)
-        return _LiveBuffer(root, writers[0], start, start + size, tuple(self.lives.of_root.get(root, ())))
+        return _LiveBuffer(
+            root, writers[0], start, start + size, tuple(self.live_ranges.of_root.get(root, ()))
+        )
 
     def _size(self, op: ir.Operation, root: ir.Value, writers: Sequence[Divided]) -> int:
-        """Bytes per core, those of the operation that touches all of a buffer if others touch parts."""
-        pieces = partial_accesses_of(root, [(self.ops[at], operand) for at, operand in self.touching[root]])
+        """Return the bytes per core, those of the operation that accesses all of a buffer if others access parts."""
+        pieces = partial_accesses_of(
+            root, [(self.ops[position], operand) for position, operand in self.touching[root]]
+        )
         if pieces is None:
-            return max(local_bytes(each.space, each.output, each.division) for each in writers)
+            return max(local_bytes(user.space, user.output, user.division) for user in writers)
         if pieces.holder is None:
             raise error_at(op, f"this buffer is in LX: {NO_HOLDER}")
         user, operand = pieces.holder
@@ -162,7 +166,7 @@ class _ScratchpadCheck:
                 )
 
     def _check_pairs(self, residents: Mapping[ir.Value, _LiveBuffer]) -> None:
-        """The second buffer of a ping-pong pair is right behind the first."""
+        """Check that the second buffer of a ping-pong pair is right behind the first."""
         for (first, _), *others in pairs_of(residents):
             size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
             for root, second in others:
@@ -174,11 +178,11 @@ class _ScratchpadCheck:
                     )
 
     def _check_overlaps(self, residents: list[_LiveBuffer]) -> None:
-        """A sweep over time: those that live together are disjoint, or one takes the other's place."""
-        lives = [(life, resident) for resident in residents for life in resident.lives]
+        """Check by a sweep over time that live buffers are disjoint, or one is written in place of the other."""
+        live_ranges = [(life, resident) for resident in residents for life in resident.live_ranges]
         alive: list[tuple[ScopedLiveRange, _LiveBuffer]] = []
-        for life, child in sorted(lives, key=lambda each: each[0].first):
-            alive = [each for each in alive if each[0].last >= life.first]
+        for life, child in sorted(live_ranges, key=lambda pair: pair[0].first):
+            alive = [entry for entry in alive if entry[0].last >= life.first]
             for other, parent in alive:
                 if parent.end <= child.start or child.end <= parent.start:
                     continue
@@ -193,7 +197,7 @@ class _ScratchpadCheck:
     def _why_not_in_place(
         self, before: ScopedLiveRange, parent: _LiveBuffer, life: ScopedLiveRange, child: _LiveBuffer
     ) -> str | None:
-        """Why a buffer cannot take the place of one that is alive when it is written; None if it can."""
+        """Return why a buffer cannot take the place of one that is alive when it is written; None if it can."""
         return next(self._obstacles(before, parent, life, child), None)
 
     def _obstacles(
@@ -202,7 +206,7 @@ class _ScratchpadCheck:
         user = child.writer
         if before.last > life.first:
             yield "it is read later"
-        if self.lives.order[life.first] != user.op:
+        if self.live_ranges.order[life.first] != user.op:
             yield "another operation touches it first"
         if parent.start != child.start:
             yield f"it begins at {parent.start}, and in place both begin at one address"
@@ -210,16 +214,16 @@ class _ScratchpadCheck:
             yield "it is smaller than what takes its place"
         if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE:
             yield f"'{user.opcode}' does not work element by element"
-        own = _order(user, len(user.values) - 1)
+        result_order = _order(user, len(user.values) - 1)
         read = [operand for operand, value in enumerate(user.values[:-1]) if self._root(value) == parent.root]
         if self._bytes(parent.root) != self._bytes(child.root) or not user.fills:
             yield f"'{user.opcode}' touches a part of a buffer"
-        if any(_order(user, operand) != own for operand in read):
+        if any(_order(user, operand) != result_order for operand in read):
             yield f"'{user.opcode}' does not read it element for element where it writes"
 
 
 def _check_relayout(memory: AliasAnalysis, op: ir.Operation) -> None:
-    """A shuffle knows no device memory, where a part has one place, too."""
+    """Check that shuffles and copies of a part are in LX: in device memory a part has one place."""
     if op.name == "sdsc.shuffle" and not is_in_lx(memory.place(op.operands[0]).buffer):
         raise error_at(op, "a shuffle takes what it copies from LX, but its source is in device memory")
     if (op.name == "sdsc.shuffle" or sdsc.copies_of(op) > 1) and not is_in_lx(
@@ -229,7 +233,7 @@ def _check_relayout(memory: AliasAnalysis, op: ir.Operation) -> None:
 
 
 def _order(user: Divided, operand: int) -> tuple:
-    """How LX holds an operand: the dims of its sticks, outermost first, and of its lanes.
+    """Return the order in which LX holds an operand: the dims of its sticks, outermost first, and of their elements.
 
     Operands of one operation in which these are equal have each element at the same place: a dim has the same
     share in all of them.

@@ -63,7 +63,7 @@ class WorkDistribution(Pass):
     def _mapped(
         self, op: ir.Operation, opcode: str, space: Space, cores: int
     ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """The slices per dim, and the order in which core ids count them if it is not the default one."""
+        """Return the slices per dim, and the order in which core ids count them if it is not the default one."""
         if pins_of(op).slices is not None:
             return pinned_division(op, opcode, space, cores, self.uneven)
         try:

@@ -100,7 +100,7 @@ class PipelineEvaluator:
         return None
 
     def _before(self, name: str) -> Iterator[Pass | PipelineStep]:
-        """The steps of the rest in front of a pass, as an evaluation runs them."""
+        """Yield the steps of the rest in front of a pass, as an evaluation runs them."""
         for step in self.rest:
             if step.name == name:
                 return
@@ -114,11 +114,11 @@ class PipelineEvaluator:
 
     def _run(self, passes: Sequence[Pass | PipelineStep], module: ir.Module) -> CompileError | None:
         with Remarks().collecting():
-            return next((error for each in passes if (error := _failure(each, module)) is not None), None)
+            return next((error for pass_ in passes if (error := _failure(pass_, module)) is not None), None)
 
 
 def _continued(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
-    """The steps of the compiler's own pipeline behind the last of these that it has, too; none if it has none."""
+    """Return the steps of the compiler's pipeline behind the last of ``steps`` that it has; none if it has none."""
     known = {option.name for option in dataclasses.fields(SpyrePipeline)}
     options = {name: value for name, value in vars(steps[0].ours).items() if name in known}
     compiler = SpyrePipeline(**options)
@@ -135,7 +135,7 @@ def _evaluated(step: PipelineStep) -> Pass | PipelineStep | None:
 
 
 def _failure(step: Pass | PipelineStep | None, module: ir.Module) -> CompileError | None:
-    """Run a step on a module; the error if it refuses the module."""
+    """Run a step on a module, and return the error if it refuses the module."""
     if step is None:
         return None
     try:

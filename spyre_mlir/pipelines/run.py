@@ -25,7 +25,7 @@ from spyre_mlir.timing import Timing, entered, scope
 
 @dataclass(frozen=True)
 class Printing:
-    """Which passes print the module to stderr, before or after they run; names are those of the passes."""
+    """Settings of printing the module to stderr before or after passes; names are those of the passes."""
 
     before: frozenset[str] = frozenset()
     after: frozenset[str] = frozenset()
@@ -78,7 +78,7 @@ def run_pipeline(
     with operation.context, operation.location, collecting, timed, hidden:
         managers = list(_managers(pipeline, verify_each, printing))
         count = itertools.count(1)
-        for stage, steps in itertools.groupby(managers, key=lambda each: each[0].stage):
+        for stage, steps in itertools.groupby(managers, key=lambda entry: entry[0].stage):
             with scope(stage, "stages") if stage else contextlib.nullcontext():
                 for step, manager in steps:
                     with scope(step.name, "passes", str(step), (next(count), len(managers))):
@@ -94,7 +94,7 @@ def check(pipeline: Pipeline, context: ir.Context) -> None:
 def _managers(
     pipeline: Pipeline, verify_each: bool, printing: Printing | None
 ) -> Iterator[tuple[PipelineStep, PassManager]]:
-    """The steps, each with its manager; those that evaluate know what follows them."""
+    """Yield the steps, each with its pass manager; an evaluating pass gets an evaluator of what follows it."""
     costs: Costs = {}
     for index, step in enumerate(pipeline.steps):
         manager = PassManager("builtin.module")
@@ -158,7 +158,7 @@ def _run(step: PipelineStep, manager: PassManager, operation: ir.Operation, rema
 
 
 def _tell(remark: Remark) -> None:
-    """A decision as a line of the log; tools and ``compile`` show the warnings among them in their own way."""
+    """Log a decision; tools and ``compile`` show the warnings among them in their own way."""
     if remark.kind != WARNING:
         topics = (*entered(), remark.pass_name, remark.kind)
         logs.tell(logs.REMARK, of_remark(remark).message, "remarks", topics, remark.op_location)

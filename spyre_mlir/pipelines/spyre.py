@@ -90,7 +90,7 @@ class SpyrePipeline(DeviceOptions):
         return "spyre pipeline"
 
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The levels in order, each with the passes that make it."""
+        """Return the levels in order, each with the passes that produce it."""
         stages = self._stages()
         for text in self.insert:
             _insert(stages, text)
@@ -178,7 +178,7 @@ class SpyrePipeline(DeviceOptions):
         return replace(self._parsed(steps, ""), beyond=replace(self, from_level="").pipeline().steps)
 
     def pipeline(self, to_level: str | None = None) -> Pipeline:
-        """The passes from ``from_level`` up to and including a level; without one all that follow.
+        """Return the passes from ``from_level`` up to and including a level; without one all that follow.
 
         What enters at a level of ours is checked first, by the verifiers of that level and of those above it.
         """
@@ -187,25 +187,25 @@ class SpyrePipeline(DeviceOptions):
         begin = self._number(self.from_level, levels) if self.from_level else 0
         entry = self._parsed(self._entry(begin), "entry")
         end = self._number(to_level, levels) if to_level is not None else len(levels)
-        made, beyond = (
+        chosen, beyond = (
             sum((self._parsed(texts, level) for level, texts in part), Pipeline())
             for part in (stages[begin:end], stages[max(begin, end) :])
         )
-        return replace(self._parsed(self._target(), "entry") + entry + made, beyond=beyond.steps)
+        return replace(self._parsed(self._target(), "entry") + entry + chosen, beyond=beyond.steps)
 
     @property
     def target(self) -> Target:
-        """The target that it compiles for."""
+        """Target of the options."""
         return AttachTarget(self.device, self.sencores, self.lx_frac_avail).target
 
     def _target(self) -> tuple[str, ...]:
-        """The pass that makes the module one for the target of the options; none without them."""
+        """Return the pass that attaches the target of the options; none without such options."""
         options = {"device": self.device, "sencores": self.sencores, "lx_frac_avail": self.lx_frac_avail}
         named = {name: value for name, value in options.items() if value not in ("", None)}
         return (_text("attach-target", **named),) if named else ()
 
     def _entry(self, begin: int) -> tuple[str, ...]:
-        """The checks of what enters when so many levels are made already."""
+        """Return the checks of a module that enters at level number ``begin``."""
         if begin == len(self.stages()):
             return (self._bundle(),)
         checks = (
@@ -222,24 +222,29 @@ class SpyrePipeline(DeviceOptions):
         return tuple(name for level in checks[:begin] for name in level)
 
     def with_checks(self, pipeline: Pipeline) -> Pipeline:
-        """Passes by themselves, before each the checks of the level that it takes, unless they hold already.
+        """Put before each of a user's passes the checks of the level that it takes, unless they hold already.
 
         They hold behind the passes of this pipeline that make the level; any other pass may have changed all. What the
         body of an operation means is not checked: nothing behind *device-ops* reads it.
         """
         stages = self.stages()
         takes = {
-            text.partition("{")[0]: made for made, (_, texts) in enumerate(stages) for text in texts if made
+            text.partition("{")[0]: count
+            for count, (_, texts) in enumerate(stages)
+            for text in texts
+            if count
         }
         steps: list[PipelineStep] = []
-        checked, own = 0, self
+        checked, configured = 0, self
         for step in pipeline.steps:
             if (fraction := getattr(step.ours, "lx_frac_avail", None)) is not None:
-                own = replace(self, lx_frac_avail=fraction)
+                configured = replace(self, lx_frac_avail=fraction)
             if step.stage:
-                checked = next((made for made, (level, _) in enumerate(stages, 1) if level == step.stage), 0)
+                checked = next(
+                    (count for count, (level, _) in enumerate(stages, 1) if level == step.stage), 0
+                )
             elif not step.name.startswith("verify-"):
-                texts = own._entry(takes.get(step.name, 0))[len(own._entry(checked)) :]
+                texts = configured._entry(takes.get(step.name, 0))[len(configured._entry(checked)) :]
                 steps += self._parsed([text for text in texts if "meaning" not in text], "entry").steps
                 checked = max(checked, takes[step.name]) if step.name in takes else 0
             steps.append(step)
@@ -249,7 +254,7 @@ class SpyrePipeline(DeviceOptions):
         return Pipeline.parse(",".join(texts), "spyre-pipeline").of_stage(stage)
 
     def _number(self, level: str, levels: list[str]) -> int:
-        """How many levels are made when a level is reached."""
+        """Return the number of levels up to and including one."""
         if level not in levels:
             raise CompileError(f"There is no level '{level}'; the levels are {', '.join(levels)}.")
         return levels.index(level) + 1
@@ -263,7 +268,7 @@ class SpyrePipeline(DeviceOptions):
         return ("expand-attention",)
 
     def _tiling(self) -> tuple[str, ...]:
-        """The passes that tile by themselves; what is tiled for LX needs planning of LX."""
+        """Return the passes that tile by themselves; tiling for LX needs planning of LX."""
         spills = self.tile_for_lx and self.lx_planning
         passes = (
             ("online-softmax", self.tile_attention and self.lx_planning),
@@ -273,7 +278,7 @@ class SpyrePipeline(DeviceOptions):
             ),
             ("unroll-tiles", spills),
         )
-        return tuple(text for text, wanted in passes if wanted)
+        return tuple(text for text, is_enabled in passes if is_enabled)
 
     def _choose_layouts(self) -> str:
         return "choose-layouts{stick-outermost=true}" if self.stick_outermost else "choose-layouts"
@@ -304,25 +309,25 @@ class SpyrePipeline(DeviceOptions):
             "lx_ops": self.lx_ops,
         }
         clones = {"clone-outputs": self.clone_outputs, "clone-inputs": self.clone_inputs}
-        cloning = [name for name, wanted in clones.items() if wanted]
+        cloning = [name for name, is_enabled in clones.items() if is_enabled]
         is_numbered = self.bundle_operations > 0 and not self.non_terminal
         changes = {
             "reorder-operations": self.reorder,
             "evict-and-reload": self.moves,
             "double-buffer": self.double_buffer,
         }
-        changing = [name for name, wanted in changes.items() if wanted and not is_numbered]
+        changing = [name for name, is_enabled in changes.items() if is_enabled and not is_numbered]
         planning = _text("scratchpad-planning", **options)
         return (*cloning, *changing, *self._plan("divided"), planning)
 
     def _cut(self, before_planning: bool) -> tuple[str, ...]:
-        """The bundles of a sequence: what LX may not keep over their ends has to be known before it is planned."""
+        """Return the pass that cuts bundles: what LX may not keep over their ends is known before it is planned."""
         if not self.bundle_operations or before_planning == self.non_terminal:
             return ()
         return (_text("cut-bundles", operations=self.bundle_operations),)
 
     def _plan(self, level: str) -> tuple[str, ...]:
-        """Names for what is new, what the plan file says of the next choices, and at the end the new plan file."""
+        """Return the passes that name new operations, apply a plan file to the next choices, and save the plan."""
         if self.use_plan is None and self.save_plan is None:
             return ()
         steps = [] if level == "placed" else [_text("name-operations", inserted=level != "device-ops")]
@@ -340,7 +345,7 @@ class SpyrePipeline(DeviceOptions):
         return ("verify-placed", *scratchpad, "verify-ownership")
 
     def _checked_bundle(self) -> tuple[str, ...]:
-        """The check of the bundle: always where IR from elsewhere came in."""
+        """Return the check of the bundle, which always runs where IR from elsewhere came in."""
         return (self._bundle(),) if self.verify_each or self.from_level else ()
 
     def _bundle(self) -> str:
@@ -354,19 +359,23 @@ def _insert(stages: list[tuple[str, tuple[str, ...]]], text: str) -> None:
     """Put ``NAME@OTHER`` right behind the last pass OTHER."""
     added, _, other = text.rpartition("@")
     for index, (level, texts) in reversed(list(enumerate(stages))):
-        positions = [at for at, each in enumerate(texts) if each.partition("{")[0] == other]
+        positions = [
+            position for position, pass_text in enumerate(texts) if pass_text.partition("{")[0] == other
+        ]
         if added and positions:
             behind = positions[-1] + 1
             stages[index] = level, (*texts[:behind], added, *texts[behind:])
             return
-    names = ", ".join(dict.fromkeys(each.partition("{")[0] for _, texts in stages for each in texts))
+    names = ", ".join(
+        dict.fromkeys(pass_text.partition("{")[0] for _, texts in stages for pass_text in texts)
+    )
     raise CompileError(
         f"insert is '{text}'; it takes NAME@OTHER, where OTHER is a pass of the pipeline: {names}."
     )
 
 
 def _text(name: str, **options: object) -> str:
-    """One of our passes with options, as the text of a pipeline."""
-    found = passes.find(name)
-    assert found is not None, f"there is no pass {name}"
-    return str(found(**options))
+    """Return the text of one of our passes with options."""
+    pass_class = passes.find(name)
+    assert pass_class is not None, f"there is no pass {name}"
+    return str(pass_class(**options))

@@ -48,7 +48,7 @@ class Pipeline:
         return cls(tuple(_PipelineParser(text, source).parse()))
 
     def of_stage(self, stage: str) -> Pipeline:
-        """The same passes as parts of a stage."""
+        """Return the pipeline with its steps marked as parts of a stage."""
         return Pipeline(tuple(replace(step, stage=stage) for step in self.steps))
 
     def after(self, index: int) -> tuple[PipelineStep, ...]:
@@ -69,12 +69,12 @@ class _PipelineParser:
     """Recursive descent over a list of elements, each ``name{options}`` or ``anchor(element, ..)``."""
 
     def __init__(self, text: str, source: str) -> None:
-        self.text, self.source, self.at = text, source, 0
+        self.text, self.source, self.position = text, source, 0
 
     def parse(self) -> Iterator[PipelineStep]:
         steps = list(self._elements(()))
-        if self.at < len(self.text):
-            self._fail(f"A ',' or the end was expected here, not '{self.text[self.at]}'.")
+        if self.position < len(self.text):
+            self._fail(f"A ',' or the end was expected here, not '{self.text[self.position]}'.")
         return iter(steps)
 
     def _elements(self, anchors: tuple[str, ...]) -> Iterator[PipelineStep]:
@@ -86,11 +86,11 @@ class _PipelineParser:
 
     def _element(self, anchors: tuple[str, ...]) -> Iterator[PipelineStep]:
         self._next()
-        start = self.at
+        start = self.position
         match = _NAME.match(self.text, start)
         if match is None:
             self._fail("The name of a pass was expected here.")
-        self.at = match.end()
+        self.position = match.end()
         if not self._accept("("):
             yield self._step(match[0], self._options(), anchors, start)
             return
@@ -99,20 +99,20 @@ class _PipelineParser:
             self._fail(f"A ')' that closes '{match[0]}(' was expected here.")
 
     def _options(self) -> str:
-        """The text between braces; braces inside nest, and those in quotes do not count."""
+        """Return the text between braces; braces inside nest, and those in quotes do not count."""
         if not self._accept("{"):
             return ""
-        start, depth, quote = self.at, 1, ""
-        for position in range(start, len(self.text)):
-            character = self.text[position]
+        start, depth, quote = self.position, 1, ""
+        for index in range(start, len(self.text)):
+            character = self.text[index]
             if quote or character in "\"'":
                 quote = "" if character == quote else quote or character
                 continue
             depth += (character == "{") - (character == "}")
             if depth == 0:
-                self.at = position + 1
-                return self.text[start:position]
-        self.at = start
+                self.position = index + 1
+                return self.text[start:index]
+        self.position = start
         self._fail("The '{' before this has no '}'.")
 
     def _step(self, name: str, options: str, anchors: tuple[str, ...], start: int) -> PipelineStep:
@@ -125,7 +125,7 @@ class _PipelineParser:
                 name, "".join(f"{a}(" for a in nested) + text + ")" * len(nested), None, location
             )
         if nested:
-            self.at = start
+            self.position = start
             self._fail(f"The pass '{name}' runs on the whole module, not inside '{nested[-1]}(..)'.")
         try:
             return PipelineStep(name, name, ours.parse(options), location)
@@ -133,21 +133,21 @@ class _PipelineParser:
             raise CompileError(error.message, location) from None
 
     def _next(self) -> str:
-        """The next character after blanks; empty at the end."""
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
-        return self.text[self.at : self.at + 1]
+        """Return the next character after blanks; empty at the end."""
+        while self.position < len(self.text) and self.text[self.position].isspace():
+            self.position += 1
+        return self.text[self.position : self.position + 1]
 
     def _accept(self, character: str) -> bool:
-        found = self._next() == character
-        self.at += found
-        return found
+        is_next = self._next() == character
+        self.position += is_next
+        return is_next
 
-    def _location(self, at: int) -> str:
+    def _location(self, position: int) -> str:
         if not self.source:
             return ""
-        line = self.text.count("\n", 0, at) + 1
-        return f"{self.source}:{line}:{at - self.text.rfind(chr(10), 0, at)}"
+        line = self.text.count("\n", 0, position) + 1
+        return f"{self.source}:{line}:{position - self.text.rfind(chr(10), 0, position)}"
 
     def _fail(self, message: str) -> NoReturn:
-        raise CompileError(message, self._location(self.at))
+        raise CompileError(message, self._location(self.position))
