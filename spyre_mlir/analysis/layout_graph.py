@@ -82,7 +82,7 @@ class LayoutGraph:
         ]
         return {self.values[tensor] for tensor in pinned}
 
-    def second_argument(self, value: ir.Value) -> ir.Value:
+    def duplicate_argument(self, value: ir.Value) -> ir.Value:
         """A further argument that takes its host array from that of ``value``."""
         attrs = [ir.DictAttr(attribute) for attribute in self.func.attributes["arg_attrs"]]
         argument = self.block.add_argument(value.type, self.func.location)

@@ -15,7 +15,7 @@ from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.rewriting.layout_padding import make_room
+from spyre_mlir.rewriting.layout_padding import pad_layouts
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite
 from spyre_mlir.rewriting.layout_types import apply_layouts
 from spyre_mlir.timing import scope
@@ -56,7 +56,7 @@ class ChooseLayouts(Pass):
         rewrite = LayoutRewrite(self, source, plan)
         rewrite.run()
         layouts = rewrite.layouts
-        make_room(self, func, layouts, rewrite.ways, source.fixed, Views(layouts, source.steps))
+        pad_layouts(self, func, layouts, rewrite.op_layouts, source.fixed, Views(layouts, source.steps))
         apply_layouts(func, layouts, Views(layouts, source.steps))
         self._report(func, plan)
 

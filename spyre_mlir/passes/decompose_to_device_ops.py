@@ -106,7 +106,7 @@ class _FunctionDecomposer:
                     {sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))}
                 )
             )
-            value = self.terms.of_its_own(operand, op.location, frozenset(values))
+            value = self.terms.private_buffer(operand, op.location, frozenset(values))
             if any(_are_equivalent(value, other) for other in values):
                 value = self.terms.copied(value, op.location)
             values.append(value)
@@ -120,9 +120,9 @@ class _FunctionDecomposer:
 
     def _visit(self, op: ir.Operation) -> None:
         if (rows := gathered_rows(self.terms, op)) is not None:
-            self.terms.bind(op.results[0], rows, own=True)
+            self.terms.bind(op.results[0], rows, is_private=True)
         elif (part := looked_up_part(self.terms, op)) is not None:
-            self.terms.bind_term(op.results[0], part, own=False)
+            self.terms.bind_term(op.results[0], part, is_private=False)
         elif op.name == "linalg.generic":
             self.terms.bind_term(op.results[0], BodyDecomposer(self.terms, op).run())
         elif op.name in _MOVED:
@@ -184,7 +184,7 @@ class _FunctionDecomposer:
         reason = why_not_a_layout(stick.requested_layout(copy))
         if reason is not None:
             raise error_at(op, f"a tensor of type {copy.results[0].type} cannot have this layout: {reason}")
-        self.terms.bind(op.results[0], copy.results[0], own=op.name == "stick.restickify")
+        self.terms.bind(op.results[0], copy.results[0], is_private=op.name == "stick.restickify")
 
     def _fill_of_its_own(self, op: ir.Operation, source: ir.Value) -> ir.Value:
         """Return a copy of a fill for a second layout: after CSE, fills with one number are one value."""
@@ -194,7 +194,7 @@ class _FunctionDecomposer:
     def _clone(self, op: ir.Operation) -> None:
         """Replace a copy that an earlier pass made."""
         source = self.terms.materialize(op.operands[0], op.location)
-        self.terms.bind(op.results[0], self.terms.copied(source, op.location), own=True)
+        self.terms.bind(op.results[0], self.terms.copied(source, op.location), is_private=True)
 
     def _cast(self, op: ir.Operation) -> None:
         """Drop a cast between static types of one shape: it changes the encoding, which only an argument has."""
@@ -204,7 +204,9 @@ class _FunctionDecomposer:
     def _concat(self, op: ir.Operation) -> None:
         dim = ir.IntegerAttr(op.attributes["dim"]).value
         shape = list(_static(op.results[0].type, op).shape)
-        sources = [self.terms.of_its_own(operand, op.location, sole_reader=True) for operand in op.operands]
+        sources = [
+            self.terms.private_buffer(operand, op.location, sole_reader=True) for operand in op.operands
+        ]
         element = ir.RankedTensorType(sources[0].type).element_type
         whole = ir.Operation.create("tensor.empty", results=[ir.RankedTensorType.get(shape, element)]).result
         start = 0
@@ -214,7 +216,7 @@ class _FunctionDecomposer:
             sizes = list(ir.RankedTensorType(source.type).shape)
             whole = insert_slice(source, whole, offsets, sizes)
             start += sizes[dim]
-        self.terms.bind(op.results[0], whole, own=True)
+        self.terms.bind(op.results[0], whole, is_private=True)
 
     def _pad(self, op: ir.Operation) -> None:
         low = list(ir.DenseI64ArrayAttr(op.attributes["static_low"]))
@@ -237,7 +239,7 @@ class _FunctionDecomposer:
     ) -> None:
         """Insert a copy of a part that is made after the whole is written, or the whole would overwrite it."""
         source = sdsc.clone(part, op.location)
-        self.terms.bind(op.results[0], insert_slice(source, whole, offsets, sizes), own=True)
+        self.terms.bind(op.results[0], insert_slice(source, whole, offsets, sizes), is_private=True)
 
     def _insert_slice(self, op: ir.Operation) -> None:
         attrs = [
@@ -247,7 +249,7 @@ class _FunctionDecomposer:
         if any(entry < 0 for entry in attrs[0]) or any(step != 1 for step in attrs[2]):
             raise error_at(op, "an insert_slice needs static offsets and unit strides")
         part = self.terms.materialize(op.operands[0], op.location)
-        whole = self.terms.of_its_own(op.operands[1], op.location, sole_reader=True)
+        whole = self.terms.private_buffer(op.operands[1], op.location, sole_reader=True)
         self._insert_into(op, part, whole, attrs[0], attrs[1])
 
 

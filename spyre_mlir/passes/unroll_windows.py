@@ -12,9 +12,9 @@ from spyre_mlir.analysis.windows import Windowed, windowed
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.rewriting.banded_windows import Banded, bands_of
+from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
+from spyre_mlir.rewriting.im2col import im2col_of
 from spyre_mlir.rewriting.kernel_positions import ByPosition, is_by_position
-from spyre_mlir.rewriting.patches import patches_of
 from spyre_mlir.rewriting.separable_windows import Separable, is_separable
 from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling
 
@@ -52,7 +52,7 @@ class UnrollWindows(Pass):
     position of the result (``_positions.py``). Kernels of more than 512 positions are refused else.
 
     Where that is clearly faster, images are cut into bands of rows, a band per core, so that taps find what they read
-    in LX (``_banded.py``); ``sencores`` is the number of cores.
+    in LX (``halo_tiling.py``); ``sencores`` is the number of cores.
 
     Any op whose indexing maps have windows is meant, named or not: one, two or more dims, groups, dilation. Before:
     linalg, single results (``drop-dead-results``). After: no windows.
@@ -78,10 +78,10 @@ class UnrollWindows(Pass):
 
     def _chain(self, window: Windowed) -> tuple[Callable[[], ir.Value], str]:
         """Return a builder of the ops without windows, and for the remark the form that it builds."""
-        im2col = patches_of(window, MOST_ROWS)
+        im2col = im2col_of(window, MOST_ROWS)
         if im2col is not None:
             how = "; they lie side by side, so all positions are one matmul"
-            return lambda: Unrolling(window).at_once(im2col), how
+            return lambda: Unrolling(window).as_matmul(im2col), how
         if is_by_position(window):
             how = "; the result has fewer positions: a matmul for each of them"
             return lambda: ByPosition(window).run(), how
@@ -91,7 +91,7 @@ class UnrollWindows(Pass):
         bands = bands_of(window, self.target.cores) if few else None
         if bands is not None:
             how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
-            return lambda: Banded(window, bands).run(), how
+            return lambda: HaloTiling(window, bands).run(), how
         if by_dim:
             return lambda: Separable(window).run(), "; its dims are reduced one by one"
         return lambda: Unrolling(window).run(), ""

@@ -43,14 +43,14 @@ class BodyDecomposer:
     """Decomposes the body of one op; ``run`` gives the term of its result."""
 
     def __init__(self, terms: Terms, op: ir.Operation) -> None:
-        found = structured(op)
-        if found is None:
+        generic = structured(op)
+        if generic is None:
             why = "several results" if len(op.results) > 1 else "an indexing map that is no selection of dims"
             raise error_at(op, f"a linalg.generic with {why} has no device operation")
         self.terms = terms
-        self.generic: Structured = found
+        self.generic: Structured = generic
         self.op = op
-        self.extents = found.extents
+        self.extents = generic.extents
         self.nodes: dict[ir.Value, Node] = {}
 
     def run(self) -> Term:
@@ -101,9 +101,12 @@ class BodyDecomposer:
             wide = [self._to(_guarding(opcode, node), "f32", self.op) for node in nodes]
             return self._to(self._emit(opcode, wide, "f32", **constants), "f16", self.op)
         dims = _dims_of(nodes)
-        where: dict[int | None, int | None] = {None: None, **{dim: at for at, dim in enumerate(dims)}}
+        where: dict[int | None, int | None] = {
+            None: None,
+            **{dim: position for position, dim in enumerate(dims)},
+        }
         values = [node.value if node.value is not None else self._constant(node, element) for node in nodes]
-        made = device_op(
+        result = device_op(
             opcode,
             values,
             [tuple(where[dim] for dim in node.dims) for node in nodes],
@@ -112,7 +115,7 @@ class BodyDecomposer:
             location=self.op.location,
             constants=constants,
         )
-        return Node(made, tuple(dims))
+        return Node(result, tuple(dims))
 
     def _constant(self, node: Node, element: str) -> ir.Value:
         assert node.constant is not None
@@ -146,7 +149,7 @@ class BodyDecomposer:
         return self._emit(opcode, self._agreeing(nodes))
 
     def _agreeing(self, nodes: list[Node]) -> list[Node]:
-        """A boolean is in the format of what it compares; here in that of the first operand."""
+        """Convert booleans, which have the format of the values compared, to that of the first operand."""
         first = next((node.element for node in nodes if node.value is not None), "")
         return [self._to(node, first, self.op) for node in nodes]
 
@@ -165,7 +168,7 @@ class BodyDecomposer:
         )
 
     def _check_width(self, op: ir.Operation) -> None:
-        """Sums and products of 64-bit integers may not fit the device's 32 bits, which would not show."""
+        """Refuse sums and products of 64-bit integers: an overflow of the device's 32 bits would go unnoticed."""
         if op.name in scalar.INTEGER and str(op.results[0].type) == "i64":
             raise error_at(
                 op, f"'{op.name}' on 64-bit integers has no device operation, whose integers have 32 bits"
@@ -175,12 +178,12 @@ class BodyDecomposer:
         node = self._lookup(op.operands[0])
         if node.value is None:
             return node
-        wanted = str(op.results[0].type)
-        if op.name == "arith.trunci" and wanted == "i1":
+        element = str(op.results[0].type)
+        if op.name == "arith.trunci" and element == "i1":
             raise error_at(op, "the lowest bit of an integer has no device operation")
-        if wanted == "f64":
-            wanted = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
-        return self._to(node, device_element(wanted, op.location), op)
+        if element == "f64":
+            element = "f32"  # a scalar detour of the importer, between an extf and a comparison or truncf
+        return self._to(node, device_element(element, op.location), op)
 
     def _to(self, node: Node, element: str, op: ir.Operation) -> Node:
         """A node in another element type, by the device's casts (f16 and i32 meet in f32)."""
@@ -253,7 +256,7 @@ class BodyDecomposer:
         return self._term(self._emit(combination.elementwise, operands, element))
 
     def _reduce(self, node: Node, combination: scalar.Combination) -> Node:
-        """The last dim by the operation over the stick, the others by the other one."""
+        """Reduce the last dim by the operation over the stick, the others by the other one."""
         over_stick, over_others = combination.over_stick, combination.over_others
         if node.value is None:
             raise error_at(self.op, "a reduction of a constant has no device operation")
@@ -268,29 +271,32 @@ class BodyDecomposer:
         return self._reduce_dims(node, reduced, over_others) if reduced else node
 
     def _broadcast(self, node: Node, missing: list[int]) -> Node:
-        """A reduced dim that the source does not have: write it out."""
+        """Write out reduced dims that the source does not have."""
         dims = sorted({*(dim for dim in node.dims if dim is not None), *missing})
-        where: dict[int | None, int | None] = {None: None, **{dim: at for at, dim in enumerate(dims)}}
+        where: dict[int | None, int | None] = {
+            None: None,
+            **{dim: position for position, dim in enumerate(dims)},
+        }
         assert node.value is not None
-        made = device_op(
+        result = device_op(
             "identity", [node.value], [tuple(where[dim] for dim in node.dims)], [self.extents[dim] for dim in dims],
             node.element, location=self.op.location,
         )  # fmt: skip
-        return Node(made, tuple(dims))
+        return Node(result, tuple(dims))
 
     def _reduce_dims(self, node: Node, reduced: Sequence[int | None], opcode: str) -> Node:
         assert node.value is not None
         shape = shape_of(node.value)
-        made = device_op(
+        result = device_op(
             opcode,
             [node.value],
             [tuple(range(len(shape)))],
             shape,
             node.element,
             location=self.op.location,
-            reduced=[at for at, dim in enumerate(node.dims) if dim in reduced],
+            reduced=[position for position, dim in enumerate(node.dims) if dim in reduced],
         )
-        return Node(made, tuple(dim for dim in node.dims if dim not in reduced))
+        return Node(result, tuple(dim for dim in node.dims if dim not in reduced))
 
     def _integer_sum(self, ops: list[ir.Operation], combine: ir.Operation, accumulator: ir.Value) -> Term:
         """A sum of products of int8 that starts at 0; other sums of integers are the host's."""
@@ -313,27 +319,27 @@ class BodyDecomposer:
         factors = [self._uncast(ops, operand) for operand in product.operands]
         if any(factor is None for factor in factors):
             return None
-        left, right = (factor for factor in factors if factor is not None)
+        lhs, rhs = (factor for factor in factors if factor is not None)
         contracted = self.generic.reduced[0]
-        if left.element != right.element or left.element not in PRODUCTS:
-            return self._no_contraction(left, right, contracted)
-        if left.element in ONE_BYTE:
-            if not set(left.dims) ^ set(right.dims):
-                raise error_at(self.op, f"a matmul of {left.element} needs rows or columns")
-        elif not _is_matmul(left, right, contracted):
+        if lhs.element != rhs.element or lhs.element not in PRODUCTS:
+            return self._no_contraction(lhs, rhs, contracted)
+        if lhs.element in ONE_BYTE:
+            if not set(lhs.dims) ^ set(rhs.dims):
+                raise error_at(self.op, f"a matmul of {lhs.element} needs rows or columns")
+        elif not _is_matmul(lhs, rhs, contracted):
             return None
         element = device_element(str(source.type), self.op.location)
-        return self._matmul(left, right, contracted, element)
+        return self._matmul(lhs, rhs, contracted, element)
 
-    def _no_contraction(self, left: Node, right: Node, contracted: int) -> None:
+    def _no_contraction(self, lhs: Node, rhs: Node, contracted: int) -> None:
         if (
-            _is_matmul(left, right, contracted)
-            and set(left.dims) - set(right.dims)
-            and set(right.dims) - set(left.dims)
+            _is_matmul(lhs, rhs, contracted)
+            and set(lhs.dims) - set(rhs.dims)
+            and set(rhs.dims) - set(lhs.dims)
         ):
             raise error_at(
                 self.op,
-                f"a matmul takes fp16, fp8 or int8, not {left.element} x {right.element}; cast the operands",
+                f"a matmul takes fp16, fp8 or int8, not {lhs.element} x {rhs.element}; cast the operands",
             )
 
     def _uncast(self, ops: list[ir.Operation], value: ir.Value) -> Node | None:
@@ -344,43 +350,43 @@ class BodyDecomposer:
         node = self.nodes.get(value)
         return node if node is not None and node.value is not None else None
 
-    def _matmul(self, left: Node, right: Node, contracted: int, element: str) -> Node:
-        dims = sorted({dim for node in (left, right) for dim in node.dims if dim is not None})
-        where = {dim: at for at, dim in enumerate(dims)}
-        if left.value is None or right.value is None:
+    def _matmul(self, lhs: Node, rhs: Node, contracted: int, element: str) -> Node:
+        dims = sorted({dim for node in (lhs, rhs) for dim in node.dims if dim is not None})
+        where = {dim: position for position, dim in enumerate(dims)}
+        if lhs.value is None or rhs.value is None:
             raise CompileError("a matmul needs two tensors")
-        made = device_op(
-            PRODUCTS[left.element],
-            [left.value, right.value],
-            [tuple(None if dim is None else where[dim] for dim in node.dims) for node in (left, right)],
+        result = device_op(
+            PRODUCTS[lhs.element],
+            [lhs.value, rhs.value],
+            [tuple(None if dim is None else where[dim] for dim in node.dims) for node in (lhs, rhs)],
             [self.extents[dim] for dim in dims],
             element,
             location=self.op.location,
             reduced=[where[contracted]],
         )
-        return Node(made, tuple(dim for dim in dims if dim != contracted))
+        return Node(result, tuple(dim for dim in dims if dim != contracted))
 
 
 def _dims_of(nodes: list[Node]) -> list[int]:
-    """The dims of all operands in the order of the one with most: an operation of one operand moves nothing."""
+    """The dims of all operands in the order of the one with most, so that one operand alone is not transposed."""
     widest = max(nodes, key=lambda node: len(node.dims))
     dims = [dim for dim in widest.dims if dim is not None]
     return [*dims, *sorted({dim for node in nodes for dim in node.dims if dim is not None} - set(dims))]
 
 
-def _is_matmul(left: Node, right: Node, contracted: int) -> bool:
-    """Whether both have the contracted dim and a product over it is no plain row sum."""
-    if contracted not in left.dims or contracted not in right.dims:
+def _is_matmul(lhs: Node, rhs: Node, contracted: int) -> bool:
+    """Return whether both have the contracted dim and their contraction is more than a sum over rows."""
+    if contracted not in lhs.dims or contracted not in rhs.dims:
         return False
-    rows, columns = set(left.dims) - set(right.dims), set(right.dims) - set(left.dims)
+    rows, columns = set(lhs.dims) - set(rhs.dims), set(rhs.dims) - set(lhs.dims)
     if rows and columns:
         return True
-    wide = right if columns else left
+    wide = rhs if columns else lhs
     return bool(rows or columns) and wide.dims[-1] != contracted
 
 
 def _is_wide(node: Node) -> bool:
-    """Whether a node is a constant that fp16 does not have, of bf16 or on its way from a wider type."""
+    """Return whether a node is a constant out of the range of fp16, of bf16 or of a wider type."""
     return node.constant is not None and not fits_fp16(node.constant)
 
 
@@ -389,7 +395,7 @@ def _has_f32_form(opcode: str) -> bool:
 
 
 def _guarding(opcode: str, node: Node) -> Node:
-    """A constant nearer to 0 than the numbers of the device is the smallest of them, except where it scales."""
+    """Replace a constant that the device would round to 0 by its smallest number, except where it scales."""
     if node.constant and abs(node.constant) < DL16_SMALLEST and opcode not in _SCALING:
         return Node(None, constant=math.copysign(DL16_SMALLEST, node.constant))
     return node

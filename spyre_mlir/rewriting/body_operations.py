@@ -26,10 +26,10 @@ DIRECT: dict[str, str] = {
     "arith.muli": "muli32toi32",
 }
 
-#: Whose results can be larger than their operands.
+#: Operations whose results can be larger than their operands.
 INTEGER = {"arith.addi", "arith.muli"}
 
-#: On booleans, which run as 0.0 and 1.0.
+#: Operations on booleans, which run as 0.0 and 1.0.
 LOGICAL: dict[str, str] = {"arith.andi": "mul", "arith.ori": "maximum", "arith.xori": "notequal"}
 
 CASTS = {

@@ -24,14 +24,14 @@ def copy_space(memory: AliasAnalysis, whole: ir.Value) -> Space:
 
 
 def division_of_copy(memory: AliasAnalysis, whole: ir.Value, view: CoreView) -> CopyDivision | None:
-    """How a copy is divided whose cores own of a buffer what ``view`` says; None if there is no way."""
+    """The division of a copy whose cores own the parts of a buffer that ``view`` says; None if there is none."""
     return copy_division(copy_space(memory, whole), view)
 
 
 def whole_of(memory: AliasAnalysis, value: ir.Value) -> ir.Value:
-    """What a value is a view of: an argument, the result of an operation, or of the last insertion.
+    """The source of a chain of views: an argument, the result of an operation, or of the last insertion.
 
-    In a loop, the part of it that one iteration reads.
+    In a loop, the slice of it that one iteration reads.
     """
     op = defining_op(value)
     if op is None or op.name not in VIEWS:
@@ -55,9 +55,9 @@ def insert_clone(
     Its history names the pass and the reason. Its padding is undefined, as that of all that operations write.
     """
     with point:
-        made = (sdsc.shuffle if over_the_ring else sdsc.clone)(whole, location)
-        made.set_type(whole.type)
-        op = maker_of(made)
+        clone = (sdsc.shuffle if over_the_ring else sdsc.clone)(whole, location)
+        clone.set_type(whole.type)
+        op = maker_of(clone)
         op.attributes[sdsc.DIVISION] = sdsc.division_attr(division.splits, digits_map(division.digits))
         if division.copies > 1:
             i64 = ir.IntegerType.get_signless(64)
@@ -69,27 +69,27 @@ def insert_clone(
         if states:
             op.attributes[stick.PADDING] = stick.padding_attr(states)
         sdsc.record(op, "clone", name, reason)
-    return made
+    return clone
 
 
-def has_known_padding(touched: BufferAccesses, func: ir.Operation) -> bool:
-    """Whether the host writes numbers into the padding of a buffer, on which its readers rely."""
-    owner = defining_op(touched.root)
+def has_known_padding(buffer: BufferAccesses, func: ir.Operation) -> bool:
+    """Return whether the host writes numbers into the padding of a buffer, on which its readers rely."""
+    owner = defining_op(buffer.root)
     if owner is not None:
         states = stick.padding_of(owner.attributes)
     else:
-        states = stick.padding_of(argument_attributes(func)[touched.root.arg_number])
+        states = stick.padding_of(argument_attributes(func)[buffer.root.arg_number])
     return any(state is not UNDEFINED for state in states.values())
 
 
 def read_instead(clone: ir.Value, whole: ir.Value, accesses: Sequence[BufferUse]) -> None:
-    """Gives readers of ``whole`` its clone, through the views that they had of it."""
+    """Give readers of ``whole`` its clone, through the views that they had of it."""
     for access in accesses:
         replace_operand(clone, whole, access.user.op, access.user.values[access.operand])
 
 
 def replace_operand(clone: ir.Value, whole: ir.Value, user: ir.Operation, value: ir.Value) -> None:
-    """Replaces an operand, a view of ``whole``, by the same view of the clone."""
+    """Replace an operand, a view of ``whole``, by the same view of the clone."""
     for number, operand in enumerate(user.operands):
         if operand == value:
             user.operands[number] = _viewed(clone, whole, value, user)
@@ -101,6 +101,6 @@ def _viewed(clone: ir.Value, whole: ir.Value, value: ir.Value, user: ir.Operatio
     op = maker_of(value)
     source = _viewed(clone, whole, op.operands[0], user)
     with ir.InsertionPoint(user):
-        made = op.clone()
-    made.operands[0] = source
-    return made.results[0]
+        view = op.clone()
+    view.operands[0] = source
+    return view.results[0]

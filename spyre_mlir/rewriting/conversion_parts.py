@@ -1,4 +1,4 @@
-"""Converts a tensor part by part where no division lets each core reach what it has of the whole."""
+"""Conversions of a tensor part by part, where each core's slice of the whole would exceed the span limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Parts:
     count: int
 
     def boxes(self, shape: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
-        """Offsets and sizes of each."""
+        """Offsets and sizes of each part of a tensor of ``shape``."""
         sizes = [size // self.count if dim == self.dim else size for dim, size in enumerate(shape)]
         for number in range(self.count):
             yield [number * size if dim == self.dim else 0 for dim, size in enumerate(sizes)], sizes
@@ -63,7 +63,7 @@ def parts_in_reach(
 
 
 def convert_by_parts(memory: AliasAnalysis, op: ir.Operation, parts: Parts) -> None:
-    """Writes the conversion of each part in the place of that of the whole."""
+    """Replace a conversion by conversions of parts, which are inserted into the result."""
     (source,), (result,) = op.operands, op.results
     before, after = memory.place(source).view, memory.place(result).view
     with ir.InsertionPoint(op), op.location:
@@ -81,7 +81,7 @@ def convert_by_parts(memory: AliasAnalysis, op: ir.Operation, parts: Parts) -> N
 
 
 def _name(op: ir.Operation, number: int) -> None:
-    """A plan names the conversion of a part apart from those of the others."""
+    """Name the conversion of a part, so that a plan can refer to it."""
     name = sdsc.name_of(op)
     if name is not None:
         op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/part.{number}", op.context)
@@ -98,7 +98,7 @@ def _part_type(
 def _in_reach(
     views: tuple[BufferView, ...], shape: tuple[int, ...], parts: Parts, cores: int, limit_bytes: int | None
 ) -> bool:
-    """Whether each part is a view of both tensors and can be divided; all are alike but for their begin."""
+    """Return whether each part is a view of both tensors and can be divided within the span limit."""
     steps = [1] * len(shape)
     try:
         for offsets, sizes in parts.boxes(shape):

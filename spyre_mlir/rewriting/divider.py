@@ -1,4 +1,4 @@
-"""What the passes of work division have in common: what may be split, and how a division is written."""
+"""Common parts of the passes of work division: the dims that may be split, and the writing of divisions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 def blocked_dims(op: ir.Operation) -> frozenset[int]:
     """The iteration dims that cannot be split: those whose padding is masked, for a mask is for the whole dim.
 
-    And the contracted one of a matmul that has no partial sums.
+    Also the contracted dim of a matmul without partial sums.
     """
     described = DEVICE_OPS.get(sdsc.opcode_of(op) or "")
     generic = structured(op) if described is not None and described.whole_sums else None
@@ -50,24 +50,24 @@ def pinned_division(
 
 
 def work_of(user: Divided) -> DividedOp:
-    """A divided op as those see it that change divisions: what a plan file pins stays."""
+    """A divided op as input of the division search, with the dims fixed whose slices a plan file pins."""
     pins = pins_of(user.op)
-    kept = blocked_dims(user.op) if pins.slices is None else frozenset(range(len(user.space.units)))
+    fixed_dims = blocked_dims(user.op) if pins.slices is None else frozenset(range(len(user.space.units)))
     return DividedOp(
-        user.opcode, user.space, user.division, kept, user.executions, pins.core_order is not None
+        user.opcode, user.space, user.division, fixed_dims, user.executions, pins.core_order is not None
     )
 
 
 def committed_splits(op: ir.Operation) -> tuple[int, ...] | None:
-    """The splits that an earlier pass needs."""
+    """The splits that an earlier pass has recorded; None without any."""
     return sdsc.division_of(op).splits if sdsc.DIVISION in op.attributes else None
 
 
 class Divider:
-    """Records divisions on ops; equal ones are one attribute, made once."""
+    """Records divisions on ops, with one attribute for equal ones."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
+        self._cache: dict[tuple[tuple[int, ...], tuple[int, ...]], ir.Attribute] = {}
 
     def divide(
         self,
@@ -77,15 +77,15 @@ class Divider:
         splits: tuple[int, ...],
         order: Sequence[int] | None = None,
     ) -> Division:
-        """Gives an op its slices, and how partial results are combined if a reduction is split.
+        """Record the slices of an op, and the combination of partial results if a reduction is split.
 
         Core ids count slices in ``order``, the fastest dim first; by default in that of ``core_order``.
         """
         order = core_order(splits, space.reduced) if order is None else tuple(order)
         key = (splits, order)
-        if key not in self._made:
-            self._made[key] = sdsc.division_attr(splits, core_map(splits, order))
-        op.attributes[sdsc.DIVISION] = self._made[key]
+        if key not in self._cache:
+            self._cache[key] = sdsc.division_attr(splits, core_map(splits, order))
+        op.attributes[sdsc.DIVISION] = self._cache[key]
         division = replace(
             Division.mixed_radix(splits, order), shares=shares_of(space.units, splits), reduced=space.reduced
         )

@@ -1,4 +1,4 @@
-"""Lookups in a table, ``tensor.extract`` at an index that is data: what ``embedding`` and ``index_select`` become."""
+"""Lookups in a table, ``tensor.extract`` at an index that is data, such as ``embedding`` and ``index_select``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROW = -1
 
 
 def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
-    """The device operation that a lookup is; None for another op, or a lookup that is no gather of rows.
+    """Rewrite a lookup as a gather; None for another op, or a lookup that is no gather of rows.
 
         %y = linalg.generic ins(%i : tensor<3xi64>) outs(..) { tensor.extract %table[%in, %d1] }
     ->  %y = linalg.generic ins(%i, %table) outs(..) {sdsc.op = #sdsc.op<"gather", {}>}, reduced over the rows
@@ -76,11 +76,11 @@ def looked_up_part(terms: Terms, op: ir.Operation) -> Term | None:
             return None
         offsets.append(0 if number is None else int(number))
         dims.append(dim)
-    kept = [dim for dim in dims if dim is not None]
+    result_dims = [dim for dim in dims if dim is not None]
     sizes = [1 if dim is None else generic.extents[dim] for dim in dims]
     table = terms.materialize(source, op.location)
-    part = extracted(table, offsets, sizes, [1] * len(sizes), [generic.extents[dim] for dim in kept])
-    return Term(part, tuple(kept))
+    part = extracted(table, offsets, sizes, [1] * len(sizes), [generic.extents[dim] for dim in result_dims])
+    return Term(part, tuple(result_dims))
 
 
 def _from_the_end(terms: Terms, positions: ir.Value, rows: int, location: ir.Location) -> ir.Value:
@@ -112,8 +112,10 @@ def _iteration_dim(index: ir.Value, generic: Structured, rows: int) -> int | Non
     """The iteration dim that counts an index, ``_ROW`` for one that is the input; None for any other."""
     if (counted := _counted_dim(index)) is not None:
         return counted
-    position, given = _position_of(index), generic.body.arguments[0]
-    is_input = position is not None and (position == given or _counts_from_the_end(position, given, rows))
+    position, argument = _position_of(index), generic.body.arguments[0]
+    is_input = position is not None and (
+        position == argument or _counts_from_the_end(position, argument, rows)
+    )
     return _ROW if is_input else None
 
 
@@ -131,17 +133,17 @@ def _position_of(index: ir.Value) -> ir.Value | None:
     return op.operands[0] if op is not None and op.name == "arith.index_cast" else None
 
 
-def _counts_from_the_end(position: ir.Value, given: ir.Value, rows: int) -> bool:
-    """Whether a position is ``given < 0 ? given + rows : given``."""
+def _counts_from_the_end(position: ir.Value, argument: ir.Value, rows: int) -> bool:
+    """Return whether a position is ``argument < 0 ? argument + rows : argument``."""
     select = defining_op(position)
-    if select is None or select.name != "arith.select" or select.operands[2] != given:
+    if select is None or select.name != "arith.select" or select.operands[2] != argument:
         return False
     below, wrapped = (defining_op(value) for value in list(select.operands)[:2])
     if below is None or below.name != "arith.cmpi" or wrapped is None or wrapped.name != "arith.addi":
         return False
     is_below = ir.IntegerAttr(below.attributes["predicate"]).value == _LESS
     compared, added = ((op.operands[0], _number(op.operands[1])) for op in (below, wrapped))
-    return is_below and compared == (given, 0) and added == (given, rows)
+    return is_below and compared == (argument, 0) and added == (argument, rows)
 
 
 #: The predicate of ``arith.cmpi`` for signed integers.
@@ -154,7 +156,7 @@ def _number(value: ir.Value) -> float | None:
 
 
 def _is_gather(generic: Structured, table: tuple[int, ...], dims: Sequence[int | None]) -> bool:
-    """Whether an op reads whole rows: its dims are those of its positions and of the rows, apart, in full."""
+    """Return whether an op reads whole rows: its dims are those of its positions and of the rows, each in full."""
     rows = [dim for dim in dims if dim != _ROW]
     positions = [dim for dim in generic.maps[0] if dim is not None]
     everything = list(range(len(generic.extents)))

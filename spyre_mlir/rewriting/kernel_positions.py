@@ -31,125 +31,127 @@ class ByPosition(Unrolling):
 
         y[f, n, i, j] = sum over k of w[f, k] * x_ij[k, n],  k for all of p, q, c
 
-    ``x_ij`` is the part of what is slid over that one position reads.
+    ``x_ij`` is the slice of the source that one position reads.
     """
 
     def run(self) -> ir.Value:
-        """All positions, one behind the other."""
-        found = self.found
+        """Build a matmul per position of the result and concatenate them."""
+        windowed = self.windowed
         source, weight = self._source(), self._weight()
         parts = [self._part(source, weight, offsets) for offsets in self._offsets()]
-        outputs = [window.output for window in found.windows]
+        outputs = [window.output for window in windowed.windows]
         order = [*outputs, *self._features, *self._columns]
         whole = concatenated(parts, 0) if len(parts) > 1 else parts[0]
         ends = [len(outputs), len(outputs) + len(self._features), len(order)]
         groups = [list(range(begin, end)) for begin, end in itertools.pairwise([0, *ends])]
-        whole = expanded(whole, groups, [found.extents[dim] for dim in order])
+        whole = expanded(whole, groups, [windowed.extents[dim] for dim in order])
         return self._finished(
-            transposed(whole, [order.index(dim) for dim in found.result if dim is not None])
+            transposed(whole, [order.index(dim) for dim in windowed.result if dim is not None])
         )
 
     @property
     def _weight_dims(self) -> Map:
-        return next(dims for dims in self.found.others if dims is not None)
+        return next(dims for dims in self.windowed.others if dims is not None)
 
     @property
     def _columns(self) -> list[int]:
-        """The dims of the result that what is slid over has besides the windows."""
-        return [dim for dim in self.found.result if dim in self.found.indices and dim is not None]
+        """The dims of the result that the source has besides the windows."""
+        return [dim for dim in self.windowed.result if dim in self.windowed.indices and dim is not None]
 
     @property
     def _features(self) -> list[int]:
-        return [dim for dim in self.found.result if dim in self._weight_dims and dim is not None]
+        return [dim for dim in self.windowed.result if dim in self._weight_dims and dim is not None]
 
     @property
     def _contracted(self) -> list[int]:
-        return [*self.found.kernel, *self.found.reduced]
+        return [*self.windowed.kernel, *self.windowed.reduced]
 
     def _merged(self) -> tuple[int, ...]:
         return ()
 
     def _order(self) -> tuple[int, ...]:
-        """Windows first, then what is contracted, the columns last."""
-        indices = self.found.indices
+        """The dims of the source in the order of its transpose: windows, contracted dims, columns."""
+        indices = self.windowed.indices
         windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
-        reduced = [dim for dim, index in enumerate(indices) if index in self.found.reduced]
+        reduced = [dim for dim, index in enumerate(indices) if index in self.windowed.reduced]
         return (*windows, *reduced, *(indices.index(dim) for dim in self._columns))
 
     def _source(self) -> ir.Value:
-        value = self.found.inputs[self.found.source]
+        value = self.windowed.inputs[self.windowed.source]
         pad = padded(value)
         if pad is None:
             return transposed(value, self.order)
         inner, number, amounts = pad
-        low, high = ([each[dim] for dim in self.order] for each in amounts)
+        low, high = ([amount[dim] for dim in self.order] for amount in amounts)
         shape = [ir.RankedTensorType(value.type).shape[dim] for dim in self.order]
         return constant_pad(transposed(inner, self.order), number, low, high, shape)
 
     def _weight(self) -> ir.Value:
-        """Features, and all that is contracted as one dim."""
-        dims, found = self._weight_dims, self.found
-        value = found.inputs[found.others.index(dims)]
+        """The weight as [features, contracted], all contracted dims as one."""
+        dims, windowed = self._weight_dims, self.windowed
+        value = windowed.inputs[windowed.others.index(dims)]
         order = [dims.index(dim) for dim in (*self._features, *self._contracted)]
         split = len(self._features)
-        if math.prod(found.extents[dim] for dim in self._contracted) % elements_per_stick(
+        if math.prod(windowed.extents[dim] for dim in self._contracted) % elements_per_stick(
             device(), element_of(value)
         ):
             # A transfer bounds single dims of the host, not several that end together within a stick.
-            value = sdsc.clone(value, found.op.location)
+            value = sdsc.clone(value, windowed.op.location)
         return collapsed(transposed(value, order), [range(split), range(split, len(order))])
 
     def _offsets(self) -> list[tuple[int, ...]]:
-        """Where each position of the result begins to read, per window."""
-        windows = self.found.windows
-        steps = (range(self.found.extents[window.output]) for window in windows)
+        """Offsets of the first element that each position of the result reads, per window."""
+        windows = self.windowed.windows
+        steps = (range(self.windowed.extents[window.output]) for window in windows)
         return [
             tuple(index * window.stride for index, window in zip(position, windows, strict=True))
             for position in itertools.product(*steps)
         ]
 
     def _part(self, source: ir.Value, weight: ir.Value, offsets: tuple[int, ...]) -> ir.Value:
-        """One position: [1, features, columns]."""
-        found = self.found
-        indices = [found.indices[dim] for dim in self.order]
+        """The result at one position: [1, features, columns]."""
+        windowed = self.windowed
+        indices = [windowed.indices[dim] for dim in self.order]
         read = [index.kernel if isinstance(index, Window) else iterated_by(index) for index in indices]
-        sizes = [found.extents[dim] for dim in read]
+        sizes = [windowed.extents[dim] for dim in read]
         strides = [index.dilation if isinstance(index, Window) else 1 for index in indices]
         begins = [*offsets, *([0] * (len(indices) - len(offsets)))]
-        part = sdsc.clone(extracted(source, begins, sizes, strides), found.op.location)
+        part = sdsc.clone(extracted(source, begins, sizes, strides), windowed.op.location)
         split = len(self._contracted)
         part = collapsed(part, [range(split), range(split, len(sizes))])
         rows, columns = (
-            math.prod(found.extents[dim] for dim in dims) for dims in (self._features, self._columns)
+            math.prod(windowed.extents[dim] for dim in dims) for dims in (self._features, self._columns)
         )
         operands = {True: (part, (2, 1)), False: (weight, (0, 2))}
-        inputs = [operands[dims is None] for dims in found.others]
+        inputs = [operands[dims is None] for dims in windowed.others]
         maps = [*(dims for _, dims in inputs), (0, 1)]
-        made = generic_op([value for value, _ in inputs], self._nothing([rows, columns]), maps, 3, 1)
-        self._write(made, list(self.body.arguments), alone=False)
-        return expanded(made.results[0], [[0, 1], [2]], [1, rows, columns])
+        matmul = generic_op([value for value, _ in inputs], self._nothing([rows, columns]), maps, 3, 1)
+        self._write(matmul, list(self.body.arguments), alone=False)
+        return expanded(matmul.results[0], [[0, 1], [2]], [1, rows, columns])
 
 
-def is_by_position(found: Windowed) -> bool:
-    """Whether an op is a convolution with fewer positions of its result than of its kernel, of which there are many."""
-    weights = [dims for dims in found.others if dims is not None]
+def is_by_position(windowed: Windowed) -> bool:
+    """Return whether an op is a convolution with many positions of its kernel, and fewer of its result."""
+    weights = [dims for dims in windowed.others if dims is not None]
     kernel, outputs = (
-        math.prod(found.extents[dim] for dim in dims)
-        for dims in (found.kernel, [window.output for window in found.windows])
+        math.prod(windowed.extents[dim] for dim in dims)
+        for dims in (windowed.kernel, [window.output for window in windowed.windows])
     )
     if len(weights) != 1 or kernel <= max(outputs, _MANY):
         return False
     (weight,) = weights
-    columns = [index for index in found.indices if isinstance(index, int) and index in found.result]
-    contracted = {*found.kernel, *found.reduced}
+    columns = [index for index in windowed.indices if isinstance(index, int) and index in windowed.result]
+    contracted = {*windowed.kernel, *windowed.reduced}
     return (
         None not in weight
         and contracted <= set(weight)
         and all(
-            index in columns or index in found.reduced for index in found.indices if isinstance(index, int)
+            index in columns or index in windowed.reduced
+            for index in windowed.indices
+            if isinstance(index, int)
         )
-        and set(found.reduced) <= set(found.indices)
+        and set(windowed.reduced) <= set(windowed.indices)
         and bool(columns)
         and not set(columns) & set(weight)
-        and bool(set(found.result) & set(weight))
+        and bool(set(windowed.result) & set(weight))
     )

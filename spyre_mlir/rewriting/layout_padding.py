@@ -1,4 +1,4 @@
-"""Room for whole sticks: what the layouts of operations and conversions need beyond the tensor's own shape."""
+"""Padding of layouts to whole sticks, where operations and conversions need more than the tensor's own shape."""
 
 from __future__ import annotations
 
@@ -21,59 +21,61 @@ from spyre_mlir.remarks import RemarkEmitter
 from spyre_mlir.target.device import device
 
 
-def make_room(
+def pad_layouts(
     owner: RemarkEmitter,
     func: ir.Operation,
     layouts: dict[ir.Value, StickLayout],
-    ways: dict[ir.Value, OpLayout],
+    op_layouts: dict[ir.Value, OpLayout],
     fixed: set[ir.Value],
     views: Views,
 ) -> None:
-    """Pads buffers in ``layouts``, or copies what cannot be padded, in program order.
+    """Pad buffers in ``layouts``, or copy those that cannot be padded, in program order.
 
     Both sides of a conversion hold whole sticks of the other's stick dim; an operand holds whole sticks of a
     dim that another operand has in its stick (``StickAssignment.padded_dims``); a slice with steps has a whole number
     of them. ``fixed`` buffers stay as they are.
     """
-    _Rooms(owner, func, layouts, ways, fixed, views).run()
+    _Padding(owner, func, layouts, op_layouts, fixed, views).run()
 
 
-class _Rooms:
+class _Padding:
+    """The padding of the buffers of one function, with the layouts and views chosen so far."""
+
     def __init__(
         self,
         owner: RemarkEmitter,
         func: ir.Operation,
         layouts: dict[ir.Value, StickLayout],
-        ways: dict[ir.Value, OpLayout],
+        op_layouts: dict[ir.Value, OpLayout],
         fixed: set[ir.Value],
         views: Views,
     ) -> None:
         self.owner = owner
         self.block = func.regions[0].blocks[0]
         self.layouts = layouts
-        self.ways = ways
+        self.op_layouts = op_layouts
         self.fixed = fixed
         self.views = views
 
     def run(self) -> None:
         for op in nested_ops(self.block):
-            need = self._need(op)
-            if need is not None:
+            pad = self._padding_rule(op)
+            if pad is not None:
                 with ir.InsertionPoint(op), op.location:
-                    need(op)
+                    pad(op)
 
-    def _need(self, op: ir.Operation) -> Callable[[ir.Operation], None] | None:
-        """What makes the room that an op may need; None for most."""
+    def _padding_rule(self, op: ir.Operation) -> Callable[[ir.Operation], None] | None:
+        """The method that pads the buffers of an op; None for most ops."""
         if op.name == "linalg.generic":
-            way = self.ways.get(op.results[0])
-            return self._operation if way is not None and way.assignment.padded_dims else None
+            op_layout = self.op_layouts.get(op.results[0])
+            return self._operation if op_layout is not None and op_layout.assignment.padded_dims else None
         if op.name == "tensor.extract_slice":
             return self._steps
         converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
         return self._conversion if converts or self._is_tiled(op) else None
 
     def _is_tiled(self, op: ir.Operation) -> bool:
-        """Whether an op copies out of pieces, or into them, that are not a whole number of their dim."""
+        """Return whether an op copies between tiles of a dim whose size is no multiple of the tile."""
         if op.name != "sdsc.clone":
             return False
         values = (op.operands[0], op.results[0])
@@ -83,7 +85,7 @@ class _Rooms:
             for dim, piece in pieces(view)
         )
 
-    # -- needs ----------------------------------------------------------------------------------------
+    # -- rules ----------------------------------------------------------------------------------------
 
     def _steps(self, op: ir.Operation) -> None:
         view = self.views[op.operands[0]]
@@ -92,27 +94,27 @@ class _Rooms:
                 op.operands[0] = self._padded(op.operands[0], dim, step, op)
 
     def _operation(self, op: ir.Operation) -> None:
-        way = self.ways[op.results[0]]
+        op_layout = self.op_layouts[op.results[0]]
         generic = structured(op)
         assert generic is not None
         values = (*generic.inputs, generic.result)
-        for original, dim in way.assignment.padded_dims:
+        for original, dim in op_layout.assignment.padded_dims:
             last = original == len(generic.inputs)
-            at = original if last else way.assignment.inputs.index(original)
+            operand = original if last else op_layout.assignment.inputs.index(original)
             multiple = max(
                 elements_per_stick(device(), value_dtype)
                 for value_dtype, stick_dim in zip(
-                    (self.views[value].dtype for value in _in_order(values, way)),
-                    way.assignment.stick_dims,
+                    (self.views[value].dtype for value in _in_order(values, op_layout)),
+                    op_layout.assignment.stick_dims,
                     strict=True,
                 )
                 if stick_dim == dim
             )
-            where = generic.maps[at].index(dim)
+            where = generic.maps[operand].index(dim)
             if last:
                 self._pad_result(op, where, multiple)
             else:
-                op.operands[at] = self._padded(values[at], where, multiple, op)
+                op.operands[operand] = self._padded(values[operand], where, multiple, op)
 
     def _conversion(self, op: ir.Operation) -> None:
         value, result = op.operands[0], op.results[0]
@@ -126,47 +128,47 @@ class _Rooms:
         try:
             refined([source, target])
         except ViewError:  # the pieces of the view do not fall on the new sticks
-            value = self._unpadded(value, op)
+            value = self._copied(value, op)
         if target.stick_dim is not None:
             value = self._padded(value, target.stick_dim, target.elements_per_stick, op)
         op.operands[0] = value
         if source.stick_dim is not None:
             self._pad_result(op, source.stick_dim, source.elements_per_stick)
 
-    # -- room -----------------------------------------------------------------------------------------
+    # -- buffers -----------------------------------------------------------------------------------------
 
     def _padded(self, value: ir.Value, dim: int, multiple: int, reader: ir.Operation) -> ir.Value:
-        """The value with room for whole multiples in a dim that is not its stick; a copy if need be.
+        """The value with a dim outside of its stick padded to whole multiples; a copy if need be.
 
-        ``reader`` is the op that needs the room.
+        ``reader`` is the op that needs the padding.
         """
         if shape_of(value)[dim] % multiple == 0 or shape_of(value)[dim] == 1:
             return value
-        root, at = root_dim(value, dim)
-        if root is None or root not in self.layouts or not self._can_pad(root, at, multiple):
-            value = root = self._unpadded(value, reader)
-            at = dim
-        self._give(root, self.layouts[root].padded(at, multiple))
+        root, source_dim = root_dim(value, dim)
+        if root is None or root not in self.layouts or not self._can_pad(root, source_dim, multiple):
+            value = root = self._copied(value, reader)
+            source_dim = dim
+        self._set_layout(root, self.layouts[root].padded(source_dim, multiple))
         return value
 
     def _pad_result(self, op: ir.Operation, dim: int, multiple: int) -> None:
-        """Gives a result more room; where its place has none, it is made apart and copied there."""
+        """Pad a result; where its buffer cannot be padded, it is computed in another one and copied."""
         result = op.results[0]
         if shape_of(result)[dim] % multiple == 0 or shape_of(result)[dim] == 1:
             return
         if self._can_pad(result, dim, multiple):
-            self._give(result, self.layouts[result].padded(dim, multiple))
+            self._set_layout(result, self.layouts[result].padded(dim, multiple))
             return
         with ir.InsertionPoint.after(op):
-            made = sdsc.clone(result, op.location)
-        wanted = self.layouts[result]
-        result.replace_all_uses_except(made, defining_op(made))
-        self._give(made, wanted)
-        self._refresh(made)
-        self._give(result, _plain(self.views[result]).padded(dim, multiple))
+            copy = sdsc.clone(result, op.location)
+        layout = self.layouts[result]
+        result.replace_all_uses_except(copy, defining_op(copy))
+        self._set_layout(copy, layout)
+        self._refresh(copy)
+        self._set_layout(result, _dense(self.views[result]).padded(dim, multiple))
 
     def _can_pad(self, root: ir.Value, dim: int, multiple: int) -> bool:
-        """Whether a buffer can have more room: no part of another, no gathered pieces, all its views stay views."""
+        """Return whether a buffer can be padded: it is no slice, no copy of tiles, and all its views stay views."""
         if root in self.fixed or self._gathers(root, dim):
             return False
         pending = [(root, BufferView.of(self.layouts[root].padded(dim, multiple)))]
@@ -186,39 +188,39 @@ class _Rooms:
         return True
 
     def _gathers(self, root: ir.Value, dim: int) -> bool:
-        """Whether a value is a copy out of pieces that have no room for whole multiples of a dim."""
+        """Return whether a value is a copy of a view that is not addressable, whose tiles of a dim are not padded."""
         op = defining_op(root)
         if op is None or op.name != "sdsc.clone":
             return False
         source = self.views[op.operands[0]]
-        has_room = any(own == dim and source.shape[dim] % piece for own, piece in pieces(source))
+        has_room = any(piece_dim == dim and source.shape[dim] % piece for piece_dim, piece in pieces(source))
         return source.why_not_addressable() is not None and not has_room
 
-    def _unpadded(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
-        """A copy into a buffer of its own, without the room of the source; outside the loops that it is."""
+    def _copied(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
+        """A dense copy in a buffer of its own, in the block that defines the source: once, not per iteration."""
         if not is_convertible(self.views[value].dtype):
             raise error_at(
                 reader, f"its operand {value.type} has no room for whole sticks, and no operation copies it"
             )
         with ir.InsertionPoint(ancestor_in(block_of(value), reader)):
-            made = sdsc.clone(value, reader.location)
-        self._give(made, _plain(self.views[value]))
+            copy = sdsc.clone(value, reader.location)
+        self._set_layout(copy, _dense(self.views[value]))
         self.owner.remark(
-            defining_op(made),
+            defining_op(copy),
             "copy",
             "its buffer has no room for whole sticks",
             before=0,
-            after=2 * self.layouts[made].bytes,
+            after=2 * self.layouts[copy].bytes,
         )
-        return made
+        return copy
 
-    def _give(self, value: ir.Value, layout: StickLayout) -> None:
+    def _set_layout(self, value: ir.Value, layout: StickLayout) -> None:
         self.layouts[value] = layout
         self.views[value] = BufferView.of(layout)
         self._refresh(value)
 
     def _refresh(self, root: ir.Value) -> None:
-        """Recomputes the views of a buffer whose layout got more room."""
+        """Recompute the views of a buffer whose layout was padded."""
         for use in root.uses:
             op = use.owner.operation
             if op.name in VIEWS and op.operands[0] == root and op.results[0] in self.views:
@@ -227,27 +229,27 @@ class _Rooms:
 
 
 def _has_whole_steps(op: ir.Operation, view: BufferView) -> bool:
-    """Whether a slice steps over all that lies between two rows of a dim in a whole number of steps.
+    """Return whether the padded size of each dim that a slice steps over is a whole number of steps.
 
-    That is the room of the dim, which may be more than its size: a design has gaps in whole steps only.
+    A design has gaps in whole steps only.
     """
     for dim, step in enumerate(ir.DenseI64ArrayAttr(op.attributes["static_strides"])):
-        own = next((axis.stride for axis in view.axes if axis.dim == dim), None)
-        if step == 1 or dim == view.stick_dim or own is None:
+        stride = next((axis.stride for axis in view.axes if axis.dim == dim), None)
+        if step == 1 or dim == view.stick_dim or stride is None:
             continue
-        outer = min((axis.stride for axis in view.axes if axis.stride > own), default=0)
-        if view.shape[dim] % step == 0 and outer % (own * step):
+        outer = min((axis.stride for axis in view.axes if axis.stride > stride), default=0)
+        if view.shape[dim] % step == 0 and outer % (stride * step):
             return False
     return True
 
 
-def _in_order(values: tuple[ir.Value, ...], way: OpLayout) -> list[ir.Value]:
+def _in_order(values: tuple[ir.Value, ...], op_layout: OpLayout) -> list[ir.Value]:
     """Operands in the original order, as ``StickAssignment.stick_dims`` counts them."""
     *inputs, result = values
-    return [*(inputs[way.assignment.inputs.index(at)] for at in range(len(inputs))), result]
+    return [*(inputs[op_layout.assignment.inputs.index(index)] for index in range(len(inputs))), result]
 
 
-def _plain(view: BufferView) -> StickLayout:
+def _dense(view: BufferView) -> StickLayout:
     """A dense layout with the stick, and if it can the order, of a view."""
     return keep_order(
         device(), view.shape, view.dtype, view.stick_dim, view if view.why_not_addressable() is None else None

@@ -1,4 +1,4 @@
-"""Rewrites a function to the layouts of a plan: forms of operations, conversions, copies ahead of time."""
+"""Rewrites a function to the layouts of a plan: forms of operations, conversions, copies of constants."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ from spyre_mlir.target.device import device
 
 
 class LayoutRewrite:
-    """Goes through a function once. ``layouts`` are those of all buffers, ``ways`` those of operations, by result."""
+    """One traversal of a function. Its results: ``layouts`` of all buffers, ``op_layouts`` of operations by result."""
 
     def __init__(self, owner: RemarkEmitter, source: LayoutGraph, plan: LayoutPlan) -> None:
         self.owner = owner
         self.source = source
         self.plan = plan
         self.layouts: dict[ir.Value, StickLayout] = {}
-        self.ways: dict[ir.Value, OpLayout] = {}
-        self._held: list[dict[LayoutCandidate, ir.Value]] = [{} for _ in plan.decisions]
+        self.op_layouts: dict[ir.Value, OpLayout] = {}
+        self._values: list[dict[LayoutCandidate, ir.Value]] = [{} for _ in plan.decisions]
         self._reasons = Reasons(source.graph, plan)
 
     def run(self) -> None:
         block = self.source.func.regions[0].blocks[0]
         for argument in list(block.arguments):
-            self._given(argument)
+            self._source(argument)
         self._visit_all(block)
 
     # -- values ---------------------------------------------------------------------------------------
@@ -60,66 +60,66 @@ class LayoutRewrite:
         tensor = self.source.tensors[value]
         return tensor, self.source.graph.nodes[tensor], self.plan.decisions[tensor]
 
-    def _hold(self, value: ir.Value, held: LayoutCandidate, layout: StickLayout | None = None) -> None:
-        self._held[self.source.tensors[value]][held] = value
-        self.layouts[value] = held.layout if layout is None else layout
+    def _record(self, value: ir.Value, candidate: LayoutCandidate, layout: StickLayout | None = None) -> None:
+        self._values[self.source.tensors[value]][candidate] = value
+        self.layouts[value] = candidate.layout if layout is None else layout
 
-    def _given(self, value: ir.Value) -> None:
-        """An argument or constant; each further layout of one that is free is a copy made ahead of time."""
+    def _source(self, value: ir.Value) -> None:
+        """Record an argument or constant; each further layout of a free one is a copy that the host lays out."""
         tensor, node, decision = self._decision(value)
         assert isinstance(node, ArgumentNode)
         if not node.free:
-            held = decision.state.produced.candidate
-            self._hold(
+            candidate = decision.state.produced.candidate
+            self._record(
                 value,
-                held,
+                candidate,
                 node.pin or StickLayout.for_tensor(device(), node.shape, node.dtype, None, self._outermost),
             )
             return
         first, *others = decision.state.base
-        self._hold(value, first)
-        for held in others:
-            self._held[tensor][held] = self._again(value)
-            self.layouts[self._held[tensor][held]] = held.layout
+        self._record(value, first)
+        for candidate in others:
+            self._values[tensor][candidate] = self._duplicate(value)
+            self.layouts[self._values[tensor][candidate]] = candidate.layout
 
     @property
     def _outermost(self) -> bool:
         return bool(getattr(self.owner, "stick_outermost", False))
 
-    def _again(self, value: ir.Value) -> ir.Value:
-        """The same weight or constant once more, for another layout."""
+    def _duplicate(self, value: ir.Value) -> ir.Value:
+        """Duplicate a weight or constant, for another layout."""
         op = defining_op(value)
         if op is not None:
             return op.clone().operation.results[0]
-        return self.source.second_argument(value)
+        return self.source.duplicate_argument(value)
 
-    def _value(self, tensor: int, held: LayoutCandidate, reader: ir.Operation) -> ir.Value:
+    def _value(self, tensor: int, candidate: LayoutCandidate, reader: ir.Operation) -> ir.Value:
         """The value of a tensor in a layout.
 
-        A conversion is made before its first reader, or before the loop around that in which the tensor is not.
+        A conversion is written before its first reader, or before the loop around that in which the tensor is not.
         """
-        known = self._held[tensor]
-        if held not in known:
+        known = self._values[tensor]
+        if candidate not in known:
             decision = self.plan.decisions[tensor]
-            conversion = next(each for each in decision.relayouts if each.target is held)
+            conversion = next(relayout for relayout in decision.relayouts if relayout.target is candidate)
             source = self._value(tensor, conversion.source, reader)
             with ir.InsertionPoint(ancestor_in(block_of(source), reader)):
-                why = self._reasons.of(tensor, held)
-                known[held] = self._converted(source, conversion.source, held, conversion.cost, why)
-        return known[held]
+                why = self._reasons.of(tensor, candidate)
+                known[candidate] = self._converted(source, conversion.source, candidate, conversion.cost, why)
+        return known[candidate]
 
     def _converted(
         self, value: ir.Value, source: LayoutCandidate, target: LayoutCandidate, cost: int, why: str
     ) -> ir.Value:
-        made = sdsc.clone(value, ir.Location.current)
-        self.layouts[made] = target.layout
-        self._mark(maker_of(made), source, target, cost, why)
-        return made
+        clone = sdsc.clone(value, ir.Location.current)
+        self.layouts[clone] = target.layout
+        self._mark(maker_of(clone), source, target, cost, why)
+        return clone
 
     def _mark(
         self, op: ir.Operation, source: LayoutCandidate, target: LayoutCandidate, cost: int, why: str
     ) -> None:
-        """Makes a clone a conversion, if it changes the stick."""
+        """Mark a clone as a conversion, if it changes the stick."""
         kind = "restickify" if source.stick_dim != target.stick_dim else "copy"
         if source.stick_dim != target.stick_dim:
             op.attributes[RESTICKIFY] = ir.StringAttr.get(why)
@@ -129,49 +129,49 @@ class LayoutRewrite:
     # -- loops ----------------------------------------------------------------------------------------
 
     def _loop(self, op: ir.Operation) -> None:
-        """What a loop carries in one layout at all its places; its body once."""
+        """Rewrite a loop: each iter_arg has one layout in all its values, and the body is rewritten once."""
         carried = carried_values(op)
-        for each in carried:
-            self._enter(op, each)
+        for iter_arg in carried:
+            self._enter(op, iter_arg)
         self._visit_all(body_block(op))
         end = terminator(body_block(op))
-        for each in carried:
-            _, node, decision = self._decision(each.argument)
+        for iter_arg in carried:
+            _, node, decision = self._decision(iter_arg.argument)
             assert isinstance(node, IterArg)
-            end.operands[each.operand - 3] = self._value(node.yielded, decision.reads[1], end)
+            end.operands[iter_arg.operand - 3] = self._value(node.yielded, decision.reads[1], end)
         arguments = list(body_block(op).arguments)
-        for each in carried_values(op):
-            if each.yielded in arguments and each.yielded != each.argument:
-                self._copy_on(op, each, "what another place of the loop carries goes on here")
-        for each in carried:
-            self._carry_on(op, each.operand)
-            _, _, decision = self._decision(each.argument)
-            self._hold(each.result, decision.state.produced.candidate, self.layouts[each.argument])
+        for iter_arg in carried_values(op):
+            if iter_arg.yielded in arguments and iter_arg.yielded != iter_arg.argument:
+                self._yield_copy(op, iter_arg, "what another place of the loop carries goes on here")
+        for iter_arg in carried:
+            self._copy_if_needed(op, iter_arg.operand)
+            _, _, decision = self._decision(iter_arg.argument)
+            self._record(iter_arg.result, decision.state.produced.candidate, self.layouts[iter_arg.argument])
 
-    def _carry_on(self, op: ir.Operation, operand: int) -> None:
-        """A copy of the next value that cannot be written over the one before."""
-        each = next(each for each in carried_values(op) if each.operand == operand)
-        why = why_not_in_place(op, each)
+    def _copy_if_needed(self, op: ir.Operation, operand: int) -> None:
+        """Copy a yielded value that cannot be written over its iter_arg."""
+        iter_arg = next(iter_arg for iter_arg in carried_values(op) if iter_arg.operand == operand)
+        why = why_not_in_place(op, iter_arg)
         if why is not None:
-            self._copy_on(op, each, why)
+            self._yield_copy(op, iter_arg, why)
 
-    def _copy_on(self, op: ir.Operation, each: CarriedValue, why: str) -> None:
-        """Lets a loop go on with a copy, made at the end of the iteration."""
-        end, layout = terminator(body_block(op)), self.layouts[each.argument]
+    def _yield_copy(self, op: ir.Operation, iter_arg: CarriedValue, why: str) -> None:
+        """Let a loop yield a copy, written at the end of the iteration."""
+        end, layout = terminator(body_block(op)), self.layouts[iter_arg.argument]
         with ir.InsertionPoint(end):
-            made = sdsc.clone(each.yielded, op.location)
-        self.layouts[made] = layout
-        end.operands[each.operand - 3] = made
-        self.owner.remark(maker_of(made), "copy", why, before=0, after=2 * layout.bytes)
+            clone = sdsc.clone(iter_arg.yielded, op.location)
+        self.layouts[clone] = layout
+        end.operands[iter_arg.operand - 3] = clone
+        self.owner.remark(maker_of(clone), "copy", why, before=0, after=2 * layout.bytes)
 
-    def _enter(self, op: ir.Operation, each: CarriedValue) -> None:
-        _, node, decision = self._decision(each.argument)
+    def _enter(self, op: ir.Operation, iter_arg: CarriedValue) -> None:
+        _, node, decision = self._decision(iter_arg.argument)
         assert isinstance(node, IterArg)
-        layout = self._own_layout(node, decision.state.produced.candidate)
-        self._hold(each.argument, decision.state.produced.candidate, layout)
+        layout = self._layout_of(node, decision.state.produced.candidate)
+        self._record(iter_arg.argument, decision.state.produced.candidate, layout)
         buffer = self.plan.decisions[node.initial]
         for read in zip(buffer.reads, buffer.in_place, strict=True):
-            self._put_whole(op, each.operand, read, layout)
+            self._write_destination(op, iter_arg.operand, read, layout)
 
     # -- ops ------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class LayoutRewrite:
             self._loop(op)
             return
         if op.name in DESTINATION:
-            _own_result(op)
+            _give_own_destination(op)
         if not op.results or op.results[0] not in self.source.tensors:
             return
         if op.name in VIEWS:
@@ -200,136 +200,140 @@ class LayoutRewrite:
             op.results[0].replace_all_uses_with(op.operands[0])
             op.erase()
         elif op.name == "arith.constant":
-            self._given(op.results[0])
+            self._source(op.results[0])
 
     def _compute(self, op: ir.Operation) -> None:
         tensor, node, decision = self._decision(op.results[0])
-        own = decision.state.produced
+        produced = decision.state.produced
         assert isinstance(node, Compute)
-        assert own.op_layout is not None
-        for position, (source, held) in enumerate(zip(node.operands, decision.reads, strict=True)):
-            op.operands[position] = self._value(source, held, op)
-        if own.op_layout.assignment.opcode != node.signature.opcode:
-            op.attributes[sdsc.OP] = sdsc.op_attr(own.op_layout.assignment.opcode, sdsc.constants_of(op))
+        assert produced.op_layout is not None
+        for position, (source, candidate) in enumerate(zip(node.operands, decision.reads, strict=True)):
+            op.operands[position] = self._value(source, candidate, op)
+        if produced.op_layout.assignment.opcode != node.signature.opcode:
+            op.attributes[sdsc.OP] = sdsc.op_attr(produced.op_layout.assignment.opcode, sdsc.constants_of(op))
         result = op.results[0]
-        if own.op_layout.assignment.inputs != tuple(range(len(node.operands))):
-            result = self._turned(op, own.op_layout)
-        self._held[tensor][own.candidate] = result
-        self.layouts[result] = self._own_layout(node, own.candidate)
-        self.ways[result] = own.op_layout
+        if produced.op_layout.assignment.inputs != tuple(range(len(node.operands))):
+            result = self._with_swapped_inputs(op, produced.op_layout)
+        self._values[tensor][produced.candidate] = result
+        self.layouts[result] = self._layout_of(node, produced.candidate)
+        self.op_layouts[result] = produced.op_layout
         if decision.options > 1:
-            opcode, stick = own.op_layout.assignment.opcode, _dim(own.candidate.stick_dim)
+            opcode, stick = produced.op_layout.assignment.opcode, _dim(produced.candidate.stick_dim)
             reason = f"'{opcode}' with {stick} in the stick, of {decision.options} choices"
-            self.owner.remark(maker_of(result), "layout", reason, after=own.candidate.bytes)
+            self.owner.remark(maker_of(result), "layout", reason, after=produced.candidate.bytes)
 
-    def _own_layout(self, node: TensorNode, held: LayoutCandidate) -> StickLayout:
-        pinned = node.pin is not None and candidate_of(node.pin) is held
-        return node.pin if pinned and node.pin is not None else held.layout
+    def _layout_of(self, node: TensorNode, candidate: LayoutCandidate) -> StickLayout:
+        pinned = node.pin is not None and candidate_of(node.pin) is candidate
+        return node.pin if pinned and node.pin is not None else candidate.layout
 
-    def _turned(self, op: ir.Operation, way: OpLayout) -> ir.Value:
-        """The operation with its inputs exchanged; readers of the old one read the new one."""
+    def _with_swapped_inputs(self, op: ir.Operation, op_layout: OpLayout) -> ir.Value:
+        """Rebuild an operation with its inputs swapped, and replace it."""
         generic = structured(op)
         assert generic is not None
-        made = device_op(
-            way.assignment.opcode,
-            [generic.inputs[at] for at in way.assignment.inputs],
-            [generic.maps[at] for at in way.assignment.inputs],
+        swapped = device_op(
+            op_layout.assignment.opcode,
+            [generic.inputs[operand] for operand in op_layout.assignment.inputs],
+            [generic.maps[operand] for operand in op_layout.assignment.inputs],
             generic.extents,
             element_of(generic.result),
             location=op.location,
             reduced=generic.reduced,
             result_map=generic.maps[-1],
         )
-        sdsc.inherit(maker_of(made), op)
-        op.results[0].replace_all_uses_with(made)
-        self.source.tensors[made] = self.source.tensors.pop(op.results[0])
+        sdsc.inherit(maker_of(swapped), op)
+        op.results[0].replace_all_uses_with(swapped)
+        self.source.tensors[swapped] = self.source.tensors.pop(op.results[0])
         op.erase()
-        return made
+        return swapped
 
     def _view(self, op: ir.Operation) -> None:
-        """A view of the layout that its readers want; of two layouts, if they want both."""
+        """Rewrite a view to the layout that its readers need; clone it if they need several."""
         tensor, node, decision = self._decision(op.results[0])
         assert isinstance(node, ViewNode)
-        for base, held in zip(decision.state.base, decision.reads, strict=True):
-            source = self._value(node.source, held, op)
-            view = op if not self._held[tensor] else op.clone().operation
+        for base, candidate in zip(decision.state.base, decision.reads, strict=True):
+            source = self._value(node.source, candidate, op)
+            view = op if not self._values[tensor] else op.clone().operation
             view.operands[0] = source
-            self._held[tensor][base] = view.results[0]
+            self._values[tensor][base] = view.results[0]
 
     def _copy(self, op: ir.Operation) -> None:
         tensor, node, decision = self._decision(op.results[0])
-        own, held = decision.state.produced.candidate, decision.reads[0]
-        op.operands[0] = self._value(self.source.tensors[op.operands[0]], held, op)
-        self._hold(op.results[0], own, self._own_layout(node, own))
+        produced, source = decision.state.produced.candidate, decision.reads[0]
+        op.operands[0] = self._value(self.source.tensors[op.operands[0]], source, op)
+        self._record(op.results[0], produced, self._layout_of(node, produced))
         if op.name == "stick.restickify":
             del op.attributes[stick.TO]
             self.owner.remark(
-                op, "restickify", "the program asks for it", before=0, after=own.bytes + held.bytes
+                op, "restickify", "the program asks for it", before=0, after=produced.bytes + source.bytes
             )
-        elif own.stick_dim != held.stick_dim:
-            self._mark(op, held, own, own.bytes + held.bytes, self._reasons.of(tensor, own))
+        elif produced.stick_dim != source.stick_dim:
+            self._mark(
+                op, source, produced, produced.bytes + source.bytes, self._reasons.of(tensor, produced)
+            )
 
-    # -- buffers that insertions fill -----------------------------------------------------------------
+    # -- destinations of insertions -----------------------------------------------------------------
 
     def _insertion(self, op: ir.Operation) -> None:
-        """Parts that are made in place get the layout of the place, others are copied there."""
+        """Rewrite an insertion: a slice computed in place gets the layout of its region, another is copied there."""
         tensor, node, decision = self._decision(op.results[0])
-        own, chain = decision.state.produced.candidate, self.source.insertions[tensor]
-        layout = self._own_layout(node, own)
+        produced, chain = decision.state.produced.candidate, self.source.insertions[tensor]
+        layout = self._layout_of(node, produced)
         reads = list(zip(decision.reads, decision.in_place, strict=True))
         before = reads[: len(reads) - len(chain)]
         for read in before if op == chain[0] else []:
-            self._put_whole(op, 1, read, layout)
+            self._write_destination(op, 1, read, layout)
         copied = any(not in_place for _, in_place in before)
-        held, in_place = reads[len(before) + chain.index(op)]
-        place = image(place_of(op), own)
+        candidate, in_place = reads[len(before) + chain.index(op)]
+        place = image(place_of(op), produced)
         assert place is not None
-        self._put(op, 0, (held, in_place and not copied), place.view.layout)
+        self._write_slice(op, 0, (candidate, in_place and not copied), place.view.layout)
         self.layouts[op.results[0]] = layout
         if op == chain[-1]:
-            self._held[tensor][own] = op.results[0]
+            self._values[tensor][produced] = op.results[0]
 
-    def _put_whole(
-        self, op: ir.Operation, at: int, read: tuple[LayoutCandidate, bool], wanted: StickLayout
+    def _write_destination(
+        self, op: ir.Operation, operand: int, read: tuple[LayoutCandidate, bool], layout: StickLayout
     ) -> None:
-        """What a buffer holds at first: as a part of all of it, but a conversion goes right there."""
-        held, in_place = read
-        if in_place or held.stick_dim == BufferView.of(wanted).stick_dim:
-            self._put(op, at, read, wanted)
+        """Write the initial value of a destination, by the conversion itself if the stick differs."""
+        candidate, in_place = read
+        if in_place or candidate.stick_dim == BufferView.of(layout).stick_dim:
+            self._write_slice(op, operand, read, layout)
             return
-        value = self._value(self.source.tensors[op.operands[at]], held, op)
-        target, why = candidate_of(wanted), "the buffer that goes on with it has another stick"
-        op.operands[at] = self._converted(value, held, target, relayout_cost(held, target), why)
-        self.layouts[op.operands[at]] = wanted
+        value = self._value(self.source.tensors[op.operands[operand]], candidate, op)
+        target, why = candidate_of(layout), "the buffer that goes on with it has another stick"
+        op.operands[operand] = self._converted(
+            value, candidate, target, relayout_cost(candidate, target), why
+        )
+        self.layouts[op.operands[operand]] = layout
 
-    def _put(
-        self, op: ir.Operation, at: int, read: tuple[LayoutCandidate, bool], wanted: StickLayout
+    def _write_slice(
+        self, op: ir.Operation, operand: int, read: tuple[LayoutCandidate, bool], layout: StickLayout
     ) -> None:
-        """Operand ``at`` of what goes on with a buffer in the layout it has to have, copied if not in place."""
-        held, in_place = read
-        value = self._value(self.source.tensors[op.operands[at]], held, op)
+        """Write an operand in the layout that its buffer has to have, copied if it is not computed in place."""
+        candidate, in_place = read
+        value = self._value(self.source.tensors[op.operands[operand]], candidate, op)
         if in_place:
-            self.layouts[value] = wanted
+            self.layouts[value] = layout
             return
-        stick_dim = BufferView.of(wanted).stick_dim
-        if held.stick_dim != stick_dim:
+        stick_dim = BufferView.of(layout).stick_dim
+        if candidate.stick_dim != stick_dim:
             target = candidate_of(
-                StickLayout.for_tensor(device(), wanted.shape, wanted.dtype, _order(wanted, stick_dim))
+                StickLayout.for_tensor(device(), layout.shape, layout.dtype, _order(layout, stick_dim))
             )
             why = "the buffer that it is put into has another stick"
-            value = self._converted(value, held, target, held.bytes + target.bytes, why)
-        made = sdsc.clone(value, ir.Location.current)
-        self.layouts[made] = wanted
-        op.operands[at] = made
+            value = self._converted(value, candidate, target, candidate.bytes + target.bytes, why)
+        clone = sdsc.clone(value, ir.Location.current)
+        self.layouts[clone] = layout
+        op.operands[operand] = clone
 
 
-def _own_result(op: ir.Operation) -> None:
-    """A destination of an op's own instead of a part of a buffer: where its result goes, insertions say."""
-    at = len(op.operands) - 1
-    old = defining_op(op.operands[at])
+def _give_own_destination(op: ir.Operation) -> None:
+    """Give an op an empty destination instead of a slice: insertions say where its result goes."""
+    destination = len(op.operands) - 1
+    old = defining_op(op.operands[destination])
     if old is not None and old.name in ("tensor.empty", "linalg.fill"):
         return
-    op.operands[at] = ir.Operation.create("tensor.empty", results=[op.results[0].type]).result
+    op.operands[destination] = ir.Operation.create("tensor.empty", results=[op.results[0].type]).result
     if old is not None and not any(True for _ in old.results[0].uses):
         old.erase()
 

@@ -15,10 +15,9 @@ _EMPTY = ("tensor.empty", "linalg.fill")
 
 
 def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
-    """Sets the type of every value: ``layouts`` for buffers, ``views`` for views of them.
+    """Set the type of every value: ``layouts`` for buffers, ``views`` for views of them.
 
-    Destinations, and what a loop fills, get an empty tensor of their own: two ops of one shape may differ in
-    layout.
+    Destinations of ops and loops get an empty tensor of their own: two ops of one shape may differ in layout.
     """
     _Types(layouts, views).write(func.regions[0].blocks[0])
     block = func.regions[0].blocks[0]
@@ -28,12 +27,12 @@ def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], view
 
 
 class _Types:
-    """Writes the types of a block; ``_made`` are those made so far, of which a program has few."""
+    """Writes the types of a block; ``_types`` caches those built so far, of which a program has few."""
 
     def __init__(self, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
         self.layouts = layouts
         self.views = views
-        self._made: dict[tuple[ir.Type, StickLayout], ir.Type] = {}
+        self._types: dict[tuple[ir.Type, StickLayout], ir.Type] = {}
 
     def write(self, block: ir.Block) -> None:
         for argument in block.arguments:
@@ -41,25 +40,26 @@ class _Types:
         for op in nested_ops(block):
             with ir.InsertionPoint(op), op.location:
                 self._op(op)
+        # In reverse, so that a fill is erased before the empty tensor that it fills.
         for op in reversed(nested_ops(block)):
             if op.name in _EMPTY and not any(True for _ in op.results[0].uses):
                 op.erase()
 
     def _type(self, value: ir.Value, layout: StickLayout) -> ir.Type:
         key = (value.type, layout)
-        if key not in self._made:
-            self._made[key] = stick.with_layout(value.type, layout)
-        return self._made[key]
+        if key not in self._types:
+            self._types[key] = stick.with_layout(value.type, layout)
+        return self._types[key]
 
     def _set(self, value: ir.Value, layout: StickLayout) -> None:
         value.set_type(self._type(value, layout))
 
     def _op(self, op: ir.Operation) -> None:
         if op.name == LOOP:
-            for each in carried_values(op):
-                self._set(each.argument, self.layouts[each.argument])
-                self._set(each.result, self.layouts[each.result])
-                _own_destination(op, each.operand, each.result.type)
+            for iter_arg in carried_values(op):
+                self._set(iter_arg.argument, self.layouts[iter_arg.argument])
+                self._set(iter_arg.result, self.layouts[iter_arg.result])
+                _set_destination(op, iter_arg.operand, iter_arg.result.type)
             return
         if op.name in (*_EMPTY, "func.return") or not op.results:
             return
@@ -67,27 +67,27 @@ class _Types:
         if not isinstance(result.type, ir.RankedTensorType):
             return
         if op.name == "tensor.insert_slice":
-            _own_destination(op, 1, self._type(result, self.layouts[result]))
+            _set_destination(op, 1, self._type(result, self.layouts[result]))
         self._set(result, self.views[result].layout if op.name in VIEWS else self.layouts[result])
         if op.name in DESTINATION:
-            _own_destination(op, len(op.operands) - 1, result.type)
+            _set_destination(op, len(op.operands) - 1, result.type)
         if op.name == "arith.constant":
             _retype_constant(op)
         if RESTICKIFY in op.attributes:
             self._restickify(op)
 
     def _restickify(self, op: ir.Operation) -> None:
-        """A clone that converts becomes what it is."""
+        """Replace a clone that changes the stick by a ``stick.restickify``."""
         result = op.results[0]
-        made = ir.Operation.create("stick.restickify", results=[result.type], operands=[op.operands[0]])
-        sdsc.record(made, "remap", "choose-layouts", ir.StringAttr(op.attributes[RESTICKIFY]).value)
-        self.layouts[made.result] = self.layouts[result]
-        result.replace_all_uses_with(made.result)
+        restickify = ir.Operation.create("stick.restickify", results=[result.type], operands=[op.operands[0]])
+        sdsc.record(restickify, "remap", "choose-layouts", ir.StringAttr(op.attributes[RESTICKIFY]).value)
+        self.layouts[restickify.result] = self.layouts[result]
+        result.replace_all_uses_with(restickify.result)
         op.erase()
 
 
-def _own_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
-    """A fresh tensor.empty (and fill) of a type, where there is one."""
+def _set_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
+    """Replace an empty (and filled) destination by a new one of a type."""
     old = defining_op(op.operands[index])
     if old is None or old.name not in _EMPTY:
         return
@@ -101,7 +101,7 @@ def _own_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
 
 
 def _retype_constant(op: ir.Operation) -> None:
-    """A constant's value carries its type, layout included."""
+    """Write the type of a constant, layout included, into its value."""
     type_, attr = op.results[0].type, op.attributes["value"]
     if attr.is_splat:
         op.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, attr.get_splat_value())

@@ -1,7 +1,7 @@
-"""What stands for each linalg value while a function is decomposed.
+"""Terms: the device tensors and constants that stand for linalg values while a function is decomposed.
 
-A *term* is a constant, or a device tensor seen through a selection of its dims (transpose, broadcast)
-that has not been written to memory and never is if all readers can take it into their indexing maps.
+A *term* is a constant, or a device tensor under a selection of its dims (transpose, broadcast) that is not
+written to memory, and never is if all readers can express it in their indexing maps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def device_element(element: str, location: ir.Location) -> str:
 
 @dataclass(frozen=True)
 class Term:
-    """``value`` seen with its dims at ``dims`` of the linalg value, or the constant ``splat``."""
+    """A linalg value as the device tensor ``value``, whose dims are its ``dims``, or as the constant ``splat``."""
 
     value: ir.Value | None
     dims: Map = ()
@@ -46,27 +46,27 @@ class Terms:
 
     def __init__(self) -> None:
         self._terms: dict[ir.Value, Term] = {}
-        self._own: set[ir.Value] = set()
+        self._private: set[ir.Value] = set()
         self._constants: dict[tuple[float, str], ir.Value] = {}
 
-    def bind(self, old: ir.Value, new: ir.Value, own: bool = False) -> None:
-        """``new`` is the device tensor of ``old``; ``own``: it is a buffer that nobody else knows."""
+    def bind(self, old: ir.Value, new: ir.Value, is_private: bool = False) -> None:
+        """Bind ``old`` to its device tensor ``new``; ``is_private``: no other value is in its buffer."""
         self._terms[old] = Term(new, tuple(range(len(shape_of(new)))))
-        if own:
-            self._own.add(new)
+        if is_private:
+            self._private.add(new)
 
-    def bind_term(self, old: ir.Value, term: Term, own: bool = True) -> None:
-        """``own``: the value of the term is a buffer that nobody else knows."""
+    def bind_term(self, old: ir.Value, term: Term, is_private: bool = True) -> None:
+        """Bind ``old`` to a term; ``is_private``: no other value is in its buffer."""
         self._terms[old] = term
-        if own and term.value is not None:
-            self._own.add(term.value)
+        if is_private and term.value is not None:
+            self._private.add(term.value)
 
     def alias(self, old: ir.Value, other: ir.Value) -> None:
-        """``old`` is the same as another linalg value."""
+        """Bind ``old`` to the term of another linalg value."""
         self._terms[old] = self[other]
 
     def bind_constant(self, op: ir.Operation) -> None:
-        """A constant tensor: a splat, or an ``arith.constant`` in the device's type."""
+        """Bind a constant tensor: a splat, or an ``arith.constant`` in the device's type."""
         attr = op.attributes["value"]
         type_ = ir.RankedTensorType(op.results[0].type)
         element = device_element(str(type_.element_type), op.location)
@@ -82,9 +82,9 @@ class Terms:
         is_wide = element == "f16" and not fits_fp16(array).all()
         element = "f32" if is_wide else element
         dtype = ELEMENT_TYPES[element].storage
-        made = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element))
-        dense = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(dtype)), type=made)
-        constant = ir.Operation.create("arith.constant", results=[made], attributes={"value": dense})
+        device_type = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element))
+        dense = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(dtype)), type=device_type)
+        constant = ir.Operation.create("arith.constant", results=[device_type], attributes={"value": dense})
         self.bind(op.results[0], _rounded(constant.result, op.location) if is_wide else constant.result)
 
     def __getitem__(self, value: ir.Value) -> Term:
@@ -113,11 +113,11 @@ class Terms:
     def filled(self, shape: Sequence[int], element: str, value: float, location: ir.Location) -> ir.Value:
         """A device tensor that is ``value`` everywhere."""
         form = "f32" if element == "f16" and not fits_fp16(value) else element
-        made = device_op("identity", [self.constant(value, form)], [()], shape, form, location=location)
+        tensor = device_op("identity", [self.constant(value, form)], [()], shape, form, location=location)
         if form != element:
-            made = _rounded(made, location)
-        self._own.add(made)
-        return made
+            tensor = _rounded(tensor, location)
+        self._private.add(tensor)
+        return tensor
 
     def materialize(self, value: ir.Value, location: ir.Location) -> ir.Value:
         """The device tensor of a linalg value, written out if it is a constant, transposed or broadcast."""
@@ -131,38 +131,38 @@ class Terms:
         element = str(ir.RankedTensorType(term.value.type).element_type)
         if sorted(dim for dim in term.dims if dim is not None) == list(range(len(shape))):
             return transpose(term.value, term.dims)
-        made = device_op("identity", [term.value], [term.dims], shape, element, location=location)
-        self._own.add(made)
-        return made
+        tensor = device_op("identity", [term.value], [term.dims], shape, element, location=location)
+        self._private.add(tensor)
+        return tensor
 
-    def of_its_own(
+    def private_buffer(
         self,
         value: ir.Value,
         location: ir.Location,
-        taken: frozenset[ir.Value] = frozenset(),
+        unavailable: frozenset[ir.Value] = frozenset(),
         sole_reader: bool = False,
     ) -> ir.Value:
-        """A device tensor whose buffer nobody else uses: a clone where ``value`` has none.
+        """A device tensor in a buffer that no other value uses: a clone where ``value`` has none.
 
-        ``taken`` are buffers already given away; with ``sole_reader`` the value may have no other reader.
+        ``unavailable`` are values whose buffers are used up; with ``sole_reader`` the value may have no other reader.
         """
-        made = self.materialize(value, location)
-        root = buffer_of(made)
-        roots = {buffer_of(other) for other in taken}  # never None: what is taken has a buffer
+        tensor = self.materialize(value, location)
+        root = buffer_of(tensor)
+        roots = {buffer_of(other) for other in unavailable}  # never None: each was returned by this method
         if (
             root is None
-            or root not in self._own
+            or root not in self._private
             or root in roots
-            or (sole_reader and _is_shared(value, made, root))
+            or (sole_reader and _is_shared(value, tensor, root))
         ):
-            return self.copied(made, location)
-        return made
+            return self.copied(tensor, location)
+        return tensor
 
     def copied(self, value: ir.Value, location: ir.Location) -> ir.Value:
-        """A copy of a device tensor, in a buffer that nobody else uses."""
-        made = sdsc.clone(value, location)
-        self._own.add(made)
-        return made
+        """A copy of a device tensor, in a buffer that no other value uses."""
+        copy = sdsc.clone(value, location)
+        self._private.add(copy)
+        return copy
 
 
 def _rounded(value: ir.Value, location: ir.Location) -> ir.Value:
@@ -183,9 +183,9 @@ def _numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
     return np.array(ir.Attribute.parse(text.replace("xbf16>", "xf32>")))
 
 
-def _is_shared(value: ir.Value, made: ir.Value, root: ir.Value) -> bool:
-    """Whether anybody but one reader of ``value`` sees the buffer of ``made``."""
-    return root != made or sum(1 for _ in value.uses) > 1 or any(True for _ in made.uses)
+def _is_shared(value: ir.Value, tensor: ir.Value, root: ir.Value) -> bool:
+    """Return whether the buffer of ``tensor`` has other uses than one reader of ``value``."""
+    return root != tensor or sum(1 for _ in value.uses) > 1 or any(True for _ in tensor.uses)
 
 
 def buffer_of(value: ir.Value) -> ir.Value | None:
@@ -200,14 +200,14 @@ def buffer_of(value: ir.Value) -> ir.Value | None:
 
 
 def transpose(source: ir.Value, dims: Map) -> ir.Value:
-    """Builds ``linalg.transpose`` (a view): dim ``k`` of the source is dim ``dims[k]`` of the result."""
+    """Build ``linalg.transpose`` (a view): dim ``k`` of the source is dim ``dims[k]`` of the result."""
     permutation = [dims.index(result) for result in range(len(dims))]
     type_ = ir.RankedTensorType(source.type)
-    made = ir.RankedTensorType.get([type_.shape[dim] for dim in permutation], type_.element_type)
-    empty = ir.Operation.create("tensor.empty", results=[made]).result
+    result_type = ir.RankedTensorType.get([type_.shape[dim] for dim in permutation], type_.element_type)
+    empty = ir.Operation.create("tensor.empty", results=[result_type]).result
     op = ir.Operation.create(
         "linalg.transpose",
-        results=[made],
+        results=[result_type],
         operands=[source, empty],
         attributes={"permutation": ir.DenseI64ArrayAttr.get(permutation)},
         regions=1,

@@ -1,4 +1,4 @@
-"""Where loads of a loop's body can go: behind operations that compute while the memory is idle."""
+"""Slots for loads of a loop's body: behind operations that compute while the memory is idle."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Slot:
 
 
 def slots(usage: Usage, loop: ir.Operation) -> list[Slot]:
-    """One for each load that gains by one: long loads first, each behind what is computing longest."""
+    """Choose a slot for each load that gains by one: long loads first, each behind the longest idle time."""
     ops = [op for op in usage.ops if op.op.block == body_block(loop)]
     loads = {index: _memory_ns(op) for index, op in enumerate(ops) if _is_load(usage, loop, op)}
     idle = {index: _idle_ns(usage, op) for index, op in enumerate(ops) if index not in loads}
@@ -51,14 +51,14 @@ def slots(usage: Usage, loop: ir.Operation) -> list[Slot]:
         best = max(hidden, key=lambda slot: (hidden[slot], slot < index), default=None)
         now = hidden.get((index or len(ops)) - 1, 0)
         if best is None or hidden[best] - now < device().hbm_access_ns:
-            continue  # what is in front of it computes as long, or nothing that counts
+            continue  # the operation in front of it hides as much, but for less than the latency of one access
         del idle[best]
         chosen.append(Slot(ops[index].op, ops[best].op, ahead=best > index))
     return chosen
 
 
 def _is_load(usage: Usage, loop: ir.Operation, user: Divided) -> bool:
-    """Whether an operation only loads a tile of what nobody writes, for this iteration alone."""
+    """Return whether an operation only loads a tile that no operation writes, for this iteration alone."""
     work, result = work_of(user), user.op.results[0]
     if work is None or not only_loads(usage, user, work):
         return False
@@ -67,7 +67,7 @@ def _is_load(usage: Usage, loop: ir.Operation, user: Divided) -> bool:
 
 
 def _moves(usage: Usage, loop: ir.Operation, values: Sequence[ir.Value]) -> bool:
-    """Whether one of some values is another tile in each iteration."""
+    """Return whether one of some values is another tile in each iteration."""
     variable = body_block(loop).arguments[0]
     return any(variable in usage.memory.place(value).moves for value in values)
 
@@ -79,7 +79,7 @@ def _memory_ns(user: Divided) -> float:
 
 
 def _idle_ns(usage: Usage, user: Divided) -> float:
-    """How long an operation computes while the memory is idle if what is made for it is in LX; 0 for a shuffle."""
+    """Nanoseconds of compute without memory traffic, with all that can be in LX there; 0 for a shuffle."""
     if user.opcode == SHUFFLE:
         return 0.0
     in_lx = frozenset(index for index, value in enumerate(user.values) if not _is_outside_of_lx(usage, value))
@@ -88,7 +88,7 @@ def _idle_ns(usage: Usage, user: Divided) -> float:
 
 
 def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
-    """Whether a value is in device memory for sure: of the host, or a part of a larger buffer."""
+    """Return whether a value is in device memory for sure: of the host, or a slice of a larger buffer."""
     root = usage.root(value)
     return usage.buffers[root].from_host or root in usage.results or not usage.memory.is_whole(value)
 
@@ -99,19 +99,19 @@ def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
 def clone_streams(usage: Usage, loop: ir.Operation, room: int, name: str) -> list[ir.Operation]:
     """Give operations of a loop's body that wait for device memory clones of the tiles that they stream."""
     clones = []
-    for touched in list(usage.buffers.values()):
-        if not touched.from_host or touched.writes or not is_convertible(element_of(touched.root)):
+    for buffer in list(usage.buffers.values()):
+        if not buffer.from_host or buffer.writes or not is_convertible(element_of(buffer.root)):
             continue
-        if has_known_padding(touched, usage.func):
+        if has_known_padding(buffer, usage.func):
             continue
-        for access in touched.reads:
+        for access in buffer.reads:
             if access.user.op.block == body_block(loop) and _streams(usage, loop, access):
                 clones += _clone(usage, access, room, name)
     return clones
 
 
 def _streams(usage: Usage, loop: ir.Operation, access: BufferUse) -> bool:
-    """Whether an operation takes a tile from device memory for longer than it computes."""
+    """Return whether an operation loads a tile from device memory for longer than it computes."""
     user = access.user
     if user.op.name in COPIES or access.operand in DEVICE_OPS[user.opcode].indirect:
         return False
@@ -134,11 +134,11 @@ def _clone(usage: Usage, access: BufferUse, room: int, name: str) -> Iterator[ir
 
 
 def drop_clones(clones: Sequence[ir.Operation], chosen: Sequence[Slot]) -> list[ir.Operation]:
-    """Take back the clones that have no slot; the others."""
+    """Remove the clones that have no slot; return the others."""
     used = [slot.load for slot in chosen]
-    kept = [clone for clone in clones if clone in used]
+    used_clones = [clone for clone in clones if clone in used]
     for clone in clones:
-        if clone not in kept:
+        if clone not in used_clones:
             clone.results[0].replace_all_uses_with(clone.operands[0])
             clone.erase()
-    return kept
+    return used_clones

@@ -1,4 +1,4 @@
-"""Moves operations of a function into functions of their own: what they read are arguments, what is read results."""
+"""Outlining: operations of a function as a function of its own, with the values read as arguments and results."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from spyre_mlir.dialects.hint_attributes import DIM_SIZES
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 
-#: Values that cost nothing to make: each function that needs one makes its own.
+#: Ops that cost nothing: each function that needs one has a copy.
 _FREE = {"arith.constant", "tensor.empty"}
 
 
 def is_free(op: ir.Operation) -> bool:
-    """Whether an op is copied into every function that reads it: constants, and scalars with what they need."""
+    """Return whether an op is copied into every function that reads it: constants, and scalars with their operands."""
     if op.name in _FREE:
         return True
     if op.name == "linalg.fill":
@@ -23,7 +23,7 @@ def is_free(op: ir.Operation) -> bool:
 
 
 def read_by(op: ir.Operation) -> Iterator[ir.Value]:
-    """What an op reads from outside: its operands, and what its regions take."""
+    """The values that an op reads: its operands, and those from outside that its regions use."""
     yield from op.operands
     yield from _captured(op, op)
 
@@ -40,11 +40,11 @@ def _captured(op: ir.Operation, outermost: ir.Operation) -> Iterator[ir.Value]:
 
 def _is_inside(value: ir.Value, op: ir.Operation) -> bool:
     owner = value.owner
-    at = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent.operation
-    while at is not None and at.name != "builtin.module":
-        if at == op:
+    parent = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent.operation
+    while parent is not None and parent.name != "builtin.module":
+        if parent == op:
             return True
-        at = at.parent.operation
+        parent = parent.parent.operation
     return False
 
 
@@ -70,28 +70,28 @@ class Outlined:
         self.inside: list[ir.Operation] = []
         self._copied = copied
         self._seen: set[ir.Value] = set()
-        own = {value for op in ops for value in op.results}
+        results = {value for op in ops for value in op.results}
         for op in ops:
-            self._add(op, own)
-        made = {value for op in self.inside for value in op.results}
+            self._add(op, results)
+        defined = {value for op in self.inside for value in op.results}
         read = (value for op in self.inside for value in read_by(op))
-        self.arguments = list(dict.fromkeys(value for value in read if value not in made))
+        self.arguments = list(dict.fromkeys(value for value in read if value not in defined))
         self.results = [
             value
             for op in ops
             for value in op.results
-            if any(_user(use, op) not in made for use in value.uses)
+            if any(_user(use, op) not in defined for use in value.uses)
         ]
 
-    def _add(self, op: ir.Operation, own: set[ir.Value]) -> None:
-        """An op after the free ones that it needs."""
+    def _add(self, op: ir.Operation, group: set[ir.Value]) -> None:
+        """Add an op after the free ones that it reads."""
         if op.results[0] in self._seen:
             return
         self._seen.add(op.results[0])
         for value in read_by(op):
             maker = defining_op(value)
-            if maker is not None and value not in own and self._copied(maker):
-                self._add(maker, own)
+            if maker is not None and value not in group and self._copied(maker):
+                self._add(maker, group)
         self.inside.append(op)
 
     def build(
@@ -131,10 +131,10 @@ class Outlined:
 
 def _user(use: ir.OpOperand, beside: ir.Operation) -> ir.Value | None:
     """The first result of the op of the same block whose operand, or body, a use is; None for the return."""
-    at = use.owner.operation
-    while at.block != beside.block:
-        at = at.parent.operation
-    return at.results[0] if at.results else None
+    user = use.owner.operation
+    while user.block != beside.block:
+        user = user.parent.operation
+    return user.results[0] if user.results else None
 
 
 def _replace(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
@@ -148,5 +148,5 @@ def _replace(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
 
 
 def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:
-    """What functions made of a function's ops keep of its attributes: the sizes of named dims."""
+    """The attributes of a function that outlined ones inherit: the sizes of named dims."""
     return {DIM_SIZES: func.attributes[DIM_SIZES]} if DIM_SIZES in func.attributes else {}

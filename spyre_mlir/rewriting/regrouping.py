@@ -1,8 +1,7 @@
-"""Values with their dims taken apart, through the views that they come by.
+"""Values with their dims split into factors, through the views that define them.
 
-A dim is taken apart into factors, outermost first, whose product is its size; the factors of a dim of size 1 are (1,),
-others have none of 1. Where a value is a view, its source is taken apart in its place, so that a merge and a split of
-the same dims cancel out.
+The factors of a dim, outermost first, have its size as their product; those of a dim of size 1 are (1,), others have
+none of 1. Where a value is a view, its source is split instead, so that a merge and a split of the same dims cancel.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ Factors = Sequence[tuple[int, ...]]
 def regrouped(value: ir.Value, factors: Factors) -> ir.Value:
     """A value with a dim per factor, by views at the current insertion point."""
     op = defining_op(value)
-    made = None
+    view = None
     if op is not None and op.name in VIEWS:
         step, source = step_of(op), op.operands[0]
         if isinstance(step, Transpose):
-            made = _of_transposed(source, step.permutation, factors)
+            view = _of_transposed(source, step.permutation, factors)
         elif isinstance(step, Collapse):
-            made = _of_collapsed(source, step.groups, factors)
+            view = _of_collapsed(source, step.groups, factors)
         elif isinstance(step, Expand):
-            made = _of_expanded(source, step.groups, factors)
-    return split(value, factors) if made is None else made
+            view = _of_expanded(source, step.groups, factors)
+    return split(value, factors) if view is None else view
 
 
 def split(value: ir.Value, factors: Factors) -> ir.Value:
@@ -44,7 +43,7 @@ def split(value: ir.Value, factors: Factors) -> ir.Value:
 
 
 def merged(value: ir.Value, counts: Iterable[int]) -> ir.Value:
-    """A value whose so many dims each are one."""
+    """Merge successive dims of a value, ``counts`` of them each."""
     groups = _groups(counts)
     return value if all(len(group) == 1 for group in groups) else collapsed(value, groups)
 
@@ -57,11 +56,11 @@ def _of_transposed(source: ir.Value, permutation: Sequence[int], factors: Factor
 
 
 def _of_expanded(source: ir.Value, groups: Sequence[Sequence[int]], factors: Factors) -> ir.Value | None:
-    """The factors of a group are those of the source dim, but for dims of size 1, which it has not."""
+    """Split the source of an expansion: the factors of a group are those of the source dim, without dims of size 1."""
     if not groups:
         return None
-    wanted = [_together(factors[dim] for dim in group) for group in groups]
-    inner = regrouped(source, wanted)
+    source_factors = [_together(factors[dim] for dim in group) for group in groups]
+    inner = regrouped(source, source_factors)
     shape = list(itertools.chain.from_iterable(factors))
     if list(shape_of(inner)) == shape:
         return inner
@@ -75,32 +74,35 @@ def _with_units(shape: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
     for places in _groups(counts):
         groups.append([])
         for place in places:
-            if shape[place] > 1 and any(shape[each] > 1 for each in groups[-1]):
+            if shape[place] > 1 and any(shape[other] > 1 for other in groups[-1]):
                 groups.append([])
             groups[-1].append(place)
     return groups
 
 
 def _of_collapsed(source: ir.Value, groups: Sequence[Sequence[int]], factors: Factors) -> ir.Value | None:
-    """None where a factor ends inside of a source dim that it does not divide."""
+    """Split the source of a merge; None where a factor ends inside of a source dim that it does not divide."""
     shape = shape_of(source)
     if not groups:
         return None
-    finest = [_common([shape[dim] for dim in group], own) for group, own in zip(groups, factors, strict=True)]
+    finest = [
+        _common([shape[dim] for dim in group], dim_factors)
+        for group, dim_factors in zip(groups, factors, strict=True)
+    ]
     inner: list[tuple[int, ...]] = []
     counts: list[int] = []
-    for group, own, common in zip(groups, factors, finest, strict=True):
+    for group, dim_factors, common in zip(groups, factors, finest, strict=True):
         if common is None:
             return None
         parts = _distributed(common, [shape[dim] for dim in group])
         inner += parts
-        counts += _counts(list(itertools.chain.from_iterable(parts)), own)
+        counts += _counts(list(itertools.chain.from_iterable(parts)), dim_factors)
     return merged(regrouped(source, inner), counts)
 
 
-def _common(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
-    """The factors that both are made of, in order, none of them 1; None if there are none."""
-    ends = sorted({*_ends(left), *_ends(right)})
+def _common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
+    """The common refinement of two factorizations, without factors of 1; None if there is none."""
+    ends = sorted({*_ends(first), *_ends(second)})
     pairs = list(itertools.pairwise([1, *ends]))
     if any(after % before for before, after in pairs):
         return None
@@ -108,40 +110,40 @@ def _common(left: Sequence[int], right: Sequence[int]) -> list[int] | None:
 
 
 def _ends(sizes: Sequence[int]) -> list[int]:
-    """The products of the first so many sizes, those above 1."""
-    return [each for each in itertools.accumulate(sizes, lambda one, other: one * other) if each > 1]
+    """The products of prefixes of sizes, those above 1."""
+    return [product for product in itertools.accumulate(sizes, lambda one, other: one * other) if product > 1]
 
 
 def _distributed(common: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """The common factors that each size is made of."""
+    """The common factors, in order, whose product is each size."""
     pending = iter(common)
-    made = []
+    parts = []
     for size in sizes:
-        own: list[int] = []
-        while math.prod(own) < size:
-            own.append(next(pending))
-        made.append(tuple(own) or (1,))
-    return made
+        factors: list[int] = []
+        while math.prod(factors) < size:
+            factors.append(next(pending))
+        parts.append(tuple(factors) or (1,))
+    return parts
 
 
 def _counts(common: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """How many of the factors, with some of 1 among them, each size is made of; the last takes those left over."""
-    counts, at = [], 0
+    """The number of successive factors whose product is each size, units included; the last has all that remain."""
+    counts, position = [], 0
     for size in sizes:
-        begin, product = at, 1
-        while at < len(common) and (product < size or at == begin):
-            product *= common[at]
-            at += 1
-        counts.append(at - begin)
-    counts[-1] += len(common) - at
+        begin, product = position, 1
+        while position < len(common) and (product < size or position == begin):
+            product *= common[position]
+            position += 1
+        counts.append(position - begin)
+    counts[-1] += len(common) - position
     return counts
 
 
 def _together(factors: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(each for each in itertools.chain.from_iterable(factors) if each > 1) or (1,)
+    return tuple(factor for factor in itertools.chain.from_iterable(factors) if factor > 1) or (1,)
 
 
 def _groups(counts: Iterable[int]) -> list[list[int]]:
-    """So many successive numbers each."""
+    """Groups of successive numbers, ``counts`` of them each."""
     numbers = itertools.count()
     return [list(itertools.islice(numbers, count)) for count in counts]

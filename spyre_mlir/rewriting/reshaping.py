@@ -1,4 +1,4 @@
-"""Dims as products of factors: how one operation's merged dim is the several dims of another, through views."""
+"""Dims as products of factors, to match the merged dim of one operation with the dims of another through views."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Inexpressible(Exception):
 
 
 class FactorTable:
-    """Factors by number with their sizes, and which are known to be one."""
+    """Factors by number with their sizes, and a union-find of those that are equal."""
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
@@ -37,18 +37,18 @@ class FactorTable:
             factor = self._parent[factor]
         return factor
 
-    def unite(self, left: Sequence[int], right: Sequence[int]) -> None:
-        """Says that two dims are one."""
-        if [self.sizes[each] for each in left] != [self.sizes[each] for each in right]:
+    def unite(self, first: Sequence[int], second: Sequence[int]) -> None:
+        """Unite the factors of two dims that are one; ``Inexpressible`` if their sizes differ."""
+        if [self.sizes[factor] for factor in first] != [self.sizes[factor] for factor in second]:
             raise Inexpressible
-        for one, other in zip(left, right, strict=True):
-            self._parent[self.find(one)] = self.find(other)
+        for factor, other in zip(first, second, strict=True):
+            self._parent[self.find(factor)] = self.find(other)
 
     def known(self, factors: Factors) -> Factors:
-        return [[self.find(each) for each in dim] for dim in factors]
+        return [[self.find(factor) for factor in dim] for dim in factors]
 
     def size(self, factors: Iterable[int]) -> int:
-        return math.prod(self.sizes[each] for each in factors)
+        return math.prod(self.sizes[factor] for factor in factors)
 
 
 def groups_of(op: ir.Operation) -> list[list[int]]:
@@ -57,7 +57,7 @@ def groups_of(op: ir.Operation) -> list[list[int]]:
 
 
 def permutation_of(op: ir.Operation) -> list[int]:
-    """Dim ``k`` of a transpose's result is dim ``permutation[k]`` of its source."""
+    """The permutation of a transpose: dim ``k`` of the result is dim ``permutation[k]`` of the source."""
     return list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
 
 
@@ -67,18 +67,18 @@ def source_factors(op: ir.Operation, factors: Factors, table: FactorTable) -> Fa
         order = permutation_of(op)
         return [factors[order.index(dim)] for dim in range(len(order))]
     if op.name == "tensor.expand_shape":
-        return [[each for dim in group for each in factors[dim]] for group in groups_of(op)]
+        return [[factor for dim in group for factor in factors[dim]] for group in groups_of(op)]
     shape = shape_of(op.operands[0])
     dims: Factors = []
     for group, merged in zip(groups_of(op), factors, strict=True):
         rest = list(merged)
         for dim in group:
-            own: list[int] = []
-            while table.size(own) < shape[dim] and rest:
-                own.append(rest.pop(0))
-            if table.size(own) != shape[dim]:
+            dim_factors: list[int] = []
+            while table.size(dim_factors) < shape[dim] and rest:
+                dim_factors.append(rest.pop(0))
+            if table.size(dim_factors) != shape[dim]:
                 return None
-            dims.append(own)
+            dims.append(dim_factors)
         if rest:
             return None
     return dims
@@ -88,13 +88,13 @@ def reshaped(value: ir.Value, before: Factors, after: Factors, table: FactorTabl
     """A value whose dims have the factors ``before`` with those of ``after``, the same in the same order."""
     if before == after:
         return value
-    flat = [each for dim in before for each in dim]
-    assert flat == [each for dim in after for each in dim]
+    flat = [factor for dim in before for factor in dim]
+    assert flat == [factor for dim in after for factor in dim]
     if any(not dim for dim in before):
         value = collapsed(value, _with_unit_dims(before))
         before = [dim for dim in before if dim]
     if any(len(dim) != 1 for dim in before):
-        sizes = [table.sizes[each] for each in flat]
+        sizes = [table.sizes[factor] for factor in flat]
         value = expanded(value, list(_consecutive(before)), sizes)
     sized = [dim for dim in after if dim]
     if any(len(dim) != 1 for dim in sized):
@@ -107,48 +107,48 @@ def reshaped(value: ir.Value, before: Factors, after: Factors, table: FactorTabl
 def _with_unit_dims(factors: Factors) -> list[list[int]]:
     """The dims in groups of one that has factors and those of one element behind it, or before the first."""
     groups: list[list[int]] = []
-    for at, dim in enumerate(factors):
+    for position, dim in enumerate(factors):
         if not groups or (dim and any(factors[other] for other in groups[-1])):
             groups.append([])
-        groups[-1].append(at)
+        groups[-1].append(position)
     return groups
 
 
 def _consecutive(factors: Factors) -> Iterator[list[int]]:
-    at = 0
+    begin = 0
     for dim in factors:
-        yield list(range(at, at + len(dim)))
-        at += len(dim)
+        yield list(range(begin, begin + len(dim)))
+        begin += len(dim)
 
 
 # -- cuts ---------------------------------------------------------------------------------------------
 
-#: Where the factors of a dim end: products of the inner ones.
+#: Boundaries of the factors of a dim: products of the inner ones.
 Cuts = set[int]
 
 
 def merged_cuts(shape: Sequence[int], cuts: Sequence[Cuts]) -> Cuts:
     """The cuts of several dims as one."""
-    found: Cuts = set()
+    merged: Cuts = set()
     inner = math.prod(shape)
     whole = inner
-    for size, own in zip(shape, cuts, strict=True):
+    for size, dim_cuts in zip(shape, cuts, strict=True):
         inner //= size
-        found |= {inner * cut for cut in own} | {inner}
-    return {cut for cut in found if 1 < cut < whole}
+        merged |= {inner * cut for cut in dim_cuts} | {inner}
+    return {cut for cut in merged if 1 < cut < whole}
 
 
 def separate_cuts(shape: Sequence[int], cuts: Cuts) -> list[Cuts]:
     """The cuts of each of several dims from those of them as one; ``Inexpressible`` where one is in no dim."""
-    found: list[Cuts] = []
+    separate: list[Cuts] = []
     inner = math.prod(shape)
     for size in shape:
         outer, inner = inner, inner // size
-        own = {cut for cut in cuts if inner < cut < outer}
-        if any(cut % inner or outer % cut for cut in own):
+        dim_cuts = {cut for cut in cuts if inner < cut < outer}
+        if any(cut % inner or outer % cut for cut in dim_cuts):
             raise Inexpressible
-        found.append({cut // inner for cut in own})
-    return found
+        separate.append({cut // inner for cut in dim_cuts})
+    return separate
 
 
 def sizes_of(size: int, cuts: Cuts) -> list[int]:
@@ -163,8 +163,8 @@ def sizes_of(size: int, cuts: Cuts) -> list[int]:
 
 def view_chain(value: ir.Value, views: Sequence[str]) -> list[ir.Operation]:
     """The view ops behind a value, the last one first."""
-    found = []
+    chain = []
     while (op := defining_op(value)) is not None and op.name in views:
-        found.append(op)
+        chain.append(op)
         value = op.operands[0]
-    return found
+    return chain

@@ -22,18 +22,18 @@ class Separable(Unrolling):
 
     def run(self) -> ir.Value:
         value = self._source()
-        for window in reversed(self.found.windows):
-            value = self._reduced_along(window, value, maps_elements=window is self.found.windows[-1])
+        for window in reversed(self.windowed.windows):
+            value = self._reduced_along(window, value, maps_elements=window is self.windowed.windows[-1])
         return self._finished(self._restored(value))
 
     def _reduced_along(self, window: Window, source: ir.Value, maps_elements: bool) -> ir.Value:
-        """One dim reduced; the first one also computes what the pooling makes of its elements."""
-        axis = self.order.index(self.found.indices.index(window))
+        """Reduce one dim; the first reduction also computes the pooling's function of each element."""
+        axis = self.order.index(self.windowed.indices.index(window))
         sizes = list(shape_of(source))
         offsets, strides = [0] * len(sizes), [1] * len(sizes)
-        sizes[axis], strides[axis] = self.found.extents[window.output], self._stride(self.order[axis])
+        sizes[axis], strides[axis] = self.windowed.extents[window.output], self._stride(self.order[axis])
         every, result = tuple(range(len(sizes))), self._nothing(sizes)
-        for position in range(self.found.extents[window.kernel]):
+        for position in range(self.windowed.extents[window.kernel]):
             offsets[axis] = window.dilation * position
             part = extracted(source, offsets, sizes, strides)
             tap = generic_op([part], result, [every, every], len(sizes), 0)
@@ -47,7 +47,7 @@ class Separable(Unrolling):
     def _arguments(self) -> list[ir.Value]:
         """The arguments of the body that a tap has: the element and the accumulator."""
         arguments = list(self.body.arguments)
-        return [arguments[self.found.source], arguments[-1]]
+        return [arguments[self.windowed.source], arguments[-1]]
 
     def _combine(self, tap: ir.Operation, alone: bool) -> None:
         """The body of a tap of partial results."""
@@ -61,28 +61,28 @@ class Separable(Unrolling):
             ir.Operation.create("linalg.yield", operands=[value])
 
 
-def is_separable(found: Windowed) -> bool:
-    """Whether an op is a pooling that computes fewer elements dim by dim than tap by tap."""
-    arguments = list(found.op.regions[0].blocks[0].arguments)
-    others = [argument for index, argument in enumerate(arguments[:-1]) if index != found.source]
-    if len(found.windows) < 2 or found.reduced or any(True for other in others for _ in other.uses):
+def is_separable(windowed: Windowed) -> bool:
+    """Return whether an op is a pooling that computes fewer elements dim by dim than tap by tap."""
+    arguments = list(windowed.op.regions[0].blocks[0].arguments)
+    others = [argument for index, argument in enumerate(arguments[:-1]) if index != windowed.source]
+    if len(windowed.windows) < 2 or windowed.reduced or any(True for other in others for _ in other.uses):
         return False
-    return _elements_by_dim(found) < math.prod(found.extents)
+    return _elements_by_dim(windowed) < math.prod(windowed.extents)
 
 
-def _elements_by_dim(found: Windowed) -> int:
+def _elements_by_dim(windowed: Windowed) -> int:
     """Elements that all taps compute, dim by dim, last dim first."""
-    sizes = {index: _touched(found, index) for index in found.indices if index is not None}
+    sizes = {index: _input_extent(windowed, index) for index in windowed.indices if index is not None}
     count = 0
-    for window in reversed(found.windows):
-        sizes[window] = found.extents[window.output]
-        count += found.extents[window.kernel] * math.prod(sizes.values())
+    for window in reversed(windowed.windows):
+        sizes[window] = windowed.extents[window.output]
+        count += windowed.extents[window.kernel] * math.prod(sizes.values())
     return count
 
 
-def _touched(found: Windowed, index: int | Window) -> int:
-    """Elements of a dim of the source from the first that a window touches to the last."""
-    steps = found.extents[iterated_by(index)] - 1
+def _input_extent(windowed: Windowed, index: int | Window) -> int:
+    """Elements of a dim of the source from the first that a window reads to the last."""
+    steps = windowed.extents[iterated_by(index)] - 1
     if not isinstance(index, Window):
         return steps + 1
-    return index.stride * steps + index.dilation * (found.extents[index.kernel] - 1) + 1
+    return index.stride * steps + index.dilation * (windowed.extents[index.kernel] - 1) + 1

@@ -8,7 +8,7 @@ An address in LX is one number, the same in all iterations. So the two buffers o
       D = exp(B); ..                             B = matmul(C, ..); A = load(j + 2); D = exp(B); ..
                                                B = matmul(A, ..); D = exp(B); ..
 
-The one or two iterations that are left, each load that they need in front, follow the loop.
+The one or two remaining iterations, with their loads in front, follow the loop.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class _PipelinedLoop:
         self.copies: list[ir.Operation] = []  # of the block that is being filled
 
     def _sums(self) -> Iterator[tuple[ir.Operation, int]]:
-        """The operations that compute what the loop carries from what it carried, and the operand that this is."""
+        """The operations that compute a yielded value from its iter_arg, and the number of that operand."""
         for argument, value in zip(self.carried, terminator(self.body).operands, strict=True):
             op = defining_op(value)
             if op is not None and op.name == "linalg.generic" and argument in list(op.operands):
                 yield op, list(op.operands).index(argument)
 
     def run(self) -> list[ir.Value]:
-        """What the loop gives."""
+        """Write the pipelined loop and the remaining iterations; return the results of the loop."""
         count = self.numbers.count
         doubled = (count - 1) // 2
         values = list(self.loop.operands)[3:]
@@ -74,7 +74,7 @@ class _PipelinedLoop:
     def _doubled(
         self, count: int, values: list[ir.Value], loaded: list[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """The loop over two iterations each; what it gives, and what it has loaded for the iteration behind it."""
+        """Write the loop over pairs of iterations; return its results, and the loads for the iteration behind it."""
         step = self.numbers.step
         bounds = [self._index(0), self._index(2 * count), self._constant(2 * step)]
         initial = [*values, *loaded]
@@ -118,7 +118,7 @@ class _PipelinedLoop:
         *,
         second: bool,
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """One iteration on what is loaded; the values for the next one, and its loads if it has an index."""
+        """Write one iteration on loaded tiles; return the yielded values, and any loads of the next iteration."""
         known = {self.variable: index, **dict(zip(self.carried, values, strict=True))}
         known |= {ahead.load.results[0]: value for ahead, value in zip(self.loads, loaded, strict=True)}
         skipped = [ahead.load for ahead in self.loads]
@@ -153,7 +153,7 @@ class _PipelinedLoop:
 def _copied(op: ir.Operation, known: dict[ir.Value, ir.Value]) -> ir.Operation:
     """A copy of an op at the current insertion point, on the values that stand for those that it reads.
 
-    What a plan file pins is told of each copy by its own name.
+    Copies have no pins: a plan file pins each copy by its own name.
     """
     copy = op.clone().operation
     if sdsc.PINS in copy.attributes:
@@ -174,7 +174,7 @@ def _replace_operands(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> N
 
 
 def _erase_unused(copies: Sequence[ir.Operation]) -> None:
-    """The views that only loads need, which are elsewhere, and what the last iteration makes for one behind it."""
+    """Erase views that only loads need, which are elsewhere, and operations for an iteration after the last."""
     for op in reversed(copies):
         if op.results and not any(True for value in op.results for _ in value.uses):
             op.erase()

@@ -11,7 +11,7 @@ from spyre_mlir.rewriting.linalg_values import transpose
 
 
 def transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
-    """Dim ``k`` of the result is dim ``order[k]`` of the value."""
+    """A transpose: dim ``k`` of the result is dim ``order[k]`` of the value."""
     if list(order) == list(range(len(order))):
         return value
     return transpose(value, tuple(order.index(dim) for dim in range(len(order))))
@@ -20,7 +20,10 @@ def transposed(value: ir.Value, order: Sequence[int]) -> ir.Value:
 def constant_pad(
     value: ir.Value, number: ir.Operation, low: Sequence[int], high: Sequence[int], shape: Sequence[int]
 ) -> ir.Value:
-    """A pad with a constant, outside of its region: ``linalg-fold-unit-extent-dims`` takes the wrong one from there."""
+    """A pad with a constant.
+
+    The constant is outside of the region: ``linalg-fold-unit-extent-dims`` would take the wrong value from inside.
+    """
     constant = number.clone().operation.results[0]
     element = ir.RankedTensorType(value.type).element_type
     attributes = {
@@ -29,13 +32,13 @@ def constant_pad(
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0]),
     }
     type_ = ir.RankedTensorType.get(list(shape), element)
-    made = ir.Operation.create(
+    pad = ir.Operation.create(
         "tensor.pad", results=[type_], operands=[value], attributes=attributes, regions=1
     )
-    block = ir.Block.create_at_start(made.regions[0], [ir.IndexType.get()] * len(low))
+    block = ir.Block.create_at_start(pad.regions[0], [ir.IndexType.get()] * len(low))
     with ir.InsertionPoint(block):
         ir.Operation.create("tensor.yield", operands=[constant])
-    return made.result
+    return pad.result
 
 
 def extracted(
@@ -43,10 +46,10 @@ def extracted(
     offsets: Sequence[int],
     sizes: Sequence[int],
     strides: Sequence[int],
-    kept: Sequence[int] | None = None,
+    reduced_shape: Sequence[int] | None = None,
 ) -> ir.Value:
-    """A slice, of the shape ``kept`` if that leaves out dims of size 1; the value itself if that is all of it."""
-    if list(sizes) == list(shape_of(value)) and kept is None:
+    """A slice, of ``reduced_shape`` if that leaves out dims of size 1; the value itself if it is all of it."""
+    if list(sizes) == list(shape_of(value)) and reduced_shape is None:
         return value
     element = ir.RankedTensorType(value.type).element_type
     attributes = {
@@ -55,7 +58,7 @@ def extracted(
         "static_strides": ir.DenseI64ArrayAttr.get(list(strides)),
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0, 0]),
     }
-    type_ = ir.RankedTensorType.get(list(sizes) if kept is None else list(kept), element)
+    type_ = ir.RankedTensorType.get(list(sizes) if reduced_shape is None else list(reduced_shape), element)
     return ir.Operation.create(
         "tensor.extract_slice", results=[type_], operands=[value], attributes=attributes
     ).result
@@ -64,7 +67,7 @@ def extracted(
 def inserted(
     part: ir.Value, whole: ir.Value, offsets: Sequence[int], sizes: Sequence[int] | None = None
 ) -> ir.Value:
-    """The whole with a part put in at its offsets, of the part's own ``sizes`` unless given."""
+    """The whole with a part inserted at offsets, of ``sizes``, by default those of the part."""
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get(list(offsets)),
         "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes or shape_of(part))),
@@ -91,7 +94,7 @@ def concatenated(parts: Sequence[ir.Value], dim: int) -> ir.Value:
 
 
 def collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
-    """The dims of each group as one."""
+    """A value with the dims of each group merged."""
     shape, element = shape_of(value), ir.RankedTensorType(value.type).element_type
     type_ = ir.RankedTensorType.get([math.prod(shape[dim] for dim in group) for group in groups], element)
     attributes = {"reassociation": _reassociation(groups)}
@@ -101,7 +104,7 @@ def collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
 
 
 def expanded(value: ir.Value, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> ir.Value:
-    """Each dim as the dims of a group."""
+    """A value with each dim split into those of a group."""
     type_ = ir.RankedTensorType.get(list(shape), ir.RankedTensorType(value.type).element_type)
     attributes = {
         "reassociation": _reassociation(groups),
@@ -138,5 +141,5 @@ def generic_op(
 
 
 def empty_like(value: ir.Value) -> ir.Value:
-    """A tensor of the same type that nothing is written to."""
+    """An empty tensor of the same type."""
     return ir.Operation.create("tensor.empty", results=[value.type]).result

@@ -1,4 +1,4 @@
-"""The chain of ops without windows that one op with windows becomes."""
+"""Unrolls an op with sliding windows into a chain of ops without windows."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spyre_mlir.layout.roles import Role
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting import body_operations as scalar
+from spyre_mlir.rewriting.im2col import Im2Col
 from spyre_mlir.rewriting.linalg_values import device_element
-from spyre_mlir.rewriting.patches import Patches
 from spyre_mlir.rewriting.tensor_builders import (
     collapsed,
     constant_pad,
@@ -32,25 +32,25 @@ MOST_ROWS = next(limit.maximum or 0 for limit in RULES[Kind.MATMUL].dim_counts i
 
 
 class Unrolling:
-    """The chain of one op.
+    """The chain of one op, such as a convolution or a pooling.
 
-    ``merged`` are its iteration dims that are one dim of rows, ``order`` the dims of what is slid over in the order of
-    its transpose, ``kept`` the iteration dims of a tap.
+    A *tap* is one position of the kernel, and ``tap_dims`` are its iteration dims. ``merged`` are the iteration dims
+    that are one dim of rows, ``order`` the dims of the source in the order of its transpose.
     """
 
-    def __init__(self, found: Windowed) -> None:
-        self.found = found
-        self.body = found.op.regions[0].blocks[0]
+    def __init__(self, windowed: Windowed) -> None:
+        self.windowed = windowed
+        self.body = windowed.op.regions[0].blocks[0]
         self.combine = self._combination()
         self.merged = self._merged()
         self.order = self._order()
-        self.kept = self._kept()
+        self.tap_dims = self._tap_dims()
 
     def run(self) -> ir.Value:
         source = self._source()
-        nothing = self._nothing([self._extent(dim) for dim in self.kept if dim in self.found.result])
+        nothing = self._nothing([self._extent(dim) for dim in self.tap_dims if dim in self.windowed.result])
         result = None
-        for row in self.found.rows():
+        for row in self.windowed.rows():
             partial = nothing
             for number, tap in enumerate(row):
                 partial = self._tap(source, tap, partial, is_first=number == 0)
@@ -58,21 +58,21 @@ class Unrolling:
         assert result is not None
         return self._finished(self._restored(result))
 
-    def at_once(self, patches: Patches) -> ir.Value:
-        """One op instead of a chain."""
-        source, weight = patches.source(), patches.weight()
-        rows = len(patches.rows)
+    def as_matmul(self, form: Im2Col) -> ir.Value:
+        """Build one matmul instead of a chain."""
+        source, weight = form.source(), form.weight()
+        rows = len(form.rows)
         nothing = self._nothing([*shape_of(source)[:rows], shape_of(weight)[0]])
-        own = {True: (source, (*range(rows), rows + 1)), False: (weight, (rows, rows + 1))}
-        read = [own[dims is None] for dims in self.found.others]
+        operands = {True: (source, (*range(rows), rows + 1)), False: (weight, (rows, rows + 1))}
+        read = [operands[dims is None] for dims in self.windowed.others]
         maps = [*(dims for _, dims in read), tuple(range(rows + 1))]
-        made = generic_op([value for value, _ in read], nothing, maps, rows + 2, 1)
-        self._write(made, list(self.body.arguments), alone=False)
-        return self._finished(patches.restored(made.results[0]))
+        matmul = generic_op([value for value, _ in read], nothing, maps, rows + 2, 1)
+        self._write(matmul, list(self.body.arguments), alone=False)
+        return self._finished(form.restored(matmul.results[0]))
 
     def _finished(self, result: ir.Value) -> ir.Value:
-        """All positions of the kernel, combined with what the destination held."""
-        *_, destination = self.found.op.operands
+        """The result of all taps, combined with the initial value of the destination."""
+        *_, destination = self.windowed.op.operands
         if _is_neutral(destination, self.combine):
             return result
         return self._combined(result, *_spread(destination))
@@ -92,81 +92,81 @@ class Unrolling:
         return combine
 
     def _refuse(self, what: str) -> NoReturn:
-        op = self.found.op
+        op = self.windowed.op
         raise error_at(op, f"the windows of this '{op.name}' have no device operation; {what} have")
 
     def _merged(self) -> tuple[int, ...]:
         """The output dims that are one dim of rows: of all windows but the last, and the images; empty if none are."""
-        found, extents = self.found, self.found.extents
-        outputs = [window.output for window in found.windows]
-        rows = [dim for dim in (*outputs, *found.images) if extents[dim] > 1]
-        contracts = any(extents[dim] > 1 for dim in found.reduced)
-        return (*outputs[:-1], *found.images) if contracts and len(rows) > MOST_ROWS else ()
+        windowed, extents = self.windowed, self.windowed.extents
+        outputs = [window.output for window in windowed.windows]
+        rows = [dim for dim in (*outputs, *windowed.images) if extents[dim] > 1]
+        contracts = any(extents[dim] > 1 for dim in windowed.reduced)
+        return (*outputs[:-1], *windowed.images) if contracts and len(rows) > MOST_ROWS else ()
 
     def _order(self) -> tuple[int, ...]:
         """The dims of the source in the order of its transpose: windows and images first, channels last."""
-        indices = self.found.indices
+        indices = self.windowed.indices
         windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
-        images = [indices.index(dim) for dim in self.merged if dim in self.found.images]
+        images = [indices.index(dim) for dim in self.merged if dim in self.windowed.images]
         first = [*windows[:-1], *images, *windows[-1:]]
         return (*first, *(dim for dim in range(len(indices)) if dim not in first))
 
-    def _kept(self) -> tuple[int, ...]:
+    def _tap_dims(self) -> tuple[int, ...]:
         """The iteration dims of a tap, those of its result first; a merged dim is its first."""
-        found = self.found
-        sliding = [iterated_by(found.indices[dim]) for dim in self.order]
-        outputs = [dim for dim in sliding if dim in found.result]
-        outputs += [dim for dim in found.result if dim not in outputs and dim is not None]
-        return tuple(dim for dim in (*outputs, *found.reduced) if dim not in self.merged[1:])
+        windowed = self.windowed
+        sliding = [iterated_by(windowed.indices[dim]) for dim in self.order]
+        outputs = [dim for dim in sliding if dim in windowed.result]
+        outputs += [dim for dim in windowed.result if dim not in outputs and dim is not None]
+        return tuple(dim for dim in (*outputs, *windowed.reduced) if dim not in self.merged[1:])
 
     def _dims(self, iterated: Sequence[int | None]) -> Map:
         """The map of a tap for an operand by the iteration dims of the op."""
-        kept = (dim for dim in iterated if dim not in self.merged[1:])
-        return tuple(None if dim is None else self.kept.index(dim) for dim in kept)
+        unmerged = (dim for dim in iterated if dim not in self.merged[1:])
+        return tuple(None if dim is None else self.tap_dims.index(dim) for dim in unmerged)
 
     def _extent(self, dim: int) -> int:
         """The size of an iteration dim of a tap."""
         merged = self.merged if dim in self.merged else (dim,)
-        return math.prod(self.found.extents[each] for each in merged)
+        return math.prod(self.windowed.extents[iteration_dim] for iteration_dim in merged)
 
     # -- the source -----------------------------------------------------------------------------------
 
     def _source(self) -> ir.Value:
-        """What is slid over, transposed; a pad is transposed with what it pads."""
-        value = self.found.inputs[self.found.source]
+        """The source, transposed; a pad becomes a pad of the transpose, so that the transpose stays a view."""
+        value = self.windowed.inputs[self.windowed.source]
         pad = padded(value)
         if pad is None:
             return transposed(value, self.order)
         inner, number, amounts = pad
-        low, high = ([each[dim] for dim in self.order] for each in amounts)
+        low, high = ([amount[dim] for dim in self.order] for amount in amounts)
         shape = [shape_of(value)[dim] for dim in self.order]
-        for at, dim in enumerate(self.order):
+        for position, dim in enumerate(self.order):
             # Up to whole steps, or each slice with steps would be one of a copy.
-            rest = -shape[at] % self._stride(dim)
-            high[at] += rest
-            shape[at] += rest
+            rest = -shape[position] % self._stride(dim)
+            high[position] += rest
+            shape[position] += rest
         return constant_pad(transposed(inner, self.order), number, low, high, shape)
 
     def _stride(self, dim: int) -> int:
-        """By how many elements of a dim of the source taps are apart."""
-        index = self.found.indices[dim]
-        return index.stride if isinstance(index, Window) and self.found.extents[index.output] > 1 else 1
+        """The stride of a tap in a dim of the source, in elements."""
+        index = self.windowed.indices[dim]
+        return index.stride if isinstance(index, Window) and self.windowed.extents[index.output] > 1 else 1
 
     def _slice(self, source: ir.Value, tap: dict[int, int]) -> ir.Value:
-        """What one tap reads, its rows and images as one dim if they are merged."""
+        """The slice of the source that one tap reads, its rows and images as one dim if they are merged."""
         offsets, sizes, strides = [], [], []
         for dim in self.order:
-            index = self.found.indices[dim]
+            index = self.windowed.indices[dim]
             sliding = isinstance(index, Window)
             offsets.append(index.dilation * tap[index.kernel] if sliding else 0)
-            sizes.append(self.found.extents[iterated_by(index)])
+            sizes.append(self.windowed.extents[iterated_by(index)])
             strides.append(self._stride(dim))
         part = extracted(source, offsets, sizes, strides)
         if not self.merged:
             return part
-        if strides[0] > 1 or len(self.found.windows) > 2:
+        if strides[0] > 1 or len(self.windowed.windows) > 2:
             # Its rows do not follow each other in what is slid over.
-            part = sdsc.clone(part, self.found.op.location)
+            part = sdsc.clone(part, self.windowed.op.location)
         groups = [list(range(len(self.merged))), *([dim] for dim in range(len(self.merged), len(sizes)))]
         return collapsed(part, groups)
 
@@ -177,41 +177,41 @@ class Unrolling:
         shape = shape_of(value)
         offsets = [tap.get(dim, 0) if dim is not None else 0 for dim in dims]
         sizes = [1 if dim in tap else size for dim, size in zip(dims, shape, strict=True)]
-        kept = [size for dim, size in zip(dims, shape, strict=True) if dim not in tap]
-        return extracted(value, offsets, sizes, [1] * len(shape), kept)
+        tap_shape = [size for dim, size in zip(dims, shape, strict=True) if dim not in tap]
+        return extracted(value, offsets, sizes, [1] * len(shape), tap_shape)
 
     # -- taps -----------------------------------------------------------------------------------------
 
     def _tap(self, source: ir.Value, tap: dict[int, int], before: ir.Value, is_first: bool) -> ir.Value:
-        """One tap, combined with those before."""
-        found, arguments = self.found, list(self.body.arguments)
+        """Build one tap, combined with those before."""
+        windowed, arguments = self.windowed, list(self.body.arguments)
         inputs, maps, read = [], [], []
-        for at, (value, dims) in enumerate(zip(found.inputs, found.others, strict=True)):
-            if not any(True for _ in arguments[at].uses):
+        for operand, (value, dims) in enumerate(zip(windowed.inputs, windowed.others, strict=True)):
+            if not any(True for _ in arguments[operand].uses):
                 continue
-            read.append(arguments[at])
+            read.append(arguments[operand])
             if dims is None:
                 inputs.append(self._slice(source, tap))
-                maps.append(self._dims([iterated_by(found.indices[dim]) for dim in self.order]))
+                maps.append(self._dims([iterated_by(windowed.indices[dim]) for dim in self.order]))
             else:
                 inputs.append(self._other(value, dims, tap))
                 maps.append(self._dims([dim for dim in dims if dim not in tap]))
-        rank, reduced = len(self.kept), len(found.reduced)
+        rank, reduced = len(self.tap_dims), len(windowed.reduced)
         maps.append(tuple(range(rank - reduced)))
-        made = generic_op(inputs, before, maps, rank, reduced)
-        self._write(made, [*read, arguments[-1]], alone=is_first and not reduced)
-        return made.results[0]
+        tap_op = generic_op(inputs, before, maps, rank, reduced)
+        self._write(tap_op, [*read, arguments[-1]], alone=is_first and not reduced)
+        return tap_op.results[0]
 
-    def _write(self, made: ir.Operation, arguments: list[ir.Value], alone: bool) -> None:
-        """The body of a tap: the op's own, or, of the first one, without combining it with what is neutral."""
-        block = ir.Block.create_at_start(made.regions[0], [argument.type for argument in arguments])
+    def _write(self, tap_op: ir.Operation, arguments: list[ir.Value], alone: bool) -> None:
+        """Write the body of a tap; if it is ``alone``, without the combination with a neutral element."""
+        block = ir.Block.create_at_start(tap_op.regions[0], [argument.type for argument in arguments])
         values = dict(zip(arguments, block.arguments, strict=True))
         accumulator = arguments[-1]
         with ir.InsertionPoint(block):
             for op in [op.operation for op in self.body.operations]:
                 if alone and op == self.combine:
-                    own = next(operand for operand in op.operands if operand != accumulator)
-                    values[op.results[0]] = values.get(own, own)
+                    operand = next(operand for operand in op.operands if operand != accumulator)
+                    values[op.results[0]] = values.get(operand, operand)
                     continue
                 copy = op.clone().operation
                 for index, operand in enumerate(op.operands):
@@ -221,8 +221,8 @@ class Unrolling:
     # -- the result -----------------------------------------------------------------------------------
 
     def _nothing(self, shape: Sequence[int]) -> ir.Value:
-        """What the first tap of a row is combined with."""
-        element = ir.RankedTensorType(self.found.op.results[0].type).element_type
+        """A tensor of the neutral element, for the first tap of a row."""
+        element = ir.RankedTensorType(self.windowed.op.results[0].type).element_type
         combination = scalar.combination(self.combine.name)
         assert combination is not None
         value = ir.FloatAttr.get(element, combination.neutral)
@@ -236,38 +236,38 @@ class Unrolling:
 
     def _restored(self, result: ir.Value) -> ir.Value:
         """The dims of the op's result, in its order."""
-        outputs = [dim for dim in self.kept if dim in self.found.result]
+        outputs = [dim for dim in self.tap_dims if dim in self.windowed.result]
         if self.merged:
-            at = outputs.index(self.merged[0])
-            outputs[at : at + 1] = self.merged
+            position = outputs.index(self.merged[0])
+            outputs[position : position + 1] = self.merged
             groups = [[dim] for dim in range(len(outputs) - len(self.merged) + 1)]
-            groups[at] = list(range(at, at + len(self.merged)))
-            groups[at + 1 :] = [[dim + len(self.merged) - 1] for (dim,) in groups[at + 1 :]]
-            result = expanded(result, groups, [self.found.extents[dim] for dim in outputs])
-        return transposed(result, [outputs.index(dim) for dim in self.found.result if dim is not None])
+            groups[position] = list(range(position, position + len(self.merged)))
+            groups[position + 1 :] = [[dim + len(self.merged) - 1] for (dim,) in groups[position + 1 :]]
+            result = expanded(result, groups, [self.windowed.extents[dim] for dim in outputs])
+        return transposed(result, [outputs.index(dim) for dim in self.windowed.result if dim is not None])
 
     def _combined(self, result: ir.Value, other: ir.Value, dims: Map | None = None) -> ir.Value:
-        """Two partial results, or that of all taps and what the op's destination held, over ``dims`` of it."""
+        """Combine two partial results, or that of all taps and the initial value, over ``dims`` of it."""
         every = tuple(range(len(shape_of(result))))
         maps = [every, every if dims is None else dims, every]
-        made = generic_op([result, other], empty_like(result), maps, len(every), 0)
+        combined = generic_op([result, other], empty_like(result), maps, len(every), 0)
         element = ir.RankedTensorType(result.type).element_type
-        block = ir.Block.create_at_start(made.regions[0], [element] * 3)
+        block = ir.Block.create_at_start(combined.regions[0], [element] * 3)
         with ir.InsertionPoint(block):
             operands = list(block.arguments)[:2]
             value = ir.Operation.create(self.combine.name, results=[element], operands=operands).result
             ir.Operation.create("linalg.yield", operands=[value])
-        return made.results[0]
+        return combined.results[0]
 
 
 def iterated_by(index: int | Window | None) -> int:
-    """The iteration dim of the result that an index goes along, or the reduced one."""
+    """The iteration dim of an index: the output dim of a window, or the dim itself."""
     assert index is not None
     return index.output if isinstance(index, Window) else index
 
 
 def _is_neutral(destination: ir.Value, combine: ir.Operation) -> bool:
-    """Whether an op begins with what its combination leaves as it is."""
+    """Return whether the initial value of an op is the neutral element of its combination."""
     fill = defining_op(destination)
     if fill is None or fill.name != "linalg.fill":
         return False
@@ -278,7 +278,7 @@ def _is_neutral(destination: ir.Value, combine: ir.Operation) -> bool:
 
 
 def _spread(destination: ir.Value) -> tuple[ir.Value, Map]:
-    """What a destination is a broadcast of, and the dims of the destination that it has."""
+    """The source of a broadcast destination, and the dims of the destination that it has."""
     every = tuple(range(len(shape_of(destination))))
     op = defining_op(destination)
     if op is None or op.name != "linalg.broadcast":
@@ -288,9 +288,9 @@ def _spread(destination: ir.Value) -> tuple[ir.Value, Map]:
 
 
 def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], list[int]]] | None:
-    """What a value is a pad of, the constant that it pads with, and the low and high amounts; None if it is no pad.
+    """The source of a pad, the constant that it pads with, and the low and high amounts; None if it is no pad.
 
-    Also through an ``expand_shape``, which takes channels apart into groups, of dims that are not padded.
+    Also through an ``expand_shape``, which splits channels into groups, of dims that are not padded.
     """
     op = defining_op(value)
     groups = None
@@ -303,12 +303,14 @@ def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], li
     low, high = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("static_low", "static_high"))
     if groups is None:
         return op.operands[0], number, (low, high)
-    if any(len(group) > 1 and (low[at] or high[at]) for at, group in enumerate(groups)):
+    if any(len(group) > 1 and (low[position] or high[position]) for position, group in enumerate(groups)):
         return None
     shape = list(shape_of(value))
-    for at, group in enumerate(groups):
-        shape[group[0]] = shape_of(op.operands[0])[at] if len(group) == 1 else shape[group[0]]
-    low, high = ([each[at] for at, group in enumerate(groups) for _ in group] for each in (low, high))
+    for position, group in enumerate(groups):
+        shape[group[0]] = shape_of(op.operands[0])[position] if len(group) == 1 else shape[group[0]]
+    low, high = (
+        [amount[position] for position, group in enumerate(groups) for _ in group] for amount in (low, high)
+    )
     return expanded(op.operands[0], groups, shape), number, (low, high)
 
 

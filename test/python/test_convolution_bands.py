@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import spyre_mlir
 from spyre_mlir.bundle.model import Execute
-from spyre_mlir.rewriting import banded_windows
+from spyre_mlir.rewriting import halo_tiling
 
 
 def bands(program: spyre_mlir.Program) -> list[str]:
@@ -42,7 +42,7 @@ def random_convolution(rng: random.Random) -> tuple[nn.Module, tuple[int, ...]]:
 @pytest.mark.parametrize("seed", range(24))
 def test_random_convolutions_are_exact(seed, monkeypatch):
     """Kernels, dilation, padding, groups, channels that fill no stick, batches, whether bands are worth it or not."""
-    monkeypatch.setattr(banded_windows, "_GAIN", math.inf)
+    monkeypatch.setattr(halo_tiling, "_GAIN", math.inf)
     rng = random.Random(seed)
     model, shape = random_convolution(rng)
     program = check_exact(*whole_numbers(model, *shape, seed=seed), sencores=rng.choice((2, 4, 8, 32)))

@@ -1,0 +1,269 @@
+"""Halo tiling of convolutions: each core has a band of rows, with the rows around it, in its own scratchpad."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from spyre_mlir.analysis.windows import Windowed
+from spyre_mlir.dialects.structured import filled, shape_of
+from spyre_mlir.division.slices import divisors
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.tensor_builders import (
+    collapsed,
+    concatenated,
+    constant_pad,
+    expanded,
+    extracted,
+    inserted,
+    transposed,
+)
+from spyre_mlir.rewriting.window_unrolling import Unrolling, padded
+from spyre_mlir.target.device import device
+
+#: Largest part of the time without bands that bands may take: the estimate is rough.
+_GAIN = 0.85
+
+#: Weight of bytes of device memory against time in the choice among bands: fewer bands read fewer rows twice.
+_FEW_BYTES = 10
+
+#: Operations that write bands, each of which waits for device memory.
+_MAKING = 6
+
+#: Tensors as large as a band that a core has at the same time: the source, partial sums, the result.
+_ALIVE = 4
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Each image in ``count`` bands of ``rows`` rows, with halos of ``above`` and ``below`` rows."""
+
+    count: int
+    rows: int
+    above: int
+    below: int
+
+
+class HaloTiling(Unrolling):
+    """The chain of an op that slides over rows and columns by single steps, and whose result has as many rows.
+
+    The source becomes a tensor of bands ``[band, row, column, channels]``. A band has the rows that its windows read:
+    its own, and a halo of copies of its neighbours' rows or of the padding. Rows and columns of a band are one dim
+    then, and a tap is one slice of it, equally far from the start of each band:
+
+        y[band, m] = sum over p, q of x[band, m + d*p*columns + d*q] * w[p, q],  m = row * columns + column
+
+    So with a band per core each reads its own LX, at one address. Positions behind the last column belong to no
+    window; they are not read, and one more row of padding keeps the last of them inside the tensor.
+    """
+
+    def __init__(self, windowed: Windowed, bands: Bands) -> None:
+        self.bands = bands
+        self.rows, self.columns = windowed.windows
+        images = math.prod(windowed.extents[dim] for dim in windowed.images)
+        self.lead = tuple(count for count in (images, bands.count) if count > 1)
+        self.columns_padded = shape_of(windowed.inputs[windowed.source])[windowed.indices.index(self.columns)]
+        super().__init__(windowed)
+
+    def _merged(self) -> tuple[int, ...]:
+        """The rows of bands and the images, which are one dim."""
+        return (self.rows.output, *self.windowed.images)
+
+    def _order(self) -> tuple[int, ...]:
+        indices = self.windowed.indices
+        images = [indices.index(dim) for dim in self.windowed.images]
+        first = [*images, indices.index(self.rows), indices.index(self.columns)]
+        return (*first, *(dim for dim in range(len(indices)) if dim not in first))
+
+    def _extent(self, dim: int) -> int:
+        if dim == self.rows.output:
+            return math.prod(self.lead)
+        width = self.columns_padded
+        return self.bands.rows * width if dim == self.columns.output else self.windowed.extents[dim]
+
+    def _source(self) -> ir.Value:
+        """The bands, ``[band, row * column, channels]``."""
+        value = self.windowed.inputs[self.windowed.source]
+        pad = padded(value)
+        inner, number, (low, high) = pad or (value, _zero(value), ([0] * len(self.order),) * 2)
+        position = self.windowed.indices.index(self.columns)
+        unpadded = self._split_rows(inner)
+        rows, rank = len(self.lead), len(shape_of(unpadded))
+        whole = self._padded(unpadded, number, low[position], high[position])
+        above, below, height = self.bands.above, self.bands.below, self.bands.rows
+        # The halo after a band is the first rows of the next one, that before it the last rows of the one before.
+        halo = [(0, height - above, above, True), (above + height, 0, below, False)]
+        for row, first, count, before in halo if self.bands.count > 1 else []:
+            if count:
+                part = self._shifted(unpadded, number, first, count, before)
+                whole = inserted(part, whole, [*([0] * rows), row, low[position], *([0] * (rank - rows - 2))])
+        return collapsed(whole, [range(rows), [rows, rows + 1], *([dim] for dim in range(rows + 2, rank))])
+
+    def _split_rows(self, value: ir.Value) -> ir.Value:
+        """The bands without halos, ``[image, band, row, column, channels]``; dims of size 1 omitted."""
+        value, images = transposed(value, self.order), len(self.windowed.images)
+        shape = shape_of(value)
+        rest = shape[images + 1 :]
+        value = collapsed(value, [range(images + 1), *([images + 1 + dim] for dim in range(len(rest)))])
+        rows = len(self.lead)
+        groups = [range(rows + 1), *([rows + 1 + dim] for dim in range(len(rest)))]
+        return expanded(value, groups, (*self.lead, self.bands.rows, *rest))
+
+    def _padded(self, value: ir.Value, number: ir.Operation, left_pad: int, right_pad: int) -> ir.Value:
+        """The bands padded to all that their windows read."""
+        spare = 1 if self.windowed.extents[self.columns.kernel] > 1 else 0
+        shape, rows = shape_of(value), len(self.lead)
+        low, high = [0] * len(shape), [0] * len(shape)
+        low[rows : rows + 2] = self.bands.above, left_pad
+        high[rows : rows + 2] = self.bands.below + spare, right_pad
+        sizes = [before + size + after for before, size, after in zip(low, shape, high, strict=True)]
+        return constant_pad(value, number, low, high, sizes)
+
+    def _shifted(
+        self, value: ir.Value, number: ir.Operation, first: int, count: int, before: bool
+    ) -> ir.Value:
+        """For each band ``count`` rows of the band ``before`` it, or after it; those of the padding at the ends."""
+        shape, rows = list(shape_of(value)), len(self.lead)
+        offsets, sizes, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        offsets[rows], sizes[rows] = first, count
+        part = extracted(value, offsets, sizes, steps)
+        end_type = ir.RankedTensorType.get([*self.lead[:-1], 1, *sizes[rows:]], _element(value))
+        empty = ir.Operation.create("tensor.empty", results=[end_type]).result
+        end = filled(number.clone().operation.results[0], empty)
+        together = concatenated([end, part] if before else [part, end], rows - 1)
+        offsets = [0] * len(shape)
+        offsets[rows - 1] = 0 if before else 1
+        return extracted(together, offsets, sizes, steps)
+
+    def _slice(self, source: ir.Value, tap: dict[int, int]) -> ir.Value:
+        rows, columns = (window.dilation * tap[window.kernel] for window in (self.rows, self.columns))
+        shape = list(shape_of(source))
+        offsets = [0, rows * self.columns_padded + columns, *([0] * (len(shape) - 2))]
+        sizes = [shape[0], self._extent(self.columns.output), *shape[2:]]
+        return extracted(source, offsets, sizes, [1] * len(shape))
+
+    def _restored(self, result: ir.Value) -> ir.Value:
+        """The dims of the op's result, in its order, without the positions behind the last column."""
+        windowed = self.windowed
+        (bands, _, *rest), rows = shape_of(result), self.bands.rows
+        channels = [[dim] for dim in range(3, 3 + len(rest))]
+        result = expanded(result, [[0], [1, 2], *channels], (bands, rows, self.columns_padded, *rest))
+        sizes = (bands, rows, windowed.extents[self.columns.output], *rest)
+        result = extracted(result, [0] * len(sizes), sizes, [1] * len(sizes))
+        result = collapsed(result, [[0, 1], *([dim] for dim in range(2, len(sizes)))])
+        outputs = [*windowed.images, *(dim for dim in self.tap_dims if dim in windowed.result)]
+        images = len(windowed.images)
+        if images:
+            groups = [list(range(images + 1)), *([dim] for dim in range(images + 1, len(outputs)))]
+            result = expanded(result, groups, [windowed.extents[dim] for dim in outputs])
+        return transposed(result, [outputs.index(dim) for dim in windowed.result if dim is not None])
+
+
+def bands_of(windowed: Windowed, cores: int) -> Bands | None:
+    """The bands of an op on so many cores; None if it cannot have any, or would not be clearly faster with them.
+
+    By a rough estimate of time, in which bytes count more than they take.
+    """
+    above, below = _surroundings(windowed)
+    if not _slides_by_single_rows(windowed) or above + below != _reach(windowed):
+        return None
+    height, images = windowed.extents[windowed.windows[0].output], _images(windowed)
+    able = []
+    for count in divisors(height, max(1, cores // images)):
+        bands = Bands(count, height // count, above, below)
+        fits = (
+            bands.rows >= max(above, below)
+            and _lx_bytes(windowed, bands) * _ALIVE <= device().usable_lx_bytes
+        )
+        if images * count > 1 and fits and _tiled_ns(windowed, bands) < _GAIN * _untiled_ns(windowed, cores):
+            able.append(bands)
+    return min(able, key=lambda bands: _tiled_ns(windowed, bands, _FEW_BYTES), default=None)
+
+
+def _slides_by_single_rows(windowed: Windowed) -> bool:
+    """Return whether an op slides over rows and columns by single steps, and no other input has these dims."""
+    if len(windowed.windows) != 2 or max(windowed.extents[dim] for dim in windowed.kernel) == 1:
+        return False
+    outputs = {window.output for window in windowed.windows}
+    steps = all(window.stride == 1 or windowed.extents[window.output] == 1 for window in windowed.windows)
+    return steps and not any(dims is not None and outputs & set(dims) for dims in windowed.others)
+
+
+def _reach(windowed: Windowed) -> int:
+    """Rows from the first that a window reads to the last."""
+    rows = windowed.windows[0]
+    return rows.dilation * (windowed.extents[rows.kernel] - 1)
+
+
+def _images(windowed: Windowed) -> int:
+    return math.prod(windowed.extents[dim] for dim in windowed.images)
+
+
+# -- estimates ------------------------------------------------------------------------------------------
+
+
+def _row_bytes(windowed: Windowed) -> int:
+    """Bytes of a row of one image in device memory, without padding: sticks of channels."""
+    shape = shape_of(windowed.inputs[windowed.source])
+    slid = {*windowed.images, *(windowed.windows)}
+    channels = math.prod(
+        size for size, index in zip(shape, windowed.indices, strict=True) if index not in slid
+    )
+    stick_elements = elements_per_stick(device(), str(_element(windowed.inputs[windowed.source])))
+    return (
+        windowed.extents[windowed.windows[1].output] * -(-channels // stick_elements) * device().stick_bytes
+    )
+
+
+def _lx_bytes(windowed: Windowed, bands: Bands) -> int:
+    """Bytes of a band."""
+    return (bands.rows + _reach(windowed) + 1) * _row_bytes(windowed)
+
+
+def _untiled_ns(windowed: Windowed, cores: int) -> float:
+    """Nanoseconds without bands: each tap reads its slice from device memory."""
+    taps = math.prod(windowed.extents[dim] for dim in windowed.kernel)
+    height = windowed.extents[windowed.windows[0].output]
+    moved = _images(windowed) * height * _row_bytes(windowed) / device().one_way_bytes_per_ns
+    return _compute_ns(windowed) / cores + taps * (moved + device().hbm_access_ns)
+
+
+def _tiled_ns(windowed: Windowed, bands: Bands, few_bytes: int = 1) -> float:
+    """Nanoseconds with bands: to write them, and to copy the rows of halos, weighted by ``few_bytes``."""
+    count = _images(windowed) * bands.count
+    rows = count * (bands.above + bands.below) if bands.count > 1 else 0
+    moved = 2 * rows * _row_bytes(windowed) / device().one_way_bytes_per_ns
+    return _compute_ns(windowed) / count + few_bytes * moved + _MAKING * device().hbm_access_ns
+
+
+def _compute_ns(windowed: Windowed) -> float:
+    """Nanoseconds of all taps on one core."""
+    positions = math.prod(windowed.extents)
+    if any(windowed.extents[dim] > 1 for dim in windowed.reduced):
+        return positions / device().array.multiply_adds_per_ns
+    stick_elements = elements_per_stick(device(), str(_element(windowed.inputs[windowed.source])))
+    return positions / stick_elements / device().vector_sticks_per_ns
+
+
+def _surroundings(windowed: Windowed) -> tuple[int, int]:
+    """The rows of padding above and below an image; (-1, 0) if other dims than rows and columns are padded."""
+    pad = padded(windowed.inputs[windowed.source])
+    if pad is None:
+        return 0, 0
+    _, _, (low, high) = pad
+    slid = [windowed.indices.index(window) for window in windowed.windows]
+    if any((low[dim], high[dim]) != (0, 0) for dim in range(len(low)) if dim not in slid):
+        return -1, 0
+    return low[slid[0]], high[slid[0]]
+
+
+def _zero(value: ir.Value) -> ir.Operation:
+    element = _element(value)
+    return ir.Operation.create(
+        "arith.constant", results=[element], attributes={"value": ir.FloatAttr.get(element, 0.0)}
+    )
+
+
+def _element(value: ir.Value) -> ir.Type:
+    return ir.RankedTensorType(value.type).element_type
