@@ -1,4 +1,4 @@
-"""What the rules ask about a bundle, computed once: its executes, their loops, the value of every symbol."""
+"""Facts about a bundle that the rules share: its executes, their loops, the value of every symbol."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class LoopRange:
 
     @property
     def count(self) -> int:
+        # The upper bound is excluded, as in scf.for; one below the lower bound means no iteration.
         return max(0, -(-(self.upper - self.lower) // self.step))
 
     @property
@@ -55,11 +56,13 @@ class Linear:
 
     def plus(self, other: Linear, factor: int = 1) -> Linear:
         offset = self.offset + factor * other.offset
+        # Most sums add a constant: these need no new dict.
         if not other.terms:
             return Linear(offset, self.terms)
         terms = dict(self.terms)
         for atom, coefficient in other.terms:
             terms[atom] = terms.get(atom, 0) + factor * coefficient
+        # Sorted and without zeros, so that equal values compare equal.
         return Linear(offset, tuple(sorted((atom, value) for atom, value in terms.items() if value)))
 
 
@@ -79,7 +82,7 @@ class ExecuteStep:
 
     @property
     def runs(self) -> int:
-        """How often the loops around it run it."""
+        """Number of runs of the execute, over all loops around it."""
         return math.prod(loop.count for loop in self.loops)
 
 
@@ -88,7 +91,7 @@ Tree = list["ExecuteStep | tuple[LoopRange, Tree]"]
 
 
 def name(design: Design) -> str:
-    """How messages call a design."""
+    """Return the name of a design in messages."""
     return f"{design.filename} ({design.opcode})"
 
 
@@ -126,7 +129,11 @@ class Context:
     @functools.cached_property
     def executes(self) -> list[Execute]:
         """The executes in program order; one in a loop counts once."""
-        return [each for each in statements_in_order(self.bundle.statements) if isinstance(each, Execute)]
+        return [
+            statement
+            for statement in statements_in_order(self.bundle.statements)
+            if isinstance(statement, Execute)
+        ]
 
     @functools.cached_property
     def buffers(self) -> dict[str, Buffer]:
@@ -144,7 +151,9 @@ class Context:
     def allocations(self) -> dict[str, int]:
         """Bytes of each device_mem_allocate."""
         statements = self.bundle.statements
-        return {each.result: each.bytes for each in statements if isinstance(each, Allocate)}
+        return {
+            statement.result: statement.bytes for statement in statements if isinstance(statement, Allocate)
+        }
 
     @functools.cached_property
     def bases(self) -> set[str]:
@@ -184,6 +193,7 @@ class _TreeBuilder:
     def build(
         self, statements: tuple[Statement, ...], loops: tuple[LoopRange, ...], outer: dict[str, Linear]
     ) -> Tree:
+        # A copy: values of a loop's body are not visible behind the loop.
         values, tree = dict(outer), []
         for statement in statements:
             if isinstance(statement, Loop):
@@ -197,7 +207,7 @@ class _TreeBuilder:
     def loop(
         self, loop: Loop, loops: tuple[LoopRange, ...], values: dict[str, Linear]
     ) -> tuple[LoopRange, Tree]:
-        lower, upper, step = (values[each].offset for each in (loop.lower, loop.upper, loop.step))
+        lower, upper, step = (values[bound].offset for bound in (loop.lower, loop.upper, loop.step))
         # Loops side by side may use one name; the number keeps their variables apart.
         self.loops += 1
         range_ = LoopRange(f"%{loop.induction} of loop {self.loops}", lower, upper, step)
@@ -215,13 +225,14 @@ def _evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:
     match statement:
         case IndexConstant(_, value):
             return Linear(value)
-        case Add(_, left, right):
-            return values[left].plus(values[right])
+        case Add(_, lhs, rhs):
+            return values[lhs].plus(values[rhs])
         case Apply(_, dims, symbols, coefficients, offset):
             total = Linear(offset)
             for operand, coefficient in zip((*dims, *symbols), coefficients, strict=True):
                 total = total.plus(values[operand], coefficient)
             return total
+        # All extracts of a parameter are one address, so the atom is the parameter, not the result.
         case Extract(_, parameter, "value"):
             return Linear(0, ((parameter, 1),))
         case Extract(result) | Allocate(result):

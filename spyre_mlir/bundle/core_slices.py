@@ -1,4 +1,4 @@
-"""Where an operand lies: the rules of the docstring of ``model.py`` as arithmetic, in sticks and bytes.
+"""Addresses and strides of operands: the rules of the docstring of ``model.py`` as arithmetic, in sticks and bytes.
 
 Everything counts in sticks, the smallest thing that is ever moved: a position along a dim is one element,
 except along a dim in the stick, where it is one stick.
@@ -54,6 +54,7 @@ def operand_shares(design: Design, operand: Operand) -> dict[str, int]:
 
 def _share(operand: Operand, dim: str, size: int, slices: int) -> int:
     unit = operand.per_stick(dim) if operand.scale.get(dim) == 1 else 1
+    # Slices end at stick boundaries, so the last one takes what the others leave.
     return -(-size // (unit * slices)) * unit
 
 
@@ -61,19 +62,21 @@ def operand_slices(design: Design, operand: Operand, core: int) -> dict[str, int
     """The slice of each dim that a core has of an operand; None if it holds nothing of it."""
     if operand.held is None:
         return design.core_slices[core]
-    own = operand.held.core_slices[core]
-    return None if own is None else {**dict.fromkeys(design.sizes, 0), **own}
+    slices = operand.held.core_slices[core]
+    return None if slices is None else {**dict.fromkeys(design.sizes, 0), **slices}
 
 
 def holders(design: Design, operand: Operand) -> dict[int, dict[str, int]]:
     """The cores that have a part of an operand, and the slice of each dim that they have."""
     slices = ((core, operand_slices(design, operand, core)) for core in range(design.cores))
-    return {core: own for core, own in slices if own is not None}
+    return {core: core_slices for core, core_slices in slices if core_slices is not None}
 
 
 def reduced_dims(design: Design) -> frozenset[str]:
     """The dims that an input has and the output does not."""
-    *inputs, output = ({dim for dim, scale in each.scale.items() if scale == 1} for each in design.operands)
+    *inputs, output = (
+        {dim for dim, scale in operand.scale.items() if scale == 1} for operand in design.operands
+    )
     return frozenset().union(*inputs) - output
 
 
@@ -82,8 +85,8 @@ def finishing_cores(design: Design) -> frozenset[int]:
     reduced = reduced_dims(design)
     return frozenset(
         core
-        for core, own in enumerate(design.core_slices)
-        if all(own[dim] == design.slices[dim] - 1 for dim in reduced)
+        for core, slices in enumerate(design.core_slices)
+        if all(slices[dim] == design.slices[dim] - 1 for dim in reduced)
     )
 
 
@@ -96,6 +99,7 @@ def positions(operand: Operand, dim: str, size: int) -> int:
 
 def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
     """Positions per dim of the memory that the operand is a part of: the whole tensor, in LX one share."""
+    # All cores have the layout of a full share in LX, also the last one, whose slice may be smaller.
     sizes = design.sizes if operand.memory == "hbm" else operand_shares(design, operand)
     return tuple(positions(operand, dim, sizes[dim] + operand.gap.get(dim, 0)) for dim in operand.dim_order)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
 from spyre_mlir.bundle.json_fields import Field, require_same
-from spyre_mlir.bundle.model import Constant, DebugHandle, Design, Held, Operand
+from spyre_mlir.bundle.model import Constant, DebugHandle, Design, HeldSlices, Operand
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.formats import find_format
 from spyre_mlir.target.ops import DEVICE_OPS
@@ -70,6 +70,7 @@ def _opcode(function: str, dsc: Field) -> str:
     """The operation that a function is: with an index tensor it is another one than without."""
     if _INDICES not in _only_item(dsc["computeOp_"]):
         return function
+    # An unknown function stays as it is, and the validator reports it.
     return next((op.name for op in DEVICE_OPS.values() if op.function == function), function)
 
 
@@ -87,6 +88,7 @@ def _dims(sizes: dict[str, int]) -> Json:
 
 
 def _configuration(design: Design) -> Json:
+    # The last slice may be shorter: ss_ is the full share, el_ that of the last core.
     last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
     stage = {"name_": "core", "ss_": _dims(design.shares), "el_": _dims(last)}
     return {
@@ -140,6 +142,7 @@ def _allocation(design: Design, index: int) -> Json:
         "maxDimSizes_": [-1] * len(operand.dim_order),
         **_indirection(design, index),
     }
+    # HBM addresses are known at run time only, so the file has symbol ids in their place.
     if operand.memory == "hbm":
         node["isStartAddrSymbolic_"] = 1
     node["startAddressCoreCorelet_"] = _per_core(
@@ -148,20 +151,22 @@ def _allocation(design: Design, index: int) -> Json:
         {f"[{core}, 0, 0]": str(start) for core, start in enumerate(operand.start)},
     )
     if operand.gap:
+        # In HBM all cores address one tensor, so its gap stands once, for core -1.
         keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
         node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
     coordinates = {dim: _coordinate(design, operand, dim) for dim in operand.dim_order}
     node["coordinates_"] = {"coordInfo": coordinates}
-    if any(each.held for each in design.operands):
+    # Only a relayout has operands with different slices; elsewhere they follow from the design.
+    if any(other.held for other in design.operands):
         node["coordinates_"]["coreIdToWkSlice_"] = {
-            str(core): {dim: own[dim] for dim in _varying(operand)}
-            for core, own in holders(design, operand).items()
+            str(core): {dim: slices[dim] for dim in _varying(operand)}
+            for core, slices in holders(design, operand).items()
         }
     return node
 
 
 def _indirection(design: Design, index: int) -> Json:
-    """How an operand takes part in an indirect access: as the positions, or as the table with pages of one row."""
+    """JSON members of an operand of an indirect access: the positions, or the table with pages of one row."""
     op = DEVICE_OPS.get(design.opcode)
     if op is None or op.index is None or index not in op.indirect:
         return {}
@@ -197,7 +202,7 @@ def _per_core(functions: list[str], cores: int, data: Json) -> Json:
 
 
 def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
-    """How a core's coordinates of one dim unfold: the core's slice, then sticks, then elements."""
+    """JSON of the coordinates of a core along one dim, as folds: the core's slice, then sticks, then elements."""
     present, stick = operand.scale[dim] == 1, dim == operand.stick_dim or dim in operand.beside
     share, lanes = operand_shares(design, operand)[dim], operand.per_stick(dim)
     splits = operand_splits(design, operand)[dim]
@@ -220,6 +225,7 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
 
 def _labeled(design: Design, index: int) -> Json:
     operand = design.operands[index]
+    # An operand in HBM streams through LX, so it is present in both.
     memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
     if index == _index_operand(design):
         memories = (operand.memory,)  # the positions are read where they are
@@ -236,6 +242,7 @@ def _labeled(design: Design, index: int) -> Json:
 
 def _constants_to_json(design: Design) -> Json | str:
     if not design.constants:
+        # The format writes no constants as a string, not as an object.
         return "{}"
     return {
         str(i): {
@@ -261,7 +268,7 @@ def _compute(design: Design) -> Json:
         "opFuncName": _function(design),
         "attributes_": {"dataFormat_": design.data_format, "fidelity_": "regular"},
         "location": "Inner",
-        "inputLabeledDs": [label for at, label in enumerate(labels[:-1]) if at != index],
+        "inputLabeledDs": [label for position, label in enumerate(labels[:-1]) if position != index],
         "outputLabeledDs": labels[-1:],
         **indices,
     }
@@ -369,13 +376,13 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     return (*(replace(operand, held=_read_held(node, operand)) for operand, node in inputs), *operands[-1:])
 
 
-def _read_held(node: Field, operand: Operand) -> Held | None:
+def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
     coordinates = node["coordinates_"]
     if "coreIdToWkSlice_" not in coordinates:
         return None
     slices = {dim: _read_core_fold(coordinates["coordInfo"][dim]) for dim in _varying(operand)}
-    by_core = {core: own.integers_by_key() for core, own in coordinates["coreIdToWkSlice_"].members()}
-    return Held(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
+    by_core = {core: member.integers_by_key() for core, member in coordinates["coreIdToWkSlice_"].members()}
+    return HeldSlices(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
 
 
 def _read_core_fold(coordinate: Field) -> int:
@@ -383,6 +390,7 @@ def _read_core_fold(coordinate: Field) -> int:
     folds = coordinate["folds"]["dim_prop_attr"]
     if not folds.items():
         folds.fail("must begin with the fold over the cores")
+    # The first fold is the one over the cores, as ``_coordinate`` writes it.
     factor = folds.items()[0]["factor_"]
     if factor.integer() < 1:
         factor.fail("must be at least 1")

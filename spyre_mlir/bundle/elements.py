@@ -1,4 +1,4 @@
-"""Which elements of a tensor lie where in LX: what a core reads there must be what its slices stand for.
+"""The elements of tensors in LX, stick by stick: a core must read the elements that its slices stand for.
 
 An LX address says nothing about the tensor; the slices of the writer do: core ``c`` has left there the elements of its
 slices. A reader says by its own slices which elements it takes them for. Both may describe the tensor by other dims (a
@@ -31,7 +31,7 @@ from spyre_mlir.target.target import Target
 
 _NOBODY = -1
 
-#: Cores that touch equal regions, and who wrote the sticks of these: one axis of cores, then one per dim.
+#: Cores that access equal regions, and the writers of their sticks: one axis of cores, then one per dim.
 _Group = tuple[list[int], NDArray[np.int32]]
 
 
@@ -46,15 +46,15 @@ class OperandAxis:
 
     @property
     def is_unordered(self) -> bool:
-        """Whether LX leaves open where the dim comes in the order: no core has more than one position of it."""
+        """Return whether LX leaves open where the dim comes in the order: no core has several positions of it."""
         return self.count == 1 and self.slices > 1
 
 
 @dataclass(frozen=True)
 class OperandPlacement:
-    """How the LX of the cores holds an operand: its first stick, its dims from the innermost on.
+    """An operand in the LX of the cores: its first stick, its dims from the innermost on.
 
-    ``regions`` are the sticks that each core touches and ``slices`` its slice of each dim, None on cores that have
+    ``regions`` are the sticks that each core accesses and ``slices`` its slice of each dim, None on cores that have
     nothing of it.
     """
 
@@ -66,22 +66,23 @@ class OperandPlacement:
 
     def coordinates(self, core: int, sticks: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """The coordinate along each axis of what lies in some sticks of a core, in positions of full shares."""
-        slices, rest, found = self.slices[core], sticks - self.start, []
+        slices, rest, coordinates = self.slices[core], sticks - self.start, []
         assert slices is not None
-        for axis, own in zip(reversed(self.axes), reversed(slices), strict=True):
+        for axis, slice_index in zip(reversed(self.axes), reversed(slices), strict=True):
+            # An axis of one position, or one that LX is too small to step along, does not show in the address.
             has_several = axis.count > 1 and axis.stride <= self.lx_bytes
             step, rest = np.divmod(rest, axis.stride) if has_several else (np.zeros_like(rest), rest)
-            found.append(step + own * axis.count)
-        return found[::-1]
+            coordinates.append(step + slice_index * axis.count)
+        return coordinates[::-1]
 
     def text(self, core: int) -> str:
         """The slices of a core in words."""
         pairs = zip(self.axes, self.slices[core] or (), strict=True)
-        return ", ".join(f"{axis.dim} {own}" for axis, own in pairs if axis.slices > 1) or "all"
+        return ", ".join(f"{axis.dim} {index}" for axis, index in pairs if axis.slices > 1) or "all"
 
 
 def placement(design: Design, index: int) -> OperandPlacement:
-    """How the LX of the cores holds operand ``index``; of an input only what is more than padding counts."""
+    """Return the placement of operand ``index`` in LX; of an input without the sticks of padding alone."""
     operand = design.operands[index]
     splits = operand_splits(design, operand)
     places = zip(
@@ -92,17 +93,17 @@ def placement(design: Design, index: int) -> OperandPlacement:
         for dim, count, stride in places
         if operand.scale[dim] == 1
     )
-    own = holders(design, operand)
+    core_slices = holders(design, operand)
     is_input = index < len(design.operands) - 1
     return OperandPlacement(
         operand.start[0] // design.target.stick_bytes,
         axes,
         tuple(
-            core_region(design, operand, core, valid=is_input) if core in own else None
+            core_region(design, operand, core, valid=is_input) if core in core_slices else None
             for core in range(design.cores)
         ),
         tuple(
-            tuple(own[core][axis.dim] for axis in axes) if core in own else None
+            tuple(core_slices[core][axis.dim] for axis in axes) if core in core_slices else None
             for core in range(design.cores)
         ),
         design.target.lx_bytes,
@@ -138,6 +139,7 @@ class Elements:
         reader = self._read[execute, index]
         groups = [(cores, view[cores]) for cores, view in self._groups(reader)]
         writers = {writer for _, view in groups for writer in _distinct(view)} - {_NOBODY}
+        # In program order, so that the message is the same every time.
         for writer in sorted(writers):
             key = writer, execute, index
             # Mostly one execute wrote all that is read, and then the answer is that of the iteration before.
@@ -155,6 +157,7 @@ class Elements:
         row, stick = self._writers.strides
         for region, cores in cores_of.items():
             steps = zip(region.counts, region.strides, strict=True)
+            # The stride of a single position may exceed the array, which numpy refuses.
             strides = (row, *(stride * stick if count > 1 else 0 for count, stride in steps))
             shape = (len(self._writers), *region.counts)
             yield cores, np.ndarray(shape, np.int32, self._writers, place.start * stick, strides)
@@ -175,13 +178,13 @@ class Elements:
 
 def _distinct(view: NDArray[np.int32]) -> set[int]:
     first = view.flat[0]
-    return {int(first)} if (view == first).all() else {int(each) for each in np.unique(view)}
+    return {int(first)} if (view == first).all() else {int(writer) for writer in np.unique(view)}
 
 
 def _sticks(
     writer: int, reader: OperandPlacement, groups: list[_Group]
 ) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """The sticks of each core that a reader touches and that ``writer`` wrote."""
+    """The sticks of each core that a reader accesses and that ``writer`` wrote."""
     for cores, view in groups:
         region = reader.regions[cores[0]]
         assert region is not None
@@ -195,11 +198,11 @@ def _sticks(
 def first_difference(
     writer: OperandPlacement, reader: OperandPlacement, sticks: Sequence[tuple[int, NDArray[np.int64]]]
 ) -> int | None:
-    """The first core that takes some of its ``sticks`` for other elements than were written there; None without one."""
-    cores = np.repeat([core for core, _ in sticks], [len(some) for _, some in sticks])
+    """Return the first core that reads some of its ``sticks`` as other elements than were written there, or None."""
+    cores = np.repeat([core for core, _ in sticks], [len(indices) for _, indices in sticks])
     sides = []
     for place in (writer, reader):
-        by_core = [place.coordinates(core, some) for core, some in sticks]
+        by_core = [place.coordinates(core, indices) for core, indices in sticks]
         sides.append([np.concatenate(axis) for axis in zip(*by_core, strict=True)])
     best: int | None = None
     for orders in itertools.product(_orders(writer.axes), _orders(reader.axes)):
@@ -210,18 +213,19 @@ def first_difference(
         disorder = _disorder(*ranks)
         if disorder is None:
             return None
+        # The message names the core of the first order, which is that of the design.
         best = int(cores[disorder]) if best is None else best
     return best
 
 
 def _orders(axes: tuple[OperandAxis, ...]) -> Iterator[tuple[int, ...]]:
     """The orders of axes, the innermost first, that LX does not rule out; first that of the design."""
-    free = [at for at, axis in enumerate(axes) if axis.is_unordered]
-    fixed = [at for at, axis in enumerate(axes) if not axis.is_unordered]
+    free = [index for index, axis in enumerate(axes) if axis.is_unordered]
+    fixed = [index for index, axis in enumerate(axes) if not axis.is_unordered]
     yield tuple(range(len(axes)))
     for places in itertools.combinations(range(len(axes)), len(free)):
         unordered, ordered = iter(free), iter(fixed)
-        yield tuple(next(unordered) if at in places else next(ordered) for at in range(len(axes)))
+        yield tuple(next(unordered) if index in places else next(ordered) for index in range(len(axes)))
 
 
 def _rank(
@@ -229,15 +233,17 @@ def _rank(
 ) -> NDArray[np.int64]:
     """The place of elements in the order of the whole tensor."""
     rank, step = np.zeros(elements, np.int64), 1
-    for at in order:
-        rank = rank + coordinates[at] * step
-        step *= axes[at].count * axes[at].slices
+    for axis in order:
+        rank = rank + coordinates[axis] * step
+        step *= axes[axis].count * axes[axis].slices
     return rank
 
 
 def _disorder(written: NDArray[np.int64], read: NDArray[np.int64]) -> int | None:
-    """Where, going by the reader's order, the writer's does not rise; None where both agree."""
+    """Return the first element, in the order of the reader, at which that of the writer does not rise, or None."""
+    # Stable, so that the first disorder, and so the core of the message, is always the same.
     order = np.argsort(read, kind="stable")
-    steps, wanted = np.diff(written[order]), np.diff(read[order])
-    wrong = np.where(wanted > 0, steps <= 0, steps != 0)
+    steps, read_steps = np.diff(written[order]), np.diff(read[order])
+    # Equal ranks of the reader are one element on several cores: the writer must have one there too.
+    wrong = np.where(read_steps > 0, steps <= 0, steps != 0)
     return int(order[1:][np.argmax(wrong)]) if wrong.any() else None

@@ -82,6 +82,7 @@ def write_files(
 
 def write_json(path: Path, value: Any) -> None:
     """A JSON file with the same bytes every time."""
+    # NaN is no JSON: strict readers would refuse the file.
     path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -95,7 +96,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def is_program(folder: str | Path) -> bool:
-    """Whether a folder holds a program of several steps, not one bundle."""
+    """Return whether a folder holds a program of several steps, not one bundle."""
     return (Path(folder) / STEPS).is_file()
 
 
@@ -117,6 +118,7 @@ def read_bundle(folder: str | Path) -> Bundle:
             raise CompileError(
                 f"A design is in a file 'sdsc_<number>.json', not in {filename!r}.", str(program)
             )
+    # The manifest first: it names the target that the designs are read for.
     manifest = manifest_from_json(load(folder / MANIFEST).value, str(folder / MANIFEST))
     designs = {}
     for filename in sorted(filenames, key=_by_number):
@@ -125,6 +127,7 @@ def read_bundle(folder: str | Path) -> Bundle:
 
 
 def _by_number(filename: str) -> tuple[int, str]:
+    # Shorter names first puts sdsc_2 before sdsc_10.
     return len(filename), filename
 
 

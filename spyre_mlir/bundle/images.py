@@ -42,7 +42,7 @@ class Images:
     made_of: Mapping[str, NDArray] = field(default_factory=dict)
 
     def without(self, arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
-        """Those of some arrays that these images were not made of: other memory, or seen in another way."""
+        """Return the arrays that these images were not made of: in other memory, or of another shape there."""
         return {
             name: array
             for name, array in arrays.items()
@@ -60,7 +60,7 @@ class Images:
 
 
 def _is_same(one: NDArray, other: NDArray) -> bool:
-    """Whether two arrays are the same memory, seen in the same way."""
+    """Return whether two arrays are the same memory with the same type, shape and strides."""
     return one.__array_interface__ == other.__array_interface__
 
 
@@ -68,12 +68,12 @@ def laid_out(
     arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray], numerics: str = IEEE
 ) -> Images:
     """The images of all arguments whose arrays are given."""
-    made = {argument.name: image for argument, image in _images(arguments, arrays, numerics)}
-    return Images(numerics, made, dict(arrays))
+    images = {argument.name: image for argument, image in _images(arguments, arrays, numerics)}
+    return Images(numerics, images, dict(arrays))
 
 
 def has_image(argument: KernelArgument, arrays: Mapping[str, NDArray]) -> bool:
-    """Whether an argument is laid out ahead of time if so many arrays are known by then."""
+    """Return whether an argument has an image if the host arrays ``arrays`` are known ahead of time."""
     return argument.kind != "result" and argument.array_name in arrays
 
 
@@ -97,6 +97,7 @@ def write_images(
     total = sum(argument.bytes for argument in arguments if has_image(argument, arrays))
     entries = []
     with (folder / DATA).open("wb") as stream:
+        # The header by hand, since the images are written one by one behind it.
         header = {"descr": "|u1", "fortran_order": False, "shape": (total,)}
         np.lib.format.write_array_header_1_0(stream, header)
         for argument, image in _images(arguments, arrays, numerics):
@@ -118,15 +119,16 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
     numerics = index["numerics"].text()
     if numerics not in MODES:
         index["numerics"].fail(f"must be one of {', '.join(MODES)}")
-    wanted = {argument.name: argument for argument in arguments}
+    by_name = {argument.name: argument for argument in arguments}
     images: dict[str, NDArray[np.uint8]] = {}
     end = 0
     for entry in index["images"].items():
-        argument = _argument(entry, wanted)
+        argument = _argument(entry, by_name)
         if argument.name in images:
             entry["argument"]["name"].fail("is there twice")
         image = data[end : end + argument.bytes]
         end += argument.bytes
+        # A checksum against damage, not against forgery: weights are large and crc32 is fast.
         if zlib.crc32(image.data) != entry["crc32"].integer():
             message = f"The image of '{argument.name}' is damaged: its bytes are not those that were written."
             raise CompileError(message, str(folder / DATA))
@@ -138,10 +140,10 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
     return Images(numerics, images)
 
 
-def _argument(entry: Field, wanted: Mapping[str, KernelArgument]) -> KernelArgument:
+def _argument(entry: Field, arguments: Mapping[str, KernelArgument]) -> KernelArgument:
     """The argument of the bundle that an image is of, which must be laid out as it was then."""
     name = entry["argument"]["name"]
-    argument = wanted.get(name.text())
+    argument = arguments.get(name.text())
     if argument is None:
         name.fail("must be an argument of the bundle")
     require_same(entry["argument"], argument_to_json(argument))
@@ -149,6 +151,7 @@ def _argument(entry: Field, wanted: Mapping[str, KernelArgument]) -> KernelArgum
 
 
 def _mapped(path: Path) -> NDArray[np.uint8]:
+    # Refuses links and devices, which np.load would follow.
     open_regular(path).close()
     try:
         data = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -55,7 +55,7 @@ class Field:
 
     def text(self) -> str:
         text = self._typed(str, "a string")
-        if "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):
+        if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
             self.fail(f"must be text in Unicode without NUL but is {shorten(text)}")
         return text
 
@@ -72,6 +72,7 @@ class Field:
         return self.value
 
     def _bounded(self, value: int) -> int:
+        # Other readers of the format hold numbers in 64 bits.
         if value.bit_length() > 63:
             self.fail(f"must be an integer of 64 bits but is {shorten(value)}")
         return value
@@ -113,26 +114,26 @@ def shorten(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def require_same(found: Field, expected: Any) -> None:
-    """Fail at the first place where ``found`` is not exactly ``expected``."""
-    if type(found.value) is not type(expected):
-        found.fail(f"must be {shorten(expected)} but is {shorten(found.value)}")
+def require_same(field: Field, expected: Any) -> None:
+    """Fail at the first place where ``field`` is not exactly ``expected``."""
+    if type(field.value) is not type(expected):
+        field.fail(f"must be {shorten(expected)} but is {shorten(field.value)}")
     if isinstance(expected, dict):
         for key in expected:
-            require_same(found[key], expected[key])
-        for key, member in found.members():
+            require_same(field[key], expected[key])
+        for key, member in field.members():
             if key not in expected:
                 member.fail("is not part of the format")
         return
     if isinstance(expected, list):
-        items = found.items()
+        items = field.items()
         if len(items) != len(expected):
-            found.fail(f"must have {len(expected)} items but has {len(items)}")
+            field.fail(f"must have {len(expected)} items but has {len(items)}")
         for item, value in zip(items, expected, strict=True):
             require_same(item, value)
         return
-    if found.value != expected:
-        found.fail(f"must be {shorten(expected)} but is {shorten(found.value)}")
+    if field.value != expected:
+        field.fail(f"must be {shorten(expected)} but is {shorten(field.value)}")
 
 
 def load(path: Path) -> Field:
@@ -159,6 +160,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the name {max(names, key=names.count)!r} is there twice in an object")
+    # Fails for lone surrogates, which JSON can escape but no file can hold.
     "".join(members).encode("utf-8")
     return members
 

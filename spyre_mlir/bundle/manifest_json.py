@@ -93,12 +93,12 @@ def _read_numerics(field: Field) -> str:
 
 def _read_target(field: Field) -> Target:
     sections = {name: dict(section.members()) for name, section in field.members()}
-    values = {name: {key: each.value for key, each in table.items()} for name, table in sections.items()}
+    values = {name: {key: member.value for key, member in table.items()} for name, table in sections.items()}
     return packaged_target().overlaid(values, field.filename)
 
 
 def _require_fields(field: Field, kind: type) -> None:
-    names = {each.name for each in dataclasses.fields(kind)}
+    names = {attribute.name for attribute in dataclasses.fields(kind)}
     for key, member in field.members():
         if key not in names:
             member.fail("is not part of the format")

@@ -33,8 +33,8 @@ INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
 
 
 @dataclass(frozen=True)
-class Held:
-    """What the LX of each core holds of an operand, where that is not what the slices of the design say.
+class HeldSlices:
+    """The distribution of an operand over the LX of the cores, where that is not the slices of the design.
 
     ``slices`` of every dim that the operand varies along; ``core_slices[c][dim]`` is the slice that core ``c`` holds,
     None where it holds nothing.
@@ -62,11 +62,11 @@ class Operand:
     scale: dict[str, int]
     start: tuple[int, ...]
     gap: dict[str, int] = field(default_factory=dict)
-    held: Held | None = None
+    held: HeldSlices | None = None
     beside: dict[str, int] = field(default_factory=dict)
 
     def per_stick(self, dim: str) -> int:
-        """How many positions of a dim one stick holds; 1 for a dim that is not in it."""
+        """Positions of a dim in one stick; 1 for a dim that is not in the stick."""
         return self.stick_elements if dim == self.stick_dim else self.beside.get(dim, 1)
 
     @property
@@ -86,7 +86,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class DebugHandle:
-    """Where a design comes from: the user's source line, the ATen op, the chain of rewrites."""
+    """The origin of a design: the user's source line, the ATen op, the chain of rewrites."""
 
     id: str
     file: str | None = None
@@ -178,8 +178,8 @@ class IndexConstant:
 @dataclass(frozen=True)
 class Add:
     result: str
-    left: str
-    right: str
+    lhs: str
+    rhs: str
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ Statement = Extract | Allocate | IndexConstant | Add | Apply | Execute | Loop
 
 @dataclass(frozen=True)
 class Transfer:
-    """How one tensor goes between host and device: the loop nest of the tiled-tensor RFC, in elements.
+    """The copy of a tensor between host and device: the loop nest of the tiled-tensor RFC, in elements.
 
     Device position ``sum(i_k * device_strides[k])`` holds host element ``host_offset + sum(i_k *
     host_strides[k])`` for all ``0 <= i_k < ranges[k]``. A host dim fed by several loops is bounded: with
@@ -302,7 +302,7 @@ class Resident:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the public format leaves to the runtime: host arguments, allocations, who uses which.
+    """Facts that the public format leaves to the runtime: host arguments, allocations, the buffers of each operand.
 
     ``uses[k]`` lists, for the k-th ``Execute`` in program order, the buffer name of each operand. ``demoted`` are the
     ``Execute`` whose 16-bit result is float32 in the program, ``amplified`` those whose rounding an exponential makes a
@@ -341,6 +341,6 @@ class Bundle:
         return self.manifest.target
 
     def for_target(self, target: Target) -> Bundle:
-        """The same bundle for another device."""
+        """Return the bundle with another device as its target."""
         designs = {name: replace(design, target=target) for name, design in self.designs.items()}
         return replace(self, designs=designs, manifest=replace(self.manifest, target=target))

@@ -43,19 +43,19 @@ def _writer(kind: type) -> Callable[[Any], Any]:
 def _reader(kind: Any) -> Callable[[Any], Any]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
-        read = _reader(next(each for each in arguments if each is not type(None)))
+        read = _reader(next(argument for argument in arguments if argument is not type(None)))
         return lambda value: None if value is None else read(value)
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        each = _reader(arguments[0])
-        return lambda value: tuple(map(each, _of_kind(value, list)))
+        read_item = _reader(arguments[0])
+        return lambda value: tuple(map(read_item, _of_kind(value, list)))
     if origin is tuple:
-        every = [_reader(argument) for argument in arguments]
+        readers = [_reader(argument) for argument in arguments]
         return lambda value: tuple(
-            read(item) for read, item in zip(every, _items(value, len(every)), strict=True)
+            read(item) for read, item in zip(readers, _items(value, len(readers)), strict=True)
         )
     if origin is dict:
         member = _reader(arguments[1])
-        return lambda value: {key: member(each) for key, each in _of_kind(value, dict).items()}
+        return lambda value: {key: member(item) for key, item in _of_kind(value, dict).items()}
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         readers = {field.name: _reader(hints[field.name]) for field in _written(kind)}
@@ -85,6 +85,7 @@ def _scalar(kind: Any) -> Callable[[Any], Any]:
 
 def _of_kind(value: Any, kind: Any) -> Any:
     """The value itself, which has to be of a type."""
+    # bool is an int in Python, but no number of a bundle is a truth value.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         expected = getattr(kind, "__name__", "number")
         raise CompileError(f"a bundle has {_short(value)} where its form wants a {expected}")

@@ -225,11 +225,11 @@ class _Parser:
         return IndexConstant(result, value)
 
     def add(self, result: str) -> Add:
-        left = self.value()
+        lhs = self.value()
         self.expect(",")
-        right = self.value()
+        rhs = self.value()
         self.expect(":", "index")
-        return Add(result, left, right)
+        return Add(result, lhs, rhs)
 
     def apply(self, result: str) -> Apply:
         key = self.maps.get(self.tokens[self.next])

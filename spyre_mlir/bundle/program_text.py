@@ -73,8 +73,8 @@ def _print_statement(statement: Statement, maps: dict[MapKey, str], types: dict[
     match statement:
         case IndexConstant(result, value):
             return f"%{result} = arith.constant {value} : index"
-        case Add(result, left, right):
-            return f"%{result} = arith.addi %{left}, %{right} : index"
+        case Add(result, lhs, rhs):
+            return f"%{result} = arith.addi %{lhs}, %{rhs} : index"
         case Apply(result, dims, symbols, coefficients, offset):
             key = (len(dims), len(symbols), coefficients, offset)
             name = maps.setdefault(key, f"#map{len(maps)}")

@@ -38,7 +38,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 class Header(NamedTuple):
-    """What an archive says of an array before it is unpacked."""
+    """Type and shape of an array of an archive, read before the array is unpacked."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -54,6 +54,7 @@ def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
     try:
         if not of_user and os.path.islink(path):
             raise _unreadable("is a link; expected the file itself inside of the folder.", path, of_user)
+        # Not blocking: opening a fifo would wait for somebody who writes to it.
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(path, flags if of_user else flags | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -62,6 +63,7 @@ def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
         ) from None
     except OSError as error:
         raise _unreadable(f"cannot be read: {error.strerror}.", path, of_user) from None
+    # Asked of the open file: the path may lead elsewhere by now.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _unreadable("is not a regular one, so it is not read.", path, of_user)
@@ -80,6 +82,7 @@ def read_text(path: Path, most_bytes: int = TEXT_BYTES) -> str:
     """The text of a file of the bundle, of up to ``most_bytes``."""
     with open_regular(path) as stream:
         try:
+            # One byte beyond the limit shows that a file is too large without reading all of it.
             data = stream.read(most_bytes + 1)
             if len(data) > most_bytes:
                 raise CompileError(f"The file has more than {most_bytes} bytes.", str(path))
@@ -114,6 +117,7 @@ def _read(
     except CompileError:
         raise
     except _DAMAGE as error:
+        # Messages of numpy may have several lines.
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise _unreadable(f"is no archive of numpy arrays: {reason}.", path, check is not None) from None
 
@@ -143,6 +147,7 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:
             raise ValueError(
                 f"its entry {entry.filename!r} holds Python objects, or a negative number of elements"
             )
+        # Before reading, so that a header cannot make numpy allocate more than the file holds.
         if stream.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
             raise ValueError(f"its entry {entry.filename!r} does not have the size that its shape takes")
     return Header(dtype, shape)

@@ -49,6 +49,7 @@ def replacing(folder: str | Path) -> Iterator[Path]:
             fresh = work / _FRESH
             fresh.mkdir()
             yield fresh
+            # Again: other files may have come there while the new folder was written.
             _require_replaceable(target, str(folder))
             _exchange(target, fresh, work / _OLD)
     except OSError as error:
@@ -84,6 +85,7 @@ def _foreign(folder: Path) -> Path | None:
 def _exchange(target: Path, fresh: Path, old: Path) -> None:
     """Put ``fresh`` in the place of ``target``, or leave all as it was."""
     try:
+        # Two renames, each atomic: at any moment the old or the new folder is whole.
         if target.exists():
             target.rename(old)
         fresh.rename(target)
@@ -96,6 +98,7 @@ def _exchange(target: Path, fresh: Path, old: Path) -> None:
 @contextlib.contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
     """A locked folder beside the target, gone at the end; those of dead processes are cleaned up first."""
+    # One process at a time cleans up and makes a work folder, so none removes one that is not locked yet.
     with _locked(target.parent, wait=True):
         _clean_up(target)
         work = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=_SUFFIX))
@@ -113,6 +116,7 @@ def _clean_up(target: Path) -> None:
         if work.is_symlink() or not work.is_dir():
             continue
         with _locked(work) as is_mine:
+            # A folder with other files in it is not a work folder, whatever its name.
             if not is_mine or {path.name for path in work.iterdir()} - {_OLD, _FRESH}:
                 continue
             if (work / _OLD).exists() and not target.exists():
@@ -122,7 +126,7 @@ def _clean_up(target: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Whether this process has the lock of a folder; a file system without locks never gives one."""
+    """Lock a folder and yield whether that succeeded; on a file system without locks it never does."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         yield _lock(descriptor, wait)

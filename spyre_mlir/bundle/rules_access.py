@@ -1,7 +1,7 @@
 """Rules on bytes over time, checked by walking the program with a map of who wrote each stick.
 
 Every base (parameter, allocation, LX of a core) has one array with the number of the buffer that last wrote
-each stick. What a core touches is a strided view of it, so reading is a comparison and writing a fill.
+each stick. What a core accesses is a strided view of it, so reading is a comparison and writing a fill.
 Of a split reduction into LX only the finishing cores have the result; what the others have is a part of a sum.
 That a stick of LX is written does not say which element of the tensor it is: ``elements.py`` knows.
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.context import Complaint, Context, ExecuteStep, Linear, LoopRange, Tree
 from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders, reduced_dims
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.model import KernelArgument, Operand, Resident
+from spyre_mlir.bundle.model import Operand, Resident
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.target.formats import FORMATS
 from spyre_mlir.target.target import Target
@@ -46,6 +46,7 @@ def write_conflicts(context: Context) -> Iterator[Complaint]:
         output = step.design.operands[-1]
         if output.memory != "hbm":
             continue
+        # All cores step alike from iteration to iteration, so the first one shows every conflict.
         iterations = {loop.atom: LoopRange(loop.atom, loop.lower, loop.lower + 1, 1) for loop in step.loops}
         core = _conflicting_core(step, output, iterations)
         if core is not None:
@@ -58,13 +59,13 @@ def _conflicting_core(step: ExecuteStep, output: Operand, iterations: Iterations
     reduced = reduced_dims(step.design)
     for core, symbol in enumerate(output.start):
         start = _sticks(step.values[symbol], iterations, step.design.target)
-        kept = [index for dim, index in step.design.core_slices[core].items() if dim not in reduced]
-        parts.setdefault((start, *kept), (core, start, core_region(step.design, output, core)))
+        output_slices = [index for dim, index in step.design.core_slices[core].items() if dim not in reduced]
+        parts.setdefault((start, *output_slices), (core, start, core_region(step.design, output, core)))
     lowest = min(start for _, start, _ in parts.values())
     end = max(start + region.span_sticks for _, start, region in parts.values())
-    taken = np.zeros(end - lowest, np.bool_)
+    is_written = np.zeros(end - lowest, np.bool_)
     for core, start, region in parts.values():
-        view = _view(taken, start - lowest, region)
+        view = _view(is_written, start - lowest, region)
         if view.any():
             return core
         view[...] = True
@@ -104,7 +105,7 @@ def initialised(context: Context) -> Iterator[Complaint]:
 
 
 def elements(context: Context) -> Iterator[Complaint]:
-    """What is read in LX are the elements of the tensor that it is read as."""
+    """A read in LX yields the elements of the tensor that the reader's slices name."""
     placed = Elements(context.target)
     reported: set[tuple[int, int]] = set()
     # Addresses in LX are the same at all iterations, so the second one leaves what all others do.
@@ -140,8 +141,8 @@ def _parts(loop: LoopRange, at_once: bool) -> Iterator[LoopRange]:
 
 
 @dataclass(frozen=True)
-class _Touch:
-    """One rectangle of an operand, and the first core that touches it; in LX each core has its own.
+class _Access:
+    """One rectangle of an operand, and the first core that accesses it; in LX each core has its own.
 
     ``finished`` says whether it holds a result when the operation is done, or only parts of sums.
     """
@@ -161,7 +162,7 @@ class _LastWriters:
         self.names = {number: f"the buffer {buffer}" for buffer, number in self.numbers.items()}
         self.lx_sticks = -(-self.target.usable_lx_bytes // self.target.stick_bytes)
         self.arrays = {base: self._array(base, sticks) for base, sticks in self._sticks_of_bases().items()}
-        self.touches = functools.cache(self._touches)
+        self.accesses = functools.cache(self._accesses_of)
         for resident in context.bundle.manifest.expects:
             self._find(resident)
 
@@ -176,9 +177,10 @@ class _LastWriters:
 
     def _array(self, base: str, sticks: int) -> NDArray:
         """The writers of a base: the host writes the whole of the arguments that it gives."""
-        given = any(argument.kind != "result" for argument in self.context.arguments.get(base, ()))
+        has_input = any(argument.kind != "result" for argument in self.context.arguments.get(base, ()))
+        # The smallest type that holds all numbers: device memory has many sticks.
         kind = np.min_scalar_type(len(self.numbers) + FIRST_BUFFER)
-        return np.full(sticks, HOST if given else NOBODY, kind)
+        return np.full(sticks, HOST if has_input else NOBODY, kind)
 
     def _find(self, resident: Resident) -> None:
         """Note what bundles before this one wrote: all of the buffer, which the rule of sequences looks at closely."""
@@ -196,55 +198,56 @@ class _LastWriters:
             if problem := self._unwritten(step, index, iterations):
                 yield index, problem
         number = self.numbers[self.context.uses(step)[result]]
-        for touch in self.touches(step.position, result):
-            _, view = self._locate(step, result, touch, iterations)
-            view[...] = number if touch.finished else PARTIAL
+        for access in self.accesses(step.position, result):
+            _, view = self._locate(step, result, access, iterations)
+            view[...] = number if access.finished else PARTIAL
 
     def _unwritten(self, step: ExecuteStep, index: int, iterations: Iterations) -> str | None:
-        """What is wrong with the first stick of an operand that its buffer or the host did not write last."""
+        """Describe the first stick of an operand that neither its buffer nor the host wrote last; None without one."""
         buffer = self.context.uses(step)[index]
-        for touch in self.touches(step.position, index):
-            start, view = self._locate(step, index, touch, iterations)
+        for access in self.accesses(step.position, index):
+            start, view = self._locate(step, index, access, iterations)
             missing = self._first_missing(view, self.numbers[buffer])
             if missing is not None:
-                return self._describe(index, touch, start, view, missing, buffer)
+                return self._describe(index, access, start, view, missing, buffer)
         return None
 
-    def _touches(self, position: int, index: int) -> list[_Touch]:
+    def _accesses_of(self, position: int, index: int) -> list[_Access]:
         step = self.context.steps[position]
         operand = step.design.operands[index]
         reads = index < len(step.design.operands) - 1
         finishing = finishing_cores(step.design)
-        touches: dict[tuple, _Touch] = {}
+        accesses: dict[tuple, _Access] = {}
         for core in holders(step.design, operand):
             start = operand.start[core]
             # What lies in padding need not have been written: no valid result depends on it.
             region = core_region(step.design, operand, core, valid=reads)
             if operand.memory == "lx":
-                touches[core,] = _Touch(core, Linear(start), region, reads or core in finishing)
+                accesses[core,] = _Access(core, Linear(start), region, reads or core in finishing)
             else:
-                touches.setdefault((start, region), _Touch(core, step.values[start], region))
-        return list(touches.values())
+                accesses.setdefault((start, region), _Access(core, step.values[start], region))
+        return list(accesses.values())
 
     def _locate(
-        self, step: ExecuteStep, index: int, touch: _Touch, iterations: Iterations
+        self, step: ExecuteStep, index: int, access: _Access, iterations: Iterations
     ) -> tuple[int, NDArray]:
         """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
         in_lx = step.design.operands[index].memory == "lx"
         buffer = self.context.buffers[self.context.uses(step)[index]]
-        start = _sticks(touch.address, iterations, self.target)
-        counts, strides = touch.region.counts, touch.region.strides
-        for atom, factor in touch.address.terms:
+        start = _sticks(access.address, iterations, self.target)
+        counts, strides = access.region.counts, access.region.strides
+        for atom, factor in access.address.terms:
             if atom in iterations and iterations[atom].count > 1:
                 counts = (*counts, iterations[atom].count)
                 strides = (*strides, factor * iterations[atom].step // self.target.stick_bytes)
-        offset = start + touch.core * self.lx_sticks if in_lx else start
+        offset = start + access.core * self.lx_sticks if in_lx else start
         return start, _view(self.arrays[buffer.base], offset, StickRegion(counts, strides))
 
     @staticmethod
     def _first_missing(view: NDArray, number: int) -> tuple[int, ...] | None:
-        """Where something else than the host or the buffer wrote last, or None."""
+        """Return the first position that neither the host nor buffer ``number`` wrote last, or None."""
         missing = view != number
+        # Almost every read is of what the buffer itself wrote, which one comparison shows.
         if missing.any():
             missing &= view != HOST
         if not missing.any():
@@ -252,26 +255,28 @@ class _LastWriters:
         return tuple(int(i) for i in np.unravel_index(int(np.argmax(missing)), view.shape))
 
     def _describe(
-        self, index: int, touch: _Touch, start: int, view: NDArray, missing: tuple[int, ...], buffer: str
+        self, index: int, access: _Access, start: int, view: NDArray, missing: tuple[int, ...], buffer: str
     ) -> str:
         strides = (stride // view.itemsize for stride in view.strides)
         stick = start + sum(i * stride for i, stride in zip(missing, strides, strict=True))
         base = self.context.buffers[buffer].base
         writer = int(view[missing])
         what = {NOBODY: "which nothing wrote before", PARTIAL: "where a split reduction left parts of sums"}
-        found = what.get(writer) or f"which {self.names[writer]} overwrote before"
+        cause = what.get(writer) or f"which {self.names[writer]} overwrote before"
         address = f"byte {stick * self.target.stick_bytes} of {base}"
-        return f"Core {touch.core} reads Tensor{index} (buffer {buffer}) at {address}, {found}."
+        return f"Core {access.core} reads Tensor{index} (buffer {buffer}) at {address}, {cause}."
 
     def is_written(self, argument: KernelArgument) -> bool:
-        """Whether something wrote every stick that the host reads of a result."""
+        """Return whether every stick that the host reads of a result was written."""
         lanes = FORMATS[argument.data_format].stick_elements(self.target.stick_bytes)
         ranges = list(argument.transfer.ranges)
         for loops, weights, size in argument.transfer.bounds:
+            # Cutting the outermost loop of a bound leaves the sticks that the dim reaches into.
             weight, loop = max(zip(weights, loops, strict=True))
             ranges[loop] = min(ranges[loop], -(-size // weight))
         counts, strides, reach = [], [], 0
         for count, stride in zip(ranges, argument.transfer.device_strides, strict=True):
+            # Such a stride steps inside of sticks, so the loop only lengthens the run.
             if stride % lanes:
                 reach += (count - 1) * stride
             else:

@@ -54,10 +54,11 @@ def constants(design: Design) -> Iterator[str]:
 
 
 def masks(design: Design) -> Iterator[str]:
+    # -1 stands for no constant, which only a design without masks may have.
     lowest = 0 if design.masks else -1
     if not lowest <= design.mask_constant < len(design.constants):
-        found = design.mask_constant
-        yield f"Its mask constant is {found}; expected the number of one of its constants."
+        index = design.mask_constant
+        yield f"Its mask constant is {index}; expected the number of one of its constants."
     for dim, (start, length) in design.masks.items():
         if start < 0 or length < 1 or start + length > design.sizes[dim]:
             limit = f"[0, {design.sizes[dim]})"

@@ -34,9 +34,9 @@ HOST_DTYPES = {
 def arguments(context: Context) -> Iterator[Complaint]:
     parameters = {parameter.name for parameter in context.bundle.parameters}
     for parameter, sharing in context.arguments.items():
-        given = [argument.name for argument in sharing if argument.kind != "result"]
-        if len(given) > 1:
-            text = f"The arguments {' and '.join(given)} are both given in %{parameter}"
+        inputs = [argument.name for argument in sharing if argument.kind != "result"]
+        if len(inputs) > 1:
+            text = f"The arguments {' and '.join(inputs)} are both given in %{parameter}"
             yield f"{text}; expected one of them.", "manifest.json"
     names = [argument.name for argument in context.bundle.manifest.arguments]
     if len(set(names)) != len(names):
@@ -49,30 +49,37 @@ def arguments(context: Context) -> Iterator[Complaint]:
             yield f"Its parameter %{argument.parameter} is not one of the program.", where
         for problem in _sizes(argument, context.target.stick_bytes):
             yield problem, where
-    total, limit = sum(each.bytes for each in context.bundle.manifest.arguments), context.target.hbm_bytes
+    total, limit = (
+        sum(argument.bytes for argument in context.bundle.manifest.arguments),
+        context.target.hbm_bytes,
+    )
     if total > limit:
         yield f"The arguments have {total} bytes together; expected at most {limit}.", "manifest.json"
     yield from _numbers(context.bundle.manifest)
 
 
 def _numbers(manifest: Manifest) -> Iterator[Complaint]:
-    """What the manifest says of the types of the program."""
+    """Check the numbers of demoted and amplified executes, and the numerics that bfloat16 needs."""
     for kind, indices in (("demoted", manifest.demoted), ("amplified", manifest.amplified)):
         for index in indices:
             if not 0 <= index < len(manifest.uses):
                 yield f"Execute {index} is {kind}, but there are {len(manifest.uses)}.", "manifest.json"
-    if manifest.numerics is None and any(each.host_dtype == "bfloat16" for each in manifest.arguments):
+    if manifest.numerics is None and any(
+        argument.host_dtype == "bfloat16" for argument in manifest.arguments
+    ):
         yield "An argument is bfloat16, which needs the numerics 'dl16'; expected them.", "manifest.json"
 
 
 def sources(context: Context) -> Iterator[Complaint]:
     """An argument takes the array of one that is given itself and looks the same to the host."""
-    given = {each.name: each for each in context.bundle.manifest.arguments if each.source is None}
+    by_name = {
+        argument.name: argument for argument in context.bundle.manifest.arguments if argument.source is None
+    }
     for argument in context.bundle.manifest.arguments:
         if argument.source is None:
             continue
         where = f"manifest.json, argument {argument.name}"
-        source = given.get(argument.source)
+        source = by_name.get(argument.source)
         if source is None:
             yield f"Its source {argument.source} is no argument with an array of its own.", where
         elif "result" in (argument.kind, source.kind) or _host(argument) != _host(source):
@@ -94,9 +101,8 @@ def _sizes(argument: KernelArgument, stick_bytes: int) -> Iterator[str]:
     if min((*argument.host_shape, *argument.device_size), default=1) < 1:
         yield "Its shape on the host or on the device has a dim without elements."
         return
-    lanes = list(
-        accumulate(reversed(argument.device_size), mul)
-    )  # the last dims may be in one stick together
+    # The last dims of 8-bit formats may be in one stick together.
+    lanes = list(accumulate(reversed(argument.device_size), mul))
     stick_elements = form.stick_elements(stick_bytes)
     if stick_elements not in (lanes if form.bytes == 1 else lanes[:1]):
         size = argument.device_size
@@ -142,6 +148,7 @@ def _one_to_one(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
     if not _are_distinct(zip(transfer.ranges, transfer.device_strides, strict=True)):
         yield "Its transfer goes to a device element twice."
         return
+    # A wrong bound may cut a transfer in millions of parts, so counting stops behind the limit.
     parts, room = list(islice(valid_parts(transfer), _MOST_PARTS + 1)), prod(argument.host_shape)
     if len(parts) > _MOST_PARTS or room > hbm_bytes:
         yield f"Its transfer is cut in more than {_MOST_PARTS} parts, or the host's array is larger than the device."
@@ -159,7 +166,7 @@ def _one_to_one(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
 def whole_inputs(context: Context) -> Iterator[Complaint]:
     """Everything of an input goes to the device, with one argument or with several of one source."""
     arguments = context.bundle.manifest.arguments
-    moved = dict.fromkeys((each.array_name for each in arguments), 0)
+    moved = dict.fromkeys((argument.array_name for argument in arguments), 0)
     for argument in arguments:
         moved[argument.array_name] += _elements(filled_parts(argument.transfer))
     for argument in arguments:
@@ -171,13 +178,15 @@ def whole_inputs(context: Context) -> Iterator[Complaint]:
 
 
 def results(context: Context) -> Iterator[Complaint]:
-    """What is written is read again, a result, or for the next bundle."""
+    """Every buffer that is written is read again, a result, or for the next bundle."""
     uses = [context.uses(step) for step in context.steps]
     read = {buffer for sources in uses for buffer in sources[:-1]}
-    read |= {each.buffer for each in context.bundle.manifest.leaves}
-    given = {each.parameter for each in context.bundle.manifest.arguments if each.kind == "result"}
+    read |= {resident.buffer for resident in context.bundle.manifest.leaves}
+    result_parameters = {
+        argument.parameter for argument in context.bundle.manifest.arguments if argument.kind == "result"
+    }
     for step, (*_, written) in zip(context.steps, uses, strict=True):
-        if written not in read and context.buffers[written].base not in given:
+        if written not in read and context.buffers[written].base not in result_parameters:
             yield f"It writes the buffer {written}, which nothing reads and which is no result.", step.where
 
 
@@ -186,7 +195,7 @@ def _last(ranges: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def _counts_once(transfer: Transfer, loops: Sequence[int], weights: Sequence[int]) -> bool:
-    """Whether the loops of a bound are the digits of a number, each one's weight beyond all that those inside reach."""
+    """Return whether the loops of a bound are digits of a number: each weight exceeds what the inner loops reach."""
     reach = 0
     for weight, loop in sorted(zip(weights, loops, strict=True)):
         if transfer.ranges[loop] > 1 and weight <= reach:
@@ -200,20 +209,20 @@ def _last_of(transfer: Transfer, part: Part) -> int:
 
 
 def _has_each_once(transfer: Transfer, parts: list[Part], room: int) -> bool:
-    """Whether no two positions of the parts have the same one of the ``room`` host elements."""
+    """Return whether the positions of the parts have different ones of the ``room`` host elements."""
     if len(parts) == 1 and _are_distinct(
         (count, stride) for (_, count), stride in zip(parts[0], transfer.host_strides, strict=True)
     ):
         return True
-    taken = np.zeros(room, np.bool_)
+    is_covered = np.zeros(room, np.bool_)
     for part in parts:
-        view = part_of(taken, transfer.host_offset, taken.dtype, transfer.host_strides, part)
+        view = part_of(is_covered, transfer.host_offset, is_covered.dtype, transfer.host_strides, part)
         view[...] = True
-    return int(np.count_nonzero(taken)) == _elements(parts)
+    return int(np.count_nonzero(is_covered)) == _elements(parts)
 
 
 def _are_distinct(dims: Iterable[tuple[int, int]]) -> bool:
-    """Whether dims of a count and a stride have all positions apart: each stride goes beyond what is inside."""
+    """Return whether dims of a count and a stride have distinct positions: each stride exceeds all that is inside."""
     reach = 0
     for stride, count in sorted((stride, count) for count, stride in dims if count > 1):
         if stride <= reach:

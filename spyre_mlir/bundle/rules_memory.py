@@ -19,6 +19,7 @@ from spyre_mlir.target.ops import DEVICE_OPS
 def span(design: Design) -> Iterator[str]:
     limit, stick_bytes = design.target.span_bytes, design.target.stick_bytes
     for i, operand in enumerate(design.operands):
+        # Each row of an indirect access has an address of its own, so no span covers them.
         if operand.memory != "hbm" or i in DEVICE_OPS[design.opcode].indirect:
             continue
         regions = (core_region(design, operand, core) for core in range(design.cores))
@@ -106,8 +107,8 @@ def core_offsets(context: Context) -> Iterator[Complaint]:
                 distance = step.values[operand.start[core]].plus(base, -1)
                 expected = core_offset_bytes(step.design, operand, core) - origin
                 if distance != Linear(expected):
-                    found = "a changing number of" if distance.terms else distance.offset
-                    text = f"Core {core} addresses Tensor{i} {found} bytes behind core 0"
+                    count = "a changing number of" if distance.terms else distance.offset
+                    text = f"Core {core} addresses Tensor{i} {count} bytes behind core 0"
                     yield f"{text}; expected {expected}, where its slice begins.", step.where
                     break
 
@@ -146,7 +147,7 @@ def _room(context: Context, base: str) -> int | None:
 
 
 def operands_in_buffers(context: Context) -> Iterator[Complaint]:
-    """What a core touches is inside of the buffer that the manifest names."""
+    """A core accesses bytes inside of the buffer that the manifest names."""
     for step in context.steps:
         for i, buffer_name in enumerate(context.uses(step)):
             buffer = context.buffers[buffer_name]
@@ -170,9 +171,9 @@ def _outside(step: ExecuteStep, index: int, buffer: Buffer) -> str | None:
                 return f"Core {core} addresses Tensor{index} outside of {buffer.base}; expected the base"
             first, last = _extremes(value, step.loops)
         if first < buffer.offset or last + bytes_ > buffer.offset + buffer.bytes:
-            found = f"[{first}, {last + bytes_}) of {buffer.base}"
+            actual = f"[{first}, {last + bytes_}) of {buffer.base}"
             expected = f"[{buffer.offset}, {buffer.offset + buffer.bytes})"
-            return f"Core {core} touches Tensor{index} in {found}; expected to be inside {expected}"
+            return f"Core {core} touches Tensor{index} in {actual}; expected to be inside {expected}"
     return None
 
 
@@ -188,12 +189,17 @@ def _extremes(value: Linear, loops: tuple[LoopRange, ...]) -> tuple[int, int]:
 
 def lx_overlap(context: Context) -> Iterator[Complaint]:
     """LX buffers that are live at the same time are disjoint, except for an operation in place."""
-    lives = _lives(context)
-    used = [each for each in context.bundle.manifest.buffers if each.base == "lx" and each.name in lives]
-    for a, b in _alive_together(used, lives):
+    live_ranges = _live_ranges(context)
+    used = [
+        buffer
+        for buffer in context.bundle.manifest.buffers
+        if buffer.base == "lx" and buffer.name in live_ranges
+    ]
+    for a, b in _alive_together(used, live_ranges):
         if a.offset >= b.offset + b.bytes or b.offset >= a.offset + a.bytes:
             continue
-        first, last = lives[b.name][0], min(lives[a.name][1], lives[b.name][1])
+        first, last = live_ranges[b.name][0], min(live_ranges[a.name][1], live_ranges[b.name][1])
+        # Buffers that share one step only may be source and result of an operation in place.
         if first == last and 0 <= first < len(context.steps) and _in_place(context, first, a, b):
             continue
         text = f"The LX buffers {a.name} at {a.offset} and {b.name} at {b.offset} overlap"
@@ -202,36 +208,37 @@ def lx_overlap(context: Context) -> Iterator[Complaint]:
 
 
 def _alive_together(
-    buffers: list[Buffer], lives: dict[str, tuple[int, int]]
+    buffers: list[Buffer], live_ranges: dict[str, tuple[int, int]]
 ) -> Iterator[tuple[Buffer, Buffer]]:
     """The pairs that live at one time, first the one that is used first."""
     alive: list[Buffer] = []
-    for buffer in sorted(buffers, key=lambda buffer: lives[buffer.name][0]):
-        alive = [other for other in alive if lives[other.name][1] >= lives[buffer.name][0]]
+    for buffer in sorted(buffers, key=lambda buffer: live_ranges[buffer.name][0]):
+        alive = [other for other in alive if live_ranges[other.name][1] >= live_ranges[buffer.name][0]]
         yield from ((other, buffer) for other in alive)
         alive.append(buffer)
 
 
-def _lives(context: Context) -> dict[str, tuple[int, int]]:
+def _live_ranges(context: Context) -> dict[str, tuple[int, int]]:
     """First write and last read of every buffer, as positions of executes, both included.
 
     What a loop reads before it writes it is live through the whole loop: the next iteration reads it again. What other
     bundles left is live before the first execute, what the bundle leaves after the last one.
     """
-    lives: dict[str, tuple[int, int]] = {}
+    live_ranges: dict[str, tuple[int, int]] = {}
     for step in context.steps:
         for buffer in context.uses(step):
-            first, _ = lives.get(buffer, (step.position, 0))
-            lives[buffer] = first, step.position
+            first, _ = live_ranges.get(buffer, (step.position, 0))
+            live_ranges[buffer] = first, step.position
+    # Inner loops first: the range that one extends may then be extended by the loop around it.
     for steps in _loops_inside_out(context.steps):
         first, last = steps[0].position, steps[-1].position
         for buffer in _read_first(context, steps):
-            lives[buffer] = min(lives[buffer][0], first), max(lives[buffer][1], last)
+            live_ranges[buffer] = min(live_ranges[buffer][0], first), max(live_ranges[buffer][1], last)
     for resident in context.bundle.manifest.expects:
-        lives[resident.buffer] = -1, lives.get(resident.buffer, (-1, -1))[1]
+        live_ranges[resident.buffer] = -1, live_ranges.get(resident.buffer, (-1, -1))[1]
     for resident in context.bundle.manifest.leaves:
-        lives[resident.buffer] = lives[resident.buffer][0], len(context.steps)
-    return lives
+        live_ranges[resident.buffer] = live_ranges[resident.buffer][0], len(context.steps)
+    return live_ranges
 
 
 def _loops_inside_out(steps: list[ExecuteStep]) -> list[list[ExecuteStep]]:
@@ -256,7 +263,7 @@ def _read_first(context: Context, steps: list[ExecuteStep]) -> set[str]:
 
 
 def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
-    """Whether the execute writes one of the buffers over the other, element by element."""
+    """Return whether the execute writes one of the buffers over the other, element by element."""
     step = context.steps[position]
     *sources, result = context.uses(step)
     child, parent = (a, b) if a.name == result else (b, a)
@@ -271,12 +278,13 @@ def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
 
 
 def _same_places(design: Design, one: Operand, other: Operand) -> bool:
-    """Whether both have each element at the same distance from their start."""
+    """Return whether two operands have each element at the same distance from their start."""
     same_stick = (one.stick_elements, one.stick_dim, one.beside) == (
         other.stick_elements,
         other.stick_dim,
         other.beside,
     )
+    # A sparse stick holds one value where a dense one holds many.
     same_lanes = one.scale[one.stick_dim] == other.scale[other.stick_dim]
     return same_stick and same_lanes and _steps(design, one) == _steps(design, other)
 

@@ -6,16 +6,16 @@ import itertools
 from collections.abc import Iterable, Iterator
 
 from spyre_mlir.bundle.core_slices import holders, lx_bytes, operand_shares
-from spyre_mlir.bundle.model import Design, Held, Operand
+from spyre_mlir.bundle.model import Design, HeldSlices, Operand
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
 def is_relayout(design: Design) -> bool:
-    """Whether a design moves a tensor from one distribution over the LX of the cores to another."""
+    """Return whether a design moves a tensor from one distribution over the LX of the cores to another."""
     return design.opcode in DEVICE_OPS and DEVICE_OPS[design.opcode].kind is Kind.RELAYOUT
 
 
-def held(design: Design) -> Iterator[str]:
+def source_slices(design: Design) -> Iterator[str]:
     """The source of a relayout, and nothing else, has slices of its own. Others rely on these being well-formed."""
     for i, operand in enumerate(design.operands):
         source = is_relayout(design) and i == 0
@@ -28,26 +28,26 @@ def held(design: Design) -> Iterator[str]:
                 yield f"Tensor{i} {problem}."
 
 
-def _malformed(design: Design, operand: Operand, held: Held) -> Iterator[str]:
+def _malformed(design: Design, operand: Operand, distribution: HeldSlices) -> Iterator[str]:
     dims = {dim for dim, scale in operand.scale.items() if scale == 1}
-    for what, named in (("", held.slices), *_by_core(held)):
+    for what, named in (("", distribution.slices), *_by_core(distribution)):
         if named.keys() != dims:
             yield f"has slices{what} of {_list(named)}; expected those of its dims, {_list(dims)}"
-    if min(held.slices.values(), default=1) < 1:
-        yield f"has {min(held.slices.values())} slices of a dim; expected at least 1"
-    if len(held.core_slices) != design.cores:
-        yield f"has the slices of {len(held.core_slices)} cores; expected those of {design.cores}"
-    for what, own in _by_core(held):
-        for dim, index in own.items():
-            if not 0 <= index < held.slices.get(dim, 1):
-                limit = held.slices.get(dim, 1)
+    if min(distribution.slices.values(), default=1) < 1:
+        yield f"has {min(distribution.slices.values())} slices of a dim; expected at least 1"
+    if len(distribution.core_slices) != design.cores:
+        yield f"has the slices of {len(distribution.core_slices)} cores; expected those of {design.cores}"
+    for what, slices in _by_core(distribution):
+        for dim, index in slices.items():
+            if not 0 <= index < distribution.slices.get(dim, 1):
+                limit = distribution.slices.get(dim, 1)
                 yield f"has{what} the slice {index} of {dim}; expected 0 to {limit - 1}"
 
 
-def _by_core(held: Held) -> Iterator[tuple[str, dict[str, int]]]:
-    for core, own in enumerate(held.core_slices):
-        if own is not None:
-            yield f" on core {core}", own
+def _by_core(distribution: HeldSlices) -> Iterator[tuple[str, dict[str, int]]]:
+    for core, slices in enumerate(distribution.core_slices):
+        if slices is not None:
+            yield f" on core {core}", slices
 
 
 def relayout(design: Design) -> Iterator[str]:
@@ -71,22 +71,25 @@ def _not_held(design: Design, source: Operand) -> Iterator[str]:
             text = (
                 f"{slices} slices of {shares[dim]} of Tensor0 do not cover the {design.sizes[dim]} elements"
             )
+            # One sentence is enough: slices that nobody holds follow from this.
             yield f"{text} of {dim} with something in each slice."
             return
     dims = sorted(source.held.slices)
-    found = {tuple(own[dim] for dim in dims) for own in holders(design, source).values()}
-    for wanted in itertools.product(*(range(source.held.slices[dim]) for dim in dims)):
-        if wanted not in found:
-            text = ", ".join(f"{dim} {index}" for dim, index in zip(dims, wanted, strict=True))
+    present = {tuple(core_slices[dim] for dim in dims) for core_slices in holders(design, source).values()}
+    for slice_ in itertools.product(*(range(source.held.slices[dim]) for dim in dims)):
+        if slice_ not in present:
+            text = ", ".join(f"{dim} {index}" for dim, index in zip(dims, slice_, strict=True))
             yield f"No core holds the slice {text} of Tensor0."
             return
 
 
-def apart(design: Design) -> Iterator[str]:
+def disjoint(design: Design) -> Iterator[str]:
     """Source and result of a relayout share no byte: one core reads what another one has not yet given away."""
     if not is_relayout(design):
         return
-    source, result = ((each.start[0], each.start[0] + lx_bytes(design, each)) for each in design.operands)
+    source, result = (
+        (operand.start[0], operand.start[0] + lx_bytes(design, operand)) for operand in design.operands
+    )
     if source[0] < result[1] and result[0] < source[1]:
         text = (
             f"Tensor0 at [{source[0]}, {source[1]}) of lx and Tensor1 at [{result[0]}, {result[1]}) overlap"

@@ -13,16 +13,16 @@ _WHERE = "manifest.json"
 
 
 def described(context: Context) -> Iterator[Complaint]:
-    """What a bundle expects and leaves are buffers that it has, those in LX with their cores and layouts."""
+    """A bundle expects and leaves buffers that it has, those in LX with their cores and layouts."""
     manifest = context.bundle.manifest
     for what, entries in (("expects", manifest.expects), ("leaves", manifest.leaves)):
-        names = [each.buffer for each in entries]
+        names = [resident.buffer for resident in entries]
         if len(set(names)) != len(names):
             yield f"It {what} a buffer twice.", _WHERE
         for resident in entries:
             for problem in _problems(context, resident):
                 yield f"It {what} the buffer {resident.buffer!r}, {problem}.", _WHERE
-    known = {each.buffer for each in manifest.expects} | {uses[-1] for uses in manifest.uses if uses}
+    known = {resident.buffer for resident in manifest.expects} | {uses[-1] for uses in manifest.uses if uses}
     for resident in manifest.leaves:
         if resident.buffer not in known:
             text = "which it neither expects nor writes"
@@ -52,7 +52,8 @@ def _are_cores(cores: Sequence[int], count: int) -> bool:
 def hint(context: Context) -> Iterator[Complaint]:
     """A bundle is non-terminal if it leaves something in LX, and only then."""
     manifest = context.bundle.manifest
-    in_lx = [each.buffer for each in manifest.leaves if context.buffers[each.buffer].base == LX]
+    # Device memory stays whoever runs in between; LX does only for a non-terminal bundle.
+    in_lx = [resident.buffer for resident in manifest.leaves if context.buffers[resident.buffer].base == LX]
     if in_lx and not manifest.non_terminal:
         yield f"It leaves {', '.join(in_lx)} in LX and is terminal; expected non_terminal.", _WHERE
     if manifest.non_terminal and not in_lx:
@@ -64,38 +65,39 @@ def sequence(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Compla
 
     The bundles are those between two host functions; each by itself has kept the rules already.
     """
-    for at, (name, bundle) in enumerate(zip(names, bundles, strict=True)):
-        before = bundles[at - 1] if at else None
-        expects = {each.buffer for each in bundle.manifest.expects}
+    for index, (name, bundle) in enumerate(zip(names, bundles, strict=True)):
+        before = bundles[index - 1] if index else None
+        expects = {resident.buffer for resident in bundle.manifest.expects}
         if before is None and expects:
             text = "but no bundle of the program runs right before it"
             yield f"It expects {_list(expects)} of a bundle before it, {text}.", f"{name}/{_WHERE}"
-        after = bundles[at + 1] if at + 1 < len(bundles) else None
-        leaves = {each.buffer for each in bundle.manifest.leaves}
+        after = bundles[index + 1] if index + 1 < len(bundles) else None
+        leaves = {resident.buffer for resident in bundle.manifest.leaves}
         if after is None and leaves:
             text = "but no bundle of the program runs right behind it"
             yield f"It leaves {_list(leaves)} for a bundle behind it, {text}.", f"{name}/{_WHERE}"
-    for (_, left), (name, right) in itertools.pairwise(zip(names, bundles, strict=True)):
-        yield from ((text, f"{name}/{_WHERE}") for text in _handover(left, right))
+    for (_, earlier), (name, later) in itertools.pairwise(zip(names, bundles, strict=True)):
+        yield from ((text, f"{name}/{_WHERE}") for text in _mismatches(earlier, later))
     for name, bundle, expected in zip(names, bundles, residents(bundles), strict=False):
         if set(bundle.manifest.expects) != set(expected):
-            odd = min(each.buffer for each in set(bundle.manifest.expects) ^ set(expected))
+            odd = min(resident.buffer for resident in set(bundle.manifest.expects) ^ set(expected))
             text = f"It does not say of {odd} what the bundles before it leave and it or a later one uses"
             yield f"{text}.", f"{name}/{_WHERE}"
 
 
-def _handover(left: Bundle, right: Bundle) -> Iterator[str]:
-    """What one bundle leaves, the next expects, at the same place."""
+def _mismatches(earlier: Bundle, later: Bundle) -> Iterator[str]:
+    """Describe each difference between the buffers that a bundle leaves and those that the next expects."""
     leaves, expects = (
-        {each.buffer: each for each in some} for some in (left.manifest.leaves, right.manifest.expects)
+        {resident.buffer: resident for resident in entries}
+        for entries in (earlier.manifest.leaves, later.manifest.expects)
     )
     for name in sorted(leaves.keys() ^ expects.keys()):
         does = "leaves" if name in leaves else "does not leave"
         expected = "does not expect" if name in leaves else "expects"
         yield f"It {expected} {name}, which the bundle before {does}."
     places = [
-        {each.name: (each.base, each.offset, each.bytes) for each in bundle.manifest.buffers}
-        for bundle in (left, right)
+        {buffer.name: (buffer.base, buffer.offset, buffer.bytes) for buffer in bundle.manifest.buffers}
+        for bundle in (earlier, later)
     ]
     for name in sorted(places[0].keys() & places[1].keys()):
         if places[0][name] != places[1][name]:

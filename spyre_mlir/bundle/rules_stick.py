@@ -20,12 +20,12 @@ def _sticks_of_several_dims(design: Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         expected = {"in": 2} if pairs and i == 1 else {}
         if operand.beside != expected:
-            found = f"Tensor{i} has {_several(operand.beside)} beside {operand.stick_dim} in its stick"
-            yield f"{found}; expected {_several(expected)}"
+            text = f"Tensor{i} has {_several(operand.beside)} beside {operand.stick_dim} in its stick"
+            yield f"{text}; expected {_several(expected)}"
 
 
-def _several(held: dict[str, int]) -> str:
-    return " and ".join(f"{count} of {dim}" for dim, count in held.items()) or "nothing"
+def _several(counts: dict[str, int]) -> str:
+    return " and ".join(f"{count} of {dim}" for dim, count in counts.items()) or "nothing"
 
 
 def _scale(operand: Operand, dim: str) -> int:
@@ -95,7 +95,7 @@ def _restickify(design: Design) -> Iterator[str]:
     if source.stick_dim == output.stick_dim:
         yield f"Input and output both stick on {source.stick_dim}; expected two different sticks"
     for i, operand in enumerate(design.operands):
-        sparse = {each.stick_dim for each in design.operands if each.scale[each.stick_dim] == -2}
+        sparse = {other.stick_dim for other in design.operands if other.scale[other.stick_dim] == -2}
         for dim in _dims_of_any(design):
             if _scale(operand, dim) != 1 and dim not in sparse:
                 yield f"Tensor{i} does not have the dim {dim}; a restickify moves the whole tensor"
@@ -119,7 +119,7 @@ def _gather(design: Design) -> Iterator[str]:
             yield f"Tensor{i} is in {operand.memory}; expected an indirect access in device memory"
     if index.scale[index.stick_dim] == 1:
         yield f"Tensor0 sticks on {index.stick_dim}; expected one position per stick"
-    sticks = [(each.stick_dim, each.scale[each.stick_dim]) for each in (table, output)]
+    sticks = [(operand.stick_dim, operand.scale[operand.stick_dim]) for operand in (table, output)]
     if sticks[0] != sticks[1]:
         yield f"The output does not keep the stick {table.stick_dim} of the table"
     if len(rows) != 1 or any(design.slices[dim] > 1 or dim == table.stick_dim for dim in rows):

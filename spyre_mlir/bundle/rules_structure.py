@@ -36,8 +36,8 @@ def known_opcode(design: Design) -> Iterator[str]:
 def arity(design: Design) -> Iterator[str]:
     op = DEVICE_OPS.get(design.opcode)
     if op is not None and len(design.operands) != op.arity + 1:
-        found = len(design.operands) - 1
-        yield f"{design.opcode} takes {op.arity} inputs and one output but has {found} inputs."
+        inputs = len(design.operands) - 1
+        yield f"{design.opcode} takes {op.arity} inputs and one output but has {inputs} inputs."
 
 
 def dims_declared(design: Design) -> Iterator[str]:
@@ -53,6 +53,7 @@ def dims_declared(design: Design) -> Iterator[str]:
     for dim, size in design.sizes.items():
         if size < 1 or design.shares.get(dim, 1) < 1 or design.slices.get(dim, 1) < 1:
             yield f"Size, slices and share of the dim {dim} must be at least 1."
+        # Larger numbers would make the rules of later levels compute with huge arrays.
         elif max(size, design.shares.get(dim, 1), design.slices.get(dim, 1)) > design.target.hbm_bytes:
             yield f"Size, slices and share of the dim {dim} must be less than what the device memory holds."
 
@@ -97,12 +98,12 @@ def core_mapping(design: Design) -> Iterator[str]:
     if slices != cores:
         yield f"Its dims have {slices} slices together; expected one for each of {cores} cores."
     seen: dict[tuple[int, ...], int] = {}
-    for core, own in enumerate(design.core_slices):
-        for dim, index in own.items():
+    for core, core_slices in enumerate(design.core_slices):
+        for dim, index in core_slices.items():
             if not 0 <= index < design.slices.get(dim, 1):
                 limit = design.slices.get(dim, 1)
                 yield f"Core {core} has slice {index} of {dim}; expected 0 to {limit - 1}."
-        other = seen.setdefault(tuple(own.get(dim, 0) for dim in design.sizes), core)
+        other = seen.setdefault(tuple(core_slices.get(dim, 0) for dim in design.sizes), core)
         if other != core:
             yield f"The cores {other} and {core} have the same slices; expected different ones."
 
@@ -112,8 +113,8 @@ def start_addresses(design: Design) -> Iterator[str]:
         if operand.memory not in ("hbm", "lx"):
             yield f"Tensor{i} is in {operand.memory!r}; expected 'hbm' or 'lx'."
         elif len(operand.start) != design.cores:
-            found = len(operand.start)
-            yield f"Tensor{i} has {found} start addresses; expected one per core of {design.cores}."
+            starts = len(operand.start)
+            yield f"Tensor{i} has {starts} start addresses; expected one per core of {design.cores}."
         elif operand.memory == "hbm" and max(operand.start) >= 0:
             yield f"Tensor{i} has the symbol id {max(operand.start)}; expected negative ids."
         elif operand.memory == "lx" and min(operand.start) < 0:
@@ -125,6 +126,7 @@ def roles(design: Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         if operand.role not in ROLES:
             yield f"Tensor{i} has the role {operand.role!r}; expected one of {_list(ROLES)}."
+        # The file has one layout per role, so a second one could not be written.
         layout = (operand.dim_order, operand.stick_dim, operand.stick_elements, operand.beside)
         if layouts.setdefault(operand.role, layout) != layout:
             yield f"Tensor{i} shares the role {operand.role} with a tensor of another layout."
@@ -175,8 +177,8 @@ def _undefined(
 
 def _operands(statement: Statement) -> tuple[str, ...]:
     match statement:
-        case Add(_, left, right):
-            return left, right
+        case Add(_, lhs, rhs):
+            return lhs, rhs
         case Apply(_, dims, symbols):
             return (*dims, *symbols)
         case Execute(_, operands):
@@ -188,20 +190,21 @@ def _operands(statement: Statement) -> tuple[str, ...]:
 
 def loop_bounds(context: Context) -> Iterator[Complaint]:
     constants = {
-        each.result: each.value
-        for each in statements_in_order(context.bundle.statements)
-        if isinstance(each, IndexConstant)
+        statement.result: statement.value
+        for statement in statements_in_order(context.bundle.statements)
+        if isinstance(statement, IndexConstant)
     }
     for loop in statements_in_order(context.bundle.statements):
         if not isinstance(loop, Loop):
             continue
         where = f"bundle.mlir, loop over %{loop.induction}"
         bounds = (loop.lower, loop.upper, loop.step)
-        unknown = [each for each in bounds if each not in constants]
+        unknown = [bound for bound in bounds if bound not in constants]
         if unknown:
             yield f"%{unknown[0]} is not an arith.constant; expected constant bounds and step.", where
             continue
-        lower, upper, step = (constants[each] for each in bounds)
+        lower, upper, step = (constants[bound] for bound in bounds)
+        # A step of 0 would never end, so it counts as no iteration, which is refused.
         trips = max(0, -(-(upper - lower) // step)) if step > 0 else 0
         if not 1 <= trips <= context.target.loop_iterations:
             yield f"It has {trips} iterations; expected 1 to {context.target.loop_iterations}.", where
@@ -212,8 +215,8 @@ def symbols_bound(context: Context) -> Iterator[Complaint]:
         where = f"bundle.mlir, execute {position} of {execute.filename}"
         ids = execute.symbol_ids
         if len(ids) != len(execute.operands):
-            found = len(execute.operands)
-            yield f"It has {found} operands for {len(ids)} symbol ids; expected as many.", where
+            operands = len(execute.operands)
+            yield f"It has {operands} operands for {len(ids)} symbol ids; expected as many.", where
         if len(set(ids)) != len(ids):
             yield "It binds a symbol id twice; expected each once.", where
         if ids and max(ids) >= 0:

@@ -41,6 +41,7 @@ def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
     if not cuts:
         return [bundle]
     _check_cuts(bundle, cuts)
+    # An allocation is one bundle's own; as a parameter the pool has one address in all of them.
     bundle = _with_pool_parameters(bundle)
     ends = [*cuts, len(bundle.manifest.uses)]
     spans = [range(first, end) for first, end in zip([0, *cuts], ends, strict=True)]
@@ -59,15 +60,15 @@ def join(bundles: Sequence[Bundle]) -> Bundle:
     statements: list[Statement] = []
     designs: dict[str, Design] = {}
     for number, bundle in enumerate(bundles):
-        indices = {name: len(designs) + at for at, name in enumerate(bundle.designs)}
-        statements += [_renamed(each, f"b{number}.", indices) for each in bundle.statements]
+        indices = {name: len(designs) + index for index, name in enumerate(bundle.designs)}
+        statements += [_renamed(statement, f"b{number}.", indices) for statement in bundle.statements]
         designs |= _numbered(bundle.designs, indices)
-    parameters = {each.name: each for bundle in bundles for each in bundle.parameters}
+    parameters = {parameter.name: parameter for bundle in bundles for parameter in bundle.parameters}
     return Bundle(tuple(parameters.values()), tuple(statements), designs, _joined_manifest(bundles))
 
 
 def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
-    """What each bundle finds of what those before it wrote, because it or a later one uses it; at the end nothing."""
+    """Buffers that each bundle takes over from those before it, because it or a later one uses them; last, none."""
     last = {
         name: number
         for number, bundle in enumerate(bundles)
@@ -77,9 +78,10 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
     written: dict[str, Resident] = {}
     expected: list[tuple[Resident, ...]] = []
     for number, bundle in enumerate(bundles):
-        written = {name: each for name, each in written.items() if last[name] >= number}
+        # A buffer without a later use need not stay.
+        written = {name: resident for name, resident in written.items() if last[name] >= number}
         expected.append(tuple(written[name] for name in sorted(written)))
-        bases = {each.name: each.base for each in bundle.manifest.buffers}
+        bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
         for design, name in _writes(bundle):
             known = written.get(name, Resident(name))
             written[name] = _with_writer(known, design) if bases[name] == LX else known
@@ -99,15 +101,17 @@ def _check_cuts(bundle: Bundle, cuts: Sequence[int]) -> None:
 def _with_pool_parameters(bundle: Bundle) -> Bundle:
     """The bundle with its allocations as parameters, in front of the others."""
     pools = {
-        each.result: f"{each.result}_base_addr" for each in bundle.statements if isinstance(each, Allocate)
+        statement.result: f"{statement.result}_base_addr"
+        for statement in bundle.statements
+        if isinstance(statement, Allocate)
     }
     statements = tuple(
-        Extract(each.result, pools[each.result]) if isinstance(each, Allocate) else each
-        for each in bundle.statements
+        Extract(statement.result, pools[statement.result]) if isinstance(statement, Allocate) else statement
+        for statement in bundle.statements
     )
     buffers = tuple(
-        replace(each, base=pools[each.base]) if each.base in pools else each
-        for each in bundle.manifest.buffers
+        replace(buffer, base=pools[buffer.base]) if buffer.base in pools else buffer
+        for buffer in bundle.manifest.buffers
     )
     parameters = (*(Parameter(name) for name in pools.values()), *bundle.parameters)
     manifest = replace(bundle.manifest, buffers=buffers)
@@ -118,20 +122,25 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
     """The executes of one span with what they need, without annotation."""
     span, manifest = spans[number], bundle.manifest
     arguments = _arguments(manifest, spans, number)
-    statements = _statements(bundle.statements, span, {each.parameter for each in arguments})
-    executed = {each.filename for each in statements_in_order(statements) if isinstance(each, Execute)}
-    indices = {name: at for at, name in enumerate(each for each in bundle.designs if each in executed)}
-    extracted = {each.parameter for each in statements if isinstance(each, Extract)}
+    statements = _statements(bundle.statements, span, {argument.parameter for argument in arguments})
+    executed = {
+        statement.filename for statement in statements_in_order(statements) if isinstance(statement, Execute)
+    }
+    indices = {
+        name: index
+        for index, name in enumerate(filename for filename in bundle.designs if filename in executed)
+    }
+    extracted = {statement.parameter for statement in statements if isinstance(statement, Extract)}
     return Bundle(
-        tuple(each for each in bundle.parameters if each.name in extracted),
-        tuple(_renamed(each, "", indices) for each in statements),
+        tuple(parameter for parameter in bundle.parameters if parameter.name in extracted),
+        tuple(_renamed(statement, "", indices) for statement in statements),
         _numbered({name: bundle.designs[name] for name in indices}, indices),
         replace(
             manifest,
             arguments=arguments,
             uses=manifest.uses[span.start : span.stop],
-            demoted=tuple(each - span.start for each in manifest.demoted if each in span),
-            amplified=tuple(each - span.start for each in manifest.amplified if each in span),
+            demoted=tuple(position - span.start for position in manifest.demoted if position in span),
+            amplified=tuple(position - span.start for position in manifest.amplified if position in span),
         ),
     )
 
@@ -145,6 +154,7 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
             chosen.add(index)
             needed.update(_needed(statement))
         position += runs
+    # Backwards, so that the operands of a chosen value are chosen too.
     for index in reversed(range(len(statements))):
         statement = statements[index]
         if isinstance(statement, Execute | Loop):
@@ -165,8 +175,8 @@ def _executes(statement: Statement) -> int:
 def _needed(statement: Statement) -> Iterator[str]:
     """The values that a statement takes from outside of it, and some that its loops define."""
     match statement:
-        case Add(_, left, right):
-            yield from (left, right)
+        case Add(_, lhs, rhs):
+            yield from (lhs, rhs)
         case Apply(_, dims, symbols):
             yield from (*dims, *symbols)
         case Execute(_, operands):
@@ -179,20 +189,20 @@ def _needed(statement: Statement) -> Iterator[str]:
 
 def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple[KernelArgument, ...]:
     """The kernel arguments of one span: inputs that it uses, and results that nothing writes later."""
-    bases = {each.name: each.base for each in manifest.buffers}
-    written = [{bases[manifest.uses[at][-1]] for at in span} for span in spans]
-    used = [{bases[name] for at in span for name in manifest.uses[at]} for span in spans]
+    bases = {buffer.name: buffer.base for buffer in manifest.buffers}
+    written = [{bases[manifest.uses[position][-1]] for position in span} for span in spans]
+    used = [{bases[name] for position in span for name in manifest.uses[position]} for span in spans]
     before, after = set().union(*written[:number]), set().union(*written[number + 1 :])
     inputs = {
-        each.array_name
-        for each in manifest.arguments
-        if each.kind != "result" and each.parameter in used[number] - before
+        argument.array_name
+        for argument in manifest.arguments
+        if argument.kind != "result" and argument.parameter in used[number] - before
     }
     return tuple(
-        each
-        for each in manifest.arguments
-        if (each.kind != "result" and each.array_name in inputs)
-        or (each.kind == "result" and each.parameter in written[number] - after)
+        argument
+        for argument in manifest.arguments
+        if (argument.kind != "result" and argument.array_name in inputs)
+        or (argument.kind == "result" and argument.parameter in written[number] - after)
     )
 
 
@@ -201,22 +211,22 @@ def _annotated(
 ) -> Bundle:
     """A part with what it expects and leaves, and with the buffers that it names and their parameters."""
     names = {name for uses in part.manifest.uses for name in uses}
-    names.update(each.buffer for each in (*expects, *leaves))
-    buffers = tuple(each for each in part.manifest.buffers if each.name in names)
-    in_lx = {each.name for each in buffers if each.base == LX}
-    present = {each.name for each in part.parameters}
-    bases = present | {each.base for each in buffers}
-    extracts = (each for each in whole.statements if isinstance(each, Extract))
-    passing = tuple(each for each in extracts if each.parameter in bases - present)
+    names.update(resident.buffer for resident in (*expects, *leaves))
+    buffers = tuple(buffer for buffer in part.manifest.buffers if buffer.name in names)
+    in_lx = {buffer.name for buffer in buffers if buffer.base == LX}
+    present = {parameter.name for parameter in part.parameters}
+    bases = present | {buffer.base for buffer in buffers}
+    extracts = (statement for statement in whole.statements if isinstance(statement, Extract))
+    passing = tuple(statement for statement in extracts if statement.parameter in bases - present)
     manifest = replace(
         part.manifest,
         buffers=buffers,
-        non_terminal=any(each.buffer in in_lx for each in leaves),
+        non_terminal=any(resident.buffer in in_lx for resident in leaves),
         expects=expects,
         leaves=leaves,
     )
     return Bundle(
-        tuple(each for each in whole.parameters if each.name in bases),
+        tuple(parameter for parameter in whole.parameters if parameter.name in bases),
         (*passing, *part.statements),
         part.designs,
         manifest,
@@ -227,16 +237,21 @@ def _annotated(
 
 
 def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
-    manifests = [each.manifest for each in bundles]
-    starts = [sum(len(each.uses) for each in manifests[:number]) for number in range(len(manifests))]
+    manifests = [bundle.manifest for bundle in bundles]
+    starts = [sum(len(manifest.uses) for manifest in manifests[:number]) for number in range(len(manifests))]
     pairs = list(zip(starts, manifests, strict=True))
+    # The last bundle says what the whole leaves, and whether that is in LX.
     return replace(
         manifests[-1],
-        arguments=tuple({each.name: each for manifest in manifests for each in manifest.arguments}.values()),
-        buffers=tuple({each.name: each for manifest in manifests for each in manifest.buffers}.values()),
+        arguments=tuple(
+            {argument.name: argument for manifest in manifests for argument in manifest.arguments}.values()
+        ),
+        buffers=tuple(
+            {buffer.name: buffer for manifest in manifests for buffer in manifest.buffers}.values()
+        ),
         uses=tuple(uses for manifest in manifests for uses in manifest.uses),
-        demoted=tuple(start + at for start, manifest in pairs for at in manifest.demoted),
-        amplified=tuple(start + at for start, manifest in pairs for at in manifest.amplified),
+        demoted=tuple(start + position for start, manifest in pairs for position in manifest.demoted),
+        amplified=tuple(start + position for start, manifest in pairs for position in manifest.amplified),
         expects=manifests[0].expects,
     )
 
@@ -257,10 +272,10 @@ def _renamed(statement: Statement, prefix: str, indices: Mapping[str, int]) -> S
         case Execute(filename, operands):
             return replace(statement, filename=f"sdsc_{indices[filename]}.json", operands=all_of(operands))
         case Loop(induction, lower, upper, step, body):
-            inner = tuple(_renamed(each, prefix, indices) for each in body)
+            inner = tuple(_renamed(statement, prefix, indices) for statement in body)
             return Loop(prefix + induction, prefix + lower, prefix + upper, prefix + step, inner)
-        case Add(result, left, right):
-            return Add(prefix + result, prefix + left, prefix + right)
+        case Add(result, lhs, rhs):
+            return Add(prefix + result, prefix + lhs, prefix + rhs)
         case Apply(result, dims, symbols):
             return replace(statement, result=prefix + result, dims=all_of(dims), symbols=all_of(symbols))
     return replace(statement, result=prefix + statement.result)
@@ -271,7 +286,9 @@ def _renamed(statement: Statement, prefix: str, indices: Mapping[str, int]) -> S
 
 def _writes(bundle: Bundle) -> Iterator[tuple[Design, str]]:
     """Each execute of the program text with the buffer that it writes."""
-    executes = (each for each in statements_in_order(bundle.statements) if isinstance(each, Execute))
+    executes = (
+        statement for statement in statements_in_order(bundle.statements) if isinstance(statement, Execute)
+    )
     for execute, uses in zip(executes, bundle.manifest.uses, strict=True):
         yield bundle.designs[execute.filename], uses[-1]
 
@@ -289,7 +306,7 @@ def _writing_cores(design: Design) -> set[int]:
 
 
 def _layout(design: Design) -> str:
-    """How an execute leaves its result on the cores, in words."""
+    """Return the layout of the result of an execute on the cores as text."""
     result = design.operands[-1]
     dims = (
         f"{dim} {design.sizes[dim]}" + (f" in {design.slices[dim]}" if design.slices[dim] > 1 else "")

@@ -62,7 +62,7 @@ class OnHost(Protocol):
 
 
 def misfit(argument: OnHost, array: NDArray | Header) -> str | None:
-    """What is wrong with the array of an argument; None if its type and shape are right."""
+    """Describe a wrong type or shape of the array of an argument; None if both are right."""
     allowed = _ARRAYS.get(argument.host_dtype, (argument.host_dtype,))
     if array.dtype.name not in allowed:
         return f"the array is {array.dtype.name}, but the argument is {argument.host_dtype}."
@@ -72,7 +72,7 @@ def misfit(argument: OnHost, array: NDArray | Header) -> str | None:
 
 
 def _index_out_of_range(argument: KernelArgument, array: NDArray) -> str | None:
-    """What is wrong with an index that the array of an argument holds; None if there is none out of range."""
+    """Describe the first index out of range that the array of an argument holds; None if there is none."""
     if argument.index_bounds is None or not array.size:
         return None
     bounds = argument.index_bounds
@@ -119,7 +119,7 @@ def filled_parts(transfer: Transfer) -> list[Part]:
 
 
 def same_moves(one: Transfer, other: Transfer) -> bool:
-    """Whether two transfers put each host element at the same place; loops that do not turn do not count."""
+    """Return whether two transfers put each host element at the same place; loops of one iteration do not count."""
     return _essence(one) == _essence(other)
 
 
@@ -160,6 +160,7 @@ def _within(
         return
     (weight, loop), *inner = loops
     inner_most = sum(w * (ranges[other] - 1) for w, other in inner)
+    # Iterations in which all inner ones are valid are one part; each of the others is a part of its own.
     whole = min(max((size - 1 - inner_most) // weight + 1, 0), ranges[loop])
     if whole:
         yield {loop: (0, whole), **{other: (0, ranges[other]) for _, other in inner}}
@@ -183,6 +184,7 @@ def to_raw(array: NDArray, host_dtype: str, data_format: str, numerics: Numerics
     format cannot hold.
     """
     if data_format in (FP8, INT8):
+        # 8-bit numbers have the same bits on host and device.
         return array.view(np.uint8)
     if host_dtype == "bfloat16" and array.dtype == np.uint16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -202,6 +204,7 @@ def from_raw(raw: NDArray, host_dtype: str, data_format: str, numerics: Numerics
         return _rounded_to_bfloat16(values)
     if host_dtype == "bool":
         return values != 0
+    # A number beyond the host type becomes an infinity, as a cast on the host makes it.
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(host_dtype)
 
@@ -235,5 +238,6 @@ def _as_int32(array: NDArray) -> NDArray[np.int32]:
 def _rounded_to_bfloat16(values: NDArray) -> NDArray[np.float32]:
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     even = (bits >> np.uint32(16)) & np.uint32(1)
+    # To nearest: 0x7FFF alone rounds ties down, the last bit that stays lifts ties at odd numbers.
     rounded = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)
     return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)

@@ -34,7 +34,7 @@ STRUCTURE: dict[str, Rule] = {
     "cores": each_design(rules_structure.core_mapping),
     "start-addresses": each_design(rules_structure.start_addresses),
     "roles": each_design(rules_structure.roles),
-    "held": each_design(rules_relayout.held),
+    "held": each_design(rules_relayout.source_slices),
     "files": rules_structure.files_match,
     "values": rules_structure.values_defined,
     "loop-bounds": rules_structure.loop_bounds,
@@ -64,7 +64,7 @@ PLACES: dict[str, Rule] = {
     "lx-address": rules_memory.lx_addresses,
     "lx-overlap": rules_memory.lx_overlap,
     "restickify-source": each_design(rules_memory.restickify_source),
-    "relayout-overlap": each_design(rules_relayout.apart),
+    "relayout-overlap": each_design(rules_relayout.disjoint),
     "symbol-values": rules_memory.symbol_values,
     "hbm-address": rules_memory.hbm_addresses,
     "pool-limit": rules_memory.pool_limit,
@@ -141,6 +141,7 @@ def validate_sequence(
     They go together if each expects what the one before leaves, and if they keep the rules as one bundle.
     """
     findings = [Finding(SEQUENCE, *complaint) for complaint in rules_sequence.sequence(names, bundles)]
+    # The joined bundle would repeat each misfit in other words.
     if findings or len(bundles) == 1:
         return findings
     return validate(join(bundles), lx_backend_fraction)

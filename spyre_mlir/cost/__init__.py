@@ -1,1 +1,1 @@
-"""What a plan costs: one model of time, which ranks plans. Pure Python and numpy, no IR."""
+"""The cost of plans: one model of time, which ranks them. Pure Python and numpy, no IR."""

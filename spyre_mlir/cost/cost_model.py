@@ -59,7 +59,7 @@ class OperationCost:
 
     @property
     def bound_by(self) -> str:
-        """What takes longest: 'compute', 'memory', 'ring' or 'overhead'; of equals the first."""
+        """Return the part that takes longest: 'compute', 'memory', 'ring' or 'overhead'; of equals the first."""
         parts = {
             "compute": self.compute_ns,
             "memory": self.memory_ns,
@@ -78,33 +78,33 @@ class ProgramCost:
     @property
     def total_ns(self) -> float:
         """Operations follow each other; inside each one compute and memory overlap."""
-        return math.fsum(each.total_ns for each in self.operations)
+        return math.fsum(cost.total_ns for cost in self.operations)
 
     @property
     def lower_ns(self) -> float:
         """The larger of all compute and all memory time."""
-        compute = math.fsum(each.compute_ns for each in self.operations)
-        return max(compute, math.fsum(each.memory_ns for each in self.operations))
+        compute = math.fsum(cost.compute_ns for cost in self.operations)
+        return max(compute, math.fsum(cost.memory_ns for cost in self.operations))
 
     @property
     def upper_ns(self) -> float:
         """Every part of every operation after the other."""
-        return math.fsum(each.serial_ns for each in self.operations)
+        return math.fsum(cost.serial_ns for cost in self.operations)
 
 
-def program_cost(works: Sequence[OperationWork]) -> ProgramCost:
+def program_cost(operations: Sequence[OperationWork]) -> ProgramCost:
     """The cost of a program, with its bracket."""
-    return ProgramCost(tuple(map(operation_cost, works)))
+    return ProgramCost(tuple(map(operation_cost, operations)))
 
 
 def operation_cost(work: OperationWork) -> OperationCost:
     """The cost of one execution."""
-    touched = [each for each in work.operands if not each.in_lx]
+    in_memory = [operand for operand in work.operands if not operand.in_lx]
     return OperationCost(
         compute_ns(work),
         memory_ns(work),
         ring_ns(work),
-        len(touched) * work.target.hbm_access_ns,
+        len(in_memory) * work.target.hbm_access_ns,
     )
 
 
@@ -113,13 +113,14 @@ def compute_ns(work: OperationWork) -> float:
     if not work.on_array:
         return work.sticks_per_core / work.target.vector_sticks_per_ns
     array = work.target.array
+    # Few rows leave the array partly idle while it fills and drains.
     idle = _larger(1.0, array.full_rows / _larger(work.rows_per_core, 1)) ** array.fill_exponent
     one_corelet = 1 + (array.split_sum_slowdown - 1) * (work.parts > 1)
     return idle * one_corelet * work.multiply_adds_per_core / multiply_adds_per_ns(work.target, work.opcode)
 
 
 def multiply_adds_per_ns(target: Target, opcode: str) -> float:
-    """What the array of a core sustains with the operands of an operation."""
+    """Multiply-adds per nanosecond that the array of a core sustains with the formats of an operation."""
     array, op = target.array, DEVICE_OPS.get(opcode)
     return array.multiply_adds_per_ns * (array.speedup_of(op.formats[0]) if op else 1)
 
@@ -133,13 +134,16 @@ def ring_ns(work: OperationWork) -> float:
 
 def memory_ns(work: OperationWork) -> float:
     """Time of the streams of all operands, which share one memory, and of its turnarounds."""
-    moving = [each for each in work.operands if not each.in_lx]
-    streams = sum(stream_ns(work, each) for each in moving)
+    moving = [operand for operand in work.operands if not operand.in_lx]
+    streams = sum(stream_ns(work, operand) for operand in moving)
     if _has_own_rate(work):
         return streams
-    read, written = (sum(each.bytes for each in moving if each.writes is way) for way in (False, True))
+    read, written = (
+        sum(operand.bytes for operand in moving if operand.writes is writes) for writes in (False, True)
+    )
     turnaround = min(read, written) * work.target.turnaround_ns_per_byte
-    if work.kind is Kind.RESTICKIFY:  # no faster than a copy that leaves the stick as it is
+    # A restickify is no faster than a copy that leaves the stick as it is.
+    if work.kind is Kind.RESTICKIFY:
         slower = work.target.one_way_bytes_per_ns / work.target.restickify_bytes_per_ns
         return _larger(streams, streams / slower + turnaround)
     return streams + turnaround
@@ -151,7 +155,7 @@ def least_ns(work: OperationWork) -> float:
 
 
 def access_ns(work: OperationWork, operand: OperandWork) -> float:
-    """What one operand costs in device memory by itself: the separable part of an operation's price.
+    """Cost of one operand in device memory by itself: the separable part of an operation's cost.
 
     The wait for its first byte and its stream. What is left out is the turnaround, which takes two operands.
     """
@@ -166,19 +170,19 @@ def stream_ns(work: OperationWork, operand: OperandWork) -> float:
 
 
 def least_stream_ns(work: OperationWork, number: int, certain: Collection[int]) -> float:
-    """What an operand adds to the streams of an operation at least, whatever else is in LX.
+    """Lower bound of the time that an operand adds to the streams of an operation, whatever else is in LX.
 
     ``certain`` are the numbers of the operands that are in device memory in any case. One of them streams with the
     contention among them; another one streams with its own, and slows those of a matmul that are fewer to share.
     The sum over the operands that are in device memory is at most the sum of their ``stream_ns``.
     """
     operands = work.operands
-    among = [operands[at] for at in certain]
+    among = [operands[index] for index in certain]
     if number in certain:
         return _stream_among(work, operands[number], among)
     slowed = sum(
-        _stream_among(work, each, [*among, operands[number]]) - _stream_among(work, each, among)
-        for each in among
+        _stream_among(work, operand, [*among, operands[number]]) - _stream_among(work, operand, among)
+        for operand in among
     )
     return _stream_among(work, operands[number], [operands[number]]) + slowed
 
@@ -194,39 +198,45 @@ def transfer_ns(
 ) -> float:
     """Time to move an operand in runs, at a rate that all cores together attain."""
     whole = operand.bytes * contention / saturation(target, cores)
-    busiest = operand.core_bytes / saturation(target, 1)  # no core is faster among others than alone
+    # No core is faster among others than alone.
+    busiest = operand.core_bytes / saturation(target, 1)
     return _larger(whole, busiest) / bytes_per_ns * _burst_slowdown(target, operand.run_bytes)
 
 
 def _burst_slowdown(target: Target, run_bytes: int) -> float:
-    """How many times as long as in whole bursts a transfer in runs of so many bytes takes.
+    """Ratio of the time of a transfer in runs of so many bytes to that in whole bursts.
 
     Device memory moves bursts of at most ``burst_bytes``; each costs its bytes and a fixed
     ``burst_overhead_bytes`` (spyre.toml says what they are fitted to).
     """
+    # At least 1 byte, since an operand without a run has no quotient.
     burst, overhead = target.burst_bytes, target.burst_overhead_bytes
     return _larger(1.0, (1 + overhead / _larger(run_bytes, 1)) / (1 + overhead / burst))
 
 
 def _contention(work: OperationWork, operand: OperandWork) -> float:
-    """How many times as long a stream takes where many cores share a load, in a matmul any load."""
+    """Factor on the time of a stream where many cores share a load, in a matmul any load."""
     sharing = work.target.sharing
     readers = operand.fan_out
     if work.on_array:
-        readers = functools.reduce(_larger, (each.fan_out for each in work.operands if not each.in_lx), 1)
+        # As in torch-spyre's model, the most shared operand slows all loads of a matmul.
+        readers = functools.reduce(
+            _larger, (operand.fan_out for operand in work.operands if not operand.in_lx), 1
+        )
     return _larger(1.0, readers / sharing.uncontended_cores) ** sharing.contention_exponent
 
 
 def saturation(target: Target, cores: int) -> float:
     """The part of the bandwidth of all cores that so many attain."""
     steps = zip(target.saturation_cores, target.saturation, strict=True)
+    # Products in place of conditions, so that ``cores`` may be an array.
     return (
         functools.reduce(_larger, (part * (cores >= least) for least, part in steps)) / target.saturation[-1]
     )
 
 
 def stream_bytes_per_ns(work: OperationWork) -> float:
-    """What the memory delivers to an operation of this kind, with all cores and in whole bursts."""
+    """Rate of the memory for an operation of this kind, with all cores and in whole bursts."""
     memory = work.target
     if work.kind is Kind.RESTICKIFY:
         return memory.restickify_bytes_per_ns
@@ -238,7 +248,7 @@ def stream_bytes_per_ns(work: OperationWork) -> float:
 
 
 def _has_own_rate(work: OperationWork) -> bool:
-    """Whether the rate was measured with its own mix of reads and writes, turnarounds included."""
+    """Return whether the rate was measured with its own mix of reads and writes, turnarounds included."""
     return work.kind is Kind.REDUCE_STICK or work.broadcast
 
 

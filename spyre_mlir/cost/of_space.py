@@ -29,7 +29,7 @@ def operation_work(
     in_lx: frozenset[int] = frozenset(),
     relayout: Relayout | None = None,
 ) -> OperationWork:
-    """What one execution does; ``in_lx`` are the numbers of the operands in LX, the output is the last.
+    """Return the work of one execution; ``in_lx`` are the numbers of the operands in LX, the output is the last.
 
     A shuffle, whose operands are always there, has a ``relayout``. ``KeyError`` for an opcode that the interface
     does not have, ``ValueError`` for a shuffle without a relayout or for another operation with one.
@@ -43,12 +43,14 @@ def operation_work(
         _operand(space, division.splits, number, hbm_bytes(space, number, division)[0], view.run_bytes(tile))
         for number, view in enumerate(space.views)
     )
-    placed = (replace(each, in_lx=True) if at in in_lx else each for at, each in enumerate(operands))
+    placed = (
+        replace(operand, in_lx=True) if index in in_lx else operand for index, operand in enumerate(operands)
+    )
     return replace(_work(opcode, space, division.splits, tuple(placed)), relayout=relayout)
 
 
 def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:
-    """What one execution does with slices that divide the units of the space, all operands in device memory.
+    """Return the work of one execution with slices that divide the units of the space, all operands in device memory.
 
     ``splits`` may be arrays, one entry per division, to see many at once: what depends on them is an array then.
     """
@@ -65,8 +67,9 @@ def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
     """The runs of a tile, or of each of many where sizes of it are arrays."""
     if not any(isinstance(size, np.ndarray) for size in tile):
         return view.run_bytes(tile)
+    # Many divisions share a tile, and a view takes one tile at a time.
     tiles, which = np.unique(np.array(np.broadcast_arrays(*tile)), axis=1, return_inverse=True)
-    return np.array([view.run_bytes(each) for each in tiles.T.tolist()])[which]
+    return np.array([view.run_bytes(shape) for shape in tiles.T.tolist()])[which]
 
 
 def _work(
@@ -113,7 +116,7 @@ def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
 
 
 def _tile(kind: Kind, space: Space, shares: Sequence[int]) -> list[int]:
-    """What a core takes of the operands in one go: its share; of a matmul what the array takes.
+    """Sizes of the tile that a core reads at a time: its share; of a matmul what the array takes.
 
     That is one matrix of a batch, all rows, and a stick each of the reduced dim and of the columns: the sticks
     of a block follow each other along rows (docs/layouts.md, sticks).
@@ -135,7 +138,7 @@ def _lanes(space: Space) -> int:
 
 
 def _is_broadcast(space: Space) -> bool:
-    """Whether an input lacks a dim of more than one element that the output has."""
+    """Return whether an input lacks a dim of more than one element that the output has."""
     long = frozenset(dim for dim in space.present[-1] if space.sizes[dim] > 1)
     return any(long - dims for dims in space.present[:-1])
 

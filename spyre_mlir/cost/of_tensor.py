@@ -1,4 +1,4 @@
-"""What whole tensors cost to move and to convert, before it is decided how operations are divided.
+"""Cost to move and to convert whole tensors, before it is decided how operations are divided.
 
 Prices are whole picoseconds by ``model.py``.
 """
@@ -22,6 +22,7 @@ def pass_cost(target: Target, moved_bytes: int, run_bytes: int) -> int:
 
     Not the wait for its first byte: that does not depend on the layout, and what stays in LX waits for none.
     """
+    # Reading or writing makes no difference: all of it goes in one direction.
     operand = OperandWork(False, moved_bytes, -(-moved_bytes // target.cores), 1, run_bytes)
     return picoseconds(transfer_ns(target, operand, target.cores, target.one_way_bytes_per_ns))
 

@@ -1,4 +1,4 @@
-"""What goes over the ring, link by link, and how long a relayout takes. No IR.
+"""Traffic over the ring, link by link, and the time of a relayout. No IR.
 
 Core ``c`` is node ``c`` of a ring of all cores of the device. Link ``l`` joins the nodes ``l`` and ``l + 1``; it
 carries bytes clockwise, to ``l + 1``, and counter-clockwise, to ``l``, at the same time.
@@ -36,7 +36,7 @@ class LinkLoads:
     counterclockwise: tuple[int, ...]
 
     def of(self, clockwise: bool) -> tuple[int, ...]:
-        """Those of one direction."""
+        """Return the loads of one direction."""
         return self.clockwise if clockwise else self.counterclockwise
 
     @property
@@ -52,7 +52,7 @@ class LinkLoads:
 
 @dataclass(frozen=True)
 class RelayoutTraffic:
-    """What a relayout moves.
+    """The traffic of a relayout.
 
     ``moved_bytes`` are those that cores get from others, once for each core, ``bytes_per_core`` those of a core's
     source part, ``runs_per_core`` the contiguous runs that the busiest core takes, ``split`` the most cores that one
@@ -68,7 +68,7 @@ class RelayoutTraffic:
 
 @functools.lru_cache(maxsize=1 << 14)
 def relayout_ns(relayout: Relayout) -> float:
-    """How long a relayout takes: the fit to measured ones, or its busiest link if that takes longer.
+    """Time of a relayout: the fit to measured ones, or its busiest link if that takes longer.
 
     The fit (torch-spyre's): ``runs_per_core * (-1.14 + 3.92 log2(split)) + bytes_per_core * split / 547 bytes per ns``,
     split clamped to 2 .. 8. It does not say whether a core's bytes are those of its source or of its target part. Here
@@ -77,24 +77,24 @@ def relayout_ns(relayout: Relayout) -> float:
     most of the time.
     """
     rates, traffic = relayout.device.ring, relayout_traffic(relayout)
-    least, most = rates.relayout_splits
-    split = min(max(traffic.split, least), most)
+    least, largest = rates.relayout_splits
+    split = min(max(traffic.split, least), largest)
     run_ns = rates.relayout_run_ns + rates.relayout_run_split_ns * math.log2(split)
     fitted = traffic.runs_per_core * run_ns + traffic.bytes_per_core * split / rates.relayout_bytes_per_ns
     return max(fitted, link_ns(relayout.device, traffic.links.busiest_bytes))
 
 
 def link_ns(target: Target, moved_bytes: int) -> float:
-    """How long a link carries so many bytes in one direction."""
+    """Time of a link for so many bytes in one direction."""
     return moved_bytes / target.ring.link_bytes_per_ns
 
 
 def cheapest(relayouts: Sequence[Relayout]) -> int:
     """The number of the relayout that takes least time; of equal ones that with the least busy links, the first.
 
-    What it is for: core orders of the target division that suit its reader alike, but not the links.
+    For core orders of the target division that are equally good for its reader, but not for the links.
     """
-    return min(range(len(relayouts)), key=lambda at: _order_key(relayouts[at]))
+    return min(range(len(relayouts)), key=lambda index: _order_key(relayouts[index]))
 
 
 def _order_key(relayout: Relayout) -> tuple[float, int, int]:
@@ -104,21 +104,21 @@ def _order_key(relayout: Relayout) -> tuple[float, int, int]:
 
 @functools.lru_cache(maxsize=1 << 14)
 def relayout_traffic(relayout: Relayout) -> RelayoutTraffic:
-    """What a relayout moves; ``ValueError`` if a distribution has more cores than the ring has nodes."""
+    """Return the traffic of a relayout; ``ValueError`` if a distribution has more cores than the ring has nodes."""
     source, target = relayout.source, relayout.target
     nodes, cores = relayout.device.device_cores, max(len(source.owners), len(target.owners))
     if cores > nodes:
         raise ValueError(f"A ring of {nodes} nodes has no place for {cores} cores.")
     sticks, runs = _pieces(relayout)
-    taken = _nearest(_parts(source.owners, nodes), sticks > 0)
-    moved = np.where(taken, sticks * relayout.device.stick_bytes, 0)
+    is_source = _nearest(_parts(source.owners, nodes), sticks > 0)
+    moved = np.where(is_source, sticks * relayout.device.stick_bytes, 0)
     shares = shares_of(relayout.units, source.splits)
     return RelayoutTraffic(
         _loads(moved, _parts(target.owners, nodes)),
         moved_bytes=int(moved.sum() - moved.trace()),
         bytes_per_core=math.prod(shares) * relayout.device.stick_bytes,
-        runs_per_core=int((runs * taken).sum(axis=0).max()),
-        split=int(taken.sum(axis=0).max()),
+        runs_per_core=int((runs * is_source).sum(axis=0).max()),
+        split=int(is_source.sum(axis=0).max()),
     )
 
 
@@ -156,11 +156,14 @@ def _pieces(relayout: Relayout) -> tuple[np.ndarray, np.ndarray]:
     return sticks, runs
 
 
-def _slices(held: Distribution, nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Whether each node of the ring has a part, and its slices; 0 where it has none."""
-    owners = [*held.owners, *[None] * (nodes - len(held.owners))]
-    nothing = (0,) * len(held.splits)
-    return np.array([own is not None for own in owners]), np.array([own or nothing for own in owners])
+def _slices(distribution: Distribution, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return whether each node of the ring has a part, and its slices; 0 where it has none."""
+    # A program may use fewer cores than the ring has nodes.
+    owners = [*distribution.owners, *[None] * (nodes - len(distribution.owners))]
+    nothing = (0,) * len(distribution.splits)
+    return np.array([slices is not None for slices in owners]), np.array(
+        [slices or nothing for slices in owners]
+    )
 
 
 def _common(units: int, before: int, have: Any, after: int, want: Any) -> np.ndarray:
@@ -174,15 +177,17 @@ def _parts(owners: Owners, nodes: int) -> np.ndarray:
     """A number for each node, equal ones where cores have the same part."""
     numbers: dict[tuple[int, ...] | None, int] = {}
     filled = [*owners, *[None] * (nodes - len(owners))]
-    return np.array([numbers.setdefault(own, len(numbers)) for own in filled])
+    return np.array([numbers.setdefault(slices, len(numbers)) for slices in filled])
 
 
 def _nearest(parts: np.ndarray, useful: np.ndarray) -> np.ndarray:
-    """Which of the ``useful`` pairs of cores (from, to) move something: of holders of one part the nearest does."""
+    """Mask of the ``useful`` pairs of cores (from, to) that move something: of holders of one part the nearest does."""
     nodes = len(parts)
+    # One number orders by distance, then by core id.
     rank = _distances(nodes) * nodes + np.arange(nodes)[:, None]
     rank = np.where(useful, rank, nodes * nodes)
     best = np.full_like(rank, nodes * nodes)
+    # Unbuffered: several holders of a part compete for one row.
     np.minimum.at(best, parts, rank)
     return useful & (rank == best[parts])
 
@@ -207,6 +212,7 @@ def _loads(moved: np.ndarray, parts: np.ndarray) -> LinkLoads:
     """The loads of bytes ``moved`` from node to node; to nodes of the same part go the same bytes."""
     nodes = len(moved)
     offsets = np.where(moved > 0, _offsets(nodes), 0)
+    # Clockwise where both ways are equally long.
     up = offsets <= nodes // 2
     volume = _largest(moved, parts)
     clockwise = _carried(volume, _largest(np.where(up, offsets, 0), parts))
@@ -220,9 +226,9 @@ def _loads(moved: np.ndarray, parts: np.ndarray) -> LinkLoads:
 
 def _largest(numbers: np.ndarray, parts: np.ndarray) -> np.ndarray:
     """For each row the largest number of each part."""
-    found = np.zeros_like(numbers)
-    np.maximum.at(found.T, parts, numbers.T)
-    return found
+    largest = np.zeros_like(numbers)
+    np.maximum.at(largest.T, parts, numbers.T)
+    return largest
 
 
 def _carried(volume: np.ndarray, far: np.ndarray) -> np.ndarray:
@@ -230,4 +236,5 @@ def _carried(volume: np.ndarray, far: np.ndarray) -> np.ndarray:
     nodes = len(volume)
     by_distance = np.zeros((nodes, nodes + 1), dtype=np.int64)
     np.add.at(by_distance, (np.arange(nodes)[:, None], far), volume)
+    # Bytes that go k links or farther cross the k-th, so the sum runs from the far end.
     return by_distance[:, :0:-1].cumsum(axis=1)[:, ::-1]

@@ -1,4 +1,4 @@
-"""What an operation does, as neutral facts: neither IR nor bundle, so either can be priced by ``model.py``.
+"""The work of an operation as facts without IR or bundle, so that ``model.py`` can cost either.
 
 ``of_space.py`` takes the facts from a divided iteration space.
 """
@@ -16,7 +16,7 @@ from spyre_mlir.target.target import Target
 class OperandWork:
     """One access of an operation to a buffer.
 
-    ``bytes`` are those of the device buffer that are touched, padding included, of all cores; what several cores
+    ``bytes`` are those of the device buffer that are accessed, padding included, of all cores; what several cores
     load alike counts once. ``core_bytes`` are those of the busiest core, ``fan_out`` the cores that share each
     load (1: none), ``run_bytes`` what a core moves contiguously. An operand ``in_lx`` moves nothing through
     device memory.
@@ -66,15 +66,15 @@ class OperationWork:
 
     @property
     def on_array(self) -> bool:
-        """Whether the array of multiply-adds works, not the vector unit."""
+        """Return whether the array of multiply-adds computes, not the vector unit."""
         return self.kind.on_array
 
     @property
     def read_bytes(self) -> int:
         """Bytes of device memory read by the plan."""
-        return sum(each.moved_bytes for each in self.operands if not each.writes)
+        return sum(operand.moved_bytes for operand in self.operands if not operand.writes)
 
     @property
     def written_bytes(self) -> int:
         """Bytes of device memory written by the plan."""
-        return sum(each.moved_bytes for each in self.operands if each.writes)
+        return sum(operand.moved_bytes for operand in self.operands if operand.writes)

@@ -19,7 +19,7 @@ from spyre_mlir.bundle.model import (
     Constant,
     DebugHandle,
     Design,
-    Held,
+    HeldSlices,
     Operand,
 )
 from spyre_mlir.division import Division
@@ -282,14 +282,14 @@ class DesignBuilder:
         """Return a scale for each dim in the operand's order; labels that other operands added are not its dims."""
         return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
 
-    def _held(self, operand: int) -> Held | None:
+    def _held(self, operand: int) -> HeldSlices | None:
         """Return the slices of an operand that each core holds, by label, where they are not those of the division."""
         if operand not in self.distributions:
             return None
         labels = [self.labels[dim] for dim in sorted(self.space.present[operand])]
         slices = dict(zip(labels, self.distributions[operand].splits, strict=True))
         owners = self.distributions[operand].owners
-        return Held(
+        return HeldSlices(
             slices,
             tuple(None if owner is None else dict(zip(labels, owner, strict=True)) for owner in owners),
         )
@@ -370,7 +370,7 @@ def identity_of(design: Design) -> tuple:
     return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
 
 
-def _distribution_key(distribution: Held) -> tuple:
+def _distribution_key(distribution: HeldSlices) -> tuple:
     return _items(distribution.slices), tuple(
         None if owner is None else _items(owner) for owner in distribution.core_slices
     )

@@ -1,4 +1,4 @@
-"""What a bundle says of each of its operations and buffers, as named facts that can be compared and printed.
+"""Facts of each operation and buffer of a bundle, by name, to compare and to print.
 
 The name of a number tells its unit. Bytes of operations are what the simulator counts: padded device bytes, a load
 that several cores share counted once, the runs of loops included. The time of an operation is its part of that of the
@@ -17,7 +17,7 @@ from spyre_mlir.bundle.model import Buffer, Bundle, Design, KernelArgument, Oper
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
 from spyre_mlir.timeline import Timeline, timeline_of
-from spyre_mlir.timeline.of_design import works_of
+from spyre_mlir.timeline.of_design import work_of_designs
 
 Fact = int | float | str
 Facts = Mapping[str, Fact]
@@ -73,8 +73,8 @@ def bundle_facts(bundle: Bundle, lx_backend_fraction: float | None = None) -> Bu
 
     ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
     """
-    context, works = sound_context(bundle, lx_backend_fraction), works_of(bundle)
-    return _Collector(context, lx_map_of(context, works), timeline_of(context, works)).collect()
+    context, work_by_file = sound_context(bundle, lx_backend_fraction), work_of_designs(bundle)
+    return _Collector(context, lx_map_of(context, work_by_file), timeline_of(context, work_by_file)).collect()
 
 
 class _Collector:

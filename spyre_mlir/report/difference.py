@@ -1,4 +1,4 @@
-"""What differs between two bundles, A and B: totals, operations and buffers side by side.
+"""Differences between two bundles, A and B: totals, operations and buffers side by side.
 
 Operations are matched in the order of the program by source line and opcode, then, between those, by opcode alone:
 lines move when a source is edited, and operations of equal designs share the line of the first of them. A buffer
@@ -184,6 +184,7 @@ def _matched_buffers(
         for candidate in after.buffers
     }
     for buffer in before.buffers:
+        # -1 is no position in B: a buffer whose writer has no match has none either.
         writer = None if buffer.writer is None else writers.get(buffer.writer.position, -1)
         yield buffer, unmatched.pop(_identity(buffer, writer), None)
     yield from ((None, buffer) for buffer in unmatched.values())
@@ -204,6 +205,7 @@ def _operations(
     if before is None or after is None:
         return Pair(before, after)
     changes = _changes(before.facts, after.facts)
+    # Another memory of an operand says more than the name of its buffer.
     names_changed = {change.what for change in changes}
     return Pair(before, after, (*changes, *_other_buffers(before, after, names, names_changed)))
 

@@ -1,4 +1,4 @@
-"""What the panels of a page are made of: tables, figures and numbers as texts. The page is XML too."""
+"""Parts of the panels of a page: tables, figures and numbers as texts. The page is XML too."""
 
 from __future__ import annotations
 
@@ -159,6 +159,7 @@ def legend(page: Page, x: float, y: float, fills: Iterable[tuple[str, str]]) -> 
 
 def fitting(text: str, room: float) -> str:
     """A text, cut where ``room`` pixels end."""
+    # By the width of a digit, since the fonts of browsers differ too little to matter.
     characters = int(room / CHARACTER)
     return text if len(text) <= characters else text[: max(characters - 1, 0)] + "…"
 

@@ -20,8 +20,8 @@ from spyre_mlir.report.layouts import (
     cut,
     device_grid,
     digit_text,
+    elements_of_stick,
     facts,
-    held,
     shown,
     sticks,
     type_text,
@@ -202,7 +202,7 @@ def _device(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float
 def _device_box(page: Page, paint: _Paint, row: int, column: int, place: tuple[float, ...]) -> None:
     layout, (x, y, width, height) = paint.layout, place
     stick = row * device_grid(layout)[1] + column
-    slots = held(layout, stick)
+    slots = elements_of_stick(layout, stick)
     elements = sum(slot is not None for slot in slots)
     where = _held_text(slots) if elements else "padding"
     kind = "device" if paint.part.has(stick) else "device elsewhere"
@@ -264,7 +264,7 @@ def _one_stick(page: Page, paint: _Paint, y: float, right: float) -> None:
     part, width = paint.part, max(right - MARGIN, 460)
     row, column = (side.valid_cells - 1 if side.step > 1 else 0 for side in (part.rows, part.columns))
     stick = part.stick(row, column)
-    slots = held(paint.layout, stick)
+    slots = elements_of_stick(paint.layout, stick)
     scale = width / len(slots)
     page.text(MARGIN, y, f"Inside stick {stick}", "name")
     page.add(f'<g class="stick" data-stick="{stick}">')

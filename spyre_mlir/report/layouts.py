@@ -1,4 +1,4 @@
-"""What a picture of a layout shows: which sticks, where their elements come from, what each of them holds.
+"""Data of a picture of a layout: its sticks, the origin of their elements, what each of them holds.
 
 Numbers only; ``layout_picture`` draws them. A *stick id* counts the sticks of a tensor in the order of
 device memory, from 0.
@@ -98,6 +98,7 @@ def _telling_dims(layout: StickLayout) -> list[int]:
     rank = len(layout.shape)
     sized = [digit.dim for digit in reversed(layout.digits) if digit.dim is not None]
     order = sorted(dict.fromkeys([*sized, *range(rank)]), key=lambda dim: layout.shape[dim] == 1)
+    # In logical order, as users write an index, not as memory goes.
     return sorted(order[:2])
 
 
@@ -122,7 +123,7 @@ def coordinate(layout: StickLayout, stick: int, slot: int = 0) -> tuple[int, ...
     return tuple(digits)
 
 
-def held(layout: StickLayout, stick: int) -> list[tuple[int, ...] | None]:
+def elements_of_stick(layout: StickLayout, stick: int) -> list[tuple[int, ...] | None]:
     """The logical index of the element in each lane of a stick; None where there is none."""
     lanes = range(layout.elements_per_stick)
     return [layout.to_host(coordinate(layout, stick, slot)) for slot in lanes]

@@ -1,7 +1,7 @@
-"""What a picture of the scratchpads shows: which bytes of LX are taken when, and what is not there and why.
+"""Data of a picture of the scratchpads: the bytes of LX in use over time, and the buffers not there, with reasons.
 
 Numbers only, from a bundle; ``lx_picture`` draws them. Time is counted in *steps*: the executes of the
-program in the order of the text, those of a loop once. Lives are inclusive and as the planner sees them
+program in the order of the text, those of a loop once. Live ranges are inclusive and as the planner sees them
 (``spyre_mlir.scratchpad.liveness``).
 """
 
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from spyre_mlir.bundle.context import Context, ExecuteStep, LoopRange, Tree
+from spyre_mlir.bundle.context import Context, ExecuteStep, Tree
 from spyre_mlir.bundle.model import Buffer, Bundle
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.scratchpad import liveness
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-from spyre_mlir.timeline.of_design import DesignWork, works_of
+from spyre_mlir.timeline.of_design import DesignWork, work_of_designs
 
 #: How an operation is coloured, by its kind in the table of operations; a copy is a clone whatever its kind.
 CATEGORIES = ("clone", "reduction", "pointwise", "matmul", "other")
@@ -154,18 +154,19 @@ class LxMap:
     @functools.cached_property
     def placed(self) -> list[PlacedBuffer]:
         """The buffers in LX by their first step."""
-        return sorted((buffer for chain in self.chains for buffer in chain), key=lambda each: each.first)
+        return sorted((buffer for chain in self.chains for buffer in chain), key=lambda buffer: buffer.first)
 
     def nests(self) -> list[tuple[int, ...]]:
         """The iterations of each loop that has no other inside, those of the loops around it first."""
-        found: list[tuple[int, ...]] = []
+        nests: list[tuple[int, ...]] = []
         around: list[int] = []
         for number, loop in enumerate(self.loops):
+            # Loops come outermost first, so this one ends all that are as deep or deeper.
             around[loop.depth :] = [loop.count]
             following = self.loops[number + 1].depth if number + 1 < len(self.loops) else 0
             if following <= loop.depth:
-                found.append(tuple(around))
-        return found
+                nests.append(tuple(around))
+        return nests
 
     @property
     def spilled_traffic(self) -> int:
@@ -183,7 +184,7 @@ class LxMap:
         return [(first, last - 1) for first, last in zip([0, *counts], counts, strict=False)]
 
     def occupancy(self, core: int) -> Occupancy:
-        """What is taken of the LX of a core over time."""
+        """Return the bytes of a core's LX in use over time."""
         load, high_water = [0] * len(self.steps), [0] * len(self.steps)
         buffers = [buffer for chain in self.chains for buffer in chain if core < buffer.cores]
         # By rising address, what lies below the high water of a step is counted already.
@@ -204,34 +205,34 @@ def lx_map(bundle: Bundle, lx_backend_fraction: float | None = None) -> LxMap:
 
     ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
     """
-    return lx_map_of(sound_context(bundle, lx_backend_fraction), works_of(bundle))
+    return lx_map_of(sound_context(bundle, lx_backend_fraction), work_of_designs(bundle))
 
 
-def lx_map_of(context: Context, works: Mapping[str, DesignWork]) -> LxMap:
-    """The map of a bundle whose structure is sound and whose ``works`` are known."""
-    return _Builder(context, works).build()
+def lx_map_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> LxMap:
+    """The map of a bundle whose structure is sound and whose ``work_by_file`` are known."""
+    return _Builder(context, work_by_file).build()
 
 
 class _Builder:
     """Collects what the executes of a bundle do with its buffers."""
 
-    def __init__(self, context: Context, works: Mapping[str, DesignWork]) -> None:
+    def __init__(self, context: Context, work_by_file: Mapping[str, DesignWork]) -> None:
         self.context = context
-        self.works = works
+        self.work_by_file = work_by_file
         self.steps = context.steps
         manifest = context.bundle.manifest
-        self.expected, self.left = (
-            {each.buffer for each in some} for some in (manifest.expects, manifest.leaves)
+        self.expected, self.leaves = (
+            {resident.buffer for resident in residents} for residents in (manifest.expects, manifest.leaves)
         )
-        self.touched: dict[str, list[tuple[ExecuteStep, int]]] = {name: [] for name in sorted(self.expected)}
+        self.accesses: dict[str, list[tuple[ExecuteStep, int]]] = {name: [] for name in sorted(self.expected)}
         for step in self.steps:
             for operand, name in enumerate(context.uses(step)):
-                self.touched.setdefault(name, []).append((step, operand))
-        self.lives = liveness.live_ranges(_program(context.tree, context.uses))
+                self.accesses.setdefault(name, []).append((step, operand))
+        self.live_ranges = liveness.live_ranges(_program(context.tree, context.uses))
 
     def build(self) -> LxMap:
         context = self.context
-        buffers = [buffer for buffer in context.bundle.manifest.buffers if buffer.name in self.touched]
+        buffers = [buffer for buffer in context.bundle.manifest.buffers if buffer.name in self.accesses]
         arguments = [buffer for buffer in buffers if buffer.base in context.arguments]
         inside = [buffer for buffer in buffers if buffer.base not in context.arguments]
         placed = [self._placed(buffer) for buffer in inside if buffer.base == "lx"]
@@ -261,16 +262,20 @@ class _Builder:
 
     def _span(self, name: str) -> tuple[int, int]:
         """The first and the last step at which a buffer is there: all of them of what stays for the next bundle."""
-        uses = self.lives[name].uses if name in self.lives else (0,)
-        return 0 if name in self.expected else uses[0], len(self.steps) - 1 if name in self.left else uses[-1]
+        uses = self.live_ranges[name].uses if name in self.live_ranges else (0,)
+        return 0 if name in self.expected else uses[0], len(self.steps) - 1 if name in self.leaves else uses[
+            -1
+        ]
 
     def _cores(self, name: str) -> int:
-        """How many cores hold a buffer in LX, from core 0 on."""
+        """Number of cores that hold a buffer in LX, from core 0 on."""
         manifest = self.context.bundle.manifest
         holding = (
-            max(each.cores) + 1 for each in (*manifest.expects, *manifest.leaves) if each.buffer == name
+            max(resident.cores) + 1
+            for resident in (*manifest.expects, *manifest.leaves)
+            if resident.buffer == name
         )
-        return max(*(step.design.cores for step, _ in self.touched[name]), *holding, 1)
+        return max(*(step.design.cores for step, _ in self.accesses[name]), *holding, 1)
 
     def _placed(self, buffer: Buffer) -> PlacedBuffer:
         first, last = self._span(buffer.name)
@@ -299,7 +304,7 @@ class _Builder:
         )
 
     def _writer(self, name: str) -> int | None:
-        return next((step.position for step, operand in self.touched[name] if _writes(step, operand)), None)
+        return next((step.position for step, operand in self.accesses[name] if _writes(step, operand)), None)
 
     def _reads(self, step: int, name: str) -> bool:
         return name in self.context.uses(self.steps[step])[:-1]
@@ -307,8 +312,8 @@ class _Builder:
     def _moved(self, name: str) -> tuple[int, int]:
         """Bytes of device memory that are read from a buffer and written to it in a run."""
         moved = [0, 0]
-        for step, operand in self.touched[name]:
-            work = self.works[step.execute.filename].work.operands[operand]
+        for step, operand in self.accesses[name]:
+            work = self.work_by_file[step.execute.filename].work.operands[operand]
             moved[work.writes] += step.runs * work.moved_bytes
         return moved[0], moved[1]
 
@@ -321,22 +326,22 @@ def _program(
     tree: Tree, uses: Callable[[ExecuteStep], tuple[str, ...]]
 ) -> Sequence[liveness.OpAccesses | liveness.LoopAccesses]:
     """The program as liveness takes it."""
-    made: list[liveness.OpAccesses | liveness.LoopAccesses] = []
+    program: list[liveness.OpAccesses | liveness.LoopAccesses] = []
     for node in tree:
         if isinstance(node, ExecuteStep):
             *reads, write = uses(node)
-            made.append(liveness.OpAccesses(tuple(reads), (write,)))
+            program.append(liveness.OpAccesses(tuple(reads), (write,)))
         else:
-            made.append(liveness.LoopAccesses(tuple(_program(node[1], uses))))
-    return made
+            program.append(liveness.LoopAccesses(tuple(_program(node[1], uses))))
+    return program
 
 
 def _loops(steps: Iterable[ExecuteStep]) -> Iterator[MapLoop]:
-    found: dict[tuple[int, LoopRange], list[int]] = {}
+    positions_of: dict[tuple[int, LoopRange], list[int]] = {}
     for step in steps:
         for depth, loop in enumerate(step.loops):
-            found.setdefault((depth, loop), []).append(step.position)
-    for (depth, loop), positions in found.items():
+            positions_of.setdefault((depth, loop), []).append(step.position)
+    for (depth, loop), positions in positions_of.items():
         yield MapLoop(positions[0], positions[-1], loop.count, depth)
 
 
@@ -346,13 +351,15 @@ def _chains(
     """The buffers with those behind each that take its place in turn."""
     chains: list[list[PlacedBuffer]] = []
     by_end: dict[tuple[int, int, int], list[list[PlacedBuffer]]] = {}
-    for buffer in sorted(placed, key=lambda each: (each.first, each.address)):
+    # By first step, so that a parent is in its chain before the child that follows it.
+    for buffer in sorted(placed, key=lambda buffer: (buffer.first, buffer.address)):
         ending = by_end.get((buffer.address, buffer.first, buffer.cores), [])
-        chain = next((each for each in ending if _hands_over(each[-1], buffer, reads)), None)
+        chain = next((chain for chain in ending if _hands_over(chain[-1], buffer, reads)), None)
         if chain is None:
             chain = []
             chains.append(chain)
         else:
+            # Each buffer has one child: a second one at the same place is another chain.
             ending.remove(chain)
         chain.append(buffer)
         by_end.setdefault((buffer.address, buffer.last, buffer.cores), []).append(chain)
@@ -360,6 +367,6 @@ def _chains(
 
 
 def _hands_over(parent: PlacedBuffer, child: PlacedBuffer, reads: Callable[[int, str], bool]) -> bool:
-    """Whether the step that writes the child reads the parent for the last time, in the same place."""
+    """Return whether the step that writes the child reads the parent for the last time, in the same place."""
     written_there = child.writer == child.first == parent.last
     return written_there and child.bytes <= parent.bytes and reads(child.first, parent.name)

@@ -81,7 +81,7 @@ def picture(map_: LxMap, name: str = "", every_core: bool = False) -> str:
     for chain in map_.chains:
         _shape(page, map_, plot, chain)
     if not map_.chains:
-        page.text(plot.left + _WIDTH / 2, plot.bottom / 2 + plot.top / 2, NOTHING, "name", "middle")
+        page.text(plot.x0 + _WIDTH / 2, plot.bottom / 2 + plot.top / 2, NOTHING, "name", "middle")
     curves = _CurvePlot(plot, bottom + 2.4 * _LINE, max(map_.occupancy(0).high_water, default=0))
     _curve_legend(page, curves)
     for first, last in map_.core_groups()[: None if every_core else 1]:
@@ -127,7 +127,7 @@ class _Plot:
     top: float
 
     @property
-    def left(self) -> float:
+    def x0(self) -> float:
         return MARGIN + _LABELS
 
     @property
@@ -152,7 +152,7 @@ class _Plot:
         return self.top + _BACKEND + (_BREAK if self.shown_bytes < self.map.capacity else 0)
 
     def x(self, step: float) -> float:
-        return self.left + step * self.column
+        return self.x0 + step * self.column
 
     def y(self, address: float) -> float:
         return self.bottom - address / max(self.shown_bytes, 1) * (self.bottom - self.scale_top)
@@ -199,7 +199,7 @@ def _bytes_text(count: int) -> str:
 
 def _addresses(page: Page, map_: LxMap, plot: _Plot) -> None:
     """Axis of addresses, capacity, the backend's part and what is left out."""
-    x, ground = plot.left, plot.top + _BACKEND
+    x, ground = plot.x0, plot.top + _BACKEND
     page.rectangle("backend", x, plot.top, _WIDTH, _BACKEND)
     reserved = f"the backend keeps {map_.capacity:,} to {map_.lx_bytes:,} (not to scale)"
     page.text(x + _WIDTH / 2, plot.top + 15, reserved, "label", "middle")
@@ -211,7 +211,7 @@ def _addresses(page: Page, map_: LxMap, plot: _Plot) -> None:
     capacity = ground if plot.scale_top > ground else plot.y(map_.capacity)
     for address in range(0, plot.shown_bytes + 1, _tick(plot.shown_bytes)):
         if abs(plot.y(address) - capacity) > _APART:
-            _tick_line(page, plot.left, plot.y(address), _bytes_text(address))
+            _tick_line(page, plot.x0, plot.y(address), _bytes_text(address))
     page.text(x - 8, capacity + 4, "capacity", "label", "end")
     _line(page, "capacity", x, capacity, x + _WIDTH, capacity)
     _line(page, "axis", x, plot.top, x, plot.bottom)
@@ -256,7 +256,7 @@ def _steps(page: Page, map_: LxMap, plot: _Plot) -> float:
         elif step.position % every == 0:
             page.text(middle, plot.bottom + 15, name, "label", "middle")
         page.add("</g>")
-    _line(page, "axis", plot.left, plot.bottom, plot.left + _WIDTH, plot.bottom)
+    _line(page, "axis", plot.x0, plot.bottom, plot.x0 + _WIDTH, plot.bottom)
     return plot.bottom + (longest + 6 if upright else 15)
 
 
@@ -385,7 +385,7 @@ def writer_text(map_: LxMap, writer: int | None) -> str:
 
 def _curve_legend(page: Page, curves: _CurvePlot) -> None:
     """The axis of bytes, and a sample of each curve above it."""
-    x, y = curves.map.left, curves.top - 12
+    x, y = curves.map.x0, curves.top - 12
     page.text(x, y, "Bytes in use over time:", "name")
     x += 180
     for kind, words, sample in _CURVES:
@@ -393,8 +393,8 @@ def _curve_legend(page: Page, curves: _CurvePlot) -> None:
         page.text(x + 30, y, words)
         x += 30 + len(words) * CHARACTER + 22
     for count in range(0, _rounded(curves.peak) + 1, 2 * _tick(curves.peak)):
-        _tick_line(page, curves.map.left, curves.y(count), _bytes_text(count))
-    _line(page, "axis", curves.map.left, curves.top, curves.map.left, curves.bottom)
+        _tick_line(page, curves.map.x0, curves.y(count), _bytes_text(count))
+    _line(page, "axis", curves.map.x0, curves.top, curves.map.x0, curves.bottom)
 
 
 def _occupancy(page: Page, map_: LxMap, curves: _CurvePlot, first: int, last: int) -> None:
@@ -411,7 +411,7 @@ def _occupancy(page: Page, map_: LxMap, curves: _CurvePlot, first: int, last: in
         page.add(f'<g class="moment"><title>{escape(_moment_text(step, occupancy))}</title>')
         _column(page, x(step.position), curves.top, curves.map.column, _CURVE_HEIGHT)
         page.add("</g>")
-    page.text(curves.map.left, bottom + _LINE, _occupancy_text(occupancy, first, last))
+    page.text(curves.map.x0, bottom + _LINE, _occupancy_text(occupancy, first, last))
     page.add("</g>")
 
 

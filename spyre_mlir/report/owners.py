@@ -1,4 +1,4 @@
-"""Which core owns what of the result of an operation, as a grid over the two dims that are split most."""
+"""Ownership of the result of an operation by cores, as a grid over the two dims that are split most."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def owners(design: Design) -> Owners:
         (axis for axis in split if axis.dim in inner_first),
         key=lambda axis: (-axis.slices, inner_first.index(axis.dim)),
     )
+    # A page has two directions, so further dims are told in words.
     columns, rows = (*dims[:2], None, None)[:2]
     cores = _cores(design, rows, columns)
     return Owners(

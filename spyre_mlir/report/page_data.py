@@ -1,4 +1,4 @@
-"""What the script of the page about a program draws and tells: one compact value of JSON.
+"""Data for the script of the page about a program: one compact value of JSON.
 
 Rows of equal kind are lists with their names beside them once; a field whose name begins with ``$`` is a text, told
 as its place in one list of all texts, for many operations have the same. Times are picoseconds.
@@ -47,6 +47,7 @@ def page_data(facts: ProgramFacts, bundle: Bundle) -> Json:
 
 def json_text(data: Json) -> str:
     """As JSON that neither HTML nor XML reads as markup."""
+    # Compact and in UTF-8: large programs have a hundred thousand numbers.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -140,7 +141,7 @@ class _Writer:
             operation.written_bytes,
             operation.spilled_bytes,
             *((self.files[debug.file], debug.line, debug.column) if debug and debug.file else (-1, 0, 0)),
-            operation.told.step.sharing,
+            operation.facts.step.sharing,
             operation.design.filename,
             lines.first,
             lines.last,
@@ -150,7 +151,7 @@ class _Writer:
         )
 
     def _operand(self, operation: Operation, number: int) -> list[Any]:
-        facts = operation.told
+        facts = operation.facts
         name = operand_name(facts.buffers, number)
         values = (
             self.buffers[facts.buffers[number]],
@@ -174,6 +175,7 @@ class _Writer:
     def _timeline(self) -> Json:
         timeline = self.facts.timeline
         total = timeline.run.total
+        # Bars below this width cannot be told apart on a screen and only make the page large.
         least = 0 if len(timeline.run.events) <= _MOST_EVENTS else total // _FINEST
         of_groups = [tracks(timeline, least, group) for group in range(len(timeline.core_groups))]
         return {

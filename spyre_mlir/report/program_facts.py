@@ -1,4 +1,4 @@
-"""What the page about a program shows: numbers only, from a bundle and what is known of its compilation.
+"""Data of the page about a program: numbers only, from a bundle and what is known of its compilation.
 
 Bytes are what the simulator counts: padded device bytes, a load that several cores share counted once, the runs of
 loops included. Times are those of the timeline.
@@ -26,7 +26,7 @@ class Operation:
     and is not in LX.
     """
 
-    told: OperationFacts
+    facts: OperationFacts
     execution: Execution
     design: Design
     roofline: Roofline
@@ -35,32 +35,32 @@ class Operation:
     @property
     def position(self) -> int:
         """Position of its step in the program."""
-        return self.told.step.position
+        return self.facts.step.position
 
     @property
     def opcode(self) -> str:
         """Opcode of its design."""
-        return self.told.step.opcode
+        return self.facts.step.opcode
 
     @property
     def category(self) -> str:
         """By what it is coloured; one of ``lx_map.CATEGORIES``."""
-        return self.told.step.category
+        return self.facts.step.category
 
     @property
     def cores(self) -> int:
         """Number of cores."""
-        return self.told.step.cores
+        return self.facts.step.cores
 
     @property
     def runs(self) -> int:
         """Number of runs, over all loops around it."""
-        return self.told.step.runs
+        return self.facts.step.runs
 
     @property
     def iterations(self) -> str:
         """``8 x 3``: those of the loops around it, outermost first; empty if there is none."""
-        return iterations_text(self.told.step.loops)
+        return iterations_text(self.facts.step.loops)
 
     @property
     def slices(self) -> str:
@@ -85,8 +85,8 @@ class Operation:
     @property
     def source(self) -> str:
         """``file:line`` without folders, of the first operation of those that share a design."""
-        shared = f" (first of {self.told.step.sharing})" if self.told.step.sharing > 1 else ""
-        return self.told.source and self.told.source + shared
+        shared = f" (first of {self.facts.step.sharing})" if self.facts.step.sharing > 1 else ""
+        return self.facts.source and self.facts.source + shared
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""Where the operations of a bundle are in the text of its `bundle.mlir`."""
+"""Lines of the operations of a bundle in the text of its `bundle.mlir`."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def execute_lines(bundle: Bundle) -> list[ExecuteLines]:
         text = line.strip()
         if text.startswith("sdscbundle.sdsc_execute"):
             executes.append(ExecuteLines(first, number, _beginning(text)))
+        # Any other statement ends the addresses that stand before an execute.
         if not (text.startswith("%") and ("arith." in text or "affine.apply" in text)):
             first = number + 1
     return executes

@@ -1,4 +1,4 @@
-"""What the ring of the cores is used for, and its links, in a line."""
+"""Uses of the ring of the cores, and its links, in a line."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ def _texts(file: Path, numbers: set[int], around: int) -> dict[int, str]:
         texts = file.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return {}
+    # A set, since the surroundings of neighbouring lines overlap.
     near = {line_number for line in numbers for line_number in range(line - around, line + around + 1)}
     return {
         line_number: texts[line_number - 1][:_CHARACTERS]

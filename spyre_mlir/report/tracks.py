@@ -1,4 +1,4 @@
-"""What the engines of a program do over time, as bars that a picture has room for. Times are picoseconds."""
+"""Bars of the engines of a program over time, as many as a picture has room for. Times are picoseconds."""
 
 from __future__ import annotations
 

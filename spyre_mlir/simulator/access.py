@@ -42,17 +42,17 @@ def resolve(
     plan: Plan, regions: tuple[AddressRange, ...], symbols: dict[int, int], space: AddressSpace
 ) -> list[list[Access]]:
     """Resolve and check the address of every operand on every core that has a part of it."""
-    found = []
+    accesses = []
     for k, (operand, region) in enumerate(zip(plan.design.operands, regions, strict=True)):
         if region.lx != (operand.memory == "lx"):
             text = f"the design has it in {operand.memory}, its buffer is in {'lx' if region.lx else 'hbm'}."
             raise SimulationError("manifest", text, design=plan.design, tensor=region.name)
         starts = operand.start if region.lx else [_bound(plan, region, s, symbols) for s in operand.start]
-        made = [Access(k, core, box, starts[core], region) for core, box in plan.boxes[k].items()]
-        for access in made:
+        operand_accesses = [Access(k, core, box, starts[core], region) for core, box in plan.boxes[k].items()]
+        for access in operand_accesses:
             _check_access(plan, access, space)
-        found.append(made)
-    return found
+        accesses.append(operand_accesses)
+    return accesses
 
 
 def _bound(plan: Plan, region: AddressRange, symbol: int, symbols: dict[int, int]) -> int:
@@ -67,7 +67,8 @@ def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
     target = plan.design.target
     unit = target.lx_alignment_bytes if region.lx else target.hbm_alignment_bytes
     if region.start <= address and access.end <= region.end and address % unit == 0:
-        far = access.operand in plan.op.indirect  # each row has an address of its own
+        # Each row of an indirect access has an address of its own, so no span covers them.
+        far = access.operand in plan.op.indirect
         if region.lx or far or access.box.span_bytes <= target.span_bytes:
             return
         text = f"it spans {access.box.span_bytes} bytes, but a core can address {target.span_bytes}."
@@ -84,19 +85,22 @@ def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
 
 def element_text(plan: Plan, box: Box, position: Sequence[int]) -> str:
     """An element of a box in words, by its coordinates in the whole operation."""
-    at = [(label, box.origin[a] + position[a]) for a, label in enumerate(plan.design.sizes) if box.varies[a]]
-    return "its element " + ", ".join(f"{label} {i}" for label, i in at)
+    coordinates = [
+        (label, box.origin[a] + position[a]) for a, label in enumerate(plan.design.sizes) if box.varies[a]
+    ]
+    return "its element " + ", ".join(f"{label} {i}" for label, i in coordinates)
 
 
 def bad_read(
     plan: Plan, access: Access, pattern: int, position: tuple[int, ...], space: AddressSpace
 ) -> SimulationError:
-    """What is wrong with reading an element that has the shadow ``pattern``."""
+    """Return the error of reading an element that has the shadow ``pattern``."""
     design, box = plan.design, access.box
     address = box.whole.address_of(position, access.address)
     element = element_text(plan, box, position)
     width = FORMATS[design.operands[access.operand].data_format].bytes
     tag = pattern & 0xFFFF
+    # Different tags in one element are no writer at all: that counts as never written.
     if pattern == tag_pattern(tag, width) and tag not in (NOBODY, POISON, PARTIAL):
         text = f"{element} is read after its bytes were overwritten through {space.owner(tag)}."
         return access_error(plan, access, "stale", text, address)

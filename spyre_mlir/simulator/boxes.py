@@ -1,4 +1,4 @@
-"""Where the elements of an operand lie: from a design to strided windows on memory, per core.
+"""Elements of operands in memory: from a design to strided windows, per core.
 
 Every array here has one axis per iteration label, in the order of ``Design.sizes``; a label along which
 an operand does not vary has extent 1. In memory a label in the stick takes two axes, sticks and lanes, which a
@@ -25,7 +25,7 @@ class StridedWindow:
     """A rectangular part of an operand in memory, relative to the address of its first element.
 
     ``shape`` and ``strides`` (bytes) have each label in the stick, the axes ``inside``, split in two: sticks and lanes;
-    ``merged`` is the shape with one axis per label, of which ``trim`` keeps the wanted positions.
+    ``merged`` is the shape with one axis per label, of which ``trim`` keeps the positions to read.
     """
 
     inside: tuple[int, ...]
@@ -39,25 +39,25 @@ class StridedWindow:
         return np.ndarray(self.shape, raw, memory, address, self.strides)
 
     def read(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray:
-        """The wanted elements with one axis per label; may be a view, so it must not be written."""
+        """The elements to read with one axis per label; may be a view, so it must not be written."""
         array = self.view(memory, address, raw).reshape(self.merged)
         return array if self.trim is None else array[self.trim]
 
     def address_of(self, position: tuple[int, ...], address: int) -> int:
         """The address of one position of the merged array."""
         split: list[int] = []
-        for axis, at in enumerate(position):
-            split += divmod(at, self.shape[len(split) + 1]) if axis in self.inside else (at,)
+        for axis, index in enumerate(position):
+            split += divmod(index, self.shape[len(split) + 1]) if axis in self.inside else (index,)
         return address + sum(p * s for p, s in zip(split, self.strides, strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Box:
-    """The part of one operand that one core touches: whole sticks, padding included.
+    """The part of one operand that one core accesses: whole sticks, padding included.
 
     ``origin`` is the coordinate of its first position per label, ``extents`` its size (elements),
     ``valid`` the leading positions that are not padding, ``varies`` says whether the operand has the label.
-    ``whole`` covers all lanes of all sticks, ``wanted`` what the operation reads.
+    ``whole`` covers all lanes of all sticks, ``read_window`` what the operation reads.
     """
 
     origin: tuple[int, ...]
@@ -65,9 +65,9 @@ class Box:
     valid: tuple[int, ...]
     varies: tuple[bool, ...]
     whole: StridedWindow
-    wanted: StridedWindow
+    read_window: StridedWindow
     span_bytes: int
-    touched_bytes: int
+    accessed_bytes: int
     stick_bytes: int
 
     @property
@@ -85,7 +85,7 @@ class Box:
         return np.sort(offsets)
 
     def same_place(self, other: Box) -> bool:
-        """Whether each element has the same offset in both boxes; lane 0 of a sparse stick stands for all lanes."""
+        """Return whether both boxes have equal offsets; lane 0 of a sparse stick stands for all its lanes."""
         mine, theirs = self.whole, other.whole
         if mine.shape != theirs.shape:
             return False
@@ -145,14 +145,15 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
     varying = operand_labels(design, operand, tensor)
     strides = element_strides(design, operand, tensor)
     bytes_ = FORMATS[operand.data_format].bytes
-    origin, extents, valid, wanted = [], [], [], []
+    origin, extents, valid, read = [], [], [], []
     for label, size in design.sizes.items():
         start, extent, good = 0, 1, 1
         if label in varying:
             start, extent = slice_range(design, operand, label, core)
             good = min(max(size - design.padding.get(label, 0) - start, 0), extent)
         elif label == operand.stick_dim:
-            extent = operand.stick_elements  # one stick, whose lane 0 alone holds a value
+            # One stick, whose lane 0 alone holds a value.
+            extent = operand.stick_elements
         lanes = operand.per_stick(label)
         if extent < 1 or start % lanes or extent % lanes:
             text = f"its slice [{start}, {start + extent}) of dim '{label}' must be whole sticks of {lanes}."
@@ -160,7 +161,7 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
         origin.append(start)
         extents.append(extent)
         valid.append(good)
-        wanted.append(extent if label in reduced and label in varying else good)
+        read.append(extent if label in reduced and label in varying else good)
     labels = tuple(design.sizes)
     steps = tuple(strides.get(label, 0) * bytes_ for label in labels)
     inside = _inside(operand, labels, bytes_)
@@ -172,9 +173,9 @@ def make_box(design: Design, operand: Operand, tensor: str, core: int, reduced: 
         valid=tuple(valid),
         varies=tuple(label in varying for label in labels),
         whole=whole,
-        wanted=_window(wanted, steps, inside),
+        read_window=_window(read, steps, inside),
         span_bytes=span,
-        touched_bytes=math.prod(extents) * bytes_,
+        accessed_bytes=math.prod(extents) * bytes_,
         stick_bytes=design.target.stick_bytes,
     )
 
@@ -203,11 +204,11 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
 
 def _inside(operand: Operand, labels: tuple[str, ...], bytes_: int) -> dict[int, tuple[int, int]]:
     """The axes that a stick holds elements of: how many, and the bytes from one to the next."""
-    found, stride = {}, bytes_
+    axes, stride = {}, bytes_
     for label, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
-        found[labels.index(label)] = (count, stride)
+        axes[labels.index(label)] = (count, stride)
         stride *= count
-    return found
+    return axes
 
 
 def _window(
@@ -216,9 +217,8 @@ def _window(
     """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed."""
     shape, strides, merged = [], [], []
     for axis, (count, step) in enumerate(zip(counts, steps, strict=True)):
-        step = (
-            step if count > 1 else 0
-        )  # one position has no next one, and its stride may be beyond all memory
+        # One position has no next one, and its stride may be beyond all memory.
+        step = step if count > 1 else 0
         if axis not in inside:
             shape, strides, merged = [*shape, count], [*strides, step], [*merged, count]
             continue

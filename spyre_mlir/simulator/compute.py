@@ -24,7 +24,7 @@ Constants = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Work:
-    """What a function needs beside its operands.
+    """Axes and constants that the function of an operation needs beside its operands.
 
     ``reduced`` are the axes the result lacks; ``varies[k]`` says per axis whether operand ``k`` has it,
     the result last.
@@ -51,6 +51,7 @@ def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
 
 def _reduced(combine: str, elements: Array, axes: tuple[int, ...]) -> Array:
     function = cast(np.ufunc, SCALARS[combine].compute)
+    # These choose one of their operands, so float64 would change nothing.
     is_exact = combine in ("maximum", "minimum")
     with np.errstate(all="ignore"):
         total = function.reduce(elements, axes, keepdims=True, dtype=None if is_exact else np.float64)
@@ -65,18 +66,18 @@ def _rows(operands: Sequence[Array], work: Work) -> Array:
 
 def _matmul(operands: Sequence[Array], work: Work) -> Array:
     """Contract what both inputs have and the result lacks; labels of all three are batches."""
-    left, right = operands
+    lhs, rhs = operands
     has_left, has_right, has_out = work.varies
-    axes = range(left.ndim)
+    axes = range(lhs.ndim)
     batch = [a for a in axes if has_left[a] and has_right[a] and has_out[a]]
     rows = [a for a in axes if has_left[a] and not has_right[a]]
     columns = [a for a in axes if has_right[a] and not has_left[a]]
     inner = [a for a in axes if has_left[a] and has_right[a] and not has_out[a]]
     # In float32 the last bit would depend on the shape, so on the slices of the cores.
-    left, right = left.astype(np.float64), right.astype(np.float64)
-    product = np.matmul(_grouped(left, batch, rows, inner), _grouped(right, batch, inner, columns))
+    lhs, rhs = lhs.astype(np.float64), rhs.astype(np.float64)
+    product = np.matmul(_grouped(lhs, batch, rows, inner), _grouped(rhs, batch, inner, columns))
     order = [*batch, *rows, *columns, *(a for a in axes if a not in {*batch, *rows, *columns})]
-    sizes = [(left if has_left[a] else right).shape[a] if has_out[a] else 1 for a in axes]
+    sizes = [(lhs if has_left[a] else rhs).shape[a] if has_out[a] else 1 for a in axes]
     return product.astype(np.float32).reshape([sizes[a] for a in order]).transpose(np.argsort(order))
 
 
@@ -93,6 +94,7 @@ def combine_partials(opcode: str, partials: Sequence[Array]) -> Array:
     if len(partials) == 1:
         return partials[0]
     function = SCALARS[COMBINE[opcode]].compute
+    # One after the other, as the ring adds them: the order decides the last bit.
     total = partials[0]
     with np.errstate(all="ignore"):
         for partial in partials[1:]:

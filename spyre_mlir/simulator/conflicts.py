@@ -1,4 +1,4 @@
-"""Whether the cores of one operation can run concurrently, and each core's output may overlap its inputs.
+"""Data races between the cores of one operation, and overlaps of a core's output with its inputs.
 
 Address ranges decide most cases; where ranges interleave, the sticks themselves are compared.
 """
@@ -17,6 +17,7 @@ from spyre_mlir.simulator.plan import Plan
 
 def check_conflicts(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) -> None:
     """Raise if two cores write one stick, or a core reads a stick that the operation writes elsewhere."""
+    # No core reads the LX of another one, so only input and output of one core can meet there.
     if outputs[0].region.lx:
         by_core = {output.core: output for output in outputs}
         for access in inputs:
@@ -30,20 +31,22 @@ def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) 
     ordered = sorted(outputs, key=lambda access: access.address)
     low, high = ordered[0].address, max(access.end for access in ordered)
     near = [access for access in inputs if access.address < high and low < access.end]
-    apart = all(a.end <= b.address for a, b in itertools.pairwise(ordered))
-    if apart and not near:
+    disjoint = all(a.end <= b.address for a, b in itertools.pairwise(ordered))
+    # Ranges decide most operations; lists of sticks cost far more.
+    if disjoint and not near:
         return
     sticks, cores = _written_sticks(plan, outputs)
     by_core = {output.core: output for output in outputs}
     for access in near:
         mine = _sticks(access)
+        # searchsorted gives the length for an address behind the last one.
         place = np.minimum(np.searchsorted(sticks, mine), len(sticks) - 1)
         hit = sticks[place] == mine
         other = hit & (cores[place] != access.core)
         if other.any():
-            at = int(np.flatnonzero(other)[0])
-            text = f"it reads what core {cores[place[at]]} writes in the same operation."
-            raise access_error(plan, access, "race", text, int(mine[at]))
+            index = int(np.flatnonzero(other)[0])
+            text = f"it reads what core {cores[place[index]]} writes in the same operation."
+            raise access_error(plan, access, "race", text, int(mine[index]))
         if hit.any():
             _check_own(plan, access, by_core[access.core])
 
@@ -52,15 +55,15 @@ def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray, NDA
     """Sorted addresses of all sticks written, and the core that writes each."""
     lists = [_sticks(access) for access in outputs]
     sticks = np.concatenate(lists)
-    cores = np.repeat([access.core for access in outputs], [len(some) for some in lists])
+    cores = np.repeat([access.core for access in outputs], [len(addresses) for addresses in lists])
     order = np.argsort(sticks, kind="stable")
     sticks, cores = sticks[order], cores[order]
     twice = np.flatnonzero(sticks[1:] == sticks[:-1])
     if len(twice):
-        at = int(twice[0])
-        second = next(access for access in outputs if access.core == cores[at + 1])
-        text = f"core {cores[at]} writes it too in the same operation."
-        raise access_error(plan, second, "write-conflict", text, int(sticks[at]))
+        index = int(twice[0])
+        second = next(access for access in outputs if access.core == cores[index + 1])
+        text = f"core {cores[index]} writes it too in the same operation."
+        raise access_error(plan, second, "write-conflict", text, int(sticks[index]))
     return sticks, cores
 
 

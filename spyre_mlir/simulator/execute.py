@@ -50,6 +50,7 @@ def execute(
     check_conflicts(plan, [access for operand in inputs for access in operand], used)
     ranges.begin()
     runner = _Runner(plan, space, numerics, inputs, ranges, statistics.index)
+    # All results before any is written, since the cores run at the same time.
     results = [(outputs[group[-1]], runner.result(group)) for group in plan.groups]
     ranges.finish(plan)
     for access in used:
@@ -83,15 +84,18 @@ class _Runner:
         plan = self._plan
         shape = plan.boxes[-1][group[-1]].valid
         form = plan.design.operands[-1].data_format
+        # A slice of padding alone computes nothing.
         if 0 in shape:
             return np.zeros(shape, FORMATS[form].raw)
         partials = [self._partial(core) for core in group]
         total = combine_partials(plan.op.name, partials)
         if plan.op.formats[0] in (INT8, FP8) and self._numerics.mode == IEEE:
             _check_sum(plan, total, group[-1])
+        # Bits as they are: conversion to numbers and back would change NaN.
         if plan.op.is_copy:
             return np.broadcast_to(total, shape)
         if form == DL16:
+            # A function, since the operands are needed for the rare overflow only.
             self._ranges.stored(plan, self._index, total, lambda: self._operands(group[-1]))
         return np.broadcast_to(self._numerics.store(total, form), shape)
 
@@ -112,19 +116,20 @@ class _Runner:
         if access.key in self._cache:
             return self._cache[access.key]
         numbers = self._read(access)
+        # Others load these numbers too; all others would only fill the cache.
         if access.key in self._shared:
             self._cache[access.key] = numbers
         return numbers
 
     def _read(self, access: Access) -> NDArray:
-        """What the operation computes with: numbers, or bits for copies; masked positions replaced."""
+        """Read the numbers of an operand, for copies its bits, with masked positions replaced."""
         plan, memory = self._plan, self._space.memory(access.region, access.core)
         form = plan.design.operands[access.operand].data_format
         raw_type = FORMATS[form].raw
         masked = _masked_parts(plan, access.box)
-        tags = access.box.wanted.read(memory.shadow, access.address, raw_type)
+        tags = access.box.read_window.read(memory.shadow, access.address, raw_type)
         _check_tags(plan, access, tags, masked, self._space)
-        raw = access.box.wanted.read(memory.data, access.address, raw_type)
+        raw = access.box.read_window.read(memory.data, access.address, raw_type)
         copies = plan.op.is_copy
         numbers = raw if copies else self._numerics.load(raw, form)
         if masked:
@@ -166,6 +171,7 @@ def _check_tags(
     good = tags == spread(access.region.tag, tags.dtype)
     if good.all():
         return
+    # Second, since most reads are of what an operation wrote.
     good |= tags == spread(HOST, tags.dtype)
     for part in masked:
         good[part] = True
@@ -192,7 +198,7 @@ def _check_padding(plan: Plan, access: Access, numbers: NDArray) -> None:
             f"{numbers[tuple(position)]}, but '{plan.op.name}' needs {plan.neutral[0]} there."
         )
         raise access_error(
-            plan, access, "padding", text, box.wanted.address_of(tuple(position), access.address)
+            plan, access, "padding", text, box.read_window.address_of(tuple(position), access.address)
         )
 
 
@@ -229,12 +235,12 @@ def _count(
     loads = [_load(plan, inputs, access) for operand in inputs for access in operand if not access.region.lx]
     statistics.read_bytes += sum(dict(loads).values())
     statistics.core_read_bytes += sum(moved for _, moved in loads)
-    statistics.write_bytes += sum(access.box.touched_bytes for access in written if not access.region.lx)
+    statistics.write_bytes += sum(access.box.accessed_bytes for access in written if not access.region.lx)
 
 
 def _load(plan: Plan, inputs: list[list[Access]], access: Access) -> tuple[Hashable, int]:
-    """What an access loads, equal for cores that share it, and the bytes: of a table the rows that are read."""
+    """Return a key, equal for cores that share a load, and the bytes of the load: of a table the rows that are read."""
     if plan.op.index is None or access.operand != plan.op.table:
-        return access.key, access.box.touched_bytes
+        return access.key, access.box.accessed_bytes
     positions = inputs[plan.op.index][access.core]
     return (access.key, positions.key), rows_bytes(plan, positions, access)

@@ -20,16 +20,19 @@ def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[N
     wrong = (positions < 0) | (positions >= rows)
     if not wrong.any():
         return
-    at = tuple(int(i) for i in np.argwhere(wrong)[0])
-    text = f"{element_text(plan, access.box, at)} is {positions[at]}, but the table has {rows} rows."
-    raise access_error(plan, access, "position", text, access.box.whole.address_of(at, access.address))
+    position = tuple(int(i) for i in np.argwhere(wrong)[0])
+    text = (
+        f"{element_text(plan, access.box, position)} is {positions[position]}, but the table has {rows} rows."
+    )
+    raise access_error(plan, access, "position", text, access.box.whole.address_of(position, access.address))
 
 
 def rows_bytes(plan: Plan, positions: Access, table: Access) -> int:
     """Bytes of the rows that a core reads of a table."""
-    return table.box.touched_bytes // _rows(plan, table.box.extents) * math.prod(positions.box.valid)
+    # Rows have equal bytes; one that several positions name is moved for each of them.
+    return table.box.accessed_bytes // _rows(plan, table.box.extents) * math.prod(positions.box.valid)
 
 
 def _rows(plan: Plan, extents: Sequence[int]) -> int:
-    """How many rows a table has: the extent of the dim that the result lacks."""
+    """Number of rows of a table: the extent of the dim that the result lacks."""
     return extents[plan.work.reduced[0]]

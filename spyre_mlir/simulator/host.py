@@ -24,6 +24,7 @@ def check_form(argument: KernelArgument) -> None:
         raise SimulationError("argument", text, tensor=argument.name)
     try:
         is_type = argument.host_dtype in _OWN_DTYPES or np.dtype(argument.host_dtype).kind in "biuf"
+    # np.dtype raises for a name that it does not know.
     except TypeError:
         is_type = False
     if not is_type:
@@ -74,11 +75,11 @@ def _room(memory: Memory, address: int, argument: KernelArgument) -> NDArray[np.
 def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Part]) -> None:
     """Says that the host wrote an argument: its elements, and all of it if it writes the padding."""
     raw = FORMATS[argument.data_format].raw
-    own = memory.shadow[address : address + argument.bytes]
+    tags = memory.shadow[address : address + argument.bytes]
     if argument.fill is not None:
-        own.view(raw)[...] = spread(HOST, raw)
+        tags.view(raw)[...] = spread(HOST, raw)
         return
-    own[...] = NOBODY
+    tags[...] = NOBODY
     for part in parts:
         part_of(memory.shadow, address, raw, argument.transfer.device_strides, part)[...] = spread(HOST, raw)
 
@@ -102,11 +103,11 @@ def _checked_parts(argument: KernelArgument) -> list[Part]:
     transfer = argument.transfer
     parts = filled_parts(transfer)
     device_elements = argument.bytes // FORMATS[argument.data_format].bytes
-    rooms = (
+    limits = (
         ("host array", transfer.host_offset, transfer.host_strides, math.prod(argument.host_shape)),
         ("device bytes", 0, transfer.device_strides, device_elements),
     )
-    for what, first, strides, room in rooms:
+    for what, first, strides, room in limits:
         for part in parts:
             steps = zip(part, strides, strict=True)
             last = first + sum((start + count - 1) * stride for (start, count), stride in steps)

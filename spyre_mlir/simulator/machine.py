@@ -78,13 +78,13 @@ class Machine:
 
     def load(self, arrays: Mapping[str, NDArray], images: Images) -> None:
         """Put the host arrays into simulated HBM; an argument without one has its image."""
-        given = [argument for argument in self.bundle.manifest.arguments if argument.kind != "result"]
-        names = list(dict.fromkeys(argument.array_name for argument in given))
+        inputs = [argument for argument in self.bundle.manifest.arguments if argument.kind != "result"]
+        names = list(dict.fromkeys(argument.array_name for argument in inputs))
         unknown = sorted(set(arrays) - set(names))
         if unknown:
             text = f"there is no such input; the inputs are {', '.join(names) or 'none'}."
             raise SimulationError("argument", text, tensor=unknown[0])
-        for argument in given:
+        for argument in inputs:
             name = argument.array_name
             image = images.find(argument, self.numerics.mode) if name not in arrays else None
             if image is not None:
@@ -129,6 +129,7 @@ class Machine:
         if step < 1:
             raise SimulationError("loop", f"the step of the loop over '{loop.induction}' is {step}.")
         trips = range(lower, upper, step)
+        # Before it runs: a wrong bound could keep the simulator busy for days.
         if len(trips) > self.bundle.target.loop_iterations:
             text = f"has {len(trips)} iterations; {self.bundle.target.loop_iterations} are possible."
             raise SimulationError("loop", f"the loop over '{loop.induction}' {text}")
@@ -148,7 +149,7 @@ class Machine:
             case IndexConstant():
                 return statement.value
             case Add():
-                return self._named(statement.left) + self._named(statement.right)
+                return self._named(statement.lhs) + self._named(statement.rhs)
             case Apply():
                 names = (*statement.dims, *statement.symbols)
                 terms = zip(names, statement.coefficients, strict=True)
@@ -175,6 +176,7 @@ class Machine:
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")
         regions = self._regions(design, index)
+        # A design in a loop is checked and laid out once.
         if index not in self.plans:
             self.plans[index] = make_plan(design, tuple(region.name for region in regions))
         statistics = self.statistics.executes.setdefault(
@@ -186,7 +188,7 @@ class Machine:
         self._note_lx(design, regions)
 
     def _check_elements(self, design: Design, regions: tuple[AddressRange, ...], index: int) -> None:
-        """What an execution read in LX are the elements that it was read as; note what it wrote."""
+        """Check that an execution read the elements in LX that its slices name, and note what it wrote."""
         for operand, region in enumerate(regions[:-1]):
             if problem := self.elements.problem(self.first_execute + index, design, operand):
                 raise SimulationError("elements", problem, design=design, tensor=region.name)
@@ -207,6 +209,7 @@ class Machine:
 
     def _regions(self, design: Design, index: int) -> tuple[AddressRange, ...]:
         uses = self.bundle.manifest.uses
+        # A manifest that is too short gets the error below, not an IndexError.
         names = uses[index] if index < len(uses) else ()
         if len(names) != len(design.operands):
             text = f"the manifest names {len(names)} buffers for its {len(design.operands)} operands."
@@ -224,5 +227,5 @@ class Machine:
 
 
 def executes_of(statements: tuple[Statement, ...]) -> int:
-    """How many `sdsc_execute` stand in this text."""
+    """Number of `sdsc_execute` in the statements, one in a loop counted once."""
     return sum(executes_of(s.body) if isinstance(s, Loop) else isinstance(s, Execute) for s in statements)

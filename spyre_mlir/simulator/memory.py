@@ -25,8 +25,10 @@ _WORDS = {
     POISON: "an operation's padding",
     PARTIAL: "a part of a sum",
 }
-_NO_BYTE = 0xFF  # of no tag: what stands for a buffer in the shadow of an element of 1 byte
+# A byte of no tag, which stands for any buffer in the shadow of an element of 1 byte.
+_NO_BYTE = 0xFF
 _DIGITS = _NO_BYTE - FIRST_BUFFER
+# Tags of two bytes, of which the upper one may be 0 as well.
 _MOST_BUFFERS = _DIGITS * (1 + _DIGITS)
 
 #: What an operation leaves in the padding of its result: NaN in every float format.
@@ -66,6 +68,7 @@ class Memory:
         try:
             self.data = np.zeros(self.size, np.uint8)
             self.shadow = np.zeros(self.size, np.uint8)
+        # numpy raises ValueError for a size beyond its own limit.
         except (MemoryError, ValueError):
             text = f"this machine has no memory for the {self.size} bytes of the bundle."
             raise SimulationError("capacity", text) from None

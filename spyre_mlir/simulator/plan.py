@@ -51,7 +51,7 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
         boxes=tuple(_boxes(design, k, tensor, reduced) for k, tensor in enumerate(tensors)),
         work=Work(
             reduced=tuple(axis for axis, label in enumerate(labels) if label in reduced),
-            varies=tuple(tuple(label in some for label in labels) for some in varying),
+            varies=tuple(tuple(label in dims for label in labels) for dims in varying),
             constants=_constants(design, op),
         ),
         groups=_groups(design, reduced, result),
@@ -88,7 +88,8 @@ def _check_formats(design: Design, op: DeviceOp) -> None:
     *sources, target = (operand.data_format for operand in design.operands)
     if op.index is not None and sources.pop(op.index) != INT32:
         raise SimulationError("design", f"'{op.name}' takes its positions as {INT32}.", design=design)
-    known = set(sources) <= set(op.formats) or op.is_copy  # copies move the bits of any format
+    # Copies move the bits of any format.
+    known = set(sources) <= set(op.formats) or op.is_copy
     if not known or len(set(sources)) > 1:
         text = f"'{op.name}' cannot take {' and '.join(sources)}."
         raise SimulationError("design", text, design=design)
@@ -103,7 +104,7 @@ def _check_reduced(
     design: Design, op: DeviceOp, inputs: list[frozenset[str]], reduced: frozenset[str]
 ) -> None:
     if op.kind is Kind.GATHER and (
-        len(reduced) != 1 or any(design.slices.get(each, 1) > 1 for each in reduced)
+        len(reduced) != 1 or any(design.slices.get(label, 1) > 1 for label in reduced)
     ):
         text = f"the positions of '{op.name}' count one dim of its table, undivided, not {sorted(reduced)}."
         raise SimulationError("design", text, design=design)
@@ -119,21 +120,21 @@ def _check_reduced(
 def _check_held(design: Design, op: DeviceOp) -> None:
     """The source of a relayout says what the cores hold of it, and nothing else does."""
     for k, operand in enumerate(design.operands):
-        held = operand.held
-        if (held is not None) != (op.kind is Kind.RELAYOUT and k == 0):
+        distribution = operand.held
+        if (distribution is not None) != (op.kind is Kind.RELAYOUT and k == 0):
             text = "slices of its own are those of the source of a relayout, which needs them."
             raise SimulationError("design", f"operand {k}: {text}", design=design)
-        if held is None:
+        if distribution is None:
             continue
-        if len(held.core_slices) != design.cores:
-            text = f"its source lies on {len(held.core_slices)} cores, but it uses {design.cores}."
+        if len(distribution.core_slices) != design.cores:
+            text = f"its source lies on {len(distribution.core_slices)} cores, but it uses {design.cores}."
             raise SimulationError("design", text, design=design)
-        empty = [label for label, count in held.slices.items() if count < 1]
+        empty = [label for label, count in distribution.slices.items() if count < 1]
         if empty:
             raise SimulationError("design", f"its source has no slices of dim '{empty[0]}'.", design=design)
-        for core, own in enumerate(held.core_slices):
-            for label, part in (own or {}).items():
-                if not 0 <= part < held.slices.get(label, 0):
+        for core, slices in enumerate(distribution.core_slices):
+            for label, part in (slices or {}).items():
+                if not 0 <= part < distribution.slices.get(label, 0):
                     text = f"slice {part} of dim '{label}' is none of its source."
                     raise SimulationError("design", text, design=design, core=core)
 
@@ -158,6 +159,7 @@ def _check_relayout(design: Design, op: DeviceOp, varying: list[frozenset[str]])
 def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict[int, Box]:
     operand = design.operands[k]
     varying = operand_labels(design, operand, tensor)
+    # Equal boxes are one object, by which accesses that share a load are recognised (``Access.key``).
     known: dict[tuple[int, ...], Box] = {}
     boxes: dict[int, Box] = {}
     for core in range(design.cores):
@@ -175,11 +177,11 @@ def _groups(design: Design, reduced: frozenset[str], result: frozenset[str]) -> 
     """Cores by the part of the result they work on; only a split reduction makes them share one."""
     if all(design.slices.get(label, 1) == 1 for label in reduced):
         return tuple((core,) for core in range(design.cores))
-    kept = [label for label in design.sizes if label in result]
+    result_labels = [label for label in design.sizes if label in result]
     summed = [label for label in design.sizes if label in reduced]
     groups: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
     for core, slices in enumerate(design.core_slices):
-        group = groups.setdefault(tuple(slices.get(label, 0) for label in kept), {})
+        group = groups.setdefault(tuple(slices.get(label, 0) for label in result_labels), {})
         part = tuple(slices.get(label, 0) for label in summed)
         if part in group:
             text = f"it works on the same slice as core {group[part]}."
@@ -200,6 +202,7 @@ def _neutral(design: Design) -> tuple[float, ...]:
     if design.opcode not in NEUTRAL:
         return ()
     value, form = NEUTRAL[design.opcode], design.operands[0].data_format
+    # In a format without infinity its last number stands in for it, so both count.
     return (value, constant_value(constant_bits(value, form), form))
 
 

@@ -75,7 +75,7 @@ class RangeCheck:
 
     @property
     def losses(self) -> tuple[RangeLoss, ...]:
-        """What was lost so far."""
+        """Losses of the run so far."""
         return tuple(self._losses.values())
 
     def begin(self) -> None:
@@ -87,21 +87,26 @@ class RangeCheck:
         if index in self._amplified:
             self._score(plan, result)
         largest = max(float(result.max()), -float(result.min()))
+        # Almost every result leaves here: no overflow, and not all numbers are small.
         if self._small < largest < self._range.overflow:
             self._is_small = False
             return
         size = np.abs(result)
         beyond = np.isfinite(size) & (size >= self._range.overflow)
-        if beyond.any() and (at := _first(beyond & ~_masks(plan, result.shape, operands()))) is not None:
+        if (
+            beyond.any()
+            and (position := _first(beyond & ~_masks(plan, result.shape, operands()))) is not None
+        ):
             wrong = int(np.count_nonzero(beyond))
-            self._overflow(plan, index, wrong, float(result[at]))
+            self._overflow(plan, index, wrong, float(result[position]))
         if np.max(size, where=np.isfinite(size), initial=0) > self._small:
             self._is_small = False
         elif self._is_small:
+            # Judged in ``finish``: small numbers of one core may stand beside larger ones of another.
             self._suspects.append(size[np.isfinite(size)])
 
     def finish(self, plan: Plan) -> None:
-        """What has become 0 in the results of all cores."""
+        """Report the numbers that became 0 in the results of all cores."""
         if not self._is_small or not self._suspects:
             return
         sizes = np.concatenate(self._suspects)
@@ -168,6 +173,7 @@ class RangeCheck:
             for form, x in zip(forms, operands, strict=False)
         ):
             return
+        # Computed again with true infinities, to see whether the result would differ.
         infinite = [np.where(np.abs(x) == last, np.copysign(np.inf, x).astype(x.dtype), x) for x in operands]
         expected = compute(plan.op.name, infinite, plan.work)
         end = last if self._has_bfloat else FP16_MAX
@@ -195,7 +201,7 @@ def _place(plan: Plan) -> str:
 
 
 def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:
-    """What becomes a 32-bit integer is one; 2^31 counts, which the largest integer is in float32."""
+    """Check that numbers fit 32-bit integers; 2^31 does, which is the largest integer in float32."""
     wrong = ~(np.abs(numbers) <= 2.0**31)
     if wrong.any():
         value = numbers[_first(wrong)]
@@ -204,7 +210,7 @@ def check_integers(plan: Plan, core: int, numbers: NDArray) -> None:
 
 
 def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray]) -> NDArray | bool:
-    """Where an operand of an elementwise operation is infinite, or the last number of its format."""
+    """Mask of the positions at which an operand of an elementwise operation is infinite or the last of its format."""
     if not plan.elementwise:
         return False
     masks = np.zeros(shape, bool)
@@ -220,5 +226,5 @@ _LAST = [65504.0, 65472.0, Numerics(BIT_TRUE).range.largest]
 
 
 def _first(where: NDArray) -> tuple[int, ...] | None:
-    found = np.argwhere(where)
-    return tuple(int(i) for i in found[0]) if len(found) else None
+    positions = np.argwhere(where)
+    return tuple(int(i) for i in positions[0]) if len(positions) else None

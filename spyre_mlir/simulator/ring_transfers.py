@@ -34,8 +34,8 @@ class _Piece:
         lanes = box.whole.shape[axis + 1]
         units = [lanes if k == axis else 1 for k in range(len(box.origin))]
         places = zip(self.begins, self.ends, box.origin, units, strict=True)
-        found = [slice((begin - low) // unit, (end - low) // unit) for begin, end, low, unit in places]
-        return (*found[: axis + 1], slice(None), *found[axis + 1 :])
+        index = [slice((begin - low) // unit, (end - low) // unit) for begin, end, low, unit in places]
+        return (*index[: axis + 1], slice(None), *index[axis + 1 :])
 
 
 def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], space: AddressSpace) -> int:
@@ -58,7 +58,7 @@ def ring_distance(nodes: int, one: int, other: int) -> int:
 
 def _check_apart(plan: Plan, sources: Sequence[Access], targets: Sequence[Access]) -> None:
     """Source and result share no byte: what a core writes there another one may not have read yet."""
-    low, high = min(each.address for each in targets), max(each.end for each in targets)
+    low, high = min(target.address for target in targets), max(target.end for target in targets)
     for source in sources:
         if source.address < high and low < source.end:
             text = f"it overlaps the output '{targets[0].region.name}', which a relayout must not."
@@ -91,10 +91,11 @@ class _Gather:
             inside, there = piece.index(source.box), piece.index(box)
             memory = self._space.memory(source.region, source.core)
             data[there] = source.box.whole.view(memory.data, source.address, self._raw)[inside]
-            found = source.box.whole.view(memory.shadow, source.address, self._raw)[inside]
-            good = found == spread(source.region.tag, self._raw)
+            source_tags = source.box.whole.view(memory.shadow, source.address, self._raw)[inside]
+            good = source_tags == spread(source.region.tag, self._raw)
+            # Only a part that is not all good is worth a look at its padding.
             if not good.all():
-                self._check_valid(piece, source, found, good)
+                self._check_valid(piece, source, source_tags, good)
             tags[there] = np.where(good, spread(target.region.tag, self._raw), spread(POISON, self._raw))
             self.moved_bytes += data[there].nbytes * (source.core != target.core)
         return data, tags
@@ -106,8 +107,10 @@ class _Gather:
         ranges = (range(low // share, (end - 1) // share + 1) for low, end, share in parts)
         for slices in itertools.product(*ranges):
             cuts = list(zip(slices, parts, strict=True))
-            begins = tuple(max(low, at * share) for at, (low, _, share) in cuts)
-            yield _Piece(begins, tuple(min(end, (at + 1) * share) for at, (_, end, share) in cuts), slices)
+            begins = tuple(max(low, index * share) for index, (low, _, share) in cuts)
+            yield _Piece(
+                begins, tuple(min(end, (index + 1) * share) for index, (_, end, share) in cuts), slices
+            )
 
     def _nearest(self, piece: _Piece, target: Access) -> Access:
         if piece.slices not in self._holders:
@@ -115,9 +118,10 @@ class _Gather:
             text = f"{element_text(self._plan, target.box, position)} is in the LX of no core."
             raise access_error(self._plan, target, "not-held", text)
         holders, nodes = self._holders[piece.slices], self._plan.design.target.device_cores
-        return min(holders, key=lambda each: (ring_distance(nodes, each.core, target.core), each.core))
+        # Ties go to the lower core id, as in ``cost/ring.py``, so that bytes per link agree.
+        return min(holders, key=lambda holder: (ring_distance(nodes, holder.core, target.core), holder.core))
 
-    def _check_valid(self, piece: _Piece, source: Access, found: NDArray, good: NDArray) -> None:
+    def _check_valid(self, piece: _Piece, source: Access, tags: NDArray, good: NDArray) -> None:
         """Only padding may be what nobody wrote."""
         box = source.box
         places = list(zip(piece.begins, piece.ends, box.origin, box.valid, strict=True))
@@ -126,6 +130,6 @@ class _Gather:
         wrong = ~good.reshape(extents)[valid]
         if not wrong.any():
             return
-        at = tuple(int(i) for i in np.argwhere(wrong)[0])
-        position = tuple(i + begin - low for i, (begin, _, low, _) in zip(at, places, strict=True))
-        raise bad_read(self._plan, source, int(found.reshape(extents)[at]), position, self._space)
+        index = tuple(int(i) for i in np.argwhere(wrong)[0])
+        position = tuple(i + begin - low for i, (begin, _, low, _) in zip(index, places, strict=True))
+        raise bad_read(self._plan, source, int(tags.reshape(extents)[index]), position, self._space)

@@ -56,22 +56,23 @@ def run_sequence(
     Parameters of one name are one address in all of them. LX is what the bundle before has left if that is
     non-terminal; otherwise nothing is there any more.
     """
-    _check_order([each.bundle for each in sequence])
+    _check_order([entry.bundle for entry in sequence])
     target = sequence[0].bundle.target
     space = AddressSpace(
         target if lx_backend_fraction is None else target.with_backend_fraction(lx_backend_fraction)
     )
-    needed = numerics or next((form for each in sequence if (form := each.bundle.manifest.numerics)), IEEE)
-    machines = [Machine(each.bundle, Numerics(needed), space) for each in sequence]
+    needed = numerics or next((form for entry in sequence if (form := entry.bundle.manifest.numerics)), IEEE)
+    machines = [Machine(entry.bundle, Numerics(needed), space) for entry in sequence]
     _allocate(machines, space)
     results, elements, executes = [], Elements(target), 0
-    for machine, given in zip(machines, sequence, strict=True):
+    for machine, entry in zip(machines, sequence, strict=True):
         machine.elements, machine.first_execute = elements, executes
-        machine.load(given.arrays, given.images)
-        machine.block(given.bundle.statements, 0)
+        machine.load(entry.arrays, entry.images)
+        machine.block(entry.bundle.statements, 0)
         results.append(Result(machine.results(), machine.statistics, machine.ranges.losses))
-        executes += executes_of(given.bundle.statements)
-        if not given.bundle.manifest.non_terminal:
+        executes += executes_of(entry.bundle.statements)
+        if not entry.bundle.manifest.non_terminal:
+            # Behind a terminal bundle other programs may use the LX.
             space.wipe_lx()
             elements = Elements(target)
     return results
@@ -80,16 +81,16 @@ def run_sequence(
 def require_first(manifest: Manifest) -> None:
     """``SimulationError`` for a bundle that expects something of one before it."""
     if manifest.expects:
-        names = ", ".join(each.buffer for each in manifest.expects)
+        names = ", ".join(resident.buffer for resident in manifest.expects)
         text = f"the bundle goes on with what the one before it leaves ({names}); run the program that it is a part of."
         raise SimulationError("resident", text)
 
 
 def _check_order(bundles: Sequence[Bundle]) -> None:
-    """What a bundle expects is there only if one ran before it, and in LX only if that is non-terminal."""
+    """Check that a bundle runs before each that expects buffers, and is non-terminal if they are in LX."""
     require_first(bundles[0].manifest)
     for before, bundle in itertools.pairwise(bundles):
-        bases = {each.name: each.base for each in bundle.manifest.buffers}
+        bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
         for resident in bundle.manifest.expects:
             if bases.get(resident.buffer) == LX and not before.manifest.non_terminal:
                 text = "a bundle expects this buffer in LX, but the one before it is terminal."
@@ -101,6 +102,7 @@ def _allocate(machines: Sequence[Machine], space: AddressSpace) -> None:
     sizes: dict[str, int] = {}
     for machine in machines:
         for name in machine.parameters:
+            # One bundle may use less of a parameter than another one; its one address has to hold the largest.
             sizes[name] = max(sizes.get(name, 0), machine.parameter_bytes(name))
     for name, size in sizes.items():
         space.allocate(name, size)
@@ -108,7 +110,8 @@ def _allocate(machines: Sequence[Machine], space: AddressSpace) -> None:
         machine.allocate()
     known: dict[str, Buffer] = {}
     for machine in machines:
-        buffers = {each.name: replace(each, reasons=()) for each in machine.bundle.manifest.buffers}
+        # Reasons are texts for reports, which may differ.
+        buffers = {buffer.name: replace(buffer, reasons=()) for buffer in machine.bundle.manifest.buffers}
         for name in buffers.keys() & known.keys():
             if buffers[name] != known[name]:
                 text = "two bundles of a sequence have this buffer at different places."

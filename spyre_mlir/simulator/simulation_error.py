@@ -1,4 +1,4 @@
-"""What the simulator reports: one misuse, with the op, tensor, core and address it happened at."""
+"""The error of the simulator: one misuse, with its operation, tensor, core and address."""
 
 from __future__ import annotations
 

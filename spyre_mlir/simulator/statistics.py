@@ -1,4 +1,4 @@
-"""What a run moved: bytes of HBM per operation and in total, LX high water, cores in use."""
+"""Counters of a run: bytes of HBM per operation and in total, LX high water, cores in use."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Statistics:
 
     @property
     def opcodes(self) -> Counter[str]:
-        """How often each opcode ran."""
+        """Number of runs of each opcode."""
         counts: Counter[str] = Counter()
         for execute in self.executes.values():
             counts[execute.opcode] += execute.runs

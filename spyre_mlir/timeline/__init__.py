@@ -1,4 +1,4 @@
-"""How long a bundle takes, and why: a simulated machine, its trace, the roofline. Pure Python, no IR."""
+"""The time of a bundle and its causes: a simulated machine, its trace, the roofline. Pure Python, no IR."""
 
 from spyre_mlir.timeline.timeline import Execution, Timeline, timeline, timeline_of
 

@@ -63,12 +63,12 @@ class Job:
 
     @property
     def stream(self) -> int:
-        """How long all its loads stream."""
+        """Time that all its loads stream."""
         return sum(load.stream for load in self.loads)
 
     @property
     def memory(self) -> int:
-        """How long it occupies the memory."""
+        """Time that the job occupies the memory."""
         return self.stream + self.store + self.turnaround
 
     @property
@@ -78,12 +78,12 @@ class Job:
 
     @property
     def alone(self) -> int:
-        """How long it takes if nothing else runs."""
+        """Time of the job if nothing else runs."""
         return max(self.compute, self.memory) + self.ring + self.overhead
 
     @property
     def serial(self) -> int:
-        """How long it takes if nothing overlaps."""
+        """Time of the job if nothing overlaps."""
         return self.compute + self.memory + self.ring + self.overhead
 
 
@@ -149,7 +149,7 @@ class Shares:
 
     @property
     def bound_by(self) -> str:
-        """What takes longest: 'compute', 'memory', 'ring' or 'overhead'; of equals the first."""
+        """Return the part that takes longest: 'compute', 'memory', 'ring' or 'overhead'; of equals the first."""
         return max(PARTS, key=lambda part: getattr(self, part))
 
     def plus(self, other: Shares, times: int = 1) -> Shares:
@@ -219,7 +219,7 @@ class _Engines:
     store: int = 0
     moved: int = 0
     visible: dict[Hashable, int] = field(default_factory=dict)
-    made: TimelineRun = field(default_factory=TimelineRun)
+    result: TimelineRun = field(default_factory=TimelineRun)
 
     def run(self, program: Iterable[Job | Repeat]) -> None:
         for node in program:
@@ -229,15 +229,16 @@ class _Engines:
                 self._repeat(node)
 
     def finished(self, least: int) -> TimelineRun:
-        """What was made, with the wait for the last store, and for the memory to have moved all bytes."""
-        made = self.made
+        """Return the run, with the wait for the last store, and for the memory to have moved all bytes."""
+        run = self.result
         stored = max(self.cores, self.store)
-        made.total = max(stored, least)
-        if made.events:
-            last = made.events[-1].job.position
-            behind = Shares(overhead=stored - self.cores, memory=made.total - stored)
-            made.shares[last] = made.shares[last].plus(behind)
-        return made
+        run.total = max(stored, least)
+        if run.events:
+            last = run.events[-1].job.position
+            # The last operation takes this time too, so that the shares add up to the total.
+            behind = Shares(overhead=stored - self.cores, memory=run.total - stored)
+            run.shares[last] = run.shares[last].plus(behind)
+        return run
 
     # -- jobs ------------------------------------------------------------------------------------------
 
@@ -245,15 +246,17 @@ class _Engines:
         begun, waited, streamed = self._loads(job)
         body = max(self.cores, waited)
         outgoing = job.store + job.turnaround
+        # No byte is stored before the body begins, and loads and stores share the memory.
         memory = max(streamed, body) + outgoing if outgoing else streamed
         end = max(body + job.compute, memory)
         free = end + job.ring
         visible = free if job.target is None else max(free, self.store) + job.access
-        self.made.events.append(
+        self.result.events.append(
             Event(
                 job,
                 load_begin=begun,
                 stream_begin=begun + job.access,
+                # Loads that stream during the body share the memory with the store, so both end together.
                 load_end=streamed if streamed <= body else memory,
                 loaded_early=job.stream - min(job.stream, max(0, streamed - body)),
                 body_begin=body,
@@ -286,14 +289,14 @@ class _Engines:
         return max(self.visible.get(load.buffer, 0), self.before if load.early else self.cores)
 
     def _count(self, job: Job, body: int, end: int, free: int, *, by_memory: bool) -> None:
-        found = Shares(
+        shares = Shares(
             memory=end - body if by_memory else 0,
             compute=0 if by_memory else end - body,
             ring=free - end,
             overhead=body - self.cores,
             runs=1,
         )
-        self.made.shares[job.position] = self.made.shares.get(job.position, Shares()).plus(found)
+        self.result.shares[job.position] = self.result.shares.get(job.position, Shares()).plus(shares)
 
     # -- loops -----------------------------------------------------------------------------------------
 
@@ -301,22 +304,24 @@ class _Engines:
         """Run a body until the machine is in a state in which it was before an iteration, then skip ahead."""
         positions = tuple(dict.fromkeys(job.position for job, runs in counted(repeat.body) if runs))
         seen: dict[Hashable, tuple[int, int, int, dict[int, Shares]]] = {}
-        left = repeat.count
-        while left:
+        remaining = repeat.count
+        while remaining:
             state = self._state()
             if state in seen:
-                at, begun, moved, shares = seen.pop(state)
-                times, left = divmod(left, at - left)
+                # Popped: the state behind the skip is the same one, and finding it again would never end.
+                before, begun, moved, shares = seen.pop(state)
+                times, remaining = divmod(remaining, before - remaining)
                 self._skip(times, self.cores - begun, self.moved - moved, positions, shares)
                 continue
-            shares = {at: self.made.shares.get(at, Shares()) for at in positions}
-            seen[state] = left, self.cores, self.moved, shares
+            shares = {position: self.result.shares.get(position, Shares()) for position in positions}
+            seen[state] = remaining, self.cores, self.moved, shares
             self.run(repeat.body)
-            left -= 1
+            remaining -= 1
 
     def _state(self) -> Hashable:
         """All that later times depend on, seen from now: what is over makes no difference."""
         return (
+            # No load begins before ``before``, so a memory that is free earlier is free then.
             max(self.memory, self.before) - self.cores,
             self.before - self.cores,
             max(self.store, self.cores) - self.cores,
@@ -335,11 +340,11 @@ class _Engines:
         if not times:
             return
         shift = times * period
-        self.made.skips.append(Skip(self.cores, self.cores + shift, times, positions, times * moved))
+        self.result.skips.append(Skip(self.cores, self.cores + shift, times, positions, times * moved))
         self.moved += times * moved
-        for at in positions:
-            now = self.made.shares[at]
-            self.made.shares[at] = now.plus(now.plus(since[at], -1), times)
+        for position in positions:
+            now = self.result.shares[position]
+            self.result.shares[position] = now.plus(now.plus(since[position], -1), times)
         self.memory, self.cores, self.before, self.store = (
             time + shift for time in (self.memory, self.cores, self.before, self.store)
         )

@@ -1,4 +1,4 @@
-"""What each link of the ring carries while a program runs, and how long it is busy with that."""
+"""Load of each link of the ring while a program runs: its bytes and its busy time."""
 
 from __future__ import annotations
 

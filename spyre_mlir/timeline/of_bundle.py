@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spyre_mlir.bundle.context import Context, ExecuteStep, Tree
+from spyre_mlir.bundle.context import Context, Tree
 from spyre_mlir.bundle.model import Buffer
 from spyre_mlir.cost.cost_model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.units import picoseconds
@@ -29,41 +29,43 @@ Visits = list["Visit | tuple[int, Visits]"]
 class JobBuilder:
     """Makes the jobs of a bundle whose structure is sound; ``works`` are those of its designs by file."""
 
-    def __init__(self, context: Context, works: Mapping[str, DesignWork]) -> None:
+    def __init__(self, context: Context, work_by_file: Mapping[str, DesignWork]) -> None:
         self.context = context
-        self.works = works
+        self.work_by_file = work_by_file
         self.room_bytes = _room_bytes(context.target)
 
     def build(self) -> tuple[Job | Repeat, ...]:
         """The jobs in order."""
         visits = _taken_apart(self.context.tree, ())
         flat = list(_flat(visits))
-        works = [self.works[visit.step.execute.filename].work for visit in flat]
-        again = reused(self.context, self._results, flat, works)
+        operations = [self.work_by_file[visit.step.execute.filename].work for visit in flat]
+        again = reused(self.context, self._results, flat, operations)
         before: list[Visit | None] = [None, *flat]
-        jobs = iter([self._job(*each) for each in zip(flat, works, again, before, strict=False)])
+        jobs = iter(
+            [self._job(*arguments) for arguments in zip(flat, operations, again, before, strict=False)]
+        )
         return _put_together(visits, jobs)
 
     @property
     def _results(self) -> set[str]:
         """The buffers that the host or the next bundle reads in the end."""
         manifest = self.context.bundle.manifest
-        parameters = {each.parameter for each in manifest.arguments if each.kind == "result"}
+        parameters = {argument.parameter for argument in manifest.arguments if argument.kind == "result"}
         results = {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
-        return results | {each.buffer for each in manifest.leaves}
+        return results | {resident.buffer for resident in manifest.leaves}
 
     def _job(self, visit: Visit, work: OperationWork, again: Collection[int], before: Visit | None) -> Job:
         names = self.context.uses(visit.step)
-        fetched = [not (each.in_lx or number in again) for number, each in enumerate(work.operands)]
+        fetched = [not (operand.in_lx or number in again) for number, operand in enumerate(work.operands)]
         streams = [
-            picoseconds(stream_ns(work, each)) if moves else 0
-            for each, moves in zip(work.operands, fetched, strict=True)
+            picoseconds(stream_ns(work, operand)) if moves else 0
+            for operand, moves in zip(work.operands, fetched, strict=True)
         ]
-        sizes = [each.bytes if moves else 0 for each, moves in zip(work.operands, fetched, strict=True)]
+        sizes = [operand.bytes if moves else 0 for operand, moves in zip(work.operands, fetched, strict=True)]
         output = work.operands[-1]
-        loaded = [number for number, each in enumerate(work.operands[:-1]) if not each.in_lx]
-        rooms = [work.operands[number].core_bytes if fetched[number] else 0 for number in loaded]
-        early = self._begins_early(visit, rooms, output, before)
+        loaded = [number for number, operand in enumerate(work.operands[:-1]) if not operand.in_lx]
+        load_bytes = [work.operands[number].core_bytes if fetched[number] else 0 for number in loaded]
+        early = self._begins_early(visit, load_bytes, output, before)
         loads = tuple(
             OperandLoad(names[number], streams[number], begins, sizes[number])
             for number, begins in zip(loaded, early, strict=True)
@@ -75,35 +77,39 @@ class JobBuilder:
             ring=picoseconds(ring_ns(work)),
             target=None if output.in_lx else names[-1],
             store=streams[-1],
+            # Streams are rounded one by one, so together they may exceed the whole by a picosecond.
             turnaround=max(0, picoseconds(memory_ns(_without(work, again))) - sum(streams)),
             access=picoseconds(work.target.hbm_access_ns),
             store_bytes=sizes[-1],
+            # Rounded up, so that no program is faster than its bytes at the peak.
             least=math.ceil(1000 * least_ns(work)),
         )
 
     def _begins_early(
-        self, visit: Visit, rooms: Sequence[int], output: OperandWork, before: Visit | None
+        self, visit: Visit, load_bytes: Sequence[int], output: OperandWork, before: Visit | None
     ) -> list[bool]:
-        """Whether there is room for each load beside what the job before uses, small ones first.
+        """Return whether LX has capacity for each load beside what the job before uses, small loads first.
 
-        A copy into LX needs no room but its result's, which the job before must not touch. None does if the device
-        loads nothing ahead.
+        A copy into LX needs no room but its result's, which the job before must not access. No load begins early if the
+        device loads nothing ahead.
         """
         if not self.context.target.loads_begin_early:
-            return [False] * len(rooms)
+            return [False] * len(load_bytes)
+        # Its load goes straight to the result, not to a tile of the backend's part.
         if output.in_lx and visit.step.design.opcode == _COPY:
-            return [before is None or not self._overlaps(visit, before)] * len(rooms)
-        room, early = self.room_bytes, [False] * len(rooms)
-        for at in sorted(range(len(rooms)), key=rooms.__getitem__):
-            early[at] = rooms[at] <= room
-            room -= rooms[at] if early[at] else 0
+            return [before is None or not self._overlaps(visit, before)] * len(load_bytes)
+        room, early = self.room_bytes, [False] * len(load_bytes)
+        # Small ones first, so that as many loads as possible begin early.
+        for index in sorted(range(len(load_bytes)), key=load_bytes.__getitem__):
+            early[index] = load_bytes[index] <= room
+            room -= load_bytes[index] if early[index] else 0
         return early
 
     def _overlaps(self, visit: Visit, before: Visit) -> bool:
-        """Whether a step's result takes bytes of LX that the one before touches."""
+        """Return whether the result of a step takes bytes of LX that the step before accesses."""
         result = self.context.buffers[self.context.uses(visit.step)[-1]]
-        touched = (self.context.buffers[name] for name in self.context.uses(before.step))
-        return any(each.base == "lx" and _share_bytes(each, result) for each in touched)
+        accessed = (self.context.buffers[name] for name in self.context.uses(before.step))
+        return any(buffer.base == "lx" and _share_bytes(buffer, result) for buffer in accessed)
 
 
 def _without(work: OperationWork, numbers: Collection[int]) -> OperationWork:
@@ -111,7 +117,9 @@ def _without(work: OperationWork, numbers: Collection[int]) -> OperationWork:
     operands = enumerate(work.operands)
     return replace(
         work,
-        operands=tuple(replace(each, in_lx=each.in_lx or number in numbers) for number, each in operands),
+        operands=tuple(
+            replace(operand, in_lx=operand.in_lx or number in numbers) for number, operand in operands
+        ),
     )
 
 
@@ -124,17 +132,17 @@ def _share_bytes(one: Buffer, other: Buffer) -> bool:
 
 def _taken_apart(tree: Tree, firsts: tuple[bool, ...]) -> Visits:
     """The steps in order, of each loop the first iteration and then, so many times, the others."""
-    made: Visits = []
+    visits: Visits = []
     for node in tree:
         if isinstance(node, ExecuteStep):
-            made.append(Visit(node, firsts))
+            visits.append(Visit(node, firsts))
             continue
         loop, body = node
         if loop.count:
-            made += _taken_apart(body, (*firsts, True))
+            visits += _taken_apart(body, (*firsts, True))
         if loop.count > 1:
-            made.append((loop.count - 1, _taken_apart(body, (*firsts, False))))
-    return made
+            visits.append((loop.count - 1, _taken_apart(body, (*firsts, False))))
+    return visits
 
 
 def _flat(visits: Visits) -> Iterator[Visit]:

@@ -23,7 +23,7 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class DesignWork:
-    """What an execution of a design does, on all cores and on one; bytes as the plan says."""
+    """The work of an execution of a design, on all cores and on one; bytes as the plan says."""
 
     design: Design
 
@@ -45,7 +45,7 @@ class DesignWork:
         )
 
     def work_of_core(self, core: int) -> OperationWork:
-        """The same with the arithmetic of one core, which may have a smaller slice."""
+        """Return the work with the arithmetic of one core, which may have a smaller slice."""
         return replace(self.work, **self._arithmetic(slice_sizes(self.design, core)))
 
     @functools.cached_property
@@ -63,23 +63,25 @@ class DesignWork:
             return 0
         labels = list(self.design.sizes)
         varying = [labels.index(label) for label in self._all_dims]
-        positions_ = sum(math.prod(sizes[at] for at in varying) for sizes in self.sizes_of_cores)
+        positions_ = sum(math.prod(sizes[axis] for axis in varying) for sizes in self.sizes_of_cores)
         return positions_ * (2 if self.is_arithmetic else 1)
 
     @property
     def is_arithmetic(self) -> bool:
-        """Whether it runs on the array, not on the vector unit."""
+        """Return whether the design runs on the array, not on the vector unit."""
         return self._kind.on_array
 
     @functools.cached_property
     def lanes(self) -> int:
         """Elements per stick of the operand with the most; 1 if no operand has a dim in its stick."""
         operands = zip(self.design.operands, self._dims, strict=True)
-        return max((each.stick_elements for each, dims in operands if each.stick_dim in dims), default=1)
+        return max(
+            (operand.stick_elements for operand, dims in operands if operand.stick_dim in dims), default=1
+        )
 
     @functools.cached_property
     def links(self) -> LinkLoads | None:
-        """What one execution loads the links of the ring with; None if nothing goes over it.
+        """Loads of the ring's links by one execution; None if nothing goes over the ring.
 
         A partial sum is taken to have as many bytes as a result.
         """
@@ -94,13 +96,15 @@ class DesignWork:
     def _sharing(self) -> list[list[int]]:
         """The cores that add up the same values, by rising reduction slice."""
         slices, members = self.design.core_slices, dict[tuple[int, ...], list[int]]()
-        kept, reduced = (
+        result_labels, reduced_labels = (
             [label for label in self.design.sizes if label in dims]
             for dims in (self._dims[-1], self._reduced)
         )
-        by_part = sorted(range(len(slices)), key=lambda core: [slices[core][label] for label in reduced])
+        by_part = sorted(
+            range(len(slices)), key=lambda core: [slices[core][label] for label in reduced_labels]
+        )
         for core in by_part:
-            members.setdefault(tuple(slices[core][label] for label in kept), []).append(core)
+            members.setdefault(tuple(slices[core][label] for label in result_labels), []).append(core)
         return list(members.values())
 
     # -- dims ------------------------------------------------------------------------------------------
@@ -116,16 +120,20 @@ class DesignWork:
         if table is None:
             return operands
         scale = {
-            label: operands[-1].scale.get(label, -1) if abs(own) == 1 else own
-            for label, own in operands[table].scale.items()
+            label: operands[-1].scale.get(label, -1) if abs(factor) == 1 else factor
+            for label, factor in operands[table].scale.items()
         }
-        return tuple(replace(each, scale=scale) if at == table else each for at, each in enumerate(operands))
+        return tuple(
+            replace(operand, scale=scale) if index == table else operand
+            for index, operand in enumerate(operands)
+        )
 
     @functools.cached_property
     def _dims(self) -> tuple[frozenset[str], ...]:
         """The dims of each operand."""
         return tuple(
-            frozenset(label for label in each.dim_order if each.scale[label] == 1) for each in self._operands
+            frozenset(label for label in operand.dim_order if operand.scale[label] == 1)
+            for operand in self._operands
         )
 
     @functools.cached_property
@@ -140,14 +148,14 @@ class DesignWork:
         return self.design.sizes[label] - self.design.padding.get(label, 0)
 
     def _is_broadcast(self) -> bool:
-        """Whether an input lacks a dim of more than one element that the output has."""
+        """Return whether an input lacks a dim of more than one element that the output has."""
         long = {label for label in self._dims[-1] if self._valid(label) > 1}
         return any(long - dims for dims in self._dims[:-1])
 
     # -- arithmetic ------------------------------------------------------------------------------------
 
     def _arithmetic(self, sizes: Sizes) -> dict[str, int]:
-        """What the array or the vector unit of a core with slices of these sizes does."""
+        """Return the work of the array and of the vector unit of a core with slices of these sizes."""
         elements = _product(sizes, self._all_dims)
         if not self.is_arithmetic:
             sticks = 0 if self._kind is Kind.RELAYOUT else -(-elements // self.lanes)
@@ -157,7 +165,7 @@ class DesignWork:
 
     @property
     def _relayout(self) -> Relayout | None:
-        """What a shuffle moves, its dims being those of its result, innermost first."""
+        """The relayout of a shuffle, over the dims of its result, innermost first; None for other operations."""
         design, source, target = self.design, self.design.operands[0], self.design.operands[-1]
         if source.held is None:
             return None
@@ -196,7 +204,7 @@ class DesignWork:
 
     @functools.cached_property
     def _tile(self) -> Sizes:
-        """What a core takes in one go: its share; of a matmul one matrix, of it all rows and a stick of the rest.
+        """Sizes of the tile of a core: its share; of a matmul one matrix, of it all rows and a stick of the rest.
 
         Of the table of a gather that is one row.
         """
@@ -216,30 +224,30 @@ class DesignWork:
         """Elements of a dim that are only ever taken together: a stick where it is in one."""
         operands = zip(self.design.operands, self._dims, strict=True)
         return max(
-            (each.per_stick(label) for each, dims in operands if label in dims),
+            (operand.per_stick(label) for operand, dims in operands if label in dims),
             default=1,
         )
 
 
-def works_of(bundle: Bundle) -> dict[str, DesignWork]:
+def work_of_designs(bundle: Bundle) -> dict[str, DesignWork]:
     """The work of each design of a bundle whose structure is sound, by file."""
     return {filename: DesignWork(design) for filename, design in bundle.designs.items()}
 
 
-def core_groups(works: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:
+def core_groups(designs: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:
     """The cores that a program uses, those together that do the same in each of its designs."""
-    used = max((work.design.cores for work in works), default=0)
+    used = max((work.design.cores for work in designs), default=0)
     groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for core in range(used):
-        done = tuple(work.sizes_of_cores[core] if core < work.design.cores else () for work in works)
-        groups.setdefault(done, []).append(core)
+        sizes = tuple(work.sizes_of_cores[core] if core < work.design.cores else () for work in designs)
+        groups.setdefault(sizes, []).append(core)
     return tuple(map(tuple, groups.values()))
 
 
 def _distribution(labels: Sequence[str], slices: Sizes, owners: Sequence[Sizes | None]) -> Distribution:
     return Distribution(
         tuple(slices[label] for label in labels),
-        tuple(None if own is None else tuple(own[label] for label in labels) for own in owners),
+        tuple(None if slices is None else tuple(slices[label] for label in labels) for slices in owners),
     )
 
 
@@ -248,7 +256,10 @@ def _bytes_of_cores(design: Design, operand: Operand) -> int:
     labels = [label for label in operand.dim_order if operand.scale[label] == 1]
     counts = {label: _counts_of_slices(design, operand, label) for label in labels}
     owned = {tuple(slices[label] for label in labels) for slices in design.core_slices}
-    sticks = sum(math.prod(counts[label][at] for label, at in zip(labels, own, strict=True)) for own in owned)
+    sticks = sum(
+        math.prod(counts[label][index] for label, index in zip(labels, indices, strict=True))
+        for indices in owned
+    )
     return sticks * design.target.stick_bytes
 
 

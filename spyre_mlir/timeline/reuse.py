@@ -1,4 +1,4 @@
-"""What the backend need not fetch again: what the operation directly before has left in the LX of the same core.
+"""Operands that the backend need not fetch again: the operation directly before left them in LX of the same core.
 
 The anchors ask for it: softmax of 512 x 1024 without LX planning takes 32.5 us for a plan of 8.4 MB, 258 GB/s. So
 its stages differ by less than their bytes take. The memory cannot deliver more than its peak of 204.8 GB/s whoever
@@ -40,37 +40,41 @@ class _DeviceAccess:
 #: The accesses of a visit to device memory, by the number of the operand.
 _Accesses = Mapping[int, _DeviceAccess]
 
-#: What a visit does and touches, and the bytes of LX that are planned to be full meanwhile.
+#: The work of a visit, its accesses, and the bytes of LX that the plan occupies meanwhile.
 _Visited = tuple[OperationWork, _Accesses, int]
 
 
 def reused(
-    context: Context, results: Collection[str], visits: Sequence[Visit], works: Sequence[OperationWork]
+    context: Context, results: Collection[str], visits: Sequence[Visit], operations: Sequence[OperationWork]
 ) -> list[frozenset[int]]:
-    """The numbers of the operands that each visit, in order, does not stream; ``works`` are those of the visits.
+    """The numbers of the operands that each visit, in order, does not stream; ``operations`` are those of the visits.
 
-    A read is reused by the vector unit if the visit before has touched the same part on the same core, and the part
+    A read is reused by the vector unit if the visit before has accessed the same part on the same core, and the part
     fits beside what the plan has in LX until then. A write is if all that reads it reuses it; one of ``results``
     never is.
     """
-    accesses = [dict(_accesses(context, visit, work)) for visit, work in zip(visits, works, strict=True)]
-    visited = list(zip(works, accesses, _occupied(context, visits), strict=True))
-    reads = [frozenset[int]()] * min(1, len(visits))  # nothing is before the first one
+    accesses = [dict(_accesses(context, visit, work)) for visit, work in zip(visits, operations, strict=True)]
+    visited = list(zip(operations, accesses, _occupied(context, visits), strict=True))
+    # Nothing is before the first visit, so it fetches all.
+    reads = [frozenset[int]()] * min(1, len(visits))
     reads += itertools.starmap(_still_there, itertools.pairwise(visited))
+    # Results have to be in device memory whoever reads them on the way.
     lost = _lost(accesses, reads) | set(results)
     return [
-        again | {number for number, access in found.items() if access.writes and access.buffer not in lost}
-        for found, again in zip(accesses, reads, strict=True)
+        again
+        | {number for number, access in visit_accesses.items() if access.writes and access.buffer not in lost}
+        for visit_accesses, again in zip(accesses, reads, strict=True)
     ]
 
 
 def _still_there(before: _Visited, visit: _Visited) -> frozenset[int]:
     """The numbers of what a visit reads and the one before has left."""
-    _, touched, occupied = before
+    _, earlier, occupied = before
     work, accesses, _ = visit
+    # The anchor is a program of the vector unit; no measurement shows reuse by the array.
     if work.on_array:
         return frozenset()
-    parts = {(access.buffer, access.part) for access in touched.values()}
+    parts = {(access.buffer, access.part) for access in earlier.values()}
     room = work.target.with_backend_fraction(0).usable_lx_bytes - occupied
     return frozenset(
         number
@@ -82,8 +86,8 @@ def _still_there(before: _Visited, visit: _Visited) -> frozenset[int]:
 def _lost(accesses: Sequence[_Accesses], reads: Sequence[Collection[int]]) -> set[str]:
     """The buffers that something fetches or nothing reads, so they have to be written."""
     fetched, read, written = set[str](), set[str](), set[str]()
-    for found, again in zip(accesses, reads, strict=True):
-        for number, access in found.items():
+    for visit_accesses, again in zip(accesses, reads, strict=True):
+        for number, access in visit_accesses.items():
             (written if access.writes else read).add(access.buffer)
             if not access.writes and number not in again:
                 fetched.add(access.buffer)
@@ -99,17 +103,18 @@ def _accesses(context: Context, visit: Visit, work: OperationWork) -> Iterator[t
 
 
 def _part(visit: Visit, operand: Operand) -> Hashable:
-    """Where an operand begins, and in which iteration of the loops that move it."""
+    """Return a key of the start of an operand, and of the iteration of the loops that move it."""
     begin = visit.step.values[operand.start[0]]
     factors = dict(begin.terms)
     moves = tuple((loop.atom, factors.get(loop.atom, 0)) for loop in visit.step.loops)
+    # Inner loops that do not move the operand leave it the same part.
     while moves and not moves[-1][1]:
         moves = moves[:-1]
     return begin.offset, moves, visit.firsts[: len(moves)]
 
 
 def _cores(design: Design, operand: Operand) -> Hashable:
-    """What each core has of an operand."""
+    """Return a key of the distribution of an operand over the cores."""
     labels = [label for label in operand.dim_order if operand.scale[label] == 1]
     dims = tuple((design.sizes[label], design.slices[label]) for label in labels)
     return dims, tuple(tuple(slices[label] for label in labels) for slices in design.core_slices)
@@ -117,13 +122,13 @@ def _cores(design: Design, operand: Operand) -> Hashable:
 
 def _occupied(context: Context, visits: Sequence[Visit]) -> list[int]:
     """Bytes of LX that the plan needs during each visit, with all that is used before and behind it too."""
-    lives: dict[str, tuple[int, int]] = {}
-    for at, visit in enumerate(visits):
+    live_ranges: dict[str, tuple[int, int]] = {}
+    for index, visit in enumerate(visits):
         for name in context.uses(visit.step):
             if context.buffers[name].base == "lx":
-                lives[name] = lives.get(name, (at, at))[0], at
+                live_ranges[name] = live_ranges.get(name, (index, index))[0], index
     change = [0] * (len(visits) + 1)
-    for name, (first, last) in lives.items():
+    for name, (first, last) in live_ranges.items():
         change[first] += context.buffers[name].bytes
         change[last + 1] -= context.buffers[name].bytes
     return list(itertools.accumulate(change[:-1]))

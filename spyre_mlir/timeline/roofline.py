@@ -47,8 +47,8 @@ class Roofline:
 
 
 def rooflines(timeline: Timeline) -> list[Roofline]:
-    """Those of the executions, all their runs together, in program order."""
-    return [_of_execution(each) for each in timeline.executions]
+    """The rooflines of the executions, all runs of each together, in program order."""
+    return [_of_execution(execution) for execution in timeline.executions]
 
 
 def of_program(timeline: Timeline) -> Roofline:
@@ -57,13 +57,14 @@ def of_program(timeline: Timeline) -> Roofline:
     The peak is what its operations take at the peak of their units, which differ.
     """
     parts = rooflines(timeline)
-    operations = sum(each.operations for each in parts)
-    least_ns = math.fsum(each.operations / each.peak_per_ns for each in parts)
+    operations = sum(part.operations for part in parts)
+    least_ns = math.fsum(part.operations / part.peak_per_ns for part in parts)
     return Roofline(
         "program",
         operations,
-        sum(each.bytes for each in parts),
+        sum(part.bytes for part in parts),
         timeline.total_ns,
+        # Units have different peaks, so the peak of all is weighted by operations.
         peak_per_ns=operations / least_ns if least_ns else 0.0,
         bytes_per_ns=timeline.target.one_way_bytes_per_ns,
     )

@@ -22,7 +22,7 @@ from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.events import Program, Shares, TimelineRun, counted, lower, simulate, upper
 from spyre_mlir.timeline.links import LinkUse, link_uses
 from spyre_mlir.timeline.of_bundle import JobBuilder
-from spyre_mlir.timeline.of_design import DesignWork, core_groups, works_of
+from spyre_mlir.timeline.of_design import DesignWork, core_groups, work_of_designs
 
 #: The cores of each group, which do equal work.
 CoreGroups = tuple[tuple[int, ...], ...]
@@ -63,7 +63,7 @@ class Execution:
 
     @property
     def is_restickify(self) -> bool:
-        """Whether it only changes the stick of a tensor."""
+        """Return whether the execution only changes the stick of a tensor."""
         return self.work.kind is Kind.RESTICKIFY
 
     @property
@@ -83,7 +83,7 @@ class Execution:
 
     @property
     def bound_by(self) -> str:
-        """What its part of the time goes into most."""
+        """Return the part of the machine that most of its time goes into."""
         return self.shares.bound_by
 
 
@@ -116,16 +116,16 @@ class Timeline:
     @functools.cached_property
     def read_bytes(self) -> int:
         """Bytes of device memory that the program reads by the plan."""
-        return sum(each.read_bytes for each in self.executions)
+        return sum(execution.read_bytes for execution in self.executions)
 
     @functools.cached_property
     def written_bytes(self) -> int:
         """Bytes of device memory that the program writes by the plan."""
-        return sum(each.written_bytes for each in self.executions)
+        return sum(execution.written_bytes for execution in self.executions)
 
     @functools.cached_property
     def shares(self) -> Shares:
-        """Where the time of the program goes."""
+        """The time of the program by the part of the machine that it goes into."""
         total = Shares()
         for execution in self.executions:
             total = total.plus(execution.shares)
@@ -133,8 +133,8 @@ class Timeline:
 
     @functools.cached_property
     def links(self) -> tuple[LinkUse, ...]:
-        """What the links of the ring carry, in each direction; nothing if no operation uses it."""
-        return link_uses(self.target, [(each.links, each.runs) for each in self.executions])
+        """Use of the links of the ring, in each direction; empty if no operation uses the ring."""
+        return link_uses(self.target, [(execution.links, execution.runs) for execution in self.executions])
 
     @property
     def bound_by(self) -> str:
@@ -153,27 +153,32 @@ def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeli
 
     ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the bundle's target.
     """
-    return timeline_of(sound_context(bundle, lx_backend_fraction), works_of(bundle))
+    return timeline_of(sound_context(bundle, lx_backend_fraction), work_of_designs(bundle))
 
 
-def timeline_of(context: Context, works: Mapping[str, DesignWork]) -> Timeline:
-    """The timeline of a bundle whose structure is sound and whose ``works`` are known."""
-    groups = core_groups(works.values())
-    program = JobBuilder(context, works).build()
+def timeline_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> Timeline:
+    """The timeline of a bundle whose structure is sound and whose ``work_by_file`` are known."""
+    groups = core_groups(work_by_file.values())
+    program = JobBuilder(context, work_by_file).build()
     run = simulate(program)
-    executions = _executions(context, works, groups, program, run)
+    executions = _executions(context, work_by_file, groups, program, run)
     return Timeline(tuple(executions), groups, run, context.target, lower(program), upper(program))
 
 
 def _executions(
-    context: Context, works: Mapping[str, DesignWork], groups: CoreGroups, program: Program, run: TimelineRun
+    context: Context,
+    work_by_file: Mapping[str, DesignWork],
+    groups: CoreGroups,
+    program: Program,
+    run: TimelineRun,
 ) -> Iterator[Execution]:
     alone, moved = Counter[int](), Counter[int]()
     for job, runs in counted(program):
+        # A loop has several jobs for one execute: its first iteration stands by itself.
         alone[job.position] += runs * job.alone
         moved[job.position] += runs * (job.load_bytes + job.store_bytes)
     for step in context.steps:
-        design = works[step.execute.filename]
+        design = work_by_file[step.execute.filename]
         yield Execution(
             position=step.position,
             filename=step.execute.filename,
@@ -191,7 +196,7 @@ def _executions(
 
 
 def _core_ps(design: DesignWork, groups: CoreGroups) -> tuple[int, ...]:
-    """How long a core of each group computes; 0 for one that is not used."""
+    """Compute time of a core of each group; 0 for a group that is not used."""
     used = design.design.cores
     return tuple(
         picoseconds(compute_ns(design.work_of_core(group[0]))) if group[0] < used else 0 for group in groups

@@ -42,7 +42,7 @@ def trace_events(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> 
         *writer.ring(),
         *writer.loops(),
         *writer.flows(),
-        *writer.taken(lx_bytes),
+        *writer.lx_use(lx_bytes),
     ]
 
 
@@ -52,7 +52,7 @@ class _TraceWriter:
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.events = timeline.run.events
-        self.executions = {each.position: each for each in timeline.executions}
+        self.executions = {execution.position: execution for execution in timeline.executions}
         count = len(timeline.core_groups)
         self.memory_process, self.ring_process, self.loop_process = count + 1, count + 2, count + 3
 
@@ -66,7 +66,7 @@ class _TraceWriter:
         yield from _named(self.loop_process, "loops", {1: "iterations that repeat those before"})
 
     def cores(self) -> Iterator[Json]:
-        """What the engines of each group do."""
+        """Bars of the engines of each group of cores."""
         for process, group in enumerate(self.timeline.core_groups, 1):
             for event in self.events:
                 execution = self._of(event)
@@ -74,18 +74,20 @@ class _TraceWriter:
                     yield from self._engines(process, event, execution)
 
     def _engines(self, process: int, event: Event, execution: Execution) -> Iterator[Json]:
-        job, told = event.job, _told(execution)
+        job, details = event.job, _details(execution)
         computed = event.body_begin + execution.core_ps[process - 1]
         if job.loads:
-            yield from _bar(process, LOAD, execution.opcode, event.load_begin, event.load_end, told)
-        yield from _bar(process, COMPUTE, execution.opcode, event.body_begin, computed, told)
+            yield from _bar(process, LOAD, execution.opcode, event.load_begin, event.load_end, details)
+        yield from _bar(process, COMPUTE, execution.opcode, event.body_begin, computed, details)
         if job.store:
-            yield from _bar(process, STORE, execution.opcode, event.body_begin, event.body_end, told)
+            yield from _bar(process, STORE, execution.opcode, event.body_begin, event.body_end, details)
         if job.target is not None:
-            yield from _bar(process, WAIT, execution.opcode, event.visible - job.access, event.visible, told)
+            yield from _bar(
+                process, WAIT, execution.opcode, event.visible - job.access, event.visible, details
+            )
 
     def memory(self) -> Iterator[Json]:
-        """What streams, and the bandwidth."""
+        """Bars of the streams of device memory, and its bandwidth."""
         for event in self.events:
             execution, job = self._of(event), event.job
             moved = {"bytes": job.load_bytes, "operation": event.job.position}
@@ -106,18 +108,19 @@ class _TraceWriter:
         """Begin, end, bytes per nanosecond in and out: before a body, and during it."""
         for event in self.events:
             job = event.job
+            # A job without loads has no stream to divide by.
             early = job.load_bytes * event.loaded_early / max(job.stream, 1)
             yield from _rates(event.stream_begin, min(event.load_end, event.body_begin), early, 0)
             yield from _rates(event.body_begin, event.memory_end, job.load_bytes - early, job.store_bytes)
 
     def ring(self) -> Iterator[Json]:
-        """What goes over it in each direction, and the rate of the link that carries most of it."""
+        """Bars of the ring in each direction, and the rate of its busiest link."""
         for event in self.events:
             execution = self._of(event)
-            for track, most in _busiest(execution):
-                told = {**_carried(execution), "bytes of the busiest link": most}
+            for track, link_bytes in _busiest(execution):
+                details = {**_carried(execution), "bytes of the busiest link": link_bytes}
                 begin, end = event.body_end, event.ring_end
-                yield from _bar(self.ring_process, track, execution.opcode, begin, end, told)
+                yield from _bar(self.ring_process, track, execution.opcode, begin, end, details)
         if not self.timeline.links:
             return
         for time, up, down in _steps(self._link_rates()):
@@ -127,33 +130,35 @@ class _TraceWriter:
     def _link_rates(self) -> Iterator[tuple[int, int, float, float]]:
         """Begin, end, bytes per nanosecond over the busiest link in each direction."""
         for event in self.events:
-            most = dict(_busiest(self._of(event)))
+            by_track = dict(_busiest(self._of(event)))
             yield from _rates(
-                event.body_end, event.ring_end, most.get(CLOCKWISE, 0), most.get(COUNTERCLOCKWISE, 0)
+                event.body_end, event.ring_end, by_track.get(CLOCKWISE, 0), by_track.get(COUNTERCLOCKWISE, 0)
             )
 
     def loops(self) -> Iterator[Json]:
         for skip in self.timeline.run.skips:
-            told = {"operations": list(skip.positions), "bytes": skip.bytes}
-            yield from _bar(self.loop_process, 1, f"{skip.times} times more", skip.begin, skip.end, told)
+            details = {"operations": list(skip.positions), "bytes": skip.bytes}
+            yield from _bar(self.loop_process, 1, f"{skip.times} times more", skip.begin, skip.end, details)
 
     def flows(self) -> Iterator[Json]:
         """From the computation that makes a buffer to the loads, or the computations, that take it."""
-        made: dict[str, Event] = {}
+        writers: dict[str, Event] = {}
         number = 0
         for event in self.events:
             *sources, result = self._of(event).buffers
             for operand, source in enumerate(sources):
-                maker = made.get(source)
+                maker = writers.get(source)
+                # Viewers drop an arrow that begins or ends outside of a bar.
                 if maker is None or not (self._is_seen(maker) and self._is_seen(event)):
                     continue
                 number += 1
                 yield _flow("s", number, source, COMPUTE, maker.body_begin)
+                # bp e: the arrow ends at the bar around its time, not at the next one.
                 yield {**_flow("f", number, source, *self._taking(event, operand, maker)), "bp": "e"}
-            made[result] = event
+            writers[result] = event
 
     def _is_seen(self, event: Event) -> bool:
-        """Whether a computation has a bar."""
+        """Return whether a computation is long enough for a bar."""
         computed = event.body_begin + self._of(event).core_ps[0]
         return _nanoseconds(computed) > _nanoseconds(event.body_begin)
 
@@ -163,12 +168,13 @@ class _TraceWriter:
             return COMPUTE, event.body_begin
         return LOAD, max(event.load_begin, maker.visible)
 
-    def taken(self, lx_bytes: Sequence[Sequence[int]]) -> Iterator[Json]:
-        """How many bytes of LX are taken on each group of cores."""
-        for process, taken in enumerate(lx_bytes, 1):
+    def lx_use(self, lx_bytes: Sequence[Sequence[int]]) -> Iterator[Json]:
+        """Counter of the occupied bytes of LX of each group of cores."""
+        for process, taken_bytes in enumerate(lx_bytes, 1):
             last = None
             for event in self.events:
-                now = taken[event.job.position]
+                now = taken_bytes[event.job.position]
+                # A counter keeps its value until the next event, so only changes are written.
                 if now != last:
                     yield _counter(process, "LX bytes", event.body_begin, {"taken": now})
                 last = now
@@ -190,8 +196,8 @@ def _cores_text(group: Sequence[int]) -> str:
     return f"core {ranges}" if len(group) == 1 else f"cores {ranges}"
 
 
-def _told(execution: Execution) -> Json:
-    """What a click on a bar shows."""
+def _details(execution: Execution) -> Json:
+    """Arguments of a bar of the trace, which a click on the bar shows."""
     work = execution.work
     return {
         "operation": execution.position,
@@ -217,7 +223,7 @@ def _busiest(execution: Execution) -> Iterator[tuple[int, int]]:
 
 
 def _carried(execution: Execution) -> Json:
-    """What goes over the ring: a buffer to other cores, or partial sums."""
+    """Describe the data on the ring: a buffer to other cores, or partial sums."""
     work = execution.work
     if work.relayout is not None:
         return {"relayout of": execution.buffers[0]}
@@ -232,8 +238,8 @@ def _named(process: int, name: str, tracks: dict[int, str]) -> Iterator[Json]:
         yield _name("thread_sort_index", process, track, {"sort_index": track})
 
 
-def _name(kind: str, process: int, track: int, told: Json) -> Json:
-    return {"ph": "M", "name": kind, "pid": process, "tid": track, "ts": 0, "args": told}
+def _name(kind: str, process: int, track: int, details: Json) -> Json:
+    return {"ph": "M", "name": kind, "pid": process, "tid": track, "ts": 0, "args": details}
 
 
 def _microseconds(picoseconds: int) -> float:
@@ -245,7 +251,7 @@ def _nanoseconds(picoseconds: int) -> int:
     return (picoseconds + 500) // 1000
 
 
-def _bar(process: int, track: int, name: str, begin: int, end: int, told: Json) -> Iterator[Json]:
+def _bar(process: int, track: int, name: str, begin: int, end: int, details: Json) -> Iterator[Json]:
     """A bar from begin to end; none for what is too short to see."""
     length = _nanoseconds(end) - _nanoseconds(begin)
     if length:
@@ -256,7 +262,7 @@ def _bar(process: int, track: int, name: str, begin: int, end: int, told: Json) 
             "tid": track,
             "ts": _microseconds(begin),
             "dur": length / 1000,
-            "args": told,
+            "args": details,
         }
 
 
@@ -279,6 +285,7 @@ def _counter(process: int, name: str, time: int, values: Json) -> Json:
 
 def _rates(begin: int, end: int, read: float, written: float) -> Iterator[tuple[int, int, float, float]]:
     """Bytes over a stretch of time as bytes per nanosecond."""
+    # A stretch that rounds to no time would have a rate without bounds.
     if _nanoseconds(end) > _nanoseconds(begin) and (read or written):
         nanoseconds = (end - begin) / 1000
         yield begin, end, read / nanoseconds, written / nanoseconds

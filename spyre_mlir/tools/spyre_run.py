@@ -44,7 +44,7 @@ from spyre_mlir.simulator import Statistics, described, require_first, run
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline, timeline_of
 from spyre_mlir.timeline.events import PARTS
-from spyre_mlir.timeline.of_design import works_of
+from spyre_mlir.timeline.of_design import work_of_designs
 from spyre_mlir.timeline.roofline import of_program
 from spyre_mlir.timeline.trace import trace_text
 from spyre_mlir.tools import _common
@@ -150,7 +150,7 @@ def table(statistics: Statistics) -> str:
 
 def _write_timeline(bundle: Bundle, path: str, lx_backend_fraction: float | None) -> None:
     """Write the trace of a bundle and print where its time goes."""
-    context, operations = sound_context(bundle, lx_backend_fraction), works_of(bundle)
+    context, operations = sound_context(bundle, lx_backend_fraction), work_of_designs(bundle)
     timeline, lx = timeline_of(context, operations), lx_map_of(context, operations)
     lx_loads = [lx.occupancy(group[0]).load for group in timeline.core_groups]
     _common.write_text(path, trace_text(timeline, lx_loads))

@@ -19,7 +19,7 @@ from spyre_mlir.bundle.model import (
     Design,
     Execute,
     Extract,
-    Held,
+    HeldSlices,
     IndexConstant,
     KernelArgument,
     Loop,
@@ -313,7 +313,7 @@ def relayout_bundle() -> Bundle:
     }
     core_bytes = 64 * 4 * STICK_BYTES
     exp = operand(OUTPUT, "mb out", (0, 0))
-    written = replace(exp, held=Held({"mb": 2, "out": 1}, by_rows))
+    written = replace(exp, held=HeldSlices({"mb": 2, "out": 1}, by_rows))
     wanted = replace(exp, start=(core_bytes, core_bytes))
     z = operand(OUTPUT, "mb out", (-3, -4))
     designs = [

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from spyre_mlir.bundle import rules_design, rules_relayout, rules_stick, rules_structure
-from spyre_mlir.bundle.model import INPUT, OUTPUT, Design, Held, Manifest, Operand
+from spyre_mlir.bundle.model import INPUT, OUTPUT, Design, HeldSlices, Manifest, Operand
 from spyre_mlir.simulator.execute import execute
 from spyre_mlir.simulator.memory import FIRST_BUFFER, NOBODY, POISON, AddressSpace
 from spyre_mlir.simulator.plan import make_plan
@@ -34,13 +34,13 @@ _RULES = (
     rules_structure.dims_declared,
     rules_structure.operand_dims,
     rules_structure.core_mapping,
-    rules_relayout.held,
+    rules_relayout.source_slices,
     rules_design.formats,
     rules_design.coverage,
     rules_design.whole_sticks,
     rules_stick.stick_rules,
     rules_relayout.relayout,
-    rules_relayout.apart,
+    rules_relayout.disjoint,
 )
 
 
@@ -128,13 +128,13 @@ def _combinations(splits: dict[str, int]) -> list[dict[str, int]]:
     return [dict(zip(splits, own, strict=True)) for own in itertools.product(*map(range, splits.values()))]
 
 
-def _random_held(rng: random.Random, units: dict[str, int], cores: int) -> Held:
+def _random_held(rng: random.Random, units: dict[str, int], cores: int) -> HeldSlices:
     """Each slice on one core at least; the others hold nothing or what another one holds too."""
     slices = splits_of(rng, units, cores)
     parts = _combinations(slices)
     held = [*parts, *(rng.choice([None, *parts]) for _ in range(cores - len(parts)))]
     rng.shuffle(held)
-    return Held(slices, tuple(held))
+    return HeldSlices(slices, tuple(held))
 
 
 def sticks(design: Design, operand: Operand, slices: dict[str, int], own: dict[str, int]) -> Iterator[Stick]:

@@ -28,7 +28,7 @@ from spyre_mlir.bundle.model import (
     Design,
     Execute,
     Extract,
-    Held,
+    HeldSlices,
     IndexConstant,
     KernelArgument,
     Manifest,
@@ -163,7 +163,7 @@ class Program:
         mask_value: float = 0.0,
         constants: dict[str, float] | None = None,
         copies: int = 1,
-        held: Held | None = None,
+        held: HeldSlices | None = None,
     ) -> Design:
         """Adds an operation. ``copies`` are cores for each part of the result, ``held`` is of its first operand."""
         tensors = [self.tensors[name] for name in names]
@@ -216,10 +216,10 @@ class Program:
             own[core] if core in cores and core < len(own) else None
             for core in range(copies * prod(splits.values()))
         ]
-        held = Held({label: written.slices[label] for label in labels}, tuple(parts))
+        held = HeldSlices({label: written.slices[label] for label in labels}, tuple(parts))
         return self.op("shuffle", source, target, splits=splits, copies=copies, held=held)
 
-    def _add(self, design: Design, tensors: list[Tensor], held: Held | None) -> Design:
+    def _add(self, design: Design, tensors: list[Tensor], held: HeldSlices | None) -> Design:
         operands, symbols, values = [], [], []
         for k, tensor in enumerate(tensors):
             role = OUTPUT if k == len(tensors) - 1 else INPUT

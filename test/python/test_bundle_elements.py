@@ -11,7 +11,7 @@ from bundle_edits import design, tensor
 from simulator_programs import failure
 
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.model import Bundle, Held
+from spyre_mlir.bundle.model import Bundle, HeldSlices
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.simulator import run
 
@@ -56,7 +56,7 @@ def test_writer_and_reader_on_other_cores_together():
 def test_a_relayout_of_what_the_cores_do_not_hold():
     source = RELAYOUT.designs["sdsc_1.json"].operands[0]
     assert source.held is not None
-    held = Held(source.held.slices, source.held.core_slices[::-1])
+    held = HeldSlices(source.held.slices, source.held.core_slices[::-1])
     check_refused(tensor(RELAYOUT, 0, 1, held=held), "for the slice mb 1, but execute 0 left the slice mb 0")
 
 

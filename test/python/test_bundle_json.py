@@ -14,7 +14,7 @@ from relayouts import random_relayout
 import spyre_mlir.bundle.design_json as design_json
 from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
-from spyre_mlir.bundle.model import Held
+from spyre_mlir.bundle.model import HeldSlices
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.target import packaged_target
 
@@ -96,7 +96,7 @@ def test_folds_multiply_to_the_elements_of_a_core_and_broadcast_dims_to_one():
 def test_both_allocations_of_a_relayout_say_which_core_has_which_slice():
     """Source by rows, of which core 0 has nothing; destination by columns, with the folds of each."""
     relayout = bundles.relayout_bundle().designs["sdsc_1.json"]
-    held = Held({"mb": 1, "out": 1}, (None, {"mb": 0, "out": 0}))
+    held = HeldSlices({"mb": 1, "out": 1}, (None, {"mb": 0, "out": 0}))
     relayout = replace(relayout, operands=(replace(relayout.operands[0], held=held), relayout.operands[1]))
     value = to_json(relayout)["1_shuffle"]
     source, target = (node["coordinates_"] for node in value["dscs_"][0]["shuffle"]["scheduleTree_"])

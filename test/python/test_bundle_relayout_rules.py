@@ -13,7 +13,7 @@ from relayouts import STICK_BYTES, complaints, held_sticks, random_relayout
 from simulator_programs import Program
 
 from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders, lx_bytes
-from spyre_mlir.bundle.model import Buffer, Held
+from spyre_mlir.bundle.model import Buffer, HeldSlices
 from spyre_mlir.bundle.validate import validate
 
 RELAYOUT = bundles.relayout_bundle()
@@ -50,7 +50,7 @@ def test_the_source_of_a_relayout_lies_by_its_own_slices(design):
 def test_the_last_stick_of_a_whole_slice_is_the_end_of_what_is_reserved():
     """128 rows of 4 sticks on one core."""
     source = RELAYOUT.designs["sdsc_1.json"].operands[0]
-    whole = replace(source, held=Held({"mb": 1, "out": 1}, ({"mb": 0, "out": 0}, None)))
+    whole = replace(source, held=HeldSlices({"mb": 1, "out": 1}, ({"mb": 0, "out": 0}, None)))
     assert lx_bytes(RELAYOUT.designs["sdsc_1.json"], whole) == 128 * 4 * STICK_BYTES
 
 
@@ -76,7 +76,7 @@ def test_a_core_that_holds_nothing_need_not_have_written_anything():
     )
     bundle = buffer(bundle, 1, bytes=65536)
     bundle = buffer(bundle, 2, offset=65536)
-    bundle = tensor(bundle, 0, 1, held=Held({"mb": 1, "out": 1}, ({"mb": 0, "out": 0}, None)))
+    bundle = tensor(bundle, 0, 1, held=HeldSlices({"mb": 1, "out": 1}, ({"mb": 0, "out": 0}, None)))
     bundle = tensor(bundle, 1, 1, start=(65536, 65536))
     assert validate(tensor(bundle, 0, 2, start=(65536, 65536))) == []
 

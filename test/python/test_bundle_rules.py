@@ -4,7 +4,16 @@ import bundles
 import pytest
 from bundle_edits import argument, buffer, design, execute, loop, manifest, program, tensor, transfer
 
-from spyre_mlir.bundle.model import KERNEL, Allocate, Apply, Buffer, Constant, Extract, Held, IndexConstant
+from spyre_mlir.bundle.model import (
+    KERNEL,
+    Allocate,
+    Apply,
+    Buffer,
+    Constant,
+    Extract,
+    HeldSlices,
+    IndexConstant,
+)
 from spyre_mlir.bundle.validate import RULES, validate
 
 ADD, REDUCTION, LOOP = bundles.add_bundle(), bundles.reduction_bundle(), bundles.loop_bundle()
@@ -15,7 +24,7 @@ CORES = ({"mb": 0, "out": 0}, {"mb": 1, "out": 0})
 
 def held(slices, *core_slices):
     """The relayout from other slices."""
-    return tensor(RELAYOUT, 0, 1, held=Held(slices, core_slices))
+    return tensor(RELAYOUT, 0, 1, held=HeldSlices(slices, core_slices))
 
 
 #: What each rule says: (rule, part of the sentence, broken bundle).
@@ -45,8 +54,12 @@ BROKEN = [
     ("roles", "Tensor0 has the role 'BIAS'", tensor(ADD, 0, role="BIAS")),
     ("roles", "Tensor1 shares the role INPUT", tensor(ADD, 0, dim_order=("out", "mb"))),
     ("held", "Tensor0 does not say what each core holds of it", tensor(RELAYOUT, 0, 1, held=None)),
-    ("held", "Tensor0 has slices of its own", tensor(ADD, 0, held=Held({"mb": 2, "out": 1}, CORES))),
-    ("held", "Tensor1 has slices of its own", tensor(RELAYOUT, 1, 1, held=Held({"mb": 2, "out": 1}, CORES))),
+    ("held", "Tensor0 has slices of its own", tensor(ADD, 0, held=HeldSlices({"mb": 2, "out": 1}, CORES))),
+    (
+        "held",
+        "Tensor1 has slices of its own",
+        tensor(RELAYOUT, 1, 1, held=HeldSlices({"mb": 2, "out": 1}, CORES)),
+    ),
     ("held", "has slices of mb; expected those of its dims, mb, out", held({"mb": 2}, *CORES)),
     (
         "held",
@@ -139,7 +152,7 @@ BROKEN = [
     (
         "relayout",
         "Tensor1 is in hbm; expected the source and the result of a relayout in lx",
-        tensor(design(RELAYOUT, 2, opcode="shuffle"), 0, 2, held=Held({"mb": 2, "out": 1}, CORES)),
+        tensor(design(RELAYOUT, 2, opcode="shuffle"), 0, 2, held=HeldSlices({"mb": 2, "out": 1}, CORES)),
     ),
     (
         "relayout",

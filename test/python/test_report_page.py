@@ -31,7 +31,7 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.report import lx_page, lx_picture
-from spyre_mlir.report.lanes import lanes
+from spyre_mlir.report.buffer_columns import buffer_columns
 from spyre_mlir.report.lx_map import lx_map
 from spyre_mlir.report.owners import ResultAxis, owners
 from spyre_mlir.report.page import PANELS, page
@@ -189,7 +189,7 @@ def test_the_time_of_the_operations_is_that_of_the_timeline():
 
 def test_lanes_of_a_program_by_hand():
     """y is written while x is still read, z after it; its lane is free again for z, and that of z for w."""
-    found = {each.buffer: each for each in lanes((("x", "y"), ("x", "y", "z"), ("z", "w")))}
+    found = {each.buffer: each for each in buffer_columns((("x", "y"), ("x", "y", "z"), ("z", "w")))}
     assert {name: (lane.number, lane.first, lane.last) for name, lane in found.items()} == {
         "x": (0, 0, 2), "y": (1, 1, 2), "z": (0, 3, 4), "w": (0, 5, 5),
     }  # fmt: skip
@@ -203,7 +203,7 @@ def test_a_lane_has_one_buffer_at_a_time(seed):
     for row in range(40):
         names = [f"b{rng.randrange(row + 1)}" for _ in range(rng.randint(1, 3))]
         uses.append((*names, f"b{row + 1}"))
-    found = lanes(uses)
+    found = buffer_columns(uses)
     assert {each.buffer for each in found} == {name for names in uses for name in names}
     for one, other in itertools.combinations(found, 2):
         assert one.number != other.number or one.last < other.first or other.last < one.first
@@ -288,7 +288,7 @@ def test_the_graph_has_each_operation_and_each_buffer_once(name):
     items = [each for each in section(parsed(text), "graph").iter() if each.get("class")]
     found = [each.get("data-operation") for each in items if each.get("data-operation")]
     assert found == [str(operation.position) for operation in facts.operations]
-    used = {buffer for operation in facts.operations for buffer in operation.told.buffers}
+    used = {buffer for operation in facts.operations for buffer in operation.facts.buffers}
     lanes_ = [each.get("data-buffer", "") for each in items if each.get("data-buffer")]
     assert sorted(lanes_) == sorted(used)
 

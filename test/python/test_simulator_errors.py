@@ -249,7 +249,7 @@ def in_place(read_offset: int, write_offset: int) -> Bundle:
     bundle = program.bundle()
     z = replace(bundle.manifest.arguments[1], parameter="arg_x")
     bundle = change_manifest(bundle, arguments=(bundle.manifest.arguments[0], z))
-    statements = tuple(replace(s, left="x_base") if isinstance(s, Add) else s for s in bundle.statements)
+    statements = tuple(replace(s, lhs="x_base") if isinstance(s, Add) else s for s in bundle.statements)
     bundle = change_buffer(replace(bundle, statements=statements), "z", base="arg_x")
     return change_constant(change_constant(bundle, "o2", read_offset), "o4", write_offset)
 

@@ -11,7 +11,7 @@ from bundles import relayout_bundle
 from relayouts import LX_BYTES, memories, moved, oracle, random_relayout
 from simulator_programs import Program, change_buffer, change_design, change_operand, failure
 
-from spyre_mlir.bundle.model import Bundle, Held
+from spyre_mlir.bundle.model import Bundle, HeldSlices
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.simulator import run
 
@@ -136,7 +136,7 @@ def test_random_relayouts_byte_by_byte(seed):
 
 def held(*core_slices: dict[str, int] | None, slices: dict[str, int] | None = None, **changes) -> Bundle:
     """The relayout of ``bundles``, of rows to columns on two cores, with another source."""
-    own = Held(slices or {"mb": 2, "out": 1}, core_slices)
+    own = HeldSlices(slices or {"mb": 2, "out": 1}, core_slices)
     return change_operand(relayout_bundle(), 0, "sdsc_1.json", held=own, **changes)
 
 
@@ -258,7 +258,7 @@ BROKEN = {
         "operand 0: slices of its own are those of the source of a relayout, which needs them.",
     ),
     "slices of its own in another operation": (
-        change_operand(relayout_bundle(), 0, "sdsc_2.json", held=Held({"mb": 1, "out": 2}, ROWS)),
+        change_operand(relayout_bundle(), 0, "sdsc_2.json", held=HeldSlices({"mb": 1, "out": 2}, ROWS)),
         "operand 0: slices of its own are those of the source of a relayout, which needs them.",
     ),
     "another number of cores": (held(*ROWS, None), "its source lies on 3 cores, but it uses 2."),

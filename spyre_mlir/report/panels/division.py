@@ -1,4 +1,4 @@
-"""Which core owns which part of the result of a chosen operation."""
+"""Ownership of the parts of the result of a chosen operation by cores."""
 
 from __future__ import annotations
 

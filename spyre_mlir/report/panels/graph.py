@@ -1,4 +1,4 @@
-"""The program as a graph: operations from top to bottom in order, buffers as lanes from writer to last reader."""
+"""The program as a graph: operations from top to bottom in order, buffers as columns from writer to last reader."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
+from spyre_mlir.report.buffer_columns import BufferColumn, buffer_columns
 from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, BufferFacts, operand_name
 from spyre_mlir.report.html import WIDTH, anchor, bytes_text, count, figure, fitting, legend, time_text
-from spyre_mlir.report.lanes import Lane, lanes
 from spyre_mlir.report.lx_picture import FILLS, runs_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import CHARACTER, Page
@@ -22,7 +22,7 @@ _MEMORY_NAMES = {"LX": "LX", "pool": "device memory", "argument": "argument or r
 
 #: Pixels: where the first row begins, a row, the box of an operation in it, the widths of columns.
 _TOP, _ROW, _BOX, _OPCODE, _TIME = 62, 26, 20, 160, 150
-_LANE, _LANES = 11, 330
+_COLUMN, _COLUMNS = 11, 330
 
 
 def panel(facts: ProgramFacts) -> str:
@@ -44,18 +44,18 @@ def panel(facts: ProgramFacts) -> str:
 
 @dataclass
 class _Drawing:
-    """One drawing: the buffers by name, and pixels that depend on how many lanes there are."""
+    """One drawing: the buffers by name, and pixels that depend on the number of columns."""
 
     facts: ProgramFacts
 
     def __post_init__(self) -> None:
         self.page = Page()
         self.buffers: Mapping[str, BufferFacts] = {item.name: item for item in self.facts.buffers}
-        self.lanes = lanes([item.told.buffers for item in self.facts.operations])
-        used = 1 + max(lane.number for lane in self.lanes)
-        self.pitch = min(_LANE, _LANES / used)
-        self.left = 14 + used * self.pitch
-        self.slices = self.left + _OPCODE + 14
+        self.columns = buffer_columns([item.facts.buffers for item in self.facts.operations])
+        used = 1 + max(column.number for column in self.columns)
+        self.pitch = min(_COLUMN, _COLUMNS / used)
+        self.box_x = 14 + used * self.pitch
+        self.slices = self.box_x + _OPCODE + 14
         self.names = max(self.slices + 200, WIDTH - _TIME - 470)
         self.time = WIDTH - _TIME
 
@@ -63,11 +63,11 @@ class _Drawing:
         """Draw the graph, a row per operation."""
         x = legend(self.page, 8, 16, FILLS.items())
         legend(self.page, x, 16, ((name, _MEMORIES[key]) for key, name in _MEMORY_NAMES.items()))
-        for column_x, name in ((self.left, "operation"), (self.slices, "cores: dim slices x elements"),
+        for column_x, name in ((self.box_x, "operation"), (self.slices, "cores: dim slices x elements"),
                          (self.names, "reads → writes"), (self.time, "time, of all runs")):  # fmt: skip
             self.page.text(column_x, _TOP - 14, name, "name")
-        for lane in self.lanes:
-            self._lane(lane)
+        for column in self.columns:
+            self._column(column)
         longest = max(op.execution.total_ns for op in self.facts.operations)
         for operation in self.facts.operations:
             self._row(operation, longest)
@@ -80,17 +80,17 @@ class _Drawing:
         place = f'href="#{anchor(operation.position)}" data-operation="{operation.position}"'
         page.add(f'<a class="item row" {place}>')
         page.add(f"<title>{escape(_operation_text(operation))}</title>")
-        page.rectangle("ground", self.left, top, WIDTH - self.left, _ROW)
-        page.rectangle("node", self.left, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
+        page.rectangle("ground", self.box_x, top, WIDTH - self.box_x, _ROW)
+        page.rectangle("node", self.box_x, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
         base = top + _ROW / 2 + 4
         times = f"x {operation.runs:,}" if operation.iterations else ""
         room = _OPCODE - 12 - len(times) * CHARACTER
-        page.text(self.left + 7, base, fitting(f"{operation.position}  {operation.opcode}", room), "inside")
+        page.text(self.box_x + 7, base, fitting(f"{operation.position}  {operation.opcode}", room), "inside")
         if times:
-            page.text(self.left + _OPCODE - 5, base, times, "inside", "end")
+            page.text(self.box_x + _OPCODE - 5, base, times, "inside", "end")
         split = f"{operation.cores}: {operation.slices}" if operation.slices else f"{operation.cores}"
         page.text(self.slices, base, fitting(split, self.names - self.slices - 8))
-        *operands, result = operation.told.buffers
+        *operands, result = operation.facts.buffers
         room = self.time - self.names - 8
         page.text(self.names, base, fitting(f"{', '.join(operands)} → {result}", room))
         width = (_TIME - 76) * operation.execution.total_ns / max(longest, 1e-9)
@@ -100,35 +100,38 @@ class _Drawing:
 
     # -- buffers ---------------------------------------------------------------------------------------
 
-    def _lane(self, lane: Lane) -> None:
-        buffer = self.buffers[lane.buffer]
+    def _column(self, column: BufferColumn) -> None:
+        buffer = self.buffers[column.buffer]
         colour = _MEMORIES.get(str(buffer.facts[MEMORY]), _MEMORIES["pool"])
-        x = self.left - 10 - (lane.number + 0.5) * self.pitch
-        heights = [self._write_y(row) for row in lane.writes] + [self._read_y(*read) for read in lane.reads]
+        x = self.box_x - 10 - (column.number + 0.5) * self.pitch
+        # Writes first: the arrow heads below are those of the reads, which follow them.
+        heights = [self._write_y(row) for row in column.writes] + [
+            self._read_y(*read) for read in column.reads
+        ]
         path = f"M {x:.2f} {min(heights):.2f} V {max(heights):.2f}"
-        path += "".join(f" M {x:.2f} {y:.2f} H {self.left:.2f}" for y in heights)
+        path += "".join(f" M {x:.2f} {y:.2f} H {self.box_x:.2f}" for y in heights)
         heads = "".join(
-            f" M {self.left - 5:.2f} {y - 2.5:.2f} L {self.left:.2f} {y:.2f} L {self.left - 5:.2f} {y + 2.5:.2f} Z"
-            for y in heights[len(lane.writes) :]
+            f" M {self.box_x - 5:.2f} {y - 2.5:.2f} L {self.box_x:.2f} {y:.2f} L {self.box_x - 5:.2f} {y + 2.5:.2f} Z"
+            for y in heights[len(column.writes) :]
         )
         self.page.add(f'<g class="item lane" data-buffer="{escape(buffer.name)}" style="color:{colour}">')
-        self.page.add(f"<title>{escape(self._buffer_text(buffer, lane))}</title>")
+        self.page.add(f"<title>{escape(self._buffer_text(buffer, column))}</title>")
         self.page.add(f'<path class="reach" d="{path}"/><path class="line" d="{path}"/>')
         if heads:
             self.page.add(f'<path class="arrow" d="{heads.strip()}"/>')
-        if not lane.writes or min(heights) < self._write_y(min(lane.writes)):
+        if not column.writes or min(heights) < self._write_y(min(column.writes)):
             self.page.add(f'<circle class="argument" cx="{x:.2f}" cy="{min(heights):.2f}" r="3"/>')
         self.page.add("</g>")
 
     def _read_y(self, row: int, operand: int) -> float:
         """Operands arrive in the upper part of a box, one below the other."""
-        operands = len(self.facts.operations[row].told.buffers) - 1
+        operands = len(self.facts.operations[row].facts.buffers) - 1
         return _TOP + row * _ROW + (_ROW - _BOX) / 2 + 3 + 10 * operand / operands
 
     def _write_y(self, row: int) -> float:
         return _TOP + row * _ROW + (_ROW + _BOX) / 2 - 3
 
-    def _buffer_text(self, buffer: BufferFacts, lane: Lane) -> str:
+    def _buffer_text(self, buffer: BufferFacts, column: BufferColumn) -> str:
         facts = buffer.facts
         memory = str(facts[MEMORY])
         lines = [f"{buffer.name}: {_MEMORY_NAMES.get(memory, memory)}, {facts[BYTES]:,} bytes"]
@@ -138,18 +141,18 @@ class _Drawing:
         lines += [
             f"read {facts['bytes read']:,} bytes, written {facts['bytes written']:,} bytes in device memory"
         ]
-        lines += [f"layout, innermost first: {layout}" for layout in self._layouts(lane)]
+        lines += [f"layout, innermost first: {layout}" for layout in self._layouts(column)]
         reasons = str(facts["not in LX"])
         return "\n".join([*lines, *([f"not in LX: {reasons}"] if reasons else [])])
 
-    def _layouts(self, lane: Lane) -> Sequence[str]:
+    def _layouts(self, column: BufferColumn) -> Sequence[str]:
         """The layouts in which operations use a buffer, without repetitions."""
-        seen = [self._layout(row, len(self.facts.operations[row].told.buffers) - 1) for row in lane.writes]
-        seen += [self._layout(*read) for read in lane.reads]
+        seen = [self._layout(row, len(self.facts.operations[row].facts.buffers) - 1) for row in column.writes]
+        seen += [self._layout(*read) for read in column.reads]
         return list(dict.fromkeys(seen))
 
     def _layout(self, row: int, operand: int) -> str:
-        facts = self.facts.operations[row].told
+        facts = self.facts.operations[row].facts
         name = operand_name(facts.buffers, operand)
         return f"{facts.facts[f'{name} layout']}, {facts.facts[f'{name} format']}"
 
@@ -157,7 +160,7 @@ class _Drawing:
 def _operation_text(operation: Operation) -> str:
     split = f": {operation.slices}" if operation.slices else ""
     lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
-    lines += [runs_text(operation.told.step)] if operation.iterations else []
+    lines += [runs_text(operation.facts.step)] if operation.iterations else []
     lines += [f"{time_text(operation.execution.total_ns)}, bound by {operation.execution.bound_by}"]
     lines += [f"reads {bytes_text(operation.read_bytes)}, writes {bytes_text(operation.written_bytes)}"]
     return "\n".join([*lines, *([operation.source] if operation.source else [])])

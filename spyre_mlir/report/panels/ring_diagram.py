@@ -1,4 +1,4 @@
-"""How busy each link of the ring is, in both directions."""
+"""Load of each link of the ring, in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rate each operation attains and what would be attainable, over how many operations a byte is used for."""
+"""Rate that each operation attains and the attainable one, over its operations per byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Scale:
     """Powers of ten at the ends of the axes."""
 
     least: int
-    most: int
+    greatest: int
     slowest: int
     fastest: int
 
@@ -32,7 +32,7 @@ class _Scale:
         """Return the pixel of an intensity (operations per byte)."""
         if math.isinf(intensity):
             return _LEFT + _PLOT + _NOTHING / 2
-        return _LEFT + _PLOT * (math.log10(intensity) - self.least) / (self.most - self.least)
+        return _LEFT + _PLOT * (math.log10(intensity) - self.least) / (self.greatest - self.least)
 
     def y(self, rate: float) -> float:
         """Return the pixel of a rate (operations per ns)."""
@@ -68,7 +68,7 @@ def _scale(shown: Sequence[Roofline], target: Target) -> _Scale:
     return _Scale(
         least=math.floor(math.log10(min(intensities))),
         # Behind the last ridge there is room for what its roof is called.
-        most=math.ceil(math.log10(max(*intensities, 4 * ridge))),
+        greatest=math.ceil(math.log10(max(*intensities, 4 * ridge))),
         slowest=math.floor(math.log10(min(rates))),
         fastest=math.ceil(math.log10(max(*rates, array))),
     )
@@ -86,7 +86,7 @@ def _peaks(target: Target) -> dict[str, float]:
 
 def _axes(page: Page, scale: _Scale) -> None:
     bottom, right = _TOP + _HEIGHT, _LEFT + _PLOT
-    for power in range(scale.least, scale.most + 1):
+    for power in range(scale.least, scale.greatest + 1):
         x = scale.x(10.0**power)
         page.add(f'<path class="tick" d="M {x:.2f} {_TOP} V {bottom}"/>')
         page.text(x, bottom + 16, f"{10.0**power:,g}", anchor="middle")
@@ -129,6 +129,7 @@ def _by_place(points: Sequence[Operation], scale: _Scale) -> dict[tuple[int, int
     """The operations of each place; one pixel holds one point."""
     places: dict[tuple[int, int], list[Operation]] = {}
     for point in points:
+        # Operations in one pixel would hide each other.
         place = round(scale.x(point.roofline.intensity)), round(scale.y(point.roofline.attained_per_ns))
         places.setdefault(place, []).append(point)
     return places

@@ -1,4 +1,4 @@
-"""What the engines of a core, the memory and the ring do over time, as bars that the script of the page draws."""
+"""Bars of the engines of a core, the memory and the ring over time, which the script of the page draws."""
 
 from __future__ import annotations
 
