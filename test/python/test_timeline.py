@@ -81,7 +81,7 @@ def _renamed(statement: Statement, names: dict[str, str], suffix: str) -> Statem
         if isinstance(value, tuple)
         else names.get(value, value)
         for field, value in vars(statement).items()
-        if field in ("left", "right", "dims", "symbols")
+        if field in ("lhs", "rhs", "dims", "symbols")
     }
     if suffix:
         names[statement.result] = changes["result"] = statement.result + suffix
