@@ -171,7 +171,7 @@ def varies(*operands: str) -> tuple[tuple[bool, ...], ...]:
 
 
 @pytest.mark.parametrize(
-    ("lhs", "rhs", "expression"),
+    ("left", "right", "expression"),
     [("mi", "io", "xmi,xio->xmo"), ("xmi", "xio", "xmi,xio->xmo"), ("xmi", "io", "xmi,yio->xmo")],
     ids=["plain", "batched", "shared weight"],
 )
