@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from spyre_mlir.bundle.context import Complaint, Context, ExecuteStep, Linear, LoopRange, Tree
 from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders, reduced_dims
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.model import Operand, Resident
+from spyre_mlir.bundle.model import KernelArgument, Operand, Resident
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.target.formats import FORMATS
 from spyre_mlir.target.target import Target

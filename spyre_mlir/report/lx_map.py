@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from spyre_mlir.bundle.context import Context, ExecuteStep, Tree
+from spyre_mlir.bundle.context import Context, ExecuteStep, LoopRange, Tree
 from spyre_mlir.bundle.model import Buffer, Bundle
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.scratchpad import liveness

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spyre_mlir.bundle.context import Context, Tree
+from spyre_mlir.bundle.context import Context, ExecuteStep, Tree
 from spyre_mlir.bundle.model import Buffer
 from spyre_mlir.cost.cost_model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.units import picoseconds
