@@ -19,8 +19,9 @@ from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
 from spyre_mlir.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from spyre_mlir.driver.compilation import compile, torch_backend
     from spyre_mlir.driver.dynamic import DynamicProgram
-    from spyre_mlir.driver.program import Program, compile, torch_backend
+    from spyre_mlir.driver.program import Program
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
     from spyre_mlir.tensors.device_factories import arange, empty, full, zeros
     from spyre_mlir.tensors.device_tensor import DeviceTensor, restickify, to_device
@@ -50,7 +51,8 @@ __all__ = [
 #: Public names by the module that defines them, imported on first use: the bindings take a third of a second to
 #: import, torch takes seconds, and a tool that only reads bundles needs neither.
 _MODULES = {
-    "spyre_mlir.driver.program": ("Program", "compile", "torch_backend"),
+    "spyre_mlir.driver.compilation": ("compile", "torch_backend"),
+    "spyre_mlir.driver.program": ("Program",),
     "spyre_mlir.tensors.device_factories": ("arange", "empty", "full", "zeros"),
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),
     "spyre_mlir.driver.dynamic": ("DynamicProgram",),

@@ -15,7 +15,8 @@ from concurrent.futures import Future
 from typing import Any
 
 from spyre_mlir.bundle.model import KernelArgument
-from spyre_mlir.driver.program import Program, compile
+from spyre_mlir.driver.compilation import compile
+from spyre_mlir.driver.program import Program
 from spyre_mlir.frontend import operations
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples

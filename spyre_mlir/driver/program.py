@@ -1,14 +1,13 @@
-"""The Python API: compile a model or a module, run it, look at it, save it."""
+"""A compiled program: run it on the simulator, ask what it costs, save it and load it."""
 
 from __future__ import annotations
 
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -16,33 +15,19 @@ from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.model import Bundle, KernelArgument, Transfer
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.bundle.transfer import same_moves
-from spyre_mlir.diagnostics import of_remark
-from spyre_mlir.dialects import context as new_context
-from spyre_mlir.dialects import parsed, sdsc
-from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.driver.argument_layouts import choices
-from spyre_mlir.driver.build import Built, Value, build
-from spyre_mlir.driver.dynamic import DynamicProgram
+from spyre_mlir.driver.build import Built, Value
 from spyre_mlir.driver.program_folder import read_program, write_program
-from spyre_mlir.driver.program_layouts import lay_out
 from spyre_mlir.driver.steps import BundleStep, HostStep, run_steps, sequences
-from spyre_mlir.driver.steps_summary import host_work_warning, summarize_steps
+from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.transfers import Transfers
-from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning
-from spyre_mlir.files import read_text
+from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import show_value
-from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.summary import summarize
-from spyre_mlir.simulator import Result, described
+from spyre_mlir.simulator import Result, Statistics, described
 from spyre_mlir.target.formats import IEEE
-from spyre_mlir.target.target import compiling_for
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.timeline import Timeline, timeline
-
-__all__ = ["Program", "Traffic", "compile", "torch_backend"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +37,15 @@ class Traffic:
     read_bytes: int
     written_bytes: int
     by_op: tuple[tuple[str, int, int], ...]
+
+    @classmethod
+    def of(cls, runs: Sequence[Statistics]) -> Traffic:
+        """Return the traffic of several bundles, each of which ran once."""
+        return cls(
+            sum(run.read_bytes for run in runs),
+            sum(run.write_bytes for run in runs),
+            tuple((op.opcode, op.read_bytes, op.write_bytes) for run in runs for op in run.executes.values()),
+        )
 
 
 #: The operands of one call by name, and what makes of the results what the caller gets.
@@ -188,17 +182,7 @@ class Program:
         runs = [step.last_run for step in self.bundles]
         if None in runs:
             raise CompileError("The program has not run yet; call it first.")
-        statistics = [run.statistics for run in runs if run is not None]
-        by_op = (
-            (each.opcode, each.read_bytes, each.write_bytes)
-            for found in statistics
-            for each in found.executes.values()
-        )
-        return Traffic(
-            sum(found.read_bytes for found in statistics),
-            sum(found.write_bytes for found in statistics),
-            tuple(by_op),
-        )
+        return Traffic.of([run.statistics for run in runs if run is not None])
 
     def transfers(self) -> list[Transfers]:
         """What each step brings to the device and takes from it at each call; weights are there already."""
@@ -287,195 +271,9 @@ class Program:
         return written
 
 
-@overload
-def compile(
-    module_or_mlir: Any,
-    inputs: Sequence[Any] | Mapping[str, Any] = (),
-    *,
-    dynamic: None = None,
-    **options: Any,
-) -> Program: ...
-
-
-@overload
-def compile(
-    module_or_mlir: Any,
-    inputs: Sequence[Any] | Mapping[str, Any] = (),
-    *,
-    dynamic: Mapping[str, tuple[int, int]],
-    **options: Any,
-) -> DynamicProgram[Program]: ...
-
-
-def compile(
-    module_or_mlir: Any,
-    inputs: Sequence[Any] | Mapping[str, Any] = (),
-    *,
-    device: str | Path | None = None,
-    sencores: int | None = None,
-    precision: str = "device",
-    numerics: str | None = None,
-    layouts: Mapping[str | int, Any] | None = None,
-    plan: Mapping[str, Any] | str | Path | None = None,
-    fallback: bool = True,
-    dynamic: Mapping[str, tuple[int, int]] | None = None,
-    **pipeline_options: Any,
-) -> Program | DynamicProgram[Program]:
-    """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR (text, path, ``ir.Module``).
-
-    ``inputs`` are example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. ``device`` is a device
-    file (default: SPYRE_DEVICE, or the packaged one; docs/devices.md), ``sencores`` the number of its cores that the
-    program may use (default: SENCORES, or all). ``precision`` is "device" (fp16 islands stay fp16)
-    or "strict" (the types of the linalg). ``numerics`` is that of the simulator, "ieee" or bit-true "dl16" (the
-    default for programs with bfloat16, whose range "ieee" has not).
-    ``layouts`` chooses the layouts of inputs, parameters and constants, by name or by the position of an input,
-    and of results, as "result0":
-    each is a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``; an input
-    that is a ``DeviceTensor`` says its own. ``plan`` has to hold: a plan file, or what ``Program.plan`` gives.
-    With ``fallback`` the host runs what the device cannot; without it that is an error. ``dynamic`` gives the
-    granularity and the largest size of named dims of the inputs: a program for each size that calls want. Other
-    options are those of the spyre pipeline. Warnings of passes are Python's, and so is
-    ``HostWorkWarning`` where the host has over 1 % of the floating-point operations. Raises ``CompileError``.
-    """
-    if dynamic is not None:
-        if isinstance(module_or_mlir, ir.Module | str | Path):
-            raise CompileError(
-                "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
-            )
-        options = {
-            "device": device, "sencores": sencores, "precision": precision, "numerics": numerics, "layouts": layouts,
-            "plan": plan, "fallback": fallback, **pipeline_options,
-        }  # fmt: skip
-        return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **options))
-    options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
-    given = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
-    pipeline = SpyrePipeline.parse(" ".join(given))
-    chosen = choices(layouts or {}, pipeline.stick_outermost)
-    if isinstance(module_or_mlir, ir.Module | str | Path):
-        module = _parsed(module_or_mlir)
-        laid_out = {at: each.layout for at, each in enumerate(inputs) if isinstance(each, DeviceTensor)}
-        with compiling_for(target_of(module)), compiling_for(pipeline.target):
-            lay_out(module, pipeline, laid_out, chosen)
-            program = _compiled(module, pipeline, numerics, plan, fallback)
-    else:
-        with compiling_for(pipeline.target):
-            program = _compiled_model(
-                module_or_mlir, inputs, pipeline, precision, chosen, numerics, plan, fallback
-            )
-    _warn(program)
-    return program
-
-
-def _compiled_model(
-    model: Any,
-    inputs: Sequence[Any] | Mapping[str, Any],
-    pipeline: SpyrePipeline,
-    precision: str,
-    chosen: Mapping[str | int, Any],
-    numerics: str | None,
-    plan: Mapping[str, Any] | str | Path | None,
-    fallback: bool,
-) -> Program:
-    """Import a PyTorch model and compile it."""
-    from spyre_mlir.frontend import import_torch
-
-    imported = import_torch(model, inputs, context=new_context(), precision=precision)
-    if imported.module is None:
-        if results := [key for key in chosen if str(key).startswith("result")]:
-            raise CompileError(
-                f"There is no '{results[0]}' to lay out: the model computes nothing on the device."
-            )
-        program = Program(Built([], [], [], []), numerics)
-    else:
-        lay_out(imported.module, pipeline, imported.input_layouts, chosen)
-        program = _compiled(imported.module, pipeline, numerics, plan, fallback)
-    weights = [argument for argument in imported.arguments if argument.kind != "input"]
-    from spyre_mlir.frontend.signature import to_numpy
-
-    program.arrays.update({argument.name: to_numpy(argument.tensor) for argument in weights})
-
-    def bind(*values: Any, **named: Any) -> Bound:
-        call = imported.bind(*values, **named)
-        names = (argument.name for argument in imported.arguments)
-        return dict(zip(names, call.operands(), strict=True)), call.finish
-
-    program._bind = bind
-    return program
-
-
-def torch_backend(
-    graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
-) -> Callable:
-    """The backend of ``torch.compile``: each graph of the model is a program on the simulator.
-
-    ``torch.compile(model, backend=spyre_mlir.torch_backend, options={"sencores": 8})``; the options are those of
-    ``compile``. What cannot be compiled is a ``CompileError`` of the call.
-    """
-    from spyre_mlir.frontend.dynamo import compiled
-
-    return compiled(graph, example_inputs, partial(compile, **(options or {})))
-
-
 def _needed_numerics(steps: Sequence[BundleStep]) -> str:
     """What the simulator computes in where nobody says it: in DL16 as soon as one bundle needs that."""
     return next((numerics for step in steps if (numerics := step.bundle.manifest.numerics)), IEEE)
-
-
-def _parsed(source: ir.Module | str | Path) -> ir.Module:
-    """A module of our own: from text, from a file, or a copy of the caller's."""
-    if isinstance(source, ir.Module):
-        return parsed(str(source.operation.get_asm(enable_debug_info=True)), new_context())
-    from spyre_mlir.diagnostics import compile_error
-
-    is_file = isinstance(source, Path) or ("\n" not in source and source.endswith(".mlir"))
-    try:
-        if is_file:
-            return parsed(read_text(str(source)), new_context(), str(source))
-        return parsed(str(source), new_context())
-    except ir.MLIRError as error:
-        raise compile_error(error, "The module cannot be parsed.") from error
-
-
-def _compiled(
-    module: ir.Module,
-    pipeline: SpyrePipeline,
-    numerics: str | None,
-    plan: Mapping[str, Any] | str | Path | None = None,
-    fallback: bool = True,
-) -> Program:
-    if plan is not None:
-        pipeline = replace(pipeline, use_plan=_given_plan(module, plan))
-    source = module.operation.clone()
-    program = Program(build(module, pipeline, fallback), numerics)
-    program._plan_text = partial(_plan_text, source, pipeline)
-    return program
-
-
-def _warn(program: Program) -> None:
-    """Give the warnings of a program as Python's, at the line that compiles it."""
-    if sentence := host_work_warning(program.steps, program.remarks):
-        warnings.warn(sentence, HostWorkWarning, stacklevel=3)
-    for remark in Remarks(program.remarks).of_kind(WARNING):
-        warnings.warn(str(of_remark(remark)), stacklevel=3)
-
-
-def _given_plan(module: ir.Module, plan: Mapping[str, Any] | str | Path) -> str:
-    """The name of a plan file; empty for a plan that the module now carries."""
-    if isinstance(plan, str | Path):
-        return str(plan)
-    try:
-        text = json.dumps(plan)
-    except (TypeError, ValueError) as error:
-        raise CompileError(f"The plan has a value that JSON has not: {error}.") from None
-    module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(text, module.context)
-    return ""
-
-
-def _plan_text(source: ir.OpView, pipeline: SpyrePipeline) -> str:
-    """The plan file of a program, which is compiled once more."""
-    module = source.operation.clone()
-    run_pipeline(module, replace(pipeline, save_plan="").pipeline("placed"))
-    return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value
 
 
 def _array(name: str, value: Any) -> np.ndarray:

@@ -88,7 +88,7 @@ def _device_of(node: Any) -> str | None:
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable:
     """Backend of ``torch.compile`` where none is named: ours for graphs on the device, else inductor."""
     if is_on_the_device(graph):
-        return importlib.import_module("spyre_mlir.driver.program").torch_backend(
+        return importlib.import_module("spyre_mlir.driver.compilation").torch_backend(
             graph, example_inputs, options=named.get("options")
         )
     # Called as torch.compile itself would call it, so that its modes and options hold.

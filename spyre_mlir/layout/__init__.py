@@ -1,11 +1,12 @@
 """Stick layouts: the algebra of tiled device memory. No IR.
 
-A ``StickLayout`` maps logical indices to device coordinates by ``Digit``s (``stick_layout.py``); a ``BufferView`` is
-what view transforms (``view_transforms.py``) make of a buffer (``view.py``); a ``Space`` is the iteration of an
-operation over views of its operands (``space.py``).
+A ``StickLayout`` (``stick_layout.py``) maps logical indices to device coordinates by ``Digit``s (``index_map.py``);
+a ``BufferView`` (``view.py``) is what view transforms (``view_transforms.py``, ``view_reshapes.py``) make of a buffer;
+a ``Space`` (``space.py``) is the iteration of an operation over views of its operands.
 """
 
-from spyre_mlir.layout.stick_layout import Digit, StickLayout
+from spyre_mlir.layout.index_map import Digit
+from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
 
 __all__ = ["Axis", "BufferView", "Digit", "StickLayout", "ViewError"]

@@ -79,7 +79,7 @@ def gathered(space: Space, table: int) -> Space:
         axes.append(Axis(dim, 1, sizes[dim], distance))
         distance *= sizes[dim]
     others = [axis for axis in view.axes if axis.dim != row]
-    rows = replace(view, shape=sizes, axes=tuple([*reversed(axes), *others]))._canonical()
+    rows = replace(view, shape=sizes, axes=tuple([*reversed(axes), *others])).canonical()
     views = [replace(other, shape=sizes) for other in space.views]
     views[table] = rows
     present = list(space.present)
@@ -150,4 +150,4 @@ def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tup
     stick_dim = None if view.stick_dim is None else innermost[view.stick_dim]
     stick_axes = tuple(replace(axis, dim=innermost[axis.dim]) for axis in view.stick_axes)
     result = replace(view, shape=sizes, axes=tuple(axes), stick_dim=stick_dim, stick_axes=stick_axes)
-    return result._canonical()
+    return result.canonical()

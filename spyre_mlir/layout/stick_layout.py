@@ -22,11 +22,11 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.layout.index_map import Digit, IndexMap
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.target import Target
 
@@ -38,8 +38,6 @@ ELEMENT_BYTES = {dtype: bits // 8 for dtype, bits in ELEMENT_BITS.items() if bit
 
 #: The (dim, elements) pairs of a stick, outermost first.
 Sticks = Sequence[tuple[int, int]]
-
-_Index = TypeVar("_Index", int, NDArray[np.int64])
 
 
 def elements_per_stick(target: Target, dtype: str) -> int:
@@ -64,27 +62,7 @@ def bytes_of(elements: int, dtype: str) -> int:
 
 
 @dataclass(frozen=True)
-class Digit:
-    """One device dim: ``(index[dim] floordiv divisor) mod modulus``; constant 0 where ``dim is None``."""
-
-    dim: int | None
-    divisor: int = 1
-    modulus: int | None = None
-
-    def size(self, shape: Sequence[int]) -> int:
-        """Return the number of its values for a tensor of ``shape``."""
-        if self.dim is None:
-            return 1
-        return self.modulus or -(-shape[self.dim] // self.divisor)
-
-    def of(self, position: _Index) -> _Index:
-        """Return the value of this digit at a position of its dim."""
-        quotient = position // self.divisor
-        return quotient if self.modulus is None else quotient % self.modulus
-
-
-@dataclass(frozen=True)
-class StickLayout:
+class StickLayout(IndexMap):
     """A tensor's device layout: logical ``shape``, element type, device dims outermost first.
 
     The last of ``digits`` are the position in the stick of the ``target``. Two layouts are equal if they are written
@@ -242,25 +220,9 @@ class StickLayout:
         return tuple(reversed(strides))
 
     @property
-    def stride_map(self) -> tuple[int, ...]:
-        """Host elements that one step in each device dim advances; -1 where no host dim of size > 1 feeds it."""
-        host = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
-        return tuple(
-            -1 if digit.dim is None or self.shape[digit.dim] == 1 else digit.divisor * host[digit.dim]
-            for digit in self.digits
-        )
-
-    @property
     def bytes(self) -> int:
         """Device bytes, padding included."""
         return bytes_of(math.prod(self.device_size), self.dtype)
-
-    def extent(self, dim: int) -> int:
-        """Return the positions of a logical dim in the device array, padding included; its size if it is repeated."""
-        return max(
-            (digit.divisor * digit.size(self.shape) for digit in self.digits if digit.dim == dim),
-            default=self.shape[dim],
-        )
 
     @property
     def padding(self) -> tuple[int, ...]:
@@ -285,79 +247,6 @@ class StickLayout:
     def reshaped_to(self, shape: Sequence[int]) -> StickLayout:
         """Return the same map for a tensor of another extent (a slice keeps its attribute)."""
         return replace(self, shape=tuple(shape))
-
-    # -- the map and its inverse ----------------------------------------------------------------------
-
-    @overload
-    def to_device(self, index: Sequence[int]) -> tuple[int, ...]: ...
-    @overload
-    def to_device(self, index: NDArray[np.integer]) -> NDArray[np.int64]: ...
-
-    def to_device(self, index: Sequence[int] | NDArray[np.integer]) -> tuple[int, ...] | NDArray[np.int64]:
-        """Return the device coordinate of a logical index; of an array [rank, ...], an array [device rank, ...].
-
-        ``IndexError`` for an index outside the shape, ``ValueError`` for one of another rank.
-        """
-        _check_rank("An index", len(index), len(self.shape))
-        if isinstance(index, np.ndarray):
-            if index.size:
-                self._check_inside([(int(indices.min()), int(indices.max())) for indices in index])
-            none = np.zeros(index.shape[1:], np.int64)
-            index = index.astype(np.int64)
-            return np.stack([none if d.dim is None else d.of(index[d.dim]) for d in self.digits])
-        self._check_inside([(position, position) for position in index])
-        return tuple(0 if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits)
-
-    def _check_inside(self, reach: Sequence[tuple[int, int]]) -> None:
-        for dim, ((first, last), size) in enumerate(zip(reach, self.shape, strict=True)):
-            if first < 0 or last >= size:
-                index = first if first < 0 else last
-                raise IndexError(f"Index {index} of dim {dim} lies outside its {size} elements.")
-
-    @overload
-    def to_host(self, coordinate: Sequence[int]) -> tuple[int, ...] | None: ...
-    @overload
-    def to_host(self, coordinate: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]: ...
-
-    def to_host(
-        self, coordinate: Sequence[int] | NDArray[np.integer]
-    ) -> tuple[int, ...] | tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-        """Return the logical index at a device coordinate; None for padding, empty slots and beyond the array.
-
-        Of an array [device rank, ...]: the indices [rank, ...] and the mask [...] of those that hold an
-        element; an index without one is 0. A dim that the map repeats is at 0. ``ValueError`` for a
-        coordinate of another rank.
-        """
-        _check_rank("A device coordinate", len(coordinate), len(self.digits))
-        if isinstance(coordinate, np.ndarray):
-            return self._to_host_arrays(coordinate.astype(np.int64))
-        index = tuple(self.position(dim, coordinate) for dim in range(len(self.shape)))
-        if any(not 0 <= position < size for position, size in zip(index, self.shape, strict=True)):
-            return None
-        return index if self.to_device(index) == tuple(coordinate) else None
-
-    def _to_host_arrays(self, coordinate: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        index = np.zeros((len(self.shape), *coordinate.shape[1:]), np.int64)
-        is_element = np.ones(coordinate.shape[1:], bool)
-        for dim, size in enumerate(self.shape):
-            index[dim] = self.position(dim, list(coordinate))
-            is_element &= (index[dim] >= 0) & (index[dim] < size)
-        index *= is_element
-        if is_element.any():
-            is_element &= (self.to_device(index) == coordinate).all(0)
-        return index * is_element, is_element
-
-    def position(self, dim: int, coordinate: Sequence[_Index]) -> _Index | int:
-        """Return the position of one dim at a device coordinate; in padding it lies beyond the shape."""
-        # By its digits, smallest divisor first; some may count what smaller ones have counted (``why_not_a_layout``).
-        known, position = 1, 0
-        digits = [(digit, k) for k, digit in enumerate(self.digits) if digit.dim == dim]
-        for digit, k in sorted(digits, key=lambda item: item[0].divisor):
-            reach = digit.divisor * digit.size(self.shape)
-            if reach > known:
-                position = coordinate[k] * digit.divisor + position % digit.divisor
-                known = reach
-        return position
 
     def same_memory(self, other: StickLayout) -> bool:
         """Return whether each element lies at the same offset in both, dims and digits of size 1 aside.
@@ -440,8 +329,3 @@ def _in_stick(dim: int, digits: Sequence[Digit]) -> int:
 def _count(dim: int, within_stick: Sequence[Digit]) -> Digit:
     """The digit that numbers the positions of a dim, or its sticks; constant for -1."""
     return Digit(None) if dim == -1 else Digit(dim, _in_stick(dim, within_stick))
-
-
-def _check_rank(what: str, entries: int, rank: int) -> None:
-    if entries != rank:
-        raise ValueError(f"{what} of this layout has {rank} entries, not {entries}.")

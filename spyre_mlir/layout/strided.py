@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spyre_mlir.layout.stick_layout import Digit, StickLayout
+from spyre_mlir.layout.index_map import Digit
+from spyre_mlir.layout.stick_layout import StickLayout
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from spyre_mlir.layout.stick_layout import Digit, StickLayout
+from spyre_mlir.layout.index_map import Digit
+from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.target.target import Target
 
 
@@ -98,7 +99,8 @@ class BufferView:
         exact = -(-self.shape[axis.dim] // axis.divisor) == axis.size
         return Digit(axis.dim, axis.divisor, None if outermost and exact else axis.size)
 
-    def _canonical(self) -> BufferView:
+    def canonical(self) -> BufferView:
+        """Return the view with neighbouring axes merged, those of size 1 dropped."""
         axes = _merged([axis for axis in self.axes if axis.size > 1])
         stick_dim = self.stick_dim
         if stick_dim is not None and self.shape[stick_dim] == 1 and not self.stick_axes:
@@ -116,18 +118,20 @@ class BufferView:
             axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.axes),
             stick_dim=None if self.stick_dim is None else where[self.stick_dim],
             stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.stick_axes),
-        )._canonical()
+        ).canonical()
 
     def rename(self, dims: Sequence[int | None], rank: int, extents: Sequence[int]) -> BufferView:
         """Return the view over iteration dims: dim ``k`` is iteration dim ``dims[k]`` (None: a dim of size 1)."""
         shape = list(extents)
         used = (axis for axis in self.axes if dims[axis.dim] is not None or self.shape[axis.dim] > 1)
         axes = tuple(replace(axis, dim=_named(dims[axis.dim], axis.dim)) for axis in used)
-        stick_axes = tuple(replace(axis, dim=_required(dims[axis.dim], axis.dim)) for axis in self.stick_axes)
+        stick_axes = tuple(
+            replace(axis, dim=required_dim(dims[axis.dim], axis.dim)) for axis in self.stick_axes
+        )
         stick_dim = None if self.stick_dim is None else dims[self.stick_dim]
         return replace(
             self, shape=tuple(shape[:rank]), axes=axes, stick_dim=stick_dim, stick_axes=stick_axes
-        )._canonical()
+        ).canonical()
 
     def broadcast(self, shape: Sequence[int], dims: Sequence[int], stick: int | None = None) -> BufferView:
         """Return the view repeated to ``shape``: dim ``k`` is result dim ``dims[k]``, those not in ``dims`` are new.
@@ -157,79 +161,13 @@ class BufferView:
         present = tuple(axis for axis in self.axes if dims[axis.dim] in same)
         return replace(self, axes=present).rename(dims, len(shape), shape)
 
-    def collapse(self, groups: Sequence[Sequence[int]]) -> BufferView:
-        """Return the view where groups of adjacent dims are one dim each (tensor.collapse_shape)."""
-        target: dict[int, tuple[int, int]] = {}
-        shape = []
-        for result, group in enumerate(groups):
-            weight = 1
-            for dim in reversed(group):
-                target[dim] = (result, weight)
-                weight *= self.shape[dim]
-            shape.append(weight)
-        first = {next((d for d in group if self.shape[d] > 1), None) for group in groups}
-        for dim in self.stick_dims:
-            self._check_stick_collapses(dim, first, target, shape)
-        axes = []
-        for axis in self.axes:
-            if axis.dim not in first and self.shape[axis.dim] % (axis.divisor * axis.size):
-                raise ViewError(
-                    f"dim {axis.dim} of size {self.shape[axis.dim]} is padded and not outermost in its group"
-                )
-            result, weight = target[axis.dim]
-            axes.append(Axis(result, axis.divisor * weight, axis.size, axis.stride))
-        return replace(
-            self,
-            shape=tuple(shape),
-            axes=tuple(axes),
-            stick_dim=None if self.stick_dim is None else target[self.stick_dim][0],
-            stick_axes=tuple(replace(axis, dim=target[axis.dim][0]) for axis in self.stick_axes),
-        )._canonical()
-
-    def _check_stick_collapses(
-        self, dim: int, first: set[int | None], target: dict[int, tuple[int, int]], shape: Sequence[int]
-    ) -> None:
-        result, weight = target[dim]
-        merged = [other for other in self.stick_dims if target[other][0] == result]
-        if len(merged) > 1:
-            raise ViewError(f"stick dims {merged} cannot become one dim")
-        if weight != 1:
-            raise ViewError(f"stick dim {dim} is not the innermost of its group")
-        if dim not in first and shape[result] > 1 and self.shape[dim] % self.stick_elements(dim):
-            raise ViewError(f"stick dim {dim} of size {self.shape[dim]} is padded inside its group")
-
-    def expand(self, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> BufferView:
-        """Return the view where each dim is a group of adjacent dims (tensor.expand_shape)."""
-        weights: dict[int, int] = {}
-        for group in groups:
-            weight = 1
-            for dim in reversed(group):
-                weights[dim] = weight
-                weight *= shape[dim]
-        where = {dim: self._expanded_stick(dim, groups[dim], shape) for dim in self.stick_dims}
-        axes = [part for axis in self.axes for part in _split(axis, groups[axis.dim], shape, weights)]
-        return replace(
-            self,
-            shape=tuple(shape),
-            axes=tuple(axes),
-            stick_dim=None if self.stick_dim is None else where[self.stick_dim],
-            stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.stick_axes),
-        )._canonical()
-
-    def _expanded_stick(self, dim: int, group: Sequence[int], shape: Sequence[int]) -> int:
-        """The dim of a group that the elements in the stick belong to: the innermost that has several."""
-        sized = [part for part in group if shape[part] > 1]
-        if len(sized) > 1 and shape[sized[-1]] % self.stick_elements(dim):
-            raise ViewError(f"expanding the stick dim cuts sticks: inner size {shape[sized[-1]]}")
-        return sized[-1] if sized else group[-1]
-
     def slice(self, offsets: Sequence[int], sizes: Sequence[int], steps: Sequence[int]) -> BufferView:
         """Return the view of a rectangular part (tensor.extract_slice)."""
         view = self
         for dim, (offset, size, step) in enumerate(zip(offsets, sizes, steps, strict=True)):
             if (offset, size, step) != (0, self.shape[dim], 1):
                 view = view._sliced(dim, offset, size, step)
-        return view._canonical()
+        return view.canonical()
 
     def _sliced(self, dim: int, offset: int, size: int, step: int) -> BufferView:
         if size == 1:
@@ -261,18 +199,6 @@ class BufferView:
                 axes.append(axis)
         shape = tuple(size if k == dim else extent for k, extent in enumerate(self.shape))
         return replace(self, shape=shape, axes=tuple(axes), offset=start)
-
-    def drop(self, dims: Sequence[int]) -> BufferView:
-        """Return the view without these dims of size 1 (a rank-reduced slice)."""
-        remaining = [dim for dim in range(len(self.shape)) if dim not in dims]
-        where = {dim: new for new, dim in enumerate(remaining)}
-        axes = tuple(replace(axis, dim=where[axis.dim]) for axis in self.axes if axis.dim in where)
-        stick_axes = tuple(
-            replace(axis, dim=_required(where.get(axis.dim), axis.dim)) for axis in self.stick_axes
-        )
-        stick_dim = None if self.stick_dim is None else where[self.stick_dim]
-        shape = tuple(self.shape[dim] for dim in remaining)
-        return replace(self, shape=shape, axes=axes, stick_dim=stick_dim, stick_axes=stick_axes)
 
     # -- queries --------------------------------------------------------------------------------------
 
@@ -338,7 +264,7 @@ def _whole(layout: StickLayout) -> BufferView:
         stick_axes=_stick_axes(layout),
         target=layout.target,
     )
-    return view._canonical()
+    return view.canonical()
 
 
 def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
@@ -395,7 +321,8 @@ def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     return tuple(sorted(merged, key=lambda axis: (-axis.stride, axis.dim)))
 
 
-def _required(dim: int | None, source: int) -> int:
+def required_dim(dim: int | None, source: int) -> int:
+    """Return the dim that a dim of the stick becomes; ``ViewError`` where it is left out."""
     if dim is None:
         raise ViewError(f"dim {source} cannot be left out: the stick holds it beside other dims")
     return dim
@@ -405,27 +332,3 @@ def _named(dim: int | None, source: int) -> int:
     if dim is None:
         raise ViewError(f"dim {source} has more than one element but no iteration dim")
     return dim
-
-
-def _split(axis: Axis, group: Sequence[int], shape: Sequence[int], weights: dict[int, int]) -> list[Axis]:
-    """The parts of one digit that fall to each dim of an expanded group."""
-    low, high = axis.divisor, axis.divisor * axis.size
-    sized = [dim for dim in group if shape[dim] > 1]
-    parts = []
-    for dim in sized:
-        begin = weights[dim]
-        end = begin * shape[dim] if dim != sized[0] else max(high, begin * shape[dim])
-        lo, hi = max(low, begin), min(high, end)
-        if lo >= hi:
-            continue
-        if lo % begin or lo % low or hi % lo:
-            raise ViewError(
-                f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}"
-            )
-        parts.append(Axis(dim, lo // begin, hi // lo, axis.stride * (lo // low)))
-    for boundary in (weights[dim] for dim in sized[:-1]):
-        if low < boundary < high and (boundary % low or high % boundary):
-            raise ViewError(
-                f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}"
-            )
-    return parts

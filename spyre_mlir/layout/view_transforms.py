@@ -11,6 +11,7 @@ import numpy as np
 
 from spyre_mlir.layout.offsets import Offsets
 from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
 
 _Groups = tuple[tuple[int, ...], ...]
 
@@ -44,7 +45,7 @@ class Expand(ViewTransform):
 
     def apply(self, source: BufferView) -> BufferView:
         """Split the dims."""
-        return source.expand(self.groups, self.shape) if self.groups else _scalar(source, self.shape)
+        return expand(source, self.groups, self.shape) if self.groups else _scalar(source, self.shape)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Collapse(ViewTransform):
 
     def apply(self, source: BufferView) -> BufferView:
         """Merge the dims."""
-        return source.collapse(self.groups) if self.groups else _scalar(source, ())
+        return collapse(source, self.groups) if self.groups else _scalar(source, ())
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Slice(ViewTransform):
         for dim, offsets in self.moves:
             for offset in offsets.modulo(_period(source, dim)):
                 self._check_like(view, dim, offset, source)
-        return view.drop(self.dropped)
+        return drop_dims(view, self.dropped)
 
     def _check_like(self, view: BufferView, dim: int, offset: int, source: BufferView) -> None:
         offsets = tuple(offset if position == dim else first for position, first in enumerate(self.offsets))

@@ -57,7 +57,7 @@ def _example():
 
 
 def _compiled(example):
-    from spyre_mlir.driver.program import compile
+    from spyre_mlir.driver.compilation import compile
 
     return compile(example.model, example.inputs)
 

@@ -64,7 +64,7 @@ class Workers:
         self.seconds, self.memory_bytes = seconds, memory_bytes
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(
-            [run.__module__, "spyre_mlir.driver.program", "spyre_mlir.frontend"]
+            [run.__module__, "spyre_mlir.driver.compilation", "spyre_mlir.frontend"]
         )
         self._workers: list[_Worker] = []
 

@@ -11,6 +11,7 @@ import numpy as np
 from spyre_mlir.layout import BufferView, Digit, StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples
 from spyre_mlir.layout.rules import Iteration
+from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
 from spyre_mlir.target.device import device
 
 ELEMENTS = {"f16": 64, "f32": 32, "i32": 32}
@@ -223,6 +224,13 @@ def random_step(rng: random.Random, shape: tuple[int, ...]) -> Step:
     makers += [_expand] if 0 < len(shape) < 6 else []
     makers += [_collapse] if len(shape) > 1 else []
     return rng.choice(makers)(rng, shape)
+
+
+def view_step(view: BufferView, name: str, arguments: Sequence[object]) -> BufferView:
+    """Apply the view operation ``name``."""
+    return (
+        {"collapse": collapse, "drop": drop_dims, "expand": expand}.get(name) or getattr(BufferView, name)
+    )(view, *arguments)
 
 
 def _transpose(rng: random.Random, shape: tuple[int, ...]) -> Step:

@@ -12,6 +12,7 @@ from spyre_mlir.division import CoreView, Division, core_view
 from spyre_mlir.division.matching import matching_division, same_slices
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.view_reshapes import expand
 from spyre_mlir.target.device import device
 
 ROWS = space_of((512, 1024), Operand((0, 1)), Operand((0, 1)))
@@ -82,7 +83,7 @@ def test_exactly_the_divisions_that_own_the_same():
 def _reshaped() -> list[Space]:
     """The buffer of [512, 1024] seen as [8, 64, 1024] and with both dims turned."""
     whole = BufferView.of(StickLayout.for_tensor(device(), (512, 1024), "f16"))
-    apart = whole.expand([[0, 1], [2]], (8, 64, 1024))
+    apart = expand(whole, [[0, 1], [2]], (8, 64, 1024))
     return [Space(apart.shape, (apart, apart), (frozenset({0, 1, 2}),) * 2)]
 
 

@@ -10,11 +10,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from division_spaces import Operand, matmul_of, space_of
-from layout_cases import addresses, random_form, random_layout, random_step
+from layout_cases import addresses, random_form, random_layout, random_step, view_step
 
 from spyre_mlir.division import CoreView, Division, core_view, local_bytes, mismatch, same_owners
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.view_reshapes import collapse
 from spyre_mlir.target.device import device
 
 
@@ -66,7 +67,7 @@ def test_dims_that_one_operation_sees_as_one():
     layout = StickLayout.for_tensor(device(), (4, 128, 256), "f16", (1, 0, 2), stick_outermost=True)
     whole = BufferView.of(layout)
     apart = Space(whole.shape, (whole,), (frozenset({0, 1, 2}),))
-    merged = whole.collapse([[0, 1], [2]])
+    merged = collapse(whole, [[0, 1], [2]])
     together = Space(merged.shape, (merged,), (frozenset({0, 1}),))
     assert same_owners(last_view(apart, 4, 1, 2), last_view(together, 4, 2))
     assert same_owners(last_view(apart, 4, 2, 1), last_view(together, 8, 1)) is False  # dim 0 is fastest
@@ -215,7 +216,7 @@ def _random_view(rng: random.Random) -> BufferView:
     view = BufferView.of(rng.choice((random_layout, random_form))(rng, 1200))
     name, arguments = random_step(rng, view.shape)
     try:
-        return getattr(view, name)(*arguments)
+        return view_step(view, name, arguments)
     except ViewError:
         return view
 
@@ -246,7 +247,7 @@ def test_equal_views_are_equal_ownership(seed):
     """Two operations see one buffer through other dims: the views are equal where the sticks of all cores are."""
     rng = random.Random(seed)
     layout = StickLayout.for_tensor(device(), (4, 6, 128), "f16", (1, 0, 2), stick_outermost=True)
-    seen = [BufferView.of(layout), BufferView.of(layout).collapse([[0, 1], [2]])]
+    seen = [BufferView.of(layout), collapse(BufferView.of(layout), [[0, 1], [2]])]
     seen.append(seen[0].transpose((2, 0, 1)))
     found, touched = [], []
     for view in rng.sample(seen, 2):

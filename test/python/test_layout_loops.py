@@ -13,6 +13,7 @@ from loop_programs import random_loop_program
 from spyre_mlir import dialects
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
 from spyre_mlir.layout.offsets import Offsets
+from spyre_mlir.layout.view_reshapes import collapse
 from spyre_mlir.layout.view_transforms import Slice
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import run_pipeline
@@ -75,7 +76,7 @@ def random_view(rng: random.Random) -> tuple[BufferView, int]:
     order = rng.sample(range(len(shape)), len(shape))
     view = BufferView.of(StickLayout.for_tensor(device(), shape, "f16", order))
     try:
-        view = view.collapse([[0, 1], [2]]) if len(shape) == 3 else view
+        view = collapse(view, [[0, 1], [2]]) if len(shape) == 3 else view
     except ViewError:
         view = view.transpose([2, 1, 0])
     return view, rng.randrange(len(view.shape))

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from layout_cases import addresses, random_form, random_layout, random_step, with_pieces
+from layout_cases import addresses, random_form, random_layout, random_step, view_step, with_pieces
 
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.target.device import device
@@ -38,7 +38,7 @@ def random_view(rng: random.Random) -> BufferView:
     for _ in range(rng.randrange(4)):
         name, arguments = random_step(rng, view.shape)
         try:
-            view = getattr(view, name)(*arguments)
+            view = view_step(view, name, arguments)
         except ViewError:
             continue
     return view

@@ -16,11 +16,13 @@ from layout_cases import (
     random_shape,
     random_step,
     random_sticks,
+    view_step,
 )
 
 from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.view_reshapes import collapse
 from spyre_mlir.target.device import device
 
 #: The forms of 8 and 4 bits (docs/layouts.md), of inputs [M=32, K=512] and [K=512, N=256]: type, shape, sticks, digits,
@@ -163,7 +165,7 @@ def test_views_address_what_numpy_addresses(seed):
     for _ in range(5):
         name, arguments = random_step(rng, view.shape)
         try:
-            view = getattr(view, name)(*arguments)
+            view = view_step(view, name, arguments)
         except ViewError:
             continue
         where = in_numpy(where, name, arguments)
@@ -193,7 +195,7 @@ LEGAL = {
 def test_views_that_leave_the_stick_alone_are_legal(case):
     shape, name, arguments = LEGAL[case]
     view = weight(shape)
-    result = getattr(view, name)(*arguments)
+    result = view_step(view, name, arguments)
     np.testing.assert_array_equal(addresses(result), in_numpy(addresses(view), name, arguments))
     assert sorted(a.size for a in result.stick_axes) == [2, 64]
 
@@ -222,7 +224,7 @@ ILLEGAL = {
 def test_views_that_touch_the_stick_are_refused_with_the_reason(case):
     shape, name, arguments, reason = ILLEGAL[case]
     with pytest.raises(ViewError, match=reason):
-        getattr(weight(shape), name)(*arguments)
+        view_step(weight(shape), name, arguments)
 
 
 NO_STICK = [
@@ -253,7 +255,7 @@ def test_a_space_counts_whole_sticks_of_every_stick_dim():
 
 def test_a_copy_of_sticks_in_pieces():
     """[3, 4, 64] merged to 12 rows beside 12 rows in one piece: cut at 4, twos of K inside the cut."""
-    views = [weight((3, 4, 64)).collapse([[0, 1], [2]]), weight((12, 64))]
+    views = [collapse(weight((3, 4, 64)), [[0, 1], [2]]), weight((12, 64))]
     space = refined(views)
     assert space.sizes == (3, 4, 64) and space.padded == (3, 4, 64)
     for before, after in zip(views, space.views, strict=True):

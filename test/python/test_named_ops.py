@@ -48,7 +48,7 @@ def test_the_numbers_are_those_of_upstream(name: str):
         key: (abs(array) + 1).astype(array.dtype) if array.dtype != np.bool_ else array
         for key, array in random_arguments(program.arguments).items()
     }
-    module = spyre_mlir.driver.program._parsed(PROGRAMS[name])
+    module = spyre_mlir.driver.compilation._parsed(PROGRAMS[name])
     DecomposeSoftmax().run(module.operation)
     expected = CpuReference(module)(*arrays.values())
     results = program.run(arrays)
@@ -93,11 +93,13 @@ def test_operations_that_upstream_lowers_name_its_pass(op: str, advice: str, tmp
     type_ = "tensor<16x64xf16>"
     text = f"func.func @main(%x: {type_}) -> {type_} {{\n  %y = {op}\n  return %y : {type_}\n}}\n"
     with pytest.raises(CompileError, match=advice) as error:
-        spyre_mlir.pipelines.run_pipeline(spyre_mlir.driver.program._parsed(text), "decompose-to-device-ops")
+        spyre_mlir.pipelines.run_pipeline(
+            spyre_mlir.driver.compilation._parsed(text), "decompose-to-device-ops"
+        )
     assert error.value.location.endswith(":2:8")
     pipeline = error.value.message.partition("--")[2].partition(" makes")[0]
     pipeline = pipeline.partition('"')[2].rstrip('"') or pipeline
-    module = spyre_mlir.driver.program._parsed(text)
+    module = spyre_mlir.driver.compilation._parsed(text)
     spyre_mlir.pipelines.run_pipeline(module, pipeline)
     assert spyre_mlir.compile(module, sencores=2).bundles
 

@@ -11,6 +11,7 @@ from layout_cases import addresses, random_layout
 
 from spyre_mlir.layout import Axis, BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.view_reshapes import collapse
 from spyre_mlir.target.device import device
 
 
@@ -50,7 +51,7 @@ def test_a_copy_between_orders_needs_no_cut():
 
 def test_a_copy_out_of_pieces_is_cut_where_they_meet():
     """Rows 15 = 3 x 5 that were merged against the memory order: two dims again."""
-    merged = view_of((3, 5, 70)).collapse([[0, 1], [2]])
+    merged = collapse(view_of((3, 5, 70)), [[0, 1], [2]])
     space = refined([merged, view_of((15, 70))])
     assert space.sizes == (3, 5, 70)
     assert space.present == (frozenset({0, 1, 2}),) * 2
@@ -59,7 +60,7 @@ def test_a_copy_out_of_pieces_is_cut_where_they_meet():
 
 def test_a_stick_dim_in_pieces():
     """[3, 128] merged into 384: sticks within rows; the copy has 3 rows of 128 in sticks of 64."""
-    merged = view_of((3, 128)).collapse([[0, 1]])
+    merged = collapse(view_of((3, 128)), [[0, 1]])
     space = refined([merged, view_of((384,))])
     assert space.sizes == (3, 128) and space.padded == (3, 128) and space.units == (3, 2)
     assert space.views[1].stick_dim == 1
@@ -67,7 +68,7 @@ def test_a_stick_dim_in_pieces():
 
 def test_pieces_that_do_not_fall_together():
     """12 = 3 x 4 in one operand, 2 x 6 in the other, and tiles of 96 against sticks of 64."""
-    views = [view_of(shape).collapse([[0, 1], [2]]) for shape in ((3, 4, 64), (2, 6, 64))]
+    views = [collapse(view_of(shape), [[0, 1], [2]]) for shape in ((3, 4, 64), (2, 6, 64))]
     with pytest.raises(ViewError, match="pieces of 4 and of 6 elements of dim 0 do not fall together"):
         refined(views)
     tiles = BufferView.of(StickLayout(device(), (192,), "f16", (Digit(0, 1, 96), Digit(0, 96), Digit(None))))
@@ -92,7 +93,7 @@ def test_refining_keeps_every_address(seed):
         first = rng.randrange(rank - 1)
         groups = [[d] for d in range(first)] + [[first, first + 1]] + [[d] for d in range(first + 2, rank)]
         try:
-            source = source.collapse(groups)
+            source = collapse(source, groups)
         except ViewError:
             pass
     views = [source, BufferView.of(other_layout(rng, source.shape, source.dtype))]

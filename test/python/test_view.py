@@ -7,10 +7,20 @@ import random
 
 import numpy as np
 import pytest
-from layout_cases import SIZES, addresses, in_numpy, positions, random_layout, random_shape, random_step
+from layout_cases import (
+    SIZES,
+    addresses,
+    in_numpy,
+    positions,
+    random_layout,
+    random_shape,
+    random_step,
+    view_step,
+)
 
 from spyre_mlir.layout import Axis, BufferView, StickLayout, ViewError
 from spyre_mlir.layout.orders import from_order, keep_order, natural_order
+from spyre_mlir.layout.view_reshapes import collapse, drop_dims, expand
 from spyre_mlir.target.device import device
 
 
@@ -28,7 +38,7 @@ def test_views_address_what_numpy_addresses(seed):
     for _ in range(6):
         name, arguments = random_step(rng, view.shape)
         try:
-            view = getattr(view, name)(*arguments)
+            view = view_step(view, name, arguments)
         except ViewError:
             continue
         where = in_numpy(where, name, arguments)
@@ -46,7 +56,7 @@ def test_few_random_views_are_refused():
         view = BufferView.of(random_layout(rng, 1500))
         name, arguments = random_step(rng, view.shape)
         try:
-            getattr(view, name)(*arguments)
+            view_step(view, name, arguments)
             taken += 1
         except ViewError:
             refused += 1
@@ -81,7 +91,7 @@ def test_rename_wants_an_iteration_dim_for_each_dim():
 
 def test_rename_leaves_out_a_dim_of_size_1_with_room():
     view = BufferView.of(StickLayout.for_tensor(device(), (1, 70), "f16").padded(0, 64))
-    assert view.rename([None, 0], 1, [70]).axes == view.drop([0]).axes == (Axis(0, 64, 2, 64 * 64),)
+    assert view.rename([None, 0], 1, [70]).axes == drop_dims(view, [0]).axes == (Axis(0, 64, 2, 64 * 64),)
 
 
 # -- broadcast ----------------------------------------------------------------------------------------
@@ -168,7 +178,7 @@ def test_legal_views_are_not_refused(case):
     shape, name, *arguments = LEGAL[case]
     order = arguments.pop() if name == "collapse" and len(arguments) > 1 else None
     view = view_of(shape, order)
-    result = getattr(view, name)(*arguments)
+    result = view_step(view, name, arguments)
     np.testing.assert_array_equal(addresses(result), in_numpy(addresses(view), name, tuple(arguments)))
 
 
@@ -177,8 +187,8 @@ def test_heads_split_and_merge(shape):
     """Expanding and collapsing again is where one began, for every shape whose inner part is whole."""
     view = view_of((*shape, 64))
     flat = view_of((math.prod(shape), 64))
-    expanded = flat.expand([list(range(len(shape))), [len(shape)]], (*shape, 64))
-    assert expanded.collapse([list(range(len(shape))), [len(shape)]]) == flat
+    expanded = expand(flat, [list(range(len(shape))), [len(shape)]], (*shape, 64))
+    assert collapse(expanded, [list(range(len(shape))), [len(shape)]]) == flat
     np.testing.assert_array_equal(addresses(expanded).ravel(), addresses(flat).ravel())
     assert view.transpose(range(len(shape) + 1)) == view
 
@@ -199,7 +209,7 @@ def test_illegal_views_are_refused_with_the_reason(case):
     shape, name, arguments, reason = ILLEGAL[case]
     view = view_of(shape, [1, 0] if "outermost" in case else None)
     with pytest.raises(ViewError, match=reason):
-        getattr(view, name)(*arguments)
+        view_step(view, name, arguments)
 
 
 def test_a_stick_of_one_element_is_sparse():
@@ -211,10 +221,10 @@ def test_a_stick_of_one_element_is_sparse():
 def test_why_not_plain():
     """A device operation walks one stride per dim."""
     assert view_of((12, 128)).why_not_addressable() is None
-    assert view_of((3, 4, 64), [1, 0, 2]).collapse([[0, 1], [2]]).why_not_addressable() is None
-    pieces = view_of((3, 4, 64)).collapse([[0, 1], [2]])
+    assert collapse(view_of((3, 4, 64), [1, 0, 2]), [[0, 1], [2]]).why_not_addressable() is None
+    pieces = collapse(view_of((3, 4, 64)), [[0, 1], [2]])
     assert pieces.why_not_addressable() == "dim 0 lies in memory in 2 separate pieces"
-    with_gap = view_of((3, 128)).collapse([[0, 1]])
+    with_gap = collapse(view_of((3, 128)), [[0, 1]])
     assert with_gap.why_not_addressable() == "dim 0 lies in memory in 2 separate pieces"
 
 
