@@ -40,7 +40,7 @@ class Value:
 
 @dataclass
 class Built:
-    """The steps in order. ``arguments`` are what the program is called with, weights included.
+    """Steps in order. ``arguments`` are what the program is called with, weights included.
 
     ``returned`` are the names of the values that ``results`` are.
     """
@@ -54,7 +54,7 @@ class Built:
     seconds: float = 0.0
 
     def transfers(self) -> list[Transfers]:
-        """What each step moves between host and device at each call."""
+        """Return the transfers of each step between host and device at each call."""
         weights = [value.name for value in self.arguments if value.kind != "input"]
         return transfers(self.steps, weights, self.returned)
 
@@ -66,12 +66,12 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
     the host cannot help or must not.
     """
     begun = time.perf_counter()
-    found = functions(module.operation)
-    arguments, results = (_arguments(found[0]), _results(found[0])) if len(found) == 1 else ([], [])
+    entries = functions(module.operation)
+    arguments, results = (_arguments(entries[0]), _results(entries[0])) if len(entries) == 1 else ([], [])
     source = module.operation.clone() if fallback and not pipeline.from_level else None
     remarks, timing = Remarks(), Timing()
     try:
-        made = _bundles(ONLY, module, pipeline, remarks, timing)
+        compiled = _bundles(ONLY, module, pipeline, remarks, timing)
     except CompileError as error:
         parts = _partitioned(source, pipeline, error) if source is not None else None
         if parts is None:
@@ -79,21 +79,21 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
         steps, returned, remarks, timing = parts
     else:
         if pipeline.from_level == "bundle":
-            arguments, results = _of_manifest(made.whole.manifest)
+            arguments, results = _of_manifest(compiled.whole.manifest)
         returned = [value.name for value in results]
-        steps = made.wired([value.name for value in arguments], returned)
+        steps = compiled.wired([value.name for value in arguments], returned)
     return Built(steps, arguments, results, returned, remarks, timing, time.perf_counter() - begun)
 
 
 def _of_manifest(manifest: Manifest) -> tuple[list[Value], list[Value]]:
     """Arguments and results of a module that is a bundle already: those whose arrays the host gives and takes."""
     values = [
-        Value(each.name, each.kind, each.host_shape, each.host_dtype)
-        for each in manifest.arguments
-        if each.source is None
+        Value(value.name, value.kind, value.host_shape, value.host_dtype)
+        for value in manifest.arguments
+        if value.source is None
     ]
-    return [each for each in values if each.kind not in ("result", "constant")], [
-        each for each in values if each.kind == "result"
+    return [value for value in values if value.kind not in ("result", "constant")], [
+        value for value in values if value.kind == "result"
     ]
 
 
@@ -106,13 +106,13 @@ class _Compiled:
 
     def wired(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[BundleStep]:
         """The steps with the names of the values that they take and give; together they take ``inputs``."""
-        labels = [each.name for each in self.whole.manifest.arguments if each.kind == "result"]
+        labels = [argument.name for argument in self.whole.manifest.arguments if argument.kind == "result"]
         names = dict(zip(labels, outputs, strict=True))
         for step in self.steps:
             arguments = step.bundle.manifest.arguments
-            taken = {each.array_name for each in arguments if each.kind != "result"}
-            step.inputs = tuple(name for name in inputs if len(self.steps) == 1 or name in taken)
-            step.outputs = tuple(names[each.name] for each in arguments if each.kind == "result")
+            array_names = {argument.array_name for argument in arguments if argument.kind != "result"}
+            step.inputs = tuple(name for name in inputs if len(self.steps) == 1 or name in array_names)
+            step.outputs = tuple(names[argument.name] for argument in arguments if argument.kind == "result")
         return self.steps
 
 
@@ -120,13 +120,14 @@ def _bundles(
     name: str, module: ir.Module, pipeline: SpyrePipeline, remarks: Remarks, timing: Timing
 ) -> _Compiled:
     """The bundles of a module, whose inputs and outputs are yet to be named."""
+    # Before the pipeline: its passes replace the operations that are counted.
     work = sum(float_operations(func) for func in functions(module.operation))
-    own = Remarks()
+    module_remarks = Remarks()
     known = len(timing)
     with timing.collecting():
-        run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=own)
+        run_pipeline(module, pipeline.pipeline(), timing=timing, remarks=module_remarks)
         whole, arrays = export(module)
-    remarks.extend(own)
+    remarks.extend(module_remarks)
     passes = list(timing)[known:]
     parts = split(whole, cuts_of(module))
     steps = []
@@ -140,7 +141,7 @@ def _bundles(
                 module if is_whole else None,
                 part,
                 _of_arguments(part, arrays),
-                list(own),
+                list(module_remarks),
                 passes,
                 pipeline.lx_frac_avail,
                 work * len(part.manifest.uses) // max(len(whole.manifest.uses), 1),
@@ -151,7 +152,7 @@ def _bundles(
 
 def _of_arguments(bundle: Bundle, arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
     """The arrays of constants that a bundle has as arguments."""
-    names = {each.name for each in bundle.manifest.arguments}
+    names = {argument.name for argument in bundle.manifest.arguments}
     return {name: array for name, array in arrays.items() if name in names}
 
 
@@ -167,20 +168,20 @@ def _partitioned(
         run_pipeline(whole, pipeline.partition(), remarks=remarks, timing=timing)
     except CompileError:
         raise error from error.__cause__
-    found = {_name(func): func for func in functions(whole)}
-    main = found.pop("main", None)
-    if main is None or not found:
+    callees = {_name(func): func for func in functions(whole)}
+    main = callees.pop("main", None)
+    if main is None or not callees:
         return None
     wiring = _Wiring(main)
     steps: list[Step] = []
     for number, (name, inputs, outputs) in enumerate(wiring.calls, 1):
         with timing.collecting(), scope(name, "stages", place=(number, len(wiring.calls))):
-            made = _step(name, found[name], pipeline, remarks, timing, error)
-        if isinstance(made, _Compiled):
-            steps += made.wired(inputs, outputs)
+            step = _step(name, callees[name], pipeline, remarks, timing, error)
+        if isinstance(step, _Compiled):
+            steps += step.wired(inputs, outputs)
         else:
-            made.inputs, made.outputs = inputs, outputs
-            steps.append(made)
+            step.inputs, step.outputs = inputs, outputs
+            steps.append(step)
     return steps, wiring.results, remarks, timing
 
 
@@ -209,10 +210,10 @@ def _step(
 def _alone(func: ir.Operation) -> ir.Module:
     """A module with a copy of one function, as @main."""
     with func.context, func.location:
-        made = ir.Module.create()
-        copy = func.clone(ir.InsertionPoint(made.body)).operation
+        module = ir.Module.create()
+        copy = func.clone(ir.InsertionPoint(module.body)).operation
         copy.attributes["sym_name"] = ir.StringAttr.get("main")
-    return made
+    return module
 
 
 class _Wiring:
@@ -223,13 +224,13 @@ class _Wiring:
         names = dict(zip(block.arguments, (value.name for value in _arguments(main)), strict=True))
         self.calls: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
         self.results: list[str] = []
-        for op in (each.operation for each in block.operations):
+        for op in (op.operation for op in block.operations):
             operands = tuple(names[value] for value in op.operands)
             if op.name == "func.call":
                 callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-                made = tuple(f"{callee}.{number}" for number in range(len(op.results)))
-                names.update(zip(op.results, made, strict=True))
-                self.calls.append((callee, operands, made))
+                result_names = tuple(f"{callee}.{number}" for number in range(len(op.results)))
+                names.update(zip(op.results, result_names, strict=True))
+                self.calls.append((callee, operands, result_names))
             elif op.name == "func.return":
                 self.results = list(operands)
             else:
@@ -237,13 +238,15 @@ class _Wiring:
 
 
 def _arguments(func: ir.Operation) -> list[Value]:
-    given = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else []
+    arg_attrs = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else []
     values = []
     for number, value in enumerate(func.regions[0].blocks[0].arguments):
-        attrs = ir.DictAttr(given[number]) if given else ir.DictAttr.get({}, func.context)
+        attrs = ir.DictAttr(arg_attrs[number]) if arg_attrs else ir.DictAttr.get({}, func.context)
         if sdsc.HOST in attrs:  # a level below linalg
             host = attrs[sdsc.HOST]
-            label, kind, dtype = (ir.StringAttr(each).value for each in (host.label, host.kind, host.dtype))
+            label, kind, dtype = (
+                ir.StringAttr(attribute).value for attribute in (host.label, host.kind, host.dtype)
+            )
             values.append(_value(label, kind, value.type, dtype))
             continue
         name = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{number}"
@@ -258,7 +261,7 @@ def _results(func: ir.Operation) -> list[Value]:
 
 
 def _value(name: str, kind: str, type_: ir.Type, element: str = "") -> Value:
-    """What is no tensor has no shape here; the pipeline says that it is no program."""
+    """Return a value of a type; one that is no tensor has no shape here, the pipeline says that it is no program."""
     if not isinstance(type_, ir.RankedTensorType):
         return Value(name, kind, (), str(type_))
     element = element or str(ir.RankedTensorType(type_).element_type)

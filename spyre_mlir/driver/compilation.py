@@ -91,12 +91,16 @@ def compile(
         }  # fmt: skip
         return DynamicProgram(module_or_mlir, inputs, dynamic, partial(compile, **options))
     options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
-    given = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
-    pipeline = SpyrePipeline.parse(" ".join(given))
+    texts = (f"{name}={show_value(value)}" for name, value in options.items() if value is not None)
+    pipeline = SpyrePipeline.parse(" ".join(texts))
     chosen = choices(layouts or {}, pipeline.stick_outermost)
     if isinstance(module_or_mlir, ir.Module | str | Path):
         module = _parsed(module_or_mlir)
-        laid_out = {at: each.layout for at, each in enumerate(inputs) if isinstance(each, DeviceTensor)}
+        laid_out = {
+            position: tensor.layout
+            for position, tensor in enumerate(inputs)
+            if isinstance(tensor, DeviceTensor)
+        }
         with compiling_for(target_of(module)), compiling_for(pipeline.target):
             lay_out(module, pipeline, laid_out, chosen)
             program = _compiled(module, pipeline, numerics, plan, fallback)

@@ -81,7 +81,7 @@ class Program:
 
     @property
     def is_one_bundle(self) -> bool:
-        """Whether the device runs the whole program."""
+        """True if the device runs the whole program."""
         return len(self.steps) == 1 and len(self.bundles) == 1
 
     @property
@@ -111,7 +111,7 @@ class Program:
 
     @property
     def last_run(self) -> Result | None:
-        """What the last call moved, of a program that is one bundle; None before."""
+        """Result of the last call, with what it moved, of a program that is one bundle; None before."""
         return self._only.last_run
 
     @last_run.setter
@@ -141,11 +141,11 @@ class Program:
         finish: Callable[[list[np.ndarray]], Any],
     ) -> Any:
         """Runs the program on what a call gives, by name; what ``finish`` makes of its results."""
-        given = {
+        arrays = {
             name: self._on_the_host(name, value) if isinstance(value, DeviceTensor) else value
             for name, value in operands.items()
         }
-        return finish(self.run({**self.arrays, **given}))
+        return finish(self.run({**self.arrays, **arrays}))
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         """The results as host arrays, from the arrays of all arguments by name; each step in turn."""
@@ -185,7 +185,7 @@ class Program:
         return Traffic.of([run.statistics for run in runs if run is not None])
 
     def transfers(self) -> list[Transfers]:
-        """What each step brings to the device and takes from it at each call; weights are there already."""
+        """Return what each step brings to the device and takes from it at each call; weights are there already."""
         return self._built.transfers()
 
     def summary(self) -> str:
@@ -199,11 +199,11 @@ class Program:
         return summarize(self.facts(), self.compile_seconds, self.last_run and self.last_run.statistics)
 
     def facts(self) -> ProgramFacts:
-        """What the summary and the page of ``report`` tell, as numbers, of a program that is one bundle."""
+        """Return the numbers in the summary and the page of ``report``, of a program that is one bundle."""
         return self._only.facts()
 
     def timeline(self) -> Timeline:
-        """How long the program takes by a simulation of the device, and why; to rank plans, not to predict times.
+        """Return the time of each engine by a simulation of the device; to rank plans, not to predict times.
 
         Of a program that is one bundle, or a sequence of them: the starts of bundles cost nothing here.
         """
@@ -242,7 +242,7 @@ class Program:
         return program
 
     def plan(self) -> dict[str, Any]:
-        """What was decided about every operation, to be edited and given to ``compile`` as ``plan``.
+        """Return the decisions about every operation, to be edited and given to ``compile`` as ``plan``.
 
         ``docs/plans.md`` says what is in it. The program is compiled once more for it, with the same plan file if
         it was made with one. Only a program that is one bundle has a plan.
@@ -272,7 +272,7 @@ class Program:
 
 
 def _needed_numerics(steps: Sequence[BundleStep]) -> str:
-    """What the simulator computes in where nobody says it: in DL16 as soon as one bundle needs that."""
+    """Return the numerics of the simulator where the caller names none: DL16 as soon as one bundle needs that."""
     return next((numerics for step in steps if (numerics := step.bundle.manifest.numerics)), IEEE)
 
 

@@ -46,7 +46,7 @@ from spyre_mlir.mlir import ir
 _HOST_TEXT_BYTES = 1 << 28
 
 #: The types of the host.
-_HOST_DTYPES = {each for dtypes in HOST_DTYPES.values() for each in dtypes}
+_HOST_DTYPES = {dtype for dtypes in HOST_DTYPES.values() for dtype in dtypes}
 
 
 def write_program(
@@ -60,13 +60,13 @@ def write_program(
         for step in built.steps:
             _write_step(step, fresh, arrays, laid_out_for)
         read = {name for step in built.steps if isinstance(step, HostStep) for name in step.inputs}
-        kept = {name: array for name, array in arrays.items() if name in read}
-        if kept:
-            write_arrays(fresh / ARRAYS, kept)
+        host_arrays = {name: array for name, array in arrays.items() if name in read}
+        if host_arrays:
+            write_arrays(fresh / ARRAYS, host_arrays)
         described = {
-            "arguments": [_plain(each) for each in built.arguments],
-            "steps": [_described(*each) for each in zip(built.steps, built.transfers(), strict=True)],
-            "results": [_plain(each) for each in built.results],
+            "arguments": [_plain(value) for value in built.arguments],
+            "steps": [_described(*pair) for pair in zip(built.steps, built.transfers(), strict=True)],
+            "results": [_plain(value) for value in built.results],
             "returned": built.returned,
         }
         write_json(fresh / STEPS, described)
@@ -80,9 +80,9 @@ def _write_step(step: Step, folder: Path, arrays: Mapping[str, np.ndarray], laid
     if isinstance(step, HostStep):
         (folder / f"{step.name}.mlir").write_text(step.function.text(), encoding="utf-8")
         return
-    own = {name: arrays[name] for name in step.inputs if name in arrays}
+    weights = {name: arrays[name] for name in step.inputs if name in arrays}
     (folder / step.name).mkdir()
-    write_files(step.bundle, folder / step.name, {**step.arrays, **own}, step.remarks, laid_out_for)
+    write_files(step.bundle, folder / step.name, {**step.arrays, **weights}, step.remarks, laid_out_for)
 
 
 def _described(step: Step, moved: Transfers) -> dict[str, object]:
@@ -99,15 +99,15 @@ def _described(step: Step, moved: Transfers) -> dict[str, object]:
             described["non_terminal"] = True
         results = dict(zip(_result_names(step.bundle), step.outputs, strict=True))
         described["transfers"] = {
-            "to_device": [each.name for each in moved.to_device],
-            "kept": [each.name for each in moved.resident],
-            "to_host": [results[each.name] for each in moved.to_host],
+            "to_device": [argument.name for argument in moved.to_device],
+            "kept": [argument.name for argument in moved.resident],
+            "to_host": [results[argument.name] for argument in moved.to_host],
         }
     return described
 
 
 def _result_names(bundle: Bundle) -> list[str]:
-    return [each.name for each in bundle.manifest.arguments if each.kind == "result"]
+    return [argument.name for argument in bundle.manifest.arguments if argument.kind == "result"]
 
 
 def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
@@ -137,13 +137,13 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
 def _one_bundle(folder: Path) -> Built:
     bundle = read_bundle(folder)
     values = [
-        Value(each.name, each.kind, each.host_shape, each.host_dtype)
-        for each in bundle.manifest.arguments
-        if each.source is None
+        Value(value.name, value.kind, value.host_shape, value.host_dtype)
+        for value in bundle.manifest.arguments
+        if value.source is None
     ]
-    arguments = [each for each in values if each.kind != "result"]
-    results = [each for each in values if each.kind == "result"]
-    inputs, outputs = (tuple(each.name for each in some) for some in (arguments, results))
+    arguments = [value for value in values if value.kind != "result"]
+    results = [value for value in values if value.kind == "result"]
+    inputs, outputs = (tuple(value.name for value in group) for group in (arguments, results))
     images = read_images(folder, bundle.manifest.arguments)
     step = BundleStep(ONLY, inputs, outputs, None, bundle, read_arrays(folder), images=images)
     return Built([step], arguments, results, list(outputs))
@@ -167,11 +167,11 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     name, inputs, outputs = item["name"].text(), item["inputs"].texts(), item["outputs"].texts()
     if not name.isidentifier():
         item["name"].fail("must be a plain name of a step")
-    for each in item["inputs"].items():
-        _require_known(each, known)
-    for each in item["outputs"].items():
-        if each.text() in known:
-            each.fail(f"names '{each.text()}', which is there already")
+    for field in item["inputs"].items():
+        _require_known(field, known)
+    for field in item["outputs"].items():
+        if field.text() in known:
+            field.fail(f"names '{field.text()}', which is there already")
     work = item["float_operations"].integer()
     kind = item["kind"].text()
     if kind == "host":
@@ -183,16 +183,20 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     bundle = read_bundle(folder / name)
     if bundle.manifest.non_terminal != ("non_terminal" in item and item["non_terminal"].boolean()):
         item.fail("and the manifest of its bundle must both say that it is non-terminal, or neither")
-    arguments = [each for each in bundle.manifest.arguments if each.kind != "result" and each.source is None]
-    names = {each.name for each in arguments}
-    missing = next((each for each in inputs if each not in names), None)
+    arguments = [
+        argument
+        for argument in bundle.manifest.arguments
+        if argument.kind != "result" and argument.source is None
+    ]
+    names = {argument.name for argument in arguments}
+    missing = next((value for value in inputs if value not in names), None)
     if missing is not None:
         item["inputs"].fail(f"names '{missing}', which is no argument of the bundle")
     results = _result_names(bundle)
     if len(outputs) != len(results):
         item["outputs"].fail(f"must name the {len(results)} results of the bundle")
-    own, images = read_arrays(folder / name), read_images(folder / name, bundle.manifest.arguments)
-    return BundleStep(name, inputs, outputs, None, bundle, own, float_operations=work, images=images)
+    arrays, images = read_arrays(folder / name), read_images(folder / name, bundle.manifest.arguments)
+    return BundleStep(name, inputs, outputs, None, bundle, arrays, float_operations=work, images=images)
 
 
 def _host_step(

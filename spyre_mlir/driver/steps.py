@@ -14,7 +14,7 @@ from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
-from spyre_mlir.simulator import Given, Result, run_sequence
+from spyre_mlir.simulator import BundleCall, Result, run_sequence
 
 #: The values of a call by name: what the model is called with, its weights, and what steps have made.
 Values = Mapping[str, NDArray]
@@ -43,26 +43,26 @@ class BundleStep:
     last_run: Result | None = field(default=None, repr=False)
     images: Images = field(default_factory=Images, repr=False)
 
-    def given(self, values: Values) -> Given:
+    def call(self, values: Values) -> BundleCall:
         """The bundle with its arrays and images, as the simulator takes it."""
-        return Given(self.bundle, self.images.without(self._given(values)), self.images)
+        return BundleCall(self.bundle, self.images.without(self._arrays(values)), self.images)
 
     def results(self) -> dict[str, NDArray]:
         """The outputs of the last run by the names of the program."""
         if self.last_run is None:
             return {}
-        labels = [each.name for each in self.bundle.manifest.arguments if each.kind == "result"]
+        labels = [argument.name for argument in self.bundle.manifest.arguments if argument.kind == "result"]
         return {name: self.last_run.outputs[label] for name, label in zip(self.outputs, labels, strict=True)}
 
     def lay_out(self, weights: Values, numerics: str) -> None:
         """Lays out weights and constants once; runs with the same arrays then take these bytes."""
-        self.images = laid_out(self.bundle.manifest.arguments, self._given(weights), numerics)
+        self.images = laid_out(self.bundle.manifest.arguments, self._arrays(weights), numerics)
 
-    def _given(self, values: Values) -> dict[str, NDArray]:
+    def _arrays(self, values: Values) -> dict[str, NDArray]:
         return {**self.arrays, **{name: values[name] for name in self.inputs if name in values}}
 
     def facts(self) -> ProgramFacts:
-        """What the summary and the page of ``report`` tell of the bundle, as numbers."""
+        """Return the numbers in the summary and the page of ``report``."""
         return program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail)
 
 
@@ -111,7 +111,7 @@ def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str,
         if isinstance(unit, HostStep):
             values.update(unit.run(values))
             continue
-        results = run_sequence([step.given(values) for step in unit], numerics, unit[0].lx_frac_avail)
+        results = run_sequence([step.call(values) for step in unit], numerics, unit[0].lx_frac_avail)
         for step, result in zip(unit, results, strict=True):
             step.last_run = result
             values.update(step.results())

@@ -28,8 +28,8 @@ def summarize_steps(
     for step in steps:
         if isinstance(step, BundleStep):
             seconds = sum(time for _, time in step.passes)
-            told = summarize(step.facts(), seconds, step.last_run and step.last_run.statistics)
-            parts.append(f"{step.name}\n{'-' * len(step.name)}\n{told}")
+            summary = summarize(step.facts(), seconds, step.last_run and step.last_run.statistics)
+            parts.append(f"{step.name}\n{'-' * len(step.name)}\n{summary}")
     return "\n\n".join(parts)
 
 
@@ -41,12 +41,12 @@ def host_share(steps: Sequence[Step]) -> float:
 
 
 def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
-    """What the host runs of a program, why, and what to do, as a sentence; empty up to ``MOST_HOST_WORK`` of it."""
+    """Sentence on what the host runs of a program, why, and what to do; empty up to ``MOST_HOST_WORK`` of it."""
     share = host_share(steps)
     if share <= MOST_HOST_WORK:
         return ""
     reasons = Counter((remark.op_name, remark.reason) for remark in Remarks(remarks).of_kind(HOST))
-    products_first = sorted(reasons, key=lambda each: (not _is_product(each[0]), -reasons[each]))
+    products_first = sorted(reasons, key=lambda key: (not _is_product(key[0]), -reasons[key]))
     named = [f"{reasons[op, reason]:,} x {op} ({reason})" for op, reason in products_first[:_MOST_REASONS]]
     more = f", and {len(named)} of {len(reasons)} reasons are these" if len(named) < len(reasons) else ""
     sentence = f"{share:.2%} of the floating-point operations run on the host{more}: {'; '.join(named)}."
@@ -72,30 +72,32 @@ def _rows(steps: Sequence[Step], moved: Sequence[Transfers]) -> Iterator[Row]:
 def _described(step: Step, transfers: Transfers) -> str:
     if isinstance(step, HostStep):
         return f"{step.operations:,} operations, {step.float_operations:,} on floats"
-    kept = f", {_bytes(transfers.resident)} bytes stay from earlier steps" if transfers.resident else ""
+    residents = f", {_bytes(transfers.resident)} bytes stay from earlier steps" if transfers.resident else ""
     return (
-        f"{len(step.facts().operations):,} operations; each call brings {_bytes(transfers.to_device)} bytes{kept}, "
-        f"and takes {_bytes(transfers.to_host)}{_resident(step.bundle)}"
+        f"{len(step.facts().operations):,} operations; each call brings {_bytes(transfers.to_device)} bytes"
+        f"{residents}, and takes {_bytes(transfers.to_host)}{_resident(step.bundle)}"
     )
 
 
 def _resident(bundle: Bundle) -> str:
-    """What a bundle leaves in LX, in words; empty if it is terminal."""
-    left = {each.buffer for each in bundle.manifest.leaves}
-    sizes = [each.bytes for each in bundle.manifest.buffers if each.name in left and each.base == LX]
+    """Clause on what a bundle leaves in LX; empty if it is terminal."""
+    resident = {entry.buffer for entry in bundle.manifest.leaves}
+    sizes = [
+        buffer.bytes for buffer in bundle.manifest.buffers if buffer.name in resident and buffer.base == LX
+    ]
     return f"; {sum(sizes):,} bytes per core stay in LX" if sizes else ""
 
 
 def _bytes(arguments: Sequence[KernelArgument]) -> str:
-    return f"{sum(each.bytes for each in arguments):,}"
+    return f"{sum(argument.bytes for argument in arguments):,}"
 
 
 def _reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
     """Why operations run on the host, most frequent first."""
-    found = Remarks(remarks).of_kind(HOST)
-    counts = Counter(remark.reason for remark in found)
+    host_remarks = Remarks(remarks).of_kind(HOST)
+    counts = Counter(remark.reason for remark in host_remarks)
     places: dict[str, str] = {}
-    for remark in found:
+    for remark in host_remarks:
         places.setdefault(remark.reason, remark.op_location.rpartition("/")[2])
     name = "because"
     for reason, count in counts.most_common():

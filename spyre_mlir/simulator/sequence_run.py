@@ -34,12 +34,12 @@ def run(
     ``lx_backend_fraction`` is the part of LX that the bundle may not use; by default that of its target. Any misuse of
     memory is a SimulationError.
     """
-    (result,) = run_sequence([Given(bundle, arrays, images or Images())], numerics, lx_backend_fraction)
+    (result,) = run_sequence([BundleCall(bundle, arrays, images or Images())], numerics, lx_backend_fraction)
     return result
 
 
 @dataclass(frozen=True)
-class Given:
+class BundleCall:
     """A bundle and what the host gives it."""
 
     bundle: Bundle
@@ -49,7 +49,7 @@ class Given:
 
 @scope("simulate", "stages")
 def run_sequence(
-    sequence: Sequence[Given], numerics: str | None = None, lx_backend_fraction: float | None = None
+    sequence: Sequence[BundleCall], numerics: str | None = None, lx_backend_fraction: float | None = None
 ) -> list[Result]:
     """Execute bundles one after the other on one machine, of which each but the first expects what is left there.
 

@@ -16,7 +16,7 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import split
 from spyre_mlir.bundle.validate import validate, validate_sequence
 from spyre_mlir.errors import CompileError
-from spyre_mlir.simulator import Given, Result, run, run_sequence
+from spyre_mlir.simulator import BundleCall, Result, run, run_sequence
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -82,7 +82,7 @@ def executed(parts: Sequence[Bundle], arrays: dict[str, np.ndarray]) -> list[Res
         names = {each.array_name for each in part.manifest.arguments if each.kind != "result"}
         return {name: arrays[name] for name in names}
 
-    return run_sequence([Given(part, taken(part)) for part in parts])
+    return run_sequence([BundleCall(part, taken(part)) for part in parts])
 
 
 def moved(results: Sequence[Result]) -> int:
