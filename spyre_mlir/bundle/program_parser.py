@@ -20,7 +20,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from spyre_mlir.bundle.model import (
     Add,
@@ -45,15 +45,17 @@ _TOKEN = re.compile(
 
 def parse_program(text: str, filename: str) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
     """Parameters and statements of a program; errors are CompileErrors at ``file:line:col``."""
-    return _Parser(text, filename).program()
+    return _Parser(_Tokens(text, filename)).program()
 
+
+_Item = TypeVar("_Item")
 
 #: Loops in loops, or parentheses of an affine map: what checks a program does so in time exponential in its depth.
 _MOST_DEPTH = 8
 
 
-class _Parser:
-    """Recursive descent over a flat list of tokens; places in the text are found only for an error."""
+class _Tokens:
+    """The tokens of a text and a position among them; places in the text are looked for only for an error."""
 
     def __init__(self, text: str, filename: str) -> None:
         self.text = text
@@ -62,32 +64,26 @@ class _Parser:
         self.tokens = [*_TOKEN.findall(text), "", ""]
         self.next = 0
         self.depth = 0
-        self.maps: dict[str, MapKey] = {}
-        self.types: dict[str, Parameter] = {}
-        self.defined: set[str] = set()
-        self.operations: dict[str, Callable[[str], Statement]] = {
-            "arith.constant": self.constant,
-            "arith.addi": self.add,
-            "affine.apply": self.apply,
-            "sdscbundle.input_arg_extract": self.extract,
-            "sdscbundle.device_mem_allocate": self.allocate,
-        }
-
-    # Tokens
 
     def fail(self, message: str, back: int = 0) -> NoReturn:
         """Raise at the token ``back`` places before the next one."""
-        wanted = self.next - back
+        index = self.next - back
         starts = (match.start(1) for match in _TOKEN.finditer(self.text))
-        start = next(itertools.islice(starts, wanted, None), len(self.text))
+        start = next(itertools.islice(starts, index, None), len(self.text))
         line = self.text.count("\n", 0, start) + 1
         column = start - (self.text.rfind("\n", 0, start) + 1) + 1
         raise CompileError(message, f"{self.filename}:{line}:{column}")
 
     def take(self) -> str:
+        # Not by ``peek``: this and ``accept`` are most of the time of reading a program.
         token = self.tokens[self.next]
         self.next += 1
         return token
+
+    @property
+    def peek(self) -> str:
+        """The next token, which is not taken."""
+        return self.tokens[self.next]
 
     def accept(self, token: str) -> bool:
         if self.tokens[self.next] != token:
@@ -98,10 +94,10 @@ class _Parser:
     def expect(self, *tokens: str) -> None:
         for token in tokens:
             if not self.accept(token):
-                self.fail(f"Expected '{token}' here but found {self.found()}.")
+                self.fail(f"Expected '{token}' here but found {self.describe_next()}.")
 
-    def found(self) -> str:
-        token = self.tokens[self.next]
+    def describe_next(self) -> str:
+        token = self.peek
         shown = token if len(token) <= 60 else f"{token[:57]}..."
         return f"'{shown}'" if token else "the end of the file"
 
@@ -116,103 +112,183 @@ class _Parser:
 
     def integer(self) -> int:
         try:
-            value = int(self.tokens[self.next])
+            value = int(self.peek)
         except ValueError:
-            self.fail(f"Expected an integer here but found {self.found()}.")
+            self.fail(f"Expected an integer here but found {self.describe_next()}.")
         if value.bit_length() > 63:
-            self.fail(f"Expected an integer of 64 bits here but found {self.found()}.")
+            self.fail(f"Expected an integer of 64 bits here but found {self.describe_next()}.")
         self.next += 1
         return value
 
+    def list_until(self, close: str, parse: Callable[[], _Item]) -> list[_Item]:
+        """Items with commas between them up to the closing bracket, which is taken too."""
+        items: list[_Item] = []
+        while not self.accept(close):
+            if items:
+                self.expect(",")
+            items.append(parse())
+        return items
+
+
+# Affine maps
+
+
+def _affine_map(tokens: _Tokens) -> MapKey:
+    """An affine map behind its name, as far as the closing angle bracket."""
+    tokens.expect("affine_map", "<", "(")
+    dims = tokens.list_until(")", tokens.take)
+    symbols = tokens.list_until("]", tokens.take) if tokens.accept("[") else []
+    tokens.expect("->", "(")
+    terms = _affine_sum(tokens, [*dims, *symbols])
+    tokens.expect(")", ">")
+    offset = terms.pop("", 0)
+    coefficients = tuple(terms.get(name, 0) for name in [*dims, *symbols])
+    return len(dims), len(symbols), coefficients, offset
+
+
+def _affine_sum(tokens: _Tokens, names: list[str]) -> dict[str, int]:
+    """A linear expression as coefficients by name; the constant has the name ""."""
+    total = _affine_product(tokens, names)
+    while True:
+        sign = -1 if tokens.accept("-") else 1
+        # "d0 -4" has the tokens "d0" and "-4".
+        if sign == 1 and not tokens.accept("+") and not tokens.peek.startswith("-"):
+            return total
+        for name, factor in _affine_product(tokens, names).items():
+            total[name] = total.get(name, 0) + sign * factor
+
+
+def _affine_product(tokens: _Tokens, names: list[str]) -> dict[str, int]:
+    product = _affine_factor(tokens, names)
+    while tokens.accept("*"):
+        other = _affine_factor(tokens, names)
+        if product.keys() - {""} and other.keys() - {""}:
+            tokens.fail("An affine map must be linear: one factor must be a constant.", back=1)
+        if other.keys() - {""}:
+            product, other = other, product
+        product = {name: factor * other.get("", 0) for name, factor in product.items()}
+    return product
+
+
+def _affine_factor(tokens: _Tokens, names: list[str]) -> dict[str, int]:
+    token = tokens.peek
+    if token in names:
+        tokens.take()
+        return {token: 1}
+    if tokens.accept("-"):
+        with tokens.nested():
+            return {name: -factor for name, factor in _affine_factor(tokens, names).items()}
+    if tokens.accept("("):
+        with tokens.nested():
+            inner = _affine_sum(tokens, names)
+        tokens.expect(")")
+        return inner
+    return {"": tokens.integer()}
+
+
+# Statements
+
+
+class _Parser:
+    """Recursive descent over the statements of a program."""
+
+    def __init__(self, tokens: _Tokens) -> None:
+        self.tokens = tokens
+        self.maps: dict[str, MapKey] = {}
+        self.types: dict[str, Parameter] = {}
+        self.defined: set[str] = set()
+        self.operations: dict[str, Callable[[str], Statement]] = {
+            "arith.constant": self.constant,
+            "arith.addi": self.add,
+            "affine.apply": self.apply,
+            "sdscbundle.input_arg_extract": self.extract,
+            "sdscbundle.device_mem_allocate": self.allocate,
+        }
+
     def value(self) -> str:
         """A use of an index that is defined before it."""
-        token = self.tokens[self.next]
+        token = self.tokens.peek
         name = token[1:]
         if token[:1] != "%":
-            self.fail(f"Expected a value like %name here but found {self.found()}.")
+            self.tokens.fail(f"Expected a value like %name here but found {self.tokens.describe_next()}.")
         if name not in self.defined:
-            self.fail(f"The value {token} is not defined before its use.")
+            self.tokens.fail(f"The value {token} is not defined before its use.")
         if name in self.types:
-            self.fail(f"The parameter {token} is not an index; extract its value first.")
-        self.next += 1
+            self.tokens.fail(f"The parameter {token} is not an index; extract its value first.")
+        self.tokens.take()
         return name
 
-    def values(self, close: str) -> tuple[str, ...]:
-        """Values up to the closing bracket, which is taken too."""
-        names: list[str] = []
-        while not self.accept(close):
-            if names:
-                self.expect(",")
-            names.append(self.value())
-        return tuple(names)
-
     def define(self) -> str:
-        token = self.take()
+        token = self.tokens.peek
         if not token.startswith("%"):
-            self.next -= 1
-            self.fail(f"Expected a value like %name here but found {self.found()}.")
+            self.tokens.fail(f"Expected a value like %name here but found {self.tokens.describe_next()}.")
         if token[1:] in self.defined:
-            self.fail(f"The value {token} is defined twice.", back=1)
+            self.tokens.fail(f"The value {token} is defined twice.")
+        self.tokens.take()
         self.defined.add(token[1:])
         return token[1:]
 
     # Structure
 
     def program(self) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
-        while self.tokens[self.next].startswith("#"):
+        while self.tokens.peek.startswith("#"):
             self.map_definition()
-        self.expect("module", "{", "func.func", "@sdsc_bundle", "(")
-        while not self.accept(")"):
-            if self.types:
-                self.expect(",")
-            self.parameter()
-        self.expect("{")
+        self.tokens.expect("module", "{", "func.func", "@sdsc_bundle", "(")
+        self.tokens.list_until(")", self.parameter)
+        self.tokens.expect("{")
         statements = self.block()
-        self.expect("return", "}", "}", "")
+        self.tokens.expect("return", "}", "}", "")
         return tuple(self.types.values()), statements
+
+    def map_definition(self) -> None:
+        name = self.tokens.take()
+        if name in self.maps:
+            self.tokens.fail(f"The map {name} is defined twice.", back=1)
+        self.tokens.expect("=")
+        self.maps[name] = _affine_map(self.tokens)
 
     def parameter(self) -> None:
         name = self.define()
-        self.expect(":")
+        self.tokens.expect(":")
         self.types[name] = self.input_type(name)
 
     def input_type(self, name: str) -> Parameter:
-        self.expect("!sdscbundle.input_arg", "<", "index")
+        self.tokens.expect("!sdscbundle.input_arg", "<", "index")
         limits: dict[str, int] = {}
-        while self.accept(","):
-            key = self.take()
+        while self.tokens.accept(","):
+            key = self.tokens.take()
             if key not in ("granularity", "max_value") or key in limits:
-                self.fail(f"Expected granularity or max_value, each once, but found '{key}'.", back=1)
-            self.expect("=")
-            limits[key] = self.integer()
-        self.expect(">")
+                self.tokens.fail(f"Expected granularity or max_value, each once, but found '{key}'.", back=1)
+            self.tokens.expect("=")
+            limits[key] = self.tokens.integer()
+        self.tokens.expect(">")
         return Parameter(name, limits.get("granularity"), limits.get("max_value"))
 
     def block(self) -> tuple[Statement, ...]:
         """Statements up to the end of the block, which the caller takes."""
         statements: list[Statement] = []
         while True:
-            token = self.tokens[self.next]
+            token = self.tokens.peek
             if token.startswith("%"):
                 statements.append(self.assignment())
             elif token == "sdscbundle.sdsc_execute":
-                self.next += 1
+                self.tokens.take()
                 statements.append(self.execute())
             elif token == "scf.for":
-                self.next += 1
+                self.tokens.take()
                 statements.append(self.loop())
             else:
                 return tuple(statements)
 
     def assignment(self) -> Statement:
-        result = self.take()
+        result = self.tokens.take()
         if result[1:] in self.defined:
-            self.fail(f"The value {result} is defined twice.", back=1)
-        self.expect("=")
-        parse = self.operations.get(self.tokens[self.next])
+            self.tokens.fail(f"The value {result} is defined twice.", back=1)
+        self.tokens.expect("=")
+        parse = self.operations.get(self.tokens.peek)
         if parse is None:
-            self.fail(f"The operation {self.found()} is not one of a bundle.")
-        self.next += 1
+            self.tokens.fail(f"The operation {self.tokens.describe_next()} is not one of a bundle.")
+        self.tokens.take()
         statement = parse(result[1:])
         self.defined.add(result[1:])
         return statement
@@ -220,137 +296,74 @@ class _Parser:
     # Statements
 
     def constant(self, result: str) -> IndexConstant:
-        value = self.integer()
-        self.expect(":", "index")
+        value = self.tokens.integer()
+        self.tokens.expect(":", "index")
         return IndexConstant(result, value)
 
     def add(self, result: str) -> Add:
         lhs = self.value()
-        self.expect(",")
+        self.tokens.expect(",")
         rhs = self.value()
-        self.expect(":", "index")
+        self.tokens.expect(":", "index")
         return Add(result, lhs, rhs)
 
     def apply(self, result: str) -> Apply:
-        key = self.maps.get(self.tokens[self.next])
+        key = self.maps.get(self.tokens.peek)
         if key is None:
-            self.fail(f"Expected the name of an affine map defined above but found {self.found()}.")
-        self.next += 1
-        self.expect("(")
-        dims = self.values(")")
-        symbols = self.values("]") if self.accept("[") else ()
+            self.tokens.fail(
+                f"Expected the name of an affine map defined above but found {self.tokens.describe_next()}."
+            )
+        self.tokens.take()
+        self.tokens.expect("(")
+        dims = tuple(self.tokens.list_until(")", self.value))
+        symbols = tuple(self.tokens.list_until("]", self.value)) if self.tokens.accept("[") else ()
         if (len(dims), len(symbols)) != key[:2]:
-            self.fail(f"The map takes {key[0]} dims and {key[1]} symbols.", back=1)
+            self.tokens.fail(f"The map takes {key[0]} dims and {key[1]} symbols.", back=1)
         return Apply(result, dims, symbols, key[2], key[3])
 
     def extract(self, result: str) -> Extract:
-        what = self.take()
+        what = self.tokens.take()
         if what not in ("value", "granularity", "max_value"):
-            self.fail(f"Expected value, granularity or max_value but found '{what}'.", back=1)
-        self.expect("from")
-        name = self.take()[1:]
+            self.tokens.fail(f"Expected value, granularity or max_value but found '{what}'.", back=1)
+        self.tokens.expect("from")
+        name = self.tokens.take()[1:]
         if name not in self.types:
-            self.fail("Expected the name of a parameter of the function here.", back=1)
-        self.expect(":")
+            self.tokens.fail("Expected the name of a parameter of the function here.", back=1)
+        self.tokens.expect(":")
         if self.input_type(name) != self.types[name]:
-            self.fail(f"The type differs from that of the parameter %{name}.", back=1)
-        self.expect("->", "index")
+            self.tokens.fail(f"The type differs from that of the parameter %{name}.", back=1)
+        self.tokens.expect("->", "index")
         return Extract(result, name, what)
 
     def allocate(self, result: str) -> Allocate:
-        size = self.integer()
-        self.expect("bytes", ":", "index")
+        size = self.tokens.integer()
+        self.tokens.expect("bytes", ":", "index")
         return Allocate(result, size)
 
     def execute(self) -> Execute:
-        self.expect("(")
-        operands = self.values(")")
-        self.expect("{", "sdsc_filename", "=")
-        filename = self.take()
+        self.tokens.expect("(")
+        operands = tuple(self.tokens.list_until(")", self.value))
+        self.tokens.expect("{", "sdsc_filename", "=")
+        filename = self.tokens.take()
         if not filename.startswith('"') or len(filename) < 3:
-            self.fail(f"Expected a file name in double quotes but found {filename}.", back=1)
-        self.expect(",", "symbol_ids", "=", "[")
-        symbol_ids: list[int] = []
-        while not self.accept("]"):
-            if symbol_ids:
-                self.expect(",")
-            symbol_ids.append(self.integer())
-        self.expect("}")
+            self.tokens.fail(f"Expected a file name in double quotes but found {filename}.", back=1)
+        self.tokens.expect(",", "symbol_ids", "=", "[")
+        symbol_ids = self.tokens.list_until("]", self.tokens.integer)
+        self.tokens.expect("}")
         return Execute(filename[1:-1], operands, tuple(symbol_ids))
 
     def loop(self) -> Loop:
         induction = self.define()
-        self.expect("=")
+        self.tokens.expect("=")
         lower = self.value()
-        self.expect("to")
+        self.tokens.expect("to")
         upper = self.value()
-        self.expect("step")
+        self.tokens.expect("step")
         step = self.value()
-        self.expect("{")
-        with self.nested():
+        self.tokens.expect("{")
+        with self.tokens.nested():
             body = self.block()
-        self.expect("}")
+        self.tokens.expect("}")
         inner = {statement.result for statement in body if not isinstance(statement, Execute | Loop)}
         self.defined -= inner | {induction}
         return Loop(induction, lower, upper, step, body)
-
-    # Affine maps
-
-    def map_definition(self) -> None:
-        name = self.take()
-        if name in self.maps:
-            self.fail(f"The map {name} is defined twice.", back=1)
-        self.expect("=", "affine_map", "<", "(")
-        dims = self.map_names(")")
-        symbols = self.map_names("]") if self.accept("[") else []
-        self.expect("->", "(")
-        terms = self.affine_sum([*dims, *symbols])
-        self.expect(")", ">")
-        offset = terms.pop("", 0)
-        coefficients = tuple(terms.get(key, 0) for key in [*dims, *symbols])
-        self.maps[name] = (len(dims), len(symbols), coefficients, offset)
-
-    def map_names(self, close: str) -> list[str]:
-        names: list[str] = []
-        while not self.accept(close):
-            if names:
-                self.expect(",")
-            names.append(self.take())
-        return names
-
-    def affine_sum(self, names: list[str]) -> dict[str, int]:
-        """A linear expression as coefficients by name; the constant has the name ""."""
-        total = self.affine_product(names)
-        while True:
-            sign = -1 if self.accept("-") else 1
-            # "d0 -4" has the tokens "d0" and "-4".
-            if sign == 1 and not self.accept("+") and not self.tokens[self.next].startswith("-"):
-                return total
-            for name, factor in self.affine_product(names).items():
-                total[name] = total.get(name, 0) + sign * factor
-
-    def affine_product(self, names: list[str]) -> dict[str, int]:
-        product = self.affine_factor(names)
-        while self.accept("*"):
-            other = self.affine_factor(names)
-            if product.keys() - {""} and other.keys() - {""}:
-                self.fail("An affine map must be linear: one factor must be a constant.", back=1)
-            if other.keys() - {""}:
-                product, other = other, product
-            product = {name: factor * other.get("", 0) for name, factor in product.items()}
-        return product
-
-    def affine_factor(self, names: list[str]) -> dict[str, int]:
-        token = self.tokens[self.next]
-        if token in names:
-            self.next += 1
-            return {token: 1}
-        if self.accept("-"):
-            with self.nested():
-                return {name: -factor for name, factor in self.affine_factor(names).items()}
-        if self.accept("("):
-            with self.nested():
-                inner = self.affine_sum(names)
-            self.expect(")")
-            return inner
-        return {"": self.integer()}
