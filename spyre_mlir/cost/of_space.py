@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from spyre_mlir.cost.work import OperandWork, OperationWork
+from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, work_of
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.ownership import share_bytes
 from spyre_mlir.division.relayout import Relayout
@@ -38,15 +37,11 @@ def operation_work(
         raise ValueError(f"{opcode} has {'no' if relayout is None else 'a'} relayout.")
     if relayout is not None:
         in_lx = frozenset(range(len(space.views)))
-    tile = _tile(KINDS[opcode], space, _elements_of_shares(space, division.splits))
-    operands = (
-        _operand(space, division.splits, number, hbm_bytes(space, number, division)[0], view.run_bytes(tile))
-        for number, view in enumerate(space.views)
-    )
-    placed = (
-        replace(operand, in_lx=True) if index in in_lx else operand for index, operand in enumerate(operands)
-    )
-    return replace(_work(opcode, space, division.splits, tuple(placed)), relayout=relayout)
+    tile = _tile(opcode, space, _elements_of_shares(space, division.splits))
+    moved = [hbm_bytes(space, operand, division)[0] for operand in range(len(space.views))]
+    runs = [view.run_bytes(tile) for view in space.views]
+    operands = _operands(opcode, space, division.splits, moved, runs, in_lx)
+    return _work(opcode, space, division.splits, operands, relayout)
 
 
 def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:
@@ -54,13 +49,11 @@ def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork
 
     ``splits`` may be arrays, one entry per division, to see many at once: what depends on them is an array then.
     """
-    tile = _tile(KINDS[opcode], space, _elements_of_shares(space, splits))
+    tile = _tile(opcode, space, _elements_of_shares(space, splits))
     undivided = (1,) * len(space.units)
-    operands = (
-        _operand(space, splits, number, share_bytes(space, number, undivided), _run_bytes(view, tile))
-        for number, view in enumerate(space.views)
-    )
-    return _work(opcode, space, splits, tuple(operands))
+    moved = [share_bytes(space, operand, undivided) for operand in range(len(space.views))]
+    runs = [_run_bytes(view, tile) for view in space.views]
+    return _work(opcode, space, splits, _operands(opcode, space, splits, moved, runs))
 
 
 def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
@@ -72,38 +65,52 @@ def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
     return np.array([view.run_bytes(shape) for shape in tiles.T.tolist()])[which]
 
 
+@functools.lru_cache(maxsize=1 << 12)
+def _dims(opcode: str, space: Space) -> OperationDims[int]:
+    return OperationDims(KINDS[opcode], space.present)
+
+
 def _work(
-    opcode: str, space: Space, splits: Sequence[int], operands: tuple[OperandWork, ...]
+    opcode: str,
+    space: Space,
+    splits: Sequence[int],
+    operands: Sequence[OperandWork],
+    relayout: Relayout | None = None,
 ) -> OperationWork:
-    kind = KINDS[opcode]
-    shares = _elements_of_shares(space, splits)
-    elements = math.prod(shares)
-    on_vector_unit = not kind.on_array and kind is not Kind.RELAYOUT
-    return OperationWork(
+    return work_of(
         space.target,
         opcode,
-        math.prod(splits),
-        sticks_per_core=-(-elements // _lanes(space)) if on_vector_unit else 0,
-        multiply_adds_per_core=elements if kind.on_array else 0,
-        rows_per_core=_product(shares, space.present[0] - space.present[1]) if kind.on_array else 0,
-        parts=_product(splits, space.reduced),
-        outputs_per_core=_product(shares, space.present[-1]),
-        results=_product(space.sizes, space.present[-1]),
-        broadcast=kind is Kind.POINTWISE and _is_broadcast(space),
+        _dims(opcode, space),
+        cores=math.prod(splits),
+        slices=splits,
+        shares=_elements_of_shares(space, splits),
+        sizes=space.sizes,
+        lanes=_lanes(space),
         operands=operands,
+        relayout=relayout,
     )
 
 
-def _operand(space: Space, splits: Sequence[int], number: int, moved: int, run: int) -> OperandWork:
-    writes = number == len(space.views) - 1
-    absent = frozenset(range(len(space.sizes))) - space.present[number]
-    return OperandWork(
-        writes,
-        bytes=moved,
-        core_bytes=share_bytes(space, number, splits),
-        fan_out=1 if writes else _product(splits, absent),
-        run_bytes=run,
-    )
+def _operands(
+    opcode: str,
+    space: Space,
+    splits: Sequence[int],
+    moved: Sequence[int],
+    runs: Sequence[Any],
+    in_lx: Collection[int] = (),
+) -> list[OperandWork]:
+    dims, cores, result = _dims(opcode, space), math.prod(splits), len(space.views) - 1
+    return [
+        OperandWork(
+            writes=operand == result,
+            bytes=moved[operand],
+            core_bytes=share_bytes(space, operand, splits),
+            fan_out=dims.fan_out(operand, splits, cores),
+            run_bytes=runs[operand],
+            in_lx=operand in in_lx,
+        )
+        for operand in range(len(space.views))
+    ]
 
 
 def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
@@ -115,33 +122,11 @@ def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
     )
 
 
-def _tile(kind: Kind, space: Space, shares: Sequence[int]) -> list[int]:
-    """Sizes of the tile that a core reads at a time: its share; of a matmul what the array takes.
-
-    That is one matrix of a batch, all rows, and a stick each of the reduced dim and of the columns: the sticks
-    of a block follow each other along rows (docs/layouts.md, sticks).
-    """
-    if kind is not Kind.MATMUL:
-        return list(shares)
-    first, second = space.present[:2]
-    rows = first - second
-    batches = (first & second) - space.reduced
-    return [
-        1 if dim in batches else share if dim in rows else space.granule(dim)
-        for dim, share in enumerate(shares)
-    ]
+def _tile(opcode: str, space: Space, shares: Sequence[int]) -> list[int]:
+    granules = [space.granule(dim) for dim in range(len(shares))]
+    return list(_dims(opcode, space).tile(enumerate(shares), granules).values())
 
 
 def _lanes(space: Space) -> int:
     """Elements per stick of the operand with the most; 1 if no operand has a dim in its stick."""
     return max((view.elements_per_stick for view in space.views if view.stick_dim is not None), default=1)
-
-
-def _is_broadcast(space: Space) -> bool:
-    """Return whether an input lacks a dim of more than one element that the output has."""
-    long = frozenset(dim for dim in space.present[-1] if space.sizes[dim] > 1)
-    return any(long - dims for dims in space.present[:-1])
-
-
-def _product(numbers: Sequence[int], dims: Collection[int]) -> int:
-    return math.prod(numbers[dim] for dim in dims)

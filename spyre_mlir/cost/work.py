@@ -1,11 +1,16 @@
-"""The work of an operation as facts without IR or bundle, so that ``model.py`` can cost either.
+"""The work of an operation as facts without IR or bundle, so that ``cost_model.py`` can cost either.
 
-``of_space.py`` takes the facts from a divided iteration space.
+``of_space.py`` takes the facts from a divided iteration space, ``timeline/of_design.py`` from a design of a bundle. The
+rules that follow from the dims of the operands are here, for both.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
 from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.target.ops import KINDS, Kind
@@ -78,3 +83,115 @@ class OperationWork:
     def written_bytes(self) -> int:
         """Bytes of device memory written by the plan."""
         return sum(operand.moved_bytes for operand in self.operands if operand.writes)
+
+
+#: A number in a space, a label in a design.
+_Dim = TypeVar("_Dim", int, str)
+_DimIn = TypeVar("_DimIn", contravariant=True)
+
+
+class PerDim(Protocol[_DimIn]):
+    """A number for each dim: a sequence for numbered dims, a mapping for labels; or an array, an entry per division."""
+
+    def __getitem__(self, dim: _DimIn, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class OperationDims(Generic[_Dim]):
+    """The dims of each operand of an operation along which it varies, the output last.
+
+    A gather has the dims of the positions for its table, of which it moves one row for each position.
+    """
+
+    kind: Kind
+    present: tuple[frozenset[_Dim], ...]
+
+    @functools.cached_property
+    def all(self) -> frozenset[_Dim]:
+        """The dims of any operand; a dim of none counts copies of the result."""
+        return frozenset[_Dim]().union(*self.present)
+
+    @property
+    def reduced(self) -> frozenset[_Dim]:
+        """The dims that the output does not have."""
+        return self.all - self.present[-1]
+
+    @property
+    def rows(self) -> frozenset[_Dim]:
+        """The dims of a matmul that only its first matrix has."""
+        return self.present[0] - self.present[1]
+
+    def tile(self, shares: Iterable[tuple[_Dim, Any]], granules: PerDim[_Dim]) -> dict[_Dim, Any]:
+        """Sizes in elements of what a core with these ``shares`` takes of the operands in one go.
+
+        That is its share; of a gather one row; of a matmul one matrix, of it all rows and a granule each of the
+        reduced dim and of the columns: the sticks of a block follow each other along rows (docs/layouts.md, sticks).
+        """
+        if self.kind is Kind.GATHER:
+            return {dim: share if dim in self.present[-1] else 1 for dim, share in shares}
+        if self.kind is not Kind.MATMUL:
+            return dict(shares)
+        rows, batches = self.rows, frozenset.intersection(*self.present)
+        return {
+            dim: 1 if dim in batches else share if dim in rows else granules[dim] for dim, share in shares
+        }
+
+    def arithmetic(self, shares: PerDim[_Dim], lanes: int) -> dict[str, Any]:
+        """Fields of ``OperationWork`` for what the array or the vector unit of a core with these shares computes."""
+        elements = product(shares, self.all)
+        if self.kind.on_array:
+            rows = product(shares, self.rows)
+            return {"sticks_per_core": 0, "multiply_adds_per_core": elements, "rows_per_core": rows}
+        # A relayout moves bits and computes nothing.
+        sticks = 0 if self.kind is Kind.RELAYOUT else -(-elements // lanes)
+        return {"sticks_per_core": sticks, "multiply_adds_per_core": 0, "rows_per_core": 0}
+
+    def fan_out(self, operand: int, slices: PerDim[_Dim], cores: Any) -> Any:
+        """Cores that share each load of an operand; 1 for the output."""
+        if operand == len(self.present) - 1:
+            return 1
+        return cores // product(slices, self.present[operand])
+
+    def is_broadcast(self, sizes: PerDim[_Dim]) -> bool:
+        """Return whether an input of a pointwise operation lacks a dim of several elements that the output has."""
+        if self.kind is not Kind.POINTWISE:
+            return False
+        long = {dim for dim in self.present[-1] if sizes[dim] > 1}
+        return any(long - dims for dims in self.present[:-1])
+
+
+def product(numbers: PerDim[_Dim], dims: Iterable[_Dim]) -> Any:
+    """The product of the numbers of some dims."""
+    return math.prod(numbers[dim] for dim in dims)
+
+
+def work_of(
+    target: Target,
+    opcode: str,
+    dims: OperationDims[_Dim],
+    *,
+    cores: Any,
+    slices: PerDim[_Dim],
+    shares: PerDim[_Dim],
+    sizes: PerDim[_Dim],
+    lanes: int,
+    operands: Iterable[OperandWork],
+    relayout: Relayout | None = None,
+) -> OperationWork:
+    """Return the work of one execution with so many ``slices`` of each dim.
+
+    ``shares`` are the elements of the largest slice of each dim, padding included, ``sizes`` those of the whole
+    without padding, ``lanes`` the elements per stick of the operand with the most.
+    """
+    return OperationWork(
+        target,
+        opcode,
+        cores,
+        **dims.arithmetic(shares, lanes),
+        parts=product(slices, dims.reduced),
+        outputs_per_core=product(shares, dims.present[-1]),
+        results=product(sizes, dims.present[-1]),
+        broadcast=dims.is_broadcast(sizes),
+        operands=tuple(operands),
+        relayout=relayout,
+    )

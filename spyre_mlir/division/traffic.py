@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from spyre_mlir.division.cores import Division
@@ -22,14 +23,19 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     The two differ only where several cores load the same.
     """
     dims = sorted(space.present[operand])
-    sticks = {dim: _sticks_of_slices(space, operand, division, dim) for dim in dims}
+    shares, view = shares_of(space.units, division.splits), space.views[operand]
+    sticks = [
+        sticks_of_slices(
+            space.padded[dim],
+            shares[dim] * (space.padded[dim] // space.units[dim]),
+            division.splits[dim],
+            view.stick_elements(dim),
+        )
+        for dim in dims
+    ]
     cores = _writers(space, division) if operand == len(space.views) - 1 else range(len(division.owners))
     owned = [tuple(division.owners[core][dim] for dim in dims) for core in cores]
-    per_slices = {
-        slices: math.prod(sticks[dim][slice_] for dim, slice_ in zip(dims, slices, strict=True))
-        for slices in set(owned)
-    }
-    # Cores with equal slices share one load (multicast).
+    per_slices = shared_sticks(sticks, owned)
     once, per_core = sum(per_slices.values()), sum(per_slices[slices] for slices in owned)
     return once * space.target.stick_bytes, per_core * space.target.stick_bytes
 
@@ -39,10 +45,19 @@ def _writers(space: Space, division: Division) -> tuple[int, ...]:
     return replace(division, reduced=space.reduced).finishers
 
 
-def _sticks_of_slices(space: Space, operand: int, division: Division, dim: int) -> list[int]:
-    """For each slice of a dim how many positions it has: rows, or sticks for the dim in the stick."""
-    extent, view = space.padded[dim], space.views[operand]
-    share = shares_of(space.units, division.splits)[dim] * (extent // space.units[dim])
-    per_stick = view.stick_elements(dim)
-    starts = range(0, division.splits[dim] * share, share)
-    return [-(-max(0, min(share, extent - start)) // per_stick) for start in starts]
+def sticks_of_slices(extent: int, share: int, slices: int, per_stick: int) -> list[int]:
+    """For each slice of a dim of ``extent`` elements its positions: rows, or sticks for the dim in the stick."""
+    return [-(-max(0, min(share, extent - index * share)) // per_stick) for index in range(slices)]
+
+
+def shared_sticks(
+    sticks: Sequence[Sequence[int]], owned: Iterable[tuple[int, ...]]
+) -> dict[tuple[int, ...], int]:
+    """Sticks that each of the distinct ``owned`` slices has, by ``sticks`` of each slice of each dim.
+
+    Cores with equal slices share one load (multicast).
+    """
+    return {
+        slices: math.prod(counts[index] for counts, index in zip(sticks, slices, strict=True))
+        for slices in set(owned)
+    }

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from spyre_mlir.cost.of_tensor import pass_cost
+from spyre_mlir.cost.work import OperationDims
 from spyre_mlir.layout.rules import StickAssignment, stick_assignments, stick_digits
 from spyre_mlir.layout_search.layout_candidates import LayoutCandidate
 from spyre_mlir.layout_search.tensor_graph import OpSignature
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS
 
 #: The part of LX that a tensor in a loop may need to be taken to stay there: it has room beside many others.
 _SMALL = 16
@@ -78,17 +79,10 @@ def _portion(signature: OpSignature, operand: int) -> Fraction:
 
 def _tile(signature: OpSignature, opcode: str) -> list[int]:
     """Elements of each dim that one transfer moves if the layout lets it: all of them, but one row or one matrix."""
-    iteration = signature.iteration
-    tile = list(iteration.sizes)
-    # The division over cores is decided later and goes by the layouts: it cannot shorten the tile here.
-    kind = DEVICE_OPS[opcode].kind
-    if kind is Kind.GATHER:
-        for dim in iteration.reduced:
-            tile[dim] = 1
-    if kind is Kind.MATMUL:  # one matrix at a time, as torch-spyre measured
-        for dim in iteration.present[0] & iteration.present[1] - iteration.reduced:
-            tile[dim] = 1
-    return tile
+    sizes = signature.iteration.sizes
+    # The division over cores is decided later and goes by the layouts: neither can shorten the tile here.
+    dims = OperationDims(DEVICE_OPS[opcode].kind, signature.iteration.present)
+    return list(dims.tile(enumerate(sizes), sizes).values())
 
 
 @functools.lru_cache(maxsize=1 << 16)
