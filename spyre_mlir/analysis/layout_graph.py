@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 from spyre_mlir.analysis.aliasing import argument_attributes
 from spyre_mlir.analysis.carried_buffers import is_read_from, names_place
@@ -60,7 +62,7 @@ class LayoutGraph:
         self._known: Known = {}
         self.insertions: dict[int, list[ir.Operation]] = {}
         self._times = 1
-        self._same: dict[int, list[int]] = {}  # the tensors that loops keep in one layout, for each of them
+        self.shared_layouts = SharedLayouts(self.graph, self.values)
         self.block = func.regions[0].blocks[0]
         for argument, attributes in zip(self.block.arguments, argument_attributes(func), strict=True):
             if sdsc.HOST not in attributes:
@@ -82,27 +84,11 @@ class LayoutGraph:
         ]
         return {self.values[tensor] for tensor in pinned}
 
-    def duplicate_argument(self, value: ir.Value) -> ir.Value:
-        """A further argument that takes its host array from that of ``value``."""
-        attrs = [ir.DictAttr(attribute) for attribute in self.func.attributes["arg_attrs"]]
-        argument = self.block.add_argument(value.type, self.func.location)
-        attrs.append(sdsc.again(attrs, value.arg_number))
-        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
-        return argument
-
     def error(self, error: LayoutError) -> CompileError:
         """The error of the choice at the op that makes the tensor."""
         owner = self.values[error.node].owner
         op = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
-        return error_at(op, f"{self._text_of(error.node)}: {error}")
-
-    def _text_of(self, tensor: int) -> str:
-        """The name of a tensor in messages."""
-        name, value = self.graph.nodes[tensor].name, self.values[tensor]
-        if name or isinstance(value.owner, ir.Block):
-            return name or f"what a loop carries, {value.type}"
-        op = value.owner.operation
-        return f"the result of '{sdsc.opcode_of(op) or op.name}', {value.type}"
+        return error_at(op, f"{_tensor_text(self.graph.nodes[error.node], self.values[error.node])}: {error}")
 
     def _add(self, value: ir.Value, node: TensorNode) -> int:
         self.tensors[value] = self._add_unnamed(value, node)
@@ -194,9 +180,9 @@ class LayoutGraph:
         first, result = chain[0].operands[1], op.results[0]
         empty = defining_op(first)
         before = [] if empty is not None and empty.name == "tensor.empty" else [self._whole(first, chain[0])]
-        copied = any(self._is_copied(part) for part in before)
+        copied = any(_is_copied(self.graph, part) for part in before)
         parts = [*before, *(self._part(insertion, chain, copied) for insertion in chain)]
-        carried = any(self._is_carried(part.source) for part in before) or any(
+        carried = any(_is_carried(self.graph, part.source) for part in before) or any(
             use.owner.operation.name == LOOP for use in result.uses
         )
         node = InsertSliceBuffer(shape_of(result), element_of(result), parts=tuple(parts), carried=carried)
@@ -217,31 +203,11 @@ class LayoutGraph:
             tensor, place, read or any(_is_overwritten(op, maker, before) for before in earlier)
         )
 
-    def _is_carried(self, tensor: int) -> bool:
-        node = self.graph.nodes[tensor]
-        return isinstance(node, IterArg | LoopResult) or (
-            isinstance(node, InsertSliceBuffer) and node.carried
-        )
-
-    def _is_copied(self, part: InsertedSlice) -> bool:
-        """Return whether a destination has to be copied before insertions write to it."""
-        return part.out_of_place or isinstance(self.graph.nodes[part.source], ArgumentNode | ViewNode)
-
     def _whole(self, value: ir.Value, taker: ir.Operation) -> InsertedSlice:
         """The destination of insertions or of a loop: in its own buffer, if no later operation reads that."""
         out_of_place = block_of(value) != taker.block or is_read_from(value, taker, [taker])
         tensor = self._tensor(value, taker)
-        return InsertedSlice(tensor, whole(shape_of(value)), out_of_place, self._is_partial(tensor))
-
-    def _is_partial(self, tensor: int) -> bool:
-        """Return whether a tensor is a buffer with parts that may not be written yet."""
-        node = self.graph.nodes[tensor]
-        if isinstance(node, IterArg):
-            return self._is_partial(node.initial)
-        if not isinstance(node, InsertSliceBuffer):
-            return False
-        written = sum(math.prod(part.place.sizes) for part in node.parts)
-        return written < math.prod(node.shape) or any(part.partial for part in node.parts)
+        return InsertedSlice(tensor, whole(shape_of(value)), out_of_place, _is_partial(self.graph, tensor))
 
     # -- loops ----------------------------------------------------------------------------------------
 
@@ -255,7 +221,7 @@ class LayoutGraph:
             for value, buffer in zip(carried, buffers, strict=True)
         ]
         for buffer, argument in zip(buffers, arguments, strict=True):
-            self._keep_same(op, buffer, argument)
+            self.shared_layouts.unite(op, buffer, argument)
         self._visit_all(body_block(op))
         self._times = outside
         for value, argument in zip(carried, arguments, strict=True):
@@ -271,38 +237,53 @@ class LayoutGraph:
         node = self.graph.nodes[argument]
         assert isinstance(node, IterArg)
         node.yielded = self._tensor(carried.yielded, op)
-        self._keep_same(
+        self.shared_layouts.unite(
             op, argument, self._add(carried.result, LoopResult(*_type(carried.result), carried=argument))
         )
         if isinstance(self.graph.nodes[node.yielded], InsertSliceBuffer | LoopResult):
-            self._keep_same(op, argument, node.yielded)
-
-    def _keep_same(self, op: ir.Operation, tensor: int, other: int) -> None:
-        """Give two tensors one layout: a pin of one is a pin of the other, too."""
-        together = list(dict.fromkeys((*self._same.get(tensor, [tensor]), *self._same.get(other, [other]))))
-        pins = [pin for member in together if (pin := self.graph.nodes[member].pin) is not None]
-        for member in together:
-            self._same[member] = together
-        if pins:
-            self.pin_tensor(op, tensor, pins[0])
-
-    # -- pins -----------------------------------------------------------------------------------------
+            self.shared_layouts.unite(op, argument, node.yielded)
 
     def _pin(self, op: ir.Operation) -> None:
         tensor = self._tensor(op.operands[0], op)
-        self.pin_tensor(op, tensor, _requested(op))
+        self.shared_layouts.pin(op, tensor, _requested(op))
         self.tensors[op.results[0]] = tensor
 
-    def pin_tensor(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
-        """Pins a tensor, and what loops keep in one layout with it, because ``op`` says so."""
-        for member in self._same.get(tensor, [tensor]):
-            node = self.graph.nodes[member]
-            if node.pin is not None and not _same(node.pin, layout):
-                what = f"{self._text_of(member)} is pinned to another layout already"
-                raise error_at(op, f"{what}: {_text(node.pin)}")
+
+class SharedLayouts:
+    """Groups of tensors that loops keep in one layout, and the pins of their nodes in ``graph``."""
+
+    def __init__(self, graph: Graph, values: Sequence[ir.Value]) -> None:
+        self._graph = graph
+        self._values = values
+        self._groups: dict[int, list[int]] = {}
+
+    def unite(self, op: ir.Operation, tensor: int, other: int) -> None:
+        """Give two tensors one layout: a pin of one is a pin of the other, too."""
+        groups = (self._groups.get(member, [member]) for member in (tensor, other))
+        members = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
+        pins = [pin for member in members if (pin := self._graph.nodes[member].pin) is not None]
+        self._groups |= dict.fromkeys(members, members)
+        if pins:
+            self.pin(op, tensor, pins[0])
+
+    def pin(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
+        """Pin a tensor, and those of its group, because ``op`` says so; ``CompileError`` for a second layout."""
+        for member in self._groups.get(tensor, [tensor]):
+            node = self._graph.nodes[member]
+            if node.pin is not None and not node.pin.same_memory(layout):
+                what = f"{_tensor_text(node, self._values[member])} is pinned to another layout already"
+                raise error_at(op, f"{what}: {stick.affine_map(node.pin)}")
             node.pin = layout
             if isinstance(node, ArgumentNode):
                 node.free = False
+
+
+def _tensor_text(node: TensorNode, value: ir.Value) -> str:
+    """The name of a tensor in messages."""
+    if node.name or isinstance(value.owner, ir.Block):
+        return node.name or f"what a loop carries, {value.type}"
+    op = value.owner.operation
+    return f"the result of '{sdsc.opcode_of(op) or op.name}', {value.type}"
 
 
 def _requested(op: ir.Operation) -> StickLayout:
@@ -322,6 +303,27 @@ def _is_destination_slice(op: ir.Operation) -> bool:
         return False
     uses = list(op.results[0].uses)
     return bool(uses) and all(names_place(use.owner.operation, use.operand_number) for use in uses)
+
+
+def _is_carried(graph: Graph, tensor: int) -> bool:
+    node = graph.nodes[tensor]
+    return isinstance(node, IterArg | LoopResult) or (isinstance(node, InsertSliceBuffer) and node.carried)
+
+
+def _is_copied(graph: Graph, part: InsertedSlice) -> bool:
+    """Return whether a destination has to be copied before insertions write to it."""
+    return part.out_of_place or isinstance(graph.nodes[part.source], ArgumentNode | ViewNode)
+
+
+def _is_partial(graph: Graph, tensor: int) -> bool:
+    """Return whether a tensor is a buffer with parts that may not be written yet."""
+    node = graph.nodes[tensor]
+    if isinstance(node, IterArg):
+        return _is_partial(graph, node.initial)
+    if not isinstance(node, InsertSliceBuffer):
+        return False
+    written = sum(math.prod(part.place.sizes) for part in node.parts)
+    return written < math.prod(node.shape) or any(part.partial for part in node.parts)
 
 
 def _is_index(value: ir.Value) -> bool:
@@ -382,11 +384,3 @@ def _is_overwritten(insertion: ir.Operation, maker: ir.Operation, before: ir.Ope
 
 def _type(value: ir.Value) -> tuple[tuple[int, ...], str]:
     return shape_of(value), element_of(value)
-
-
-def _same(first: StickLayout, second: StickLayout) -> bool:
-    return first.same_memory(second)
-
-
-def _text(layout: StickLayout) -> str:
-    return str(stick.affine_map(layout))

@@ -69,7 +69,7 @@ class LayoutPins:
         if isinstance(node, ArgumentNode) and node.free:
             node.layouts = pinned.layouts
         else:
-            self.source.pin_tensor(pinned.op, pinned.tensor, pinned.layouts[0])
+            self.source.shared_layouts.pin(pinned.op, pinned.tensor, pinned.layouts[0])
 
 
 def _pinned(source: LayoutGraph) -> list[PinnedTensor]:

@@ -7,16 +7,12 @@ from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.loops import (
     LOOP,
     CarriedValue,
-    ancestor_in,
-    block_of,
     body_block,
     carried_values,
     terminator,
 )
 from spyre_mlir.analysis.view_ops import VIEWS, place_of
-from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.stick import RESTICKIFY
 from spyre_mlir.dialects.structured import (
     DESTINATION,
     defining_op,
@@ -25,14 +21,14 @@ from spyre_mlir.dialects.structured import (
     maker_of,
     structured,
 )
-from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, candidate_of, image, relayout_cost
-from spyre_mlir.layout_search.minimum_cost import Decision, LayoutPlan
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout_search.layout_candidates import image
+from spyre_mlir.layout_search.minimum_cost import LayoutPlan
 from spyre_mlir.layout_search.op_layouts import OpLayout
-from spyre_mlir.layout_search.reasons import Reasons
-from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, IterArg, TensorNode, ViewNode
+from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, IterArg, ViewNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import RemarkEmitter
+from spyre_mlir.rewriting.layout_values import LayoutValues, stick_text
 from spyre_mlir.target.device import device
 
 
@@ -43,10 +39,9 @@ class LayoutRewrite:
         self.owner = owner
         self.source = source
         self.plan = plan
-        self.layouts: dict[ir.Value, StickLayout] = {}
+        self.values = LayoutValues(owner, source, plan)
+        self.layouts = self.values.layouts
         self.op_layouts: dict[ir.Value, OpLayout] = {}
-        self._values: list[dict[LayoutCandidate, ir.Value]] = [{} for _ in plan.decisions]
-        self._reasons = Reasons(source.graph, plan)
 
     def run(self) -> None:
         block = self.source.func.regions[0].blocks[0]
@@ -54,77 +49,29 @@ class LayoutRewrite:
             self._source(argument)
         self._visit_all(block)
 
-    # -- values ---------------------------------------------------------------------------------------
-
-    def _decision(self, value: ir.Value) -> tuple[int, TensorNode, Decision]:
-        tensor = self.source.tensors[value]
-        return tensor, self.source.graph.nodes[tensor], self.plan.decisions[tensor]
-
-    def _record(self, value: ir.Value, candidate: LayoutCandidate, layout: StickLayout | None = None) -> None:
-        self._values[self.source.tensors[value]][candidate] = value
-        self.layouts[value] = candidate.layout if layout is None else layout
+    # -- arguments and constants ----------------------------------------------------------------------
 
     def _source(self, value: ir.Value) -> None:
         """Record an argument or constant; each further layout of a free one is a copy that the host lays out."""
-        tensor, node, decision = self._decision(value)
+        tensor, node, decision = self.values.decision(value)
         assert isinstance(node, ArgumentNode)
         if not node.free:
             candidate = decision.state.produced.candidate
-            self._record(
+            self.values.record(
                 value,
                 candidate,
                 node.pin or StickLayout.for_tensor(device(), node.shape, node.dtype, None, self._outermost),
             )
             return
         first, *others = decision.state.base
-        self._record(value, first)
+        self.values.record(value, first)
         for candidate in others:
-            self._values[tensor][candidate] = self._duplicate(value)
-            self.layouts[self._values[tensor][candidate]] = candidate.layout
+            self.values.by_tensor[tensor][candidate] = _duplicated(value, self.source.func)
+            self.layouts[self.values.by_tensor[tensor][candidate]] = candidate.layout
 
     @property
     def _outermost(self) -> bool:
         return bool(getattr(self.owner, "stick_outermost", False))
-
-    def _duplicate(self, value: ir.Value) -> ir.Value:
-        """Duplicate a weight or constant, for another layout."""
-        op = defining_op(value)
-        if op is not None:
-            return op.clone().operation.results[0]
-        return self.source.duplicate_argument(value)
-
-    def _value(self, tensor: int, candidate: LayoutCandidate, reader: ir.Operation) -> ir.Value:
-        """The value of a tensor in a layout.
-
-        A conversion is written before its first reader, or before the loop around that in which the tensor is not.
-        """
-        known = self._values[tensor]
-        if candidate not in known:
-            decision = self.plan.decisions[tensor]
-            conversion = next(relayout for relayout in decision.relayouts if relayout.target is candidate)
-            source = self._value(tensor, conversion.source, reader)
-            with ir.InsertionPoint(ancestor_in(block_of(source), reader)):
-                why = self._reasons.of(tensor, candidate)
-                known[candidate] = self._converted(source, conversion.source, candidate, conversion.cost, why)
-        return known[candidate]
-
-    def _converted(
-        self, value: ir.Value, source: LayoutCandidate, target: LayoutCandidate, cost: int, why: str
-    ) -> ir.Value:
-        clone = sdsc.clone(value, ir.Location.current)
-        self.layouts[clone] = target.layout
-        self._mark(maker_of(clone), source, target, cost, why)
-        return clone
-
-    def _mark(
-        self, op: ir.Operation, source: LayoutCandidate, target: LayoutCandidate, cost: int, why: str
-    ) -> None:
-        """Mark a clone as a conversion, if it changes the stick."""
-        kind = "restickify" if source.stick_dim != target.stick_dim else "copy"
-        if source.stick_dim != target.stick_dim:
-            op.attributes[RESTICKIFY] = ir.StringAttr.get(why)
-        reason = f"stick {_dim(source.stick_dim)} -> {_dim(target.stick_dim)}: {why}"
-        self.owner.remark(op, kind, reason, before=0, after=round(cost / PICOSECONDS))
 
     # -- loops ----------------------------------------------------------------------------------------
 
@@ -136,17 +83,19 @@ class LayoutRewrite:
         self._visit_all(body_block(op))
         end = terminator(body_block(op))
         for iter_arg in carried:
-            _, node, decision = self._decision(iter_arg.argument)
+            _, node, decision = self.values.decision(iter_arg.argument)
             assert isinstance(node, IterArg)
-            end.operands[iter_arg.operand - 3] = self._value(node.yielded, decision.reads[1], end)
+            end.operands[iter_arg.operand - 3] = self.values.value(node.yielded, decision.reads[1], end)
         arguments = list(body_block(op).arguments)
         for iter_arg in carried_values(op):
             if iter_arg.yielded in arguments and iter_arg.yielded != iter_arg.argument:
                 self._yield_copy(op, iter_arg, "what another place of the loop carries goes on here")
         for iter_arg in carried:
             self._copy_if_needed(op, iter_arg.operand)
-            _, _, decision = self._decision(iter_arg.argument)
-            self._record(iter_arg.result, decision.state.produced.candidate, self.layouts[iter_arg.argument])
+            _, _, decision = self.values.decision(iter_arg.argument)
+            self.values.record(
+                iter_arg.result, decision.state.produced.candidate, self.layouts[iter_arg.argument]
+            )
 
     def _copy_if_needed(self, op: ir.Operation, operand: int) -> None:
         """Copy a yielded value that cannot be written over its iter_arg."""
@@ -165,13 +114,13 @@ class LayoutRewrite:
         self.owner.remark(maker_of(clone), "copy", why, before=0, after=2 * layout.bytes)
 
     def _enter(self, op: ir.Operation, iter_arg: CarriedValue) -> None:
-        _, node, decision = self._decision(iter_arg.argument)
+        _, node, decision = self.values.decision(iter_arg.argument)
         assert isinstance(node, IterArg)
-        layout = self._layout_of(node, decision.state.produced.candidate)
-        self._record(iter_arg.argument, decision.state.produced.candidate, layout)
+        layout = self.values.layout_of(node, decision.state.produced.candidate)
+        self.values.record(iter_arg.argument, decision.state.produced.candidate, layout)
         buffer = self.plan.decisions[node.initial]
         for read in zip(buffer.reads, buffer.in_place, strict=True):
-            self._write_destination(op, iter_arg.operand, read, layout)
+            self.values.write_destination(op, iter_arg.operand, read, layout)
 
     # -- ops ------------------------------------------------------------------------------------------
 
@@ -203,28 +152,24 @@ class LayoutRewrite:
             self._source(op.results[0])
 
     def _compute(self, op: ir.Operation) -> None:
-        tensor, node, decision = self._decision(op.results[0])
+        tensor, node, decision = self.values.decision(op.results[0])
         produced = decision.state.produced
         assert isinstance(node, Compute)
         assert produced.op_layout is not None
         for position, (source, candidate) in enumerate(zip(node.operands, decision.reads, strict=True)):
-            op.operands[position] = self._value(source, candidate, op)
+            op.operands[position] = self.values.value(source, candidate, op)
         if produced.op_layout.assignment.opcode != node.signature.opcode:
             op.attributes[sdsc.OP] = sdsc.op_attr(produced.op_layout.assignment.opcode, sdsc.constants_of(op))
         result = op.results[0]
         if produced.op_layout.assignment.inputs != tuple(range(len(node.operands))):
             result = self._with_swapped_inputs(op, produced.op_layout)
-        self._values[tensor][produced.candidate] = result
-        self.layouts[result] = self._layout_of(node, produced.candidate)
+        self.values.by_tensor[tensor][produced.candidate] = result
+        self.layouts[result] = self.values.layout_of(node, produced.candidate)
         self.op_layouts[result] = produced.op_layout
         if decision.options > 1:
-            opcode, stick = produced.op_layout.assignment.opcode, _dim(produced.candidate.stick_dim)
+            opcode, stick = produced.op_layout.assignment.opcode, stick_text(produced.candidate.stick_dim)
             reason = f"'{opcode}' with {stick} in the stick, of {decision.options} choices"
             self.owner.remark(maker_of(result), "layout", reason, after=produced.candidate.bytes)
-
-    def _layout_of(self, node: TensorNode, candidate: LayoutCandidate) -> StickLayout:
-        pinned = node.pin is not None and candidate_of(node.pin) is candidate
-        return node.pin if pinned and node.pin is not None else candidate.layout
 
     def _with_swapped_inputs(self, op: ir.Operation, op_layout: OpLayout) -> ir.Value:
         """Rebuild an operation with its inputs swapped, and replace it."""
@@ -248,83 +193,60 @@ class LayoutRewrite:
 
     def _view(self, op: ir.Operation) -> None:
         """Rewrite a view to the layout that its readers need; clone it if they need several."""
-        tensor, node, decision = self._decision(op.results[0])
+        tensor, node, decision = self.values.decision(op.results[0])
         assert isinstance(node, ViewNode)
         for base, candidate in zip(decision.state.base, decision.reads, strict=True):
-            source = self._value(node.source, candidate, op)
-            view = op if not self._values[tensor] else op.clone().operation
+            source = self.values.value(node.source, candidate, op)
+            view = op if not self.values.by_tensor[tensor] else op.clone().operation
             view.operands[0] = source
-            self._values[tensor][base] = view.results[0]
+            self.values.by_tensor[tensor][base] = view.results[0]
 
     def _copy(self, op: ir.Operation) -> None:
-        tensor, node, decision = self._decision(op.results[0])
+        tensor, node, decision = self.values.decision(op.results[0])
         produced, source = decision.state.produced.candidate, decision.reads[0]
-        op.operands[0] = self._value(self.source.tensors[op.operands[0]], source, op)
-        self._record(op.results[0], produced, self._layout_of(node, produced))
+        op.operands[0] = self.values.value(self.source.tensors[op.operands[0]], source, op)
+        self.values.record(op.results[0], produced, self.values.layout_of(node, produced))
         if op.name == "stick.restickify":
             del op.attributes[stick.TO]
             self.owner.remark(
                 op, "restickify", "the program asks for it", before=0, after=produced.bytes + source.bytes
             )
         elif produced.stick_dim != source.stick_dim:
-            self._mark(
-                op, source, produced, produced.bytes + source.bytes, self._reasons.of(tensor, produced)
+            self.values.mark(
+                op, source, produced, produced.bytes + source.bytes, self.values.reasons.of(tensor, produced)
             )
 
     # -- destinations of insertions -----------------------------------------------------------------
 
     def _insertion(self, op: ir.Operation) -> None:
         """Rewrite an insertion: a slice computed in place gets the layout of its region, another is copied there."""
-        tensor, node, decision = self._decision(op.results[0])
+        tensor, node, decision = self.values.decision(op.results[0])
         produced, chain = decision.state.produced.candidate, self.source.insertions[tensor]
-        layout = self._layout_of(node, produced)
+        layout = self.values.layout_of(node, produced)
         reads = list(zip(decision.reads, decision.in_place, strict=True))
         before = reads[: len(reads) - len(chain)]
         for read in before if op == chain[0] else []:
-            self._write_destination(op, 1, read, layout)
+            self.values.write_destination(op, 1, read, layout)
         copied = any(not in_place for _, in_place in before)
         candidate, in_place = reads[len(before) + chain.index(op)]
         place = image(place_of(op), produced)
         assert place is not None
-        self._write_slice(op, 0, (candidate, in_place and not copied), place.view.layout)
+        self.values.write_slice(op, 0, (candidate, in_place and not copied), place.view.layout)
         self.layouts[op.results[0]] = layout
         if op == chain[-1]:
-            self._values[tensor][produced] = op.results[0]
+            self.values.by_tensor[tensor][produced] = op.results[0]
 
-    def _write_destination(
-        self, op: ir.Operation, operand: int, read: tuple[LayoutCandidate, bool], layout: StickLayout
-    ) -> None:
-        """Write the initial value of a destination, by the conversion itself if the stick differs."""
-        candidate, in_place = read
-        if in_place or candidate.stick_dim == BufferView.of(layout).stick_dim:
-            self._write_slice(op, operand, read, layout)
-            return
-        value = self._value(self.source.tensors[op.operands[operand]], candidate, op)
-        target, why = candidate_of(layout), "the buffer that goes on with it has another stick"
-        op.operands[operand] = self._converted(
-            value, candidate, target, relayout_cost(candidate, target), why
-        )
-        self.layouts[op.operands[operand]] = layout
 
-    def _write_slice(
-        self, op: ir.Operation, operand: int, read: tuple[LayoutCandidate, bool], layout: StickLayout
-    ) -> None:
-        """Write an operand in the layout that its buffer has to have, copied if it is not computed in place."""
-        candidate, in_place = read
-        value = self._value(self.source.tensors[op.operands[operand]], candidate, op)
-        if in_place:
-            self.layouts[value] = layout
-            return
-        stick_dim = BufferView.of(layout).stick_dim
-        if candidate.stick_dim != stick_dim:
-            target = candidate_of(
-                StickLayout.for_tensor(device(), layout.shape, layout.dtype, _order(layout, stick_dim))
-            )
-            why = "the buffer that it is put into has another stick"
-            value = self._converted(value, candidate, target, candidate.bytes + target.bytes, why)
-        clone = sdsc.clone(value, ir.Location.current)
-        self.layouts[clone] = layout
-        op.operands[operand] = clone
+def _duplicated(value: ir.Value, func: ir.Operation) -> ir.Value:
+    """A second constant, or a second argument of a function that takes its host array from that of ``value``."""
+    op = defining_op(value)
+    if op is not None:
+        return op.clone().operation.results[0]
+    attrs = [ir.DictAttr(attribute) for attribute in func.attributes["arg_attrs"]]
+    argument = func.regions[0].blocks[0].add_argument(value.type, func.location)
+    attrs.append(sdsc.again(attrs, value.arg_number))
+    func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
+    return argument
 
 
 def _give_own_destination(op: ir.Operation) -> None:
@@ -336,12 +258,3 @@ def _give_own_destination(op: ir.Operation) -> None:
     op.operands[destination] = ir.Operation.create("tensor.empty", results=[op.results[0].type]).result
     if old is not None and not any(True for _ in old.results[0].uses):
         old.erase()
-
-
-def _order(layout: StickLayout, stick_dim: int | None) -> list[int]:
-    others = [dim for dim in range(len(layout.shape)) if dim != stick_dim]
-    return [*others, -1 if stick_dim is None else stick_dim]
-
-
-def _dim(stick_dim: int | None) -> str:
-    return "nothing" if stick_dim is None else f"d{stick_dim}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from spyre_mlir.analysis.loops import LOOP
-from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, in_format, makers, source_dims, trace
+from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, in_format, makers
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import (
     Structured,
@@ -19,29 +18,8 @@ from spyre_mlir.dialects.structured import (
     shape_of,
 )
 from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.tile_slices import AvailablePart, LoopLevel, TileSlices, slice_op
 from spyre_mlir.target.ops import COMBINE
-
-_DYNAMIC = -(1 << 63)
-
-
-@dataclass
-class _Level:
-    """A nest that is being written: its induction variable, or the number of a peeled iteration.
-
-    Operations that run once per iteration of the level outside are written before ``loop``; None if peeled.
-    """
-
-    nest: Nest
-    variable: ir.Value | int
-    loop: ir.Operation | None = None
-    offsets: dict[int, ir.Value] = field(default_factory=dict)
-    slices: dict[tuple, ir.Value] = field(default_factory=dict)
-
-    def extent(self, size: int) -> int:
-        """The extent of the tile of a dim in this iteration."""
-        tile, full = self.nest.tile(size), self.nest.full_tiles
-        is_smaller = isinstance(self.variable, int) and self.variable == full
-        return size - tile * full if is_smaller else tile
 
 
 @dataclass
@@ -52,14 +30,6 @@ class _Maximum:
     before: ir.Value
     now: ir.Value
     factor: ir.Value | None = None
-
-
-@dataclass
-class _Part:
-    """The available part of a value: a tile per iteration of the nests ``tiled_by``, or all of it."""
-
-    value: ir.Value
-    tiled_by: tuple[Nest, ...] = ()
 
 
 class LoopWriter:
@@ -74,10 +44,10 @@ class LoopWriter:
         self.old = [op for op in self.old if op.name != "arith.constant"]
         # By result: the hash of an op changes with its operands.
         self.waiting = {op.results[0] for op in self.old}
-        self.parts: dict[ir.Value, _Part] = {}
-        self.levels: list[_Level] = []
+        self.tiles = TileSlices(self.waiting)
+        self.parts, self.levels = self.tiles.parts, self.tiles.levels
         self.sums: dict[Tiled, ir.Value] = {}
-        self.results: dict[Tiled, _Part] = {}  # the iter_args of loops around, for full results
+        self.results: dict[Tiled, AvailablePart] = {}  # the iter_args of loops around, for full results
         self.maxima: dict[str, _Maximum] = {}
         self.constants: dict[int, ir.Value] = {}
         self.inside: dict[Nest, set[ir.Value]] = {}
@@ -136,20 +106,20 @@ class LoopWriter:
         before, self.results = self.results, {**self.results, **results}
         peeled = nest.full_tiles if nest.unrolled else int(begins)
         for number in range(peeled):
-            values = self._iteration(_Level(nest, number), carried, values)
+            values = self._iteration(LoopLevel(nest, number), carried, values)
         if nest.full_tiles > peeled:
             values = self._loop(nest, peeled, carried, values)
         if nest.tiles > nest.full_tiles:
-            values = self._iteration(_Level(nest, nest.full_tiles), carried, values)
+            values = self._iteration(LoopLevel(nest, nest.full_tiles), carried, values)
         self.results = before
         for tiled, value in zip(carried, values, strict=True):
             if tiled.reduces(nest):
-                self.parts[tiled.result] = _Part(value, outside)
+                self.parts[tiled.result] = AvailablePart(value, outside)
                 self.sums[tiled] = value
             else:
-                self.parts[tiled.result] = _Part(value, results[tiled].tiled_by)
+                self.parts[tiled.result] = AvailablePart(value, results[tiled].tiled_by)
 
-    def _destination(self, tiled: Tiled, nest: Nest) -> _Part:
+    def _destination(self, tiled: Tiled, nest: Nest) -> AvailablePart:
         """The destination of a nest's tiles of a result: an iter_arg of loops around, or a buffer for readers there.
 
         Only an unrolled nest can write that buffer in LX.
@@ -158,7 +128,7 @@ class LoopWriter:
         carried = self.results.get(tiled)
         if carried is not None and not (nest.unrolled and self._is_read_in(outside[-1], tiled, nest)):
             return carried
-        return _Part(self._empty(tiled), outside)
+        return AvailablePart(self._empty(tiled), outside)
 
     def _loop(
         self, nest: Nest, begin: int, carried: Sequence[Tiled], initial: Sequence[ir.Value]
@@ -169,12 +139,12 @@ class LoopWriter:
         block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get(), *types])
         variable, *arguments = block.arguments
         with ir.InsertionPoint(block):
-            values = self._iteration(_Level(nest, variable, loop), carried, arguments)
+            values = self._iteration(LoopLevel(nest, variable, loop), carried, arguments)
             ir.Operation.create("scf.yield", operands=values)
         return list(loop.results)
 
     def _iteration(
-        self, level: _Level, carried: Sequence[Tiled], values: Sequence[ir.Value | None]
+        self, level: LoopLevel, carried: Sequence[Tiled], values: Sequence[ir.Value | None]
     ) -> list[ir.Value]:
         """Write one iteration from initial values, None for sums that begin in it; return the yielded values."""
         nest, before = level.nest, dict(self.sums)
@@ -182,7 +152,7 @@ class LoopWriter:
             if value is not None and tiled.reduces(nest):
                 self.sums[tiled] = value
             elif value is not None:
-                self.results[tiled] = _Part(value, self.results[tiled].tiled_by)
+                self.results[tiled] = AvailablePart(value, self.results[tiled].tiled_by)
         self.levels.append(level)
         for item in nest.items:
             if isinstance(item, Nest):
@@ -208,7 +178,7 @@ class LoopWriter:
         moving = {
             tiled.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
         }
-        return self._slice_op("tensor.insert_slice", [tile, whole.value], moving, whole.value.type)
+        return slice_op("tensor.insert_slice", [tile, whole.value], moving, whole.value.type)
 
     def _escapes(self, tiled: Tiled, nest: Nest) -> bool:
         """Return whether a result of a nest is read outside of it; a sum is, for it is complete when the nest ends."""
@@ -244,7 +214,7 @@ class LoopWriter:
         """Write an operation on one tile, and its combination with the tiles before."""
         generic = tiled.generic
         inputs = [
-            self._tile(value, tiled.tiled_dims(operand)) for operand, value in enumerate(generic.inputs)
+            self.tiles.tile(value, tiled.tiled_dims(operand)) for operand, value in enumerate(generic.inputs)
         ]
         extents = list(generic.extents)
         for level in self.levels:
@@ -255,155 +225,12 @@ class LoopWriter:
         if tiled in self.sums:
             before = self.sums[tiled]
             if tiled.rescaled in self.maxima:
-                before = self._rescaled(tiled, before)
-            value = self._combined(tiled, before, value)
+                before = _rescaled(tiled, before, self.maxima[tiled.rescaled])
+            value = _combined(tiled, before, value)
             if tiled.running is not None:
                 self.maxima[tiled.running] = _Maximum(tiled, self.sums[tiled], value)
             self.sums[tiled] = value
-        self.parts[tiled.result] = _Part(value, tuple(tiled.nests))
-
-    def _combined(self, tiled: Tiled, before: ir.Value, value: ir.Value) -> ir.Value:
-        shape = shape_of(value)
-        dims = tuple(range(len(shape)))
-        opcode = COMBINE[tiled.generic.opcode]
-        combined = device_op(
-            opcode, [before, value], [dims, dims], shape, element_of(value), location=tiled.op.location
-        )
-        sdsc.record(
-            maker_of(combined), "decomposition", "coarse-tiling", f"parts of '{tiled.generic.opcode}'"
-        )
-        return combined
-
-    def _rescaled(self, tiled: Tiled, before: ir.Value) -> ir.Value:
-        """A sum of exponentials less one maximum as one less the next: times exp(maximum before - maximum now)."""
-        assert tiled.rescaled is not None
-        maximum = self.maxima[tiled.rescaled]
-        shape = shape_of(maximum.now)
-        dims, location = tuple(range(len(shape))), tiled.op.location
-        if maximum.factor is None:
-            element = element_of(maximum.now)
-            less = device_op(
-                "sub", [maximum.before, maximum.now], [dims, dims], shape, element, location=location
-            )
-            maximum.factor = device_op("exp", [less], [dims], shape, element, location=location)
-        whole = shape_of(before)
-        every = tuple(range(len(whole)))
-        factor = in_format(maximum.factor, element_of(before))
-        rescaled = device_op(
-            "mul", [before, factor], [every, dims], whole, element_of(before), location=location
-        )
-        sdsc.record(
-            maker_of(rescaled), "decomposition", "coarse-tiling", "the sum so far for the maximum so far"
-        )
-        return rescaled
-
-    def _tile(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
-        """The tile of a value in the current iteration of the nests that tile its dims."""
-        part = self.parts.get(value)
-        op = defining_op(value)
-        if part is None and op is not None and op.name in VIEWS and op.results[0] in self.waiting:
-            tiled_by = self.parts[trace(value).root].tiled_by
-            tile = self._view(op, {dim: nest for dim, nest in tiled_dims.items() if nest in tiled_by})
-            inside = {dim: nest for dim, nest in tiled_dims.items() if nest not in tiled_by}
-            return self._cut(tile, inside) if inside else tile
-        if part is None:
-            part = _Part(value)
-        missing = {dim: nest for dim, nest in tiled_dims.items() if nest not in part.tiled_by}
-        return self._sliced(part.value, missing) if missing else part.value
-
-    def _view(self, op: ir.Operation, tiled_dims: dict[int, Nest]) -> ir.Value:
-        """A view of the tile of a value that is computed in the nest."""
-        where = source_dims(op)
-        source = self._tile(op.operands[0], {_known(where[dim]): nest for dim, nest in tiled_dims.items()})
-        shape = self._tile_shape(op.results[0], tiled_dims)
-        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(op.results[0].type).element_type)
-        empty = ir.Operation.create("tensor.empty", results=[type_]).result if len(op.operands) > 1 else None
-        view = op.clone().operation
-        view.operands[0] = source
-        view.results[0].set_type(type_)
-        if empty is not None:
-            view.operands[1] = empty
-        if op.name == "tensor.expand_shape":
-            view.attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(shape)
-        return view.results[0]
-
-    def _sliced(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
-        """The slice of a value, written once per iteration of the innermost loop that moves it."""
-        levels = {level.nest: depth for depth, level in enumerate(self.levels)}
-        depth = max(levels[nest] for nest in tiled_dims.values())
-        level = self.levels[depth]
-        key = (
-            value,
-            *((dim, id(nest)) for dim, nest in sorted(tiled_dims.items(), key=lambda item: item[0])),
-        )
-        if key not in level.slices:
-            with self._at(depth):
-                level.slices[key] = self._cut(value, tiled_dims)
-        return level.slices[key]
-
-    def _cut(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
-        """The slice of a value in the current iteration of the nests that tile its dims."""
-        levels = {level.nest: level for level in self.levels}
-        shape = self._tile_shape(value, tiled_dims)
-        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
-        moving = {dim: levels[nest] for dim, nest in tiled_dims.items()}
-        return self._slice_op("tensor.extract_slice", [value], moving, type_)
-
-    def _tile_shape(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> list[int]:
-        """The shape of the tile of a value in the current iteration."""
-        levels = {level.nest: level for level in self.levels}
-        shape = list(shape_of(value))
-        for dim, nest in tiled_dims.items():
-            shape[dim] = levels[nest].extent(shape[dim])
-        return shape
-
-    def _at(self, depth: int) -> AbstractContextManager:
-        """The insertion point of an iteration of a level: before the loop in it that is being written, if any."""
-        inner = next((level.loop for level in self.levels[depth + 1 :] if level.loop is not None), None)
-        return ir.InsertionPoint(inner) if inner is not None else nullcontext()
-
-    def _slice_op(
-        self,
-        name: str,
-        operands: list[ir.Value],
-        moving: dict[int, _Level],
-        type_: ir.Type,
-    ) -> ir.Value:
-        """The extraction, or insertion, of the tile that some levels move, from the last of the operands."""
-        whole = shape_of(operands[-1])
-        sizes = [moving[dim].extent(size) if dim in moving else size for dim, size in enumerate(whole)]
-        offsets = [0] * len(sizes)
-        dynamic = []
-        for dim, level in sorted(moving.items()):
-            if isinstance(level.variable, int):
-                offsets[dim] = level.variable * level.nest.tile(whole[dim])
-            else:
-                offsets[dim] = _DYNAMIC
-                dynamic.append(self._offset(level, level.variable, sizes[dim]))
-        segments = [*(1 for _ in operands), len(dynamic), 0, 0]
-        attributes = {
-            "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
-            "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
-            "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
-        }
-        slice_ = ir.Operation.create(
-            name, results=[type_], operands=[*operands, *dynamic], attributes=attributes
-        )
-        return slice_.result
-
-    def _offset(self, level: _Level, variable: ir.Value, tile: int) -> ir.Value:
-        """The offset of the tile of an iteration, at the top of its loop."""
-        if tile not in level.offsets:
-            map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * tile])
-            with ir.InsertionPoint.at_block_begin(variable.owner):
-                level.offsets[tile] = ir.Operation.create(
-                    "affine.apply",
-                    results=[ir.IndexType.get()],
-                    operands=[variable],
-                    attributes={"map": ir.AffineMapAttr.get(map_)},
-                ).result
-        return level.offsets[tile]
+        self.parts[tiled.result] = AvailablePart(value, tuple(tiled.nests))
 
     def _index(self, value: int) -> ir.Value:
         """A constant, at the top of the block."""
@@ -414,6 +241,35 @@ class LoopWriter:
                     "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)}
                 ).result
         return self.constants[value]
+
+
+def _combined(tiled: Tiled, before: ir.Value, value: ir.Value) -> ir.Value:
+    shape = shape_of(value)
+    dims = tuple(range(len(shape)))
+    opcode = COMBINE[tiled.generic.opcode]
+    combined = device_op(
+        opcode, [before, value], [dims, dims], shape, element_of(value), location=tiled.op.location
+    )
+    sdsc.record(maker_of(combined), "decomposition", "coarse-tiling", f"parts of '{tiled.generic.opcode}'")
+    return combined
+
+
+def _rescaled(tiled: Tiled, before: ir.Value, maximum: _Maximum) -> ir.Value:
+    """A sum of exponentials less one maximum as one less the next: times exp(maximum before - maximum now)."""
+    shape = shape_of(maximum.now)
+    dims, location = tuple(range(len(shape))), tiled.op.location
+    if maximum.factor is None:
+        element = element_of(maximum.now)
+        less = device_op(
+            "sub", [maximum.before, maximum.now], [dims, dims], shape, element, location=location
+        )
+        maximum.factor = device_op("exp", [less], [dims], shape, element, location=location)
+    whole = shape_of(before)
+    every = tuple(range(len(whole)))
+    factor = in_format(maximum.factor, element_of(before))
+    rescaled = device_op("mul", [before, factor], [every, dims], whole, element_of(before), location=location)
+    sdsc.record(maker_of(rescaled), "decomposition", "coarse-tiling", "the sum so far for the maximum so far")
+    return rescaled
 
 
 def _product(generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[int]) -> ir.Value:
@@ -444,8 +300,3 @@ def _readers(value: ir.Value) -> Iterator[ir.Operation]:
 def _location(nest: Nest) -> ir.Location:
     """The location of the first operation of a nest."""
     return next(nest.operations()).op.location
-
-
-def _known(dim: int | None) -> int:
-    assert dim is not None, "operations share a nest only where views keep tiles"
-    return dim

@@ -41,7 +41,7 @@ class Unrolling:
     def __init__(self, windowed: Windowed) -> None:
         self.windowed = windowed
         self.body = windowed.op.regions[0].blocks[0]
-        self.combine = self._combination()
+        self.combine = _combining_op(windowed)
         self.merged = self._merged()
         self.order = self._order()
         self.tap_dims = self._tap_dims()
@@ -78,22 +78,6 @@ class Unrolling:
         return self._combined(result, *_spread(destination))
 
     # -- the op ---------------------------------------------------------------------------------------
-
-    def _combination(self) -> ir.Operation:
-        """The scalar op that combines positions of the kernel."""
-        *ops, terminator = [op.operation for op in self.body.operations]
-        yielded, accumulator = terminator.operands[0], list(self.body.arguments)[-1]
-        uses = [use.owner.operation for use in accumulator.uses]
-        combine = next((op for op in ops if op.results[0] == yielded), None)
-        if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
-            self._refuse("sums, products, minima and maxima")
-        if not isinstance(accumulator.type, ir.FloatType):
-            self._refuse("those of floating-point numbers")
-        return combine
-
-    def _refuse(self, what: str) -> NoReturn:
-        op = self.windowed.op
-        raise error_at(op, f"the windows of this '{op.name}' have no device operation; {what} have")
 
     def _merged(self) -> tuple[int, ...]:
         """The output dims that are one dim of rows: of all windows but the last, and the images; empty if none are."""
@@ -258,6 +242,24 @@ class Unrolling:
             value = ir.Operation.create(self.combine.name, results=[element], operands=operands).result
             ir.Operation.create("linalg.yield", operands=[value])
         return combined.results[0]
+
+
+def _combining_op(windowed: Windowed) -> ir.Operation:
+    """The scalar op that combines positions of the kernel."""
+    body = windowed.op.regions[0].blocks[0]
+    *ops, terminator = [op.operation for op in body.operations]
+    yielded, accumulator = terminator.operands[0], list(body.arguments)[-1]
+    uses = [use.owner.operation for use in accumulator.uses]
+    combine = next((op for op in ops if op.results[0] == yielded), None)
+    if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
+        _refuse(windowed.op, "sums, products, minima and maxima")
+    if not isinstance(accumulator.type, ir.FloatType):
+        _refuse(windowed.op, "those of floating-point numbers")
+    return combine
+
+
+def _refuse(op: ir.Operation, what: str) -> NoReturn:
+    raise error_at(op, f"the windows of this '{op.name}' have no device operation; {what} have")
 
 
 def iterated_by(index: int | Window | None) -> int:

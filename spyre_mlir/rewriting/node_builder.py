@@ -1,0 +1,135 @@
+"""Device operations on nodes, the scalars of a ``linalg`` body: of one element type, over the dims that they need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.structured import device_op, shape_of
+from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.linalg_values import Terms
+from spyre_mlir.target.element_types import ONE_BYTE, cast_between
+from spyre_mlir.target.formats import DL16_SMALLEST, fits_fp16
+from spyre_mlir.target.ops import DEVICE_OPS, FP32
+
+#: Operations where a constant scales: in others it may be off by less than the smallest number of the device.
+_SCALING = ("mul", "realdiv", "reciprocal")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A scalar of the body: a constant, or a device tensor over some iteration dims (in ``dims`` order)."""
+
+    value: ir.Value | None
+    dims: tuple[int | None, ...] = ()
+    constant: float | None = None
+
+    @property
+    def element(self) -> str:
+        assert self.value is not None
+        return str(ir.RankedTensorType(self.value.type).element_type)
+
+
+class NodeBuilder:
+    """Builds device operations for one ``linalg`` op at the current insertion point."""
+
+    def __init__(self, terms: Terms, op: ir.Operation, extents: Sequence[int]) -> None:
+        self.terms = terms
+        self.op = op
+        self.extents = extents
+
+    def emit(self, opcode: str, nodes: list[Node], element: str | None = None, **constants: float) -> Node:
+        """One device operation over the dims that its operands have."""
+        element = element or next(node.element for node in nodes if node.value is not None)
+        if element in ONE_BYTE:
+            raise error_at(self.op, f"'{opcode}' has no form for {element}: only matmuls have")
+        if element == "f16" and any(_is_wide(node) for node in nodes) and _has_f32_form(opcode):
+            wide = [self.cast(_guarding(opcode, node), "f32", self.op) for node in nodes]
+            return self.cast(self.emit(opcode, wide, "f32", **constants), "f16", self.op)
+        dims = _dims_of(nodes)
+        where: dict[int | None, int | None] = {
+            None: None,
+            **{dim: position for position, dim in enumerate(dims)},
+        }
+        values = [node.value if node.value is not None else self._constant(node, element) for node in nodes]
+        result = device_op(
+            opcode,
+            values,
+            [tuple(where[dim] for dim in node.dims) for node in nodes],
+            [self.extents[dim] for dim in dims],
+            element,
+            location=self.op.location,
+            constants=constants,
+        )
+        return Node(result, tuple(dims))
+
+    def _constant(self, node: Node, element: str) -> ir.Value:
+        assert node.constant is not None
+        return self.terms.constant(node.constant, element)
+
+    def cast(self, node: Node, element: str, op: ir.Operation) -> Node:
+        """A node in another element type, by the device's casts (f16 and i32 meet in f32)."""
+        if node.value is None or node.element == element:
+            return node
+        if (node.element, element) == ("f16", "i32"):
+            node = self.emit("dl16tofp32", [node], "f32")
+        elif (node.element, element) == ("i32", "f16"):
+            node = self.emit("int32tofp32", [node], "f32")
+        try:
+            opcode = cast_between(node.element, element)
+        except KeyError:
+            raise error_at(op, f"a cast from {node.element} to {element} has no device operation") from None
+        return self.emit(opcode, [node], element)
+
+    def broadcast(self, node: Node, missing: list[int]) -> Node:
+        """Write out reduced dims that the source does not have."""
+        dims = sorted({*(dim for dim in node.dims if dim is not None), *missing})
+        where: dict[int | None, int | None] = {
+            None: None,
+            **{dim: position for position, dim in enumerate(dims)},
+        }
+        assert node.value is not None
+        result = device_op(
+            "identity", [node.value], [tuple(where[dim] for dim in node.dims)], [self.extents[dim] for dim in dims],
+            node.element, location=self.op.location,
+        )  # fmt: skip
+        return Node(result, tuple(dims))
+
+    def reduce(self, node: Node, reduced: Sequence[int | None], opcode: str) -> Node:
+        assert node.value is not None
+        shape = shape_of(node.value)
+        result = device_op(
+            opcode,
+            [node.value],
+            [tuple(range(len(shape)))],
+            shape,
+            node.element,
+            location=self.op.location,
+            reduced=[position for position, dim in enumerate(node.dims) if dim in reduced],
+        )
+        return Node(result, tuple(dim for dim in node.dims if dim not in reduced))
+
+
+def _dims_of(nodes: list[Node]) -> list[int]:
+    """The dims of all operands in the order of the one with most, so that one operand alone is not transposed."""
+    widest = max(nodes, key=lambda node: len(node.dims))
+    dims = [dim for dim in widest.dims if dim is not None]
+    return [*dims, *sorted({dim for node in nodes for dim in node.dims if dim is not None} - set(dims))]
+
+
+def _is_wide(node: Node) -> bool:
+    """Return whether a node is a constant out of the range of fp16, of bf16 or of a wider type."""
+    return node.constant is not None and not fits_fp16(node.constant)
+
+
+def _has_f32_form(opcode: str) -> bool:
+    return opcode in DEVICE_OPS and FP32 in DEVICE_OPS[opcode].formats
+
+
+def _guarding(opcode: str, node: Node) -> Node:
+    """Replace a constant that the device would round to 0 by its smallest number, except where it scales."""
+    if node.constant and abs(node.constant) < DL16_SMALLEST and opcode not in _SCALING:
+        return Node(None, constant=math.copysign(DL16_SMALLEST, node.constant))
+    return node

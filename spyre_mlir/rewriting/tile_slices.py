@@ -1,0 +1,165 @@
+"""Tiles of values in the current iteration of nested loops, as slices and views."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from spyre_mlir.analysis.tile_nests import VIEWS, Nest, source_dims, trace
+from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.mlir import ir
+
+#: MLIR's ``ShapedType::kDynamic``: an offset that is an operand.
+_DYNAMIC = -(1 << 63)
+
+
+@dataclass
+class LoopLevel:
+    """A nest that is being written: its induction variable, or the number of a peeled iteration.
+
+    Operations that run once per iteration of the level outside are written before ``loop``; None if peeled.
+    """
+
+    nest: Nest
+    variable: ir.Value | int
+    loop: ir.Operation | None = None
+    offsets: dict[int, ir.Value] = field(default_factory=dict)
+    slices: dict[tuple, ir.Value] = field(default_factory=dict)
+
+    def extent(self, size: int) -> int:
+        """The extent of the tile of a dim in this iteration."""
+        tile, full = self.nest.tile(size), self.nest.full_tiles
+        is_smaller = isinstance(self.variable, int) and self.variable == full
+        return size - tile * full if is_smaller else tile
+
+
+@dataclass
+class AvailablePart:
+    """The available part of a value: a tile per iteration of the nests ``tiled_by``, or all of it."""
+
+    value: ir.Value
+    tiled_by: tuple[Nest, ...] = ()
+
+
+class TileSlices:
+    """The available ``parts`` of values, sliced to tiles of the iteration that ``levels`` are in, outermost first.
+
+    ``waiting`` are the results of the operations that are not moved to their place yet.
+    """
+
+    def __init__(self, waiting: set[ir.Value]) -> None:
+        self.waiting = waiting
+        self.parts: dict[ir.Value, AvailablePart] = {}
+        self.levels: list[LoopLevel] = []
+
+    def tile(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
+        """The tile of a value in the current iteration of the nests that tile its dims."""
+        part = self.parts.get(value)
+        op = defining_op(value)
+        if part is None and op is not None and op.name in VIEWS and op.results[0] in self.waiting:
+            tiled_by = self.parts[trace(value).root].tiled_by
+            tile = self._view(op, {dim: nest for dim, nest in tiled_dims.items() if nest in tiled_by})
+            inside = {dim: nest for dim, nest in tiled_dims.items() if nest not in tiled_by}
+            return self._cut(tile, inside) if inside else tile
+        if part is None:
+            part = AvailablePart(value)
+        missing = {dim: nest for dim, nest in tiled_dims.items() if nest not in part.tiled_by}
+        return self._sliced(part.value, missing) if missing else part.value
+
+    def _view(self, op: ir.Operation, tiled_dims: dict[int, Nest]) -> ir.Value:
+        """A view of the tile of a value that is computed in the nest."""
+        where = source_dims(op)
+        source = self.tile(op.operands[0], {_known(where[dim]): nest for dim, nest in tiled_dims.items()})
+        shape = self._tile_shape(op.results[0], tiled_dims)
+        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(op.results[0].type).element_type)
+        empty = ir.Operation.create("tensor.empty", results=[type_]).result if len(op.operands) > 1 else None
+        view = op.clone().operation
+        view.operands[0] = source
+        view.results[0].set_type(type_)
+        if empty is not None:
+            view.operands[1] = empty
+        if op.name == "tensor.expand_shape":
+            view.attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(shape)
+        return view.results[0]
+
+    def _sliced(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
+        """The slice of a value, written once per iteration of the innermost loop that moves it."""
+        levels = {level.nest: depth for depth, level in enumerate(self.levels)}
+        depth = max(levels[nest] for nest in tiled_dims.values())
+        level = self.levels[depth]
+        key = (
+            value,
+            *((dim, id(nest)) for dim, nest in sorted(tiled_dims.items(), key=lambda item: item[0])),
+        )
+        if key not in level.slices:
+            with self._at(depth):
+                level.slices[key] = self._cut(value, tiled_dims)
+        return level.slices[key]
+
+    def _cut(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
+        """The slice of a value in the current iteration of the nests that tile its dims."""
+        levels = {level.nest: level for level in self.levels}
+        shape = self._tile_shape(value, tiled_dims)
+        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
+        moving = {dim: levels[nest] for dim, nest in tiled_dims.items()}
+        return slice_op("tensor.extract_slice", [value], moving, type_)
+
+    def _tile_shape(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> list[int]:
+        """The shape of the tile of a value in the current iteration."""
+        levels = {level.nest: level for level in self.levels}
+        shape = list(shape_of(value))
+        for dim, nest in tiled_dims.items():
+            shape[dim] = levels[nest].extent(shape[dim])
+        return shape
+
+    def _at(self, depth: int) -> AbstractContextManager:
+        """The insertion point of an iteration of a level: before the loop in it that is being written, if any."""
+        inner = next((level.loop for level in self.levels[depth + 1 :] if level.loop is not None), None)
+        return ir.InsertionPoint(inner) if inner is not None else nullcontext()
+
+
+def slice_op(
+    name: str,
+    operands: list[ir.Value],
+    moving: dict[int, LoopLevel],
+    type_: ir.Type,
+) -> ir.Value:
+    """The extraction, or insertion, of the tile that some levels move, from the last of the operands."""
+    whole = shape_of(operands[-1])
+    sizes = [moving[dim].extent(size) if dim in moving else size for dim, size in enumerate(whole)]
+    offsets = [0] * len(sizes)
+    dynamic = []
+    for dim, level in sorted(moving.items()):
+        if isinstance(level.variable, int):
+            offsets[dim] = level.variable * level.nest.tile(whole[dim])
+        else:
+            offsets[dim] = _DYNAMIC
+            dynamic.append(_offset(level, level.variable, sizes[dim]))
+    segments = [*(1 for _ in operands), len(dynamic), 0, 0]
+    attributes = {
+        "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
+        "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
+        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
+    }
+    slice_ = ir.Operation.create(name, results=[type_], operands=[*operands, *dynamic], attributes=attributes)
+    return slice_.result
+
+
+def _offset(level: LoopLevel, variable: ir.Value, tile: int) -> ir.Value:
+    """The offset of the tile of an iteration, at the top of its loop."""
+    if tile not in level.offsets:
+        map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * tile])
+        with ir.InsertionPoint.at_block_begin(variable.owner):
+            level.offsets[tile] = ir.Operation.create(
+                "affine.apply",
+                results=[ir.IndexType.get()],
+                operands=[variable],
+                attributes={"map": ir.AffineMapAttr.get(map_)},
+            ).result
+    return level.offsets[tile]
+
+
+def _known(dim: int | None) -> int:
+    assert dim is not None, "operations share a nest only where views keep tiles"
+    return dim
