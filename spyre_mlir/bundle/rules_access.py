@@ -141,7 +141,7 @@ def _parts(loop: LoopRange, at_once: bool) -> Iterator[LoopRange]:
 
 
 @dataclass(frozen=True)
-class _Access:
+class _RegionAccess:
     """One rectangle of an operand, and the first core that accesses it; in LX each core has its own.
 
     ``finished`` says whether it holds a result when the operation is done, or only parts of sums.
@@ -212,24 +212,24 @@ class _LastWriters:
                 return self._describe(index, access, start, view, missing, buffer)
         return None
 
-    def _accesses_of(self, position: int, index: int) -> list[_Access]:
+    def _accesses_of(self, position: int, index: int) -> list[_RegionAccess]:
         step = self.context.steps[position]
         operand = step.design.operands[index]
         reads = index < len(step.design.operands) - 1
         finishing = finishing_cores(step.design)
-        accesses: dict[tuple, _Access] = {}
+        accesses: dict[tuple, _RegionAccess] = {}
         for core in holders(step.design, operand):
             start = operand.start[core]
             # What lies in padding need not have been written: no valid result depends on it.
             region = core_region(step.design, operand, core, valid=reads)
             if operand.memory == "lx":
-                accesses[core,] = _Access(core, Linear(start), region, reads or core in finishing)
+                accesses[core,] = _RegionAccess(core, Linear(start), region, reads or core in finishing)
             else:
-                accesses.setdefault((start, region), _Access(core, step.values[start], region))
+                accesses.setdefault((start, region), _RegionAccess(core, step.values[start], region))
         return list(accesses.values())
 
     def _locate(
-        self, step: ExecuteStep, index: int, access: _Access, iterations: Iterations
+        self, step: ExecuteStep, index: int, access: _RegionAccess, iterations: Iterations
     ) -> tuple[int, NDArray]:
         """First stick in its base and the view of a rectangle, with one dim more per loop taken at once."""
         in_lx = step.design.operands[index].memory == "lx"
@@ -255,7 +255,13 @@ class _LastWriters:
         return tuple(int(i) for i in np.unravel_index(int(np.argmax(missing)), view.shape))
 
     def _describe(
-        self, index: int, access: _Access, start: int, view: NDArray, missing: tuple[int, ...], buffer: str
+        self,
+        index: int,
+        access: _RegionAccess,
+        start: int,
+        view: NDArray,
+        missing: tuple[int, ...],
+        buffer: str,
     ) -> str:
         strides = (stride // view.itemsize for stride in view.strides)
         stick = start + sum(i * stride for i, stride in zip(missing, strides, strict=True))
