@@ -322,6 +322,11 @@ def history_of(op: ir.Operation) -> tuple[tuple[str, str, str], ...]:
     return tuple((kind, pass_name, reason) for kind, pass_name, reason in steps)
 
 
+def pool_bytes_of(func: ir.Operation) -> int:
+    """Return the bytes of the pool of a placed function in device memory; 0 if it has none."""
+    return ir.IntegerAttr(func.attributes[POOL_BYTES]).value if POOL_BYTES in func.attributes else 0
+
+
 def spilled_of(op: ir.Operation) -> tuple[str, ...]:
     """Return the reasons why the buffer that an op writes is not in LX; empty without ``sdsc.spilled``."""
     if SPILLED not in op.attributes:

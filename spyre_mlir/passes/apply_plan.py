@@ -81,11 +81,76 @@ class ApplyPlan(Pass):
         return read_plan(ir.StringAttr(module.attributes[sdsc.PLAN]).value, "plan")
 
 
+class _EntryChecks:
+    """Checks of the entries of one plan file against values of the program; errors name file and field."""
+
+    def __init__(self, filename: str) -> None:
+        self.filename = filename
+
+    def fail(self, path: str, problem: str) -> NoReturn:
+        raise CompileError(f"The field {path} {problem}.", self.filename)
+
+    def check_type(
+        self, entry: PlannedArgument | PlannedOperation, what: str, value: ir.Value, path: str
+    ) -> None:
+        shape, dtype = shape_of(value), element_of(value)
+        if entry.shape not in (None, shape):
+            self.fail(
+                f"{path}.shape", f"is {list(entry.shape or ())}, but {what} has the shape {list(shape)}"
+            )
+        if entry.dtype not in (None, dtype):
+            self.fail(f"{path}.dtype", f"is {entry.dtype}, but {what} has the type {dtype}")
+
+    def result_layout(self, entry: PlannedOperation, op: ir.Operation) -> StickLayout | None:
+        if entry.layout is None:
+            return None
+        return self.layout(entry, op.results[0], f"{entry.path}.result.layout")
+
+    def layout(self, entry: PlannedArgument | PlannedOperation, value: ir.Value, path: str) -> StickLayout:
+        """Return the layout that an entry names for a value."""
+        if isinstance(entry.layout, str):
+            return self._mapped(entry.layout, value, path)
+        try:
+            request = LayoutRequest.of(entry.layout, f"'{entry.name}'")
+            return request.layout(device(), shape_of(value), element_of(value), f"'{entry.name}'")
+        except CompileError as error:
+            self.fail(path, f"cannot be: {error.message.rstrip('.')}")
+
+    def _mapped(self, text: str, value: ir.Value, path: str) -> StickLayout:
+        try:
+            attr: Any = ir.Attribute.parse(f"#stick.layout<affine_map<{text}>>")
+            if ir.AffineMapAttr(attr.map).value.n_dims != len(shape_of(value)):
+                self.fail(
+                    path, f"has another number of dims than the tensor, which has {len(shape_of(value))}"
+                )
+            layout = stick.layout_from(attr, value.type)
+        except (ir.MLIRError, ValueError):
+            self.fail(
+                path, f"is '{text}', which is no map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
+            )
+        problem = why_not_a_layout(layout)
+        if problem is not None:
+            self.fail(path, f"is no layout: {problem}")
+        return layout
+
+    def check_result_layout(self, entry: PlannedOperation, op: ir.Operation) -> None:
+        expected = self.result_layout(entry, op)
+        if expected is not None:
+            self.check_layout(f"'{entry.name}'", op.results[0], expected, f"{entry.path}.result.layout")
+
+    def check_layout(self, what: str, value: ir.Value, expected: StickLayout, path: str) -> None:
+        layout = stick.layout_of(value.type)
+        if layout is None or not same_order(layout, expected):
+            got = "no layout" if layout is None else f"the layout {stick.affine_map(layout)}"
+            self.fail(path, f"cannot hold: {what} has {got}, which follows from what reads it")
+
+
 class _Applied:
     """Application of a plan file to the function that it is about; needs a current context."""
 
     def __init__(self, func: ir.Operation, plan: PlanFile, cores: int, uneven: bool) -> None:
         self.func, self.plan, self.cores, self.uneven = func, plan, cores, uneven
+        self.checks = _EntryChecks(plan.filename)
         self.ops = _named(func)
         self.arguments = list(func.regions[0].blocks[0].arguments)
         hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
@@ -99,7 +164,7 @@ class _Applied:
             if op is None:
                 self._check_source(entry)
                 if entry.tiling:
-                    self._fail(
+                    self.checks.fail(
                         f"{entry.path}.tiling", f"is of '{entry.name}', which is made after loops are chosen"
                     )
             elif entry.tiling is not None:
@@ -119,9 +184,9 @@ class _Applied:
         layouts: dict[int, list[StickLayout]] = {}
         for entry in self.plan.arguments:
             number = self._argument(entry)
-            self._check_type(entry, f"argument '{entry.name}'", self.arguments[number], entry.path)
+            self.checks.check_type(entry, f"argument '{entry.name}'", self.arguments[number], entry.path)
             if entry.layout is not None:
-                value = self._layout(entry, self.arguments[number], f"{entry.path}.layout")
+                value = self.checks.layout(entry, self.arguments[number], f"{entry.path}.layout")
                 layouts.setdefault(number, []).append(value)
         self._pin_arguments(layouts)
         for entry in self.plan.operations:
@@ -129,8 +194,8 @@ class _Applied:
             if op is None:
                 self._check_source(entry)
                 continue
-            self._check_type(entry, f"operation '{entry.name}'", op.results[0], f"{entry.path}.result")
-            set_pins(op, Pins(layout=self._result_layout(entry, op)))
+            self.checks.check_type(entry, f"operation '{entry.name}'", op.results[0], f"{entry.path}.result")
+            set_pins(op, Pins(layout=self.checks.result_layout(entry, op)))
 
     def after_layouts(self) -> None:
         """Check the chosen layouts, and pin slices and placements."""
@@ -138,15 +203,17 @@ class _Applied:
         for entry in self.plan.arguments:
             number = self.labels.get(entry.name)
             if number is None:
-                self._fail(
+                self.checks.fail(
                     f"{entry.path}.name", f"is '{entry.name}', which is not needed: leave the entry out"
                 )
             if entry.layout is not None:
                 path = f"{entry.path}.layout"
                 value = self.arguments[number]
-                self._check_layout(f"argument '{entry.name}'", value, self._layout(entry, value, path), path)
+                self.checks.check_layout(
+                    f"argument '{entry.name}'", value, self.checks.layout(entry, value, path), path
+                )
         for entry, op in self._planned_ops():
-            self._check_result_layout(entry, op)
+            self.checks.check_result_layout(entry, op)
             pins = Pins(
                 slices=entry.slices,
                 core_order=entry.core_order,
@@ -178,7 +245,7 @@ class _Applied:
         self._check_inserted(self._shuffles())
         for entry, op in self._planned_ops():
             if sdsc.OPTIONAL in op.attributes:
-                self._check_result_layout(entry, op)
+                self.checks.check_result_layout(entry, op)
                 self._divide(entry, op, memory, divider)
             self._pin(op, Pins(placement=entry.placement))
 
@@ -197,7 +264,7 @@ class _Applied:
         actual = {operation.name: operation for operation in current_plan(self.func).operations}
         self._check_inserted(self.plan.operations)
         for entry, op in self._planned_ops():
-            self._compare(entry, actual[entry.name], op)
+            _compare(entry, actual[entry.name], op)
             if sdsc.PINS in op.attributes:
                 del op.attributes[sdsc.PINS]
 
@@ -223,7 +290,7 @@ class _Applied:
         source = entry.source or entry.name.rpartition("@")[0]
         if source not in self.labels:
             known = ", ".join(self.labels) or "none"
-            self._fail(
+            self.checks.fail(
                 f"{entry.path}.name", f"is '{entry.name}', which is no argument of this program ({known})"
             )
         return self.labels[source]
@@ -234,18 +301,7 @@ class _Applied:
         known = source in self.ops or source.partition("@")[0] in self.labels or source in NAMELESS
         if not inserted or not known:
             path = f"{entry.path}.name"
-            self._fail(path, f"is '{entry.name}', which is no operation of this program")
-
-    def _check_type(
-        self, entry: PlannedArgument | PlannedOperation, what: str, value: ir.Value, path: str
-    ) -> None:
-        shape, dtype = shape_of(value), element_of(value)
-        if entry.shape not in (None, shape):
-            self._fail(
-                f"{path}.shape", f"is {list(entry.shape or ())}, but {what} has the shape {list(shape)}"
-            )
-        if entry.dtype not in (None, dtype):
-            self._fail(f"{path}.dtype", f"is {entry.dtype}, but {what} has the type {dtype}")
+            self.checks.fail(path, f"is '{entry.name}', which is no operation of this program")
 
     # -- pins -----------------------------------------------------------------------------------------
 
@@ -267,64 +323,17 @@ class _Applied:
                 [ir.DictAttr.get(attrs) for attrs in attributes]
             )
 
-    def _result_layout(self, entry: PlannedOperation, op: ir.Operation) -> StickLayout | None:
-        if entry.layout is None:
-            return None
-        return self._layout(entry, op.results[0], f"{entry.path}.result.layout")
 
-    def _layout(self, entry: PlannedArgument | PlannedOperation, value: ir.Value, path: str) -> StickLayout:
-        """Return the layout that an entry names for a value."""
-        if isinstance(entry.layout, str):
-            return self._mapped(entry.layout, value, path)
-        try:
-            request = LayoutRequest.of(entry.layout, f"'{entry.name}'")
-            return request.layout(device(), shape_of(value), element_of(value), f"'{entry.name}'")
-        except CompileError as error:
-            self._fail(path, f"cannot be: {error.message.rstrip('.')}")
-
-    def _mapped(self, text: str, value: ir.Value, path: str) -> StickLayout:
-        try:
-            attr: Any = ir.Attribute.parse(f"#stick.layout<affine_map<{text}>>")
-            if ir.AffineMapAttr(attr.map).value.n_dims != len(shape_of(value)):
-                self._fail(
-                    path, f"has another number of dims than the tensor, which has {len(shape_of(value))}"
-                )
-            layout = stick.layout_from(attr, value.type)
-        except (ir.MLIRError, ValueError):
-            self._fail(
-                path, f"is '{text}', which is no map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
-            )
-        problem = why_not_a_layout(layout)
-        if problem is not None:
-            self._fail(path, f"is no layout: {problem}")
-        return layout
-
-    # -- checks ---------------------------------------------------------------------------------------
-
-    def _check_result_layout(self, entry: PlannedOperation, op: ir.Operation) -> None:
-        expected = self._result_layout(entry, op)
-        if expected is not None:
-            self._check_layout(f"'{entry.name}'", op.results[0], expected, f"{entry.path}.result.layout")
-
-    def _check_layout(self, what: str, value: ir.Value, expected: StickLayout, path: str) -> None:
-        layout = stick.layout_of(value.type)
-        if layout is None or not same_order(layout, expected):
-            got = "no layout" if layout is None else f"the layout {stick.affine_map(layout)}"
-            self._fail(path, f"cannot hold: {what} has {got}, which follows from what reads it")
-
-    def _compare(self, entry: PlannedOperation, actual: PlannedOperation, op: ir.Operation) -> None:
-        for what in ("slices", "core_order", "cores"):
-            expected, got = getattr(entry, what), getattr(actual, what)
-            if expected is not None and expected != got:
-                raise refused(op, f"{what} {_shown(expected)}", f"it is divided with {what} {_shown(got)}")
-        if entry.tiling is not None and _loops(entry.tiling) != _loops(actual.tiling):
-            text = f"it has the tiling {_tiling_text(actual.tiling)}"
-            raise refused(op, f"the tiling {_tiling_text(entry.tiling)}", text)
-        if entry.placement is not None and not _is_placed(entry.placement, actual.placement):
-            raise refused(op, f"the placement {entry.placement}", f"its buffer is at {actual.placement}")
-
-    def _fail(self, path: str, problem: str) -> NoReturn:
-        raise CompileError(f"The field {path} {problem}.", self.plan.filename)
+def _compare(entry: PlannedOperation, actual: PlannedOperation, op: ir.Operation) -> None:
+    for what in ("slices", "core_order", "cores"):
+        expected, got = getattr(entry, what), getattr(actual, what)
+        if expected is not None and expected != got:
+            raise refused(op, f"{what} {_shown(expected)}", f"it is divided with {what} {_shown(got)}")
+    if entry.tiling is not None and _loops(entry.tiling) != _loops(actual.tiling):
+        text = f"it has the tiling {_tiling_text(actual.tiling)}"
+        raise refused(op, f"the tiling {_tiling_text(entry.tiling)}", text)
+    if entry.placement is not None and not _is_placed(entry.placement, actual.placement):
+        raise refused(op, f"the placement {entry.placement}", f"its buffer is at {actual.placement}")
 
 
 def _named(func: ir.Operation) -> dict[str, ir.Operation]:

@@ -8,38 +8,28 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, attention_of, behind, is_broadcast
+from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, attention_of, behind
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, hints_in
 from spyre_mlir.dialects.structured import (
-    Map,
     Structured,
     defining_op,
     device_op,
     element_of,
     maker_of,
     shape_of,
-    structured,
 )
 from spyre_mlir.layout.roles import Iteration
 from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import clean, ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.rewriting.attention_factors import AttentionFactors, repeated_by, root_of
 from spyre_mlir.rewriting.groups import default_bytes, group_module
 from spyre_mlir.rewriting.reshaping import (
-    Cuts,
     Factors,
-    FactorTable,
     Inexpressible,
-    groups_of,
-    merged_cuts,
-    permutation_of,
     reshaped,
-    separate_cuts,
-    sizes_of,
-    source_factors,
-    view_chain,
 )
 from spyre_mlir.target.device import device
 from spyre_mlir.target.ops import Kind
@@ -133,104 +123,28 @@ def _is_spread(attention: Attention) -> bool:
                 continue
             if op.results[0] in results and value != op.results[0]:
                 return True
-            if _repeated(value) is not None:
+            if repeated_by(value) is not None:
                 return True
     return False
 
 
-def _repeated(value: ir.Value) -> Structured | None:
-    """Return the operation behind a value that repeats a tensor; None if there is none."""
-    op = behind(value)
-    generic = None if op is None else structured(op)
-    return generic if generic is not None and is_broadcast(generic) else None
-
-
 class _Expansion:
-    """Factors of all dims of an attention, and its operations over them.
-
-    ``whole_heads`` leaves keys and values repeated for each head, so that heads are one dim, as hints name them.
-    """
+    """Operations of an attention with one dim per factor, where need be several factors as one dim."""
 
     def __init__(self, attention: Attention, *, whole_heads: bool) -> None:
         self.attention = attention
-        self.whole_heads = whole_heads
-        self.ops = list({generic.result: generic for generic in attention.ops}.values())
-        self.producers = {generic.result: generic for generic in self.ops}
-        self.table = FactorTable()
-        self.cuts = self._all_cuts()
-        self.factors: dict[ir.Value, list[list[int]]] = {}  # of the iteration dims, by result
-        self._number()
+        self.factors = AttentionFactors(attention, whole_heads=whole_heads)
+        self.ops = self.factors.ops
+        self.table = self.factors.table
         self.new: list[ir.Operation] = []
         self.merged: dict[int, int] = {}  # a factor that is one with its outer neighbour
 
-    # -- cuts -----------------------------------------------------------------------------------------
-
-    def _all_cuts(self) -> dict[ir.Value, list[Cuts]]:
-        """Return the cuts of iteration dims, refined until operands and readers have the same dims."""
-        cuts: dict[ir.Value, list[Cuts]] = {
-            generic.result: [set() for _ in generic.extents] for generic in self.ops
-        }
-        for generic in self.ops:
-            for value, dims in zip(generic.inputs, generic.maps, strict=False):
-                if not (self.whole_heads or self._is_internal(value)):
-                    _add(cuts[generic.result], dims, _repetition_cuts(value))
-        before = None
-        while before != (before := sum(len(dim_cuts) for dims in cuts.values() for dim_cuts in dims)):
-            for generic in self.ops:
-                for value, dims in zip(generic.inputs, generic.maps, strict=False):
-                    if self._is_internal(value):
-                        self._exchange(cuts, generic, value, dims)
-        return cuts
-
-    def _is_internal(self, value: ir.Value) -> bool:
-        op = behind(value)
-        return op is not None and op.results[0] in self.producers
-
-    def _exchange(
-        self, cuts: dict[ir.Value, list[Cuts]], reader: Structured, value: ir.Value, dims: Map
-    ) -> None:
-        """Propagate cuts from the producer of a value to its reader, and back."""
-        maker = self.producers[maker_of(_root(value)).results[0]]
-        result_cuts = [set() if dim is None else cuts[maker.result][dim] for dim in maker.maps[-1]]
-        seen = result_cuts
-        for op in reversed(view_chain(value, VIEWS)):
-            seen = _forward(op, seen)
-        _add(cuts[reader.result], dims, seen)
-        read = [set() if dim is None else cuts[reader.result][dim] for dim in dims]
-        for op in view_chain(value, VIEWS):
-            read = _backward(op, read)
-        _add(cuts[maker.result], maker.maps[-1], read)
-
     # -- factors --------------------------------------------------------------------------------------
-
-    def _number(self) -> None:
-        for generic in self.ops:
-            dim_factors = self.factors[generic.result] = [
-                [self.table.add(part) for part in sizes_of(size, cuts)]
-                for size, cuts in zip(generic.extents, self.cuts[generic.result], strict=True)
-            ]
-            for value, dims in zip(generic.inputs, generic.maps, strict=False):
-                if not self._is_internal(value):
-                    continue
-                factors: Factors | None = [[] if dim is None else dim_factors[dim] for dim in dims]
-                for op in view_chain(value, VIEWS):
-                    factors = None if factors is None else source_factors(op, factors, self.table)
-                if factors is None:
-                    raise Inexpressible
-                maker = self.producers[_root(value)]
-                for operand_factors, dim in zip(factors, maker.maps[-1], strict=True):
-                    if dim is not None:
-                        self.table.unite(operand_factors, self.factors[maker.result][dim])
-        self.factors = {value: self.table.known(dims) for value, dims in self.factors.items()}
-
-    def _space(self, generic: Structured) -> list[int]:
-        """Return the factors that an operation iterates over, one dim for each."""
-        return [factor for dim in self.factors[generic.result] for factor in dim]
 
     @property
     def sizes(self) -> list[int]:
         """Extents of the softmax."""
-        return [self._size(factor) for factor in self._unmerged(self._space(self.attention.exp))]
+        return [self._size(factor) for factor in self._unmerged(self.factors.space(self.attention.exp))]
 
     def _size(self, factor: int) -> int:
         """Return the size of a factor with those that are merged into it."""
@@ -262,16 +176,16 @@ class _Expansion:
         return None
 
     def _iteration(self, generic: Structured) -> Iteration:
-        space = self._unmerged(self._space(generic))
+        space = self._unmerged(self.factors.space(generic))
         present = [
             frozenset(space.index(factor) for dim in factors for factor in self._unmerged(dim))
-            for _, factors in self._reads(generic)
+            for _, factors in self.factors.reads(generic)
         ]
         result_dims = frozenset(
             space.index(factor)
             for dim in generic.maps[-1]
             if dim is not None
-            for factor in self._unmerged(self.factors[generic.result][dim])
+            for factor in self._unmerged(self.factors.by_result[generic.result][dim])
         )
         reduced = frozenset(range(len(space))) - result_dims
         sizes = tuple(self._size(factor) for factor in space)
@@ -283,45 +197,14 @@ class _Expansion:
         orders = [
             [factor for dim in factors for factor in dim]
             for generic in self.ops
-            for _, factors in self._values(generic)
+            for _, factors in self.factors.values(generic)
         ]
-        softmax = self._space(self.attention.exp)
+        softmax = self.factors.space(self.attention.exp)
         for outer, inner in itertools.pairwise(softmax):
             if inner in self.merged:
                 continue
             if all(_are_neighbours(order, outer, inner) for order in orders):
                 yield outer, inner
-
-    def _values(self, generic: Structured) -> Iterator[tuple[ir.Value, Factors]]:
-        """Yield the operands and the result of an operation, with factors."""
-        yield from self._reads(generic)
-        dim_factors = self.factors[generic.result]
-        yield generic.result, [[] if dim is None else dim_factors[dim] for dim in generic.maps[-1]]
-
-    def _reads(self, generic: Structured) -> Iterator[tuple[ir.Value, Factors]]:
-        """Yield the sources of the operands of an operation, with the factors of their dims there."""
-        dim_factors = self.factors[generic.result]
-        for value, dims in zip(generic.inputs, generic.maps, strict=False):
-            factors = [[] if dim is None else dim_factors[dim] for dim in dims]
-            yield (value, factors) if self._is_internal(value) else self._source(value, factors)
-
-    def _source(self, value: ir.Value, factors: Factors) -> tuple[ir.Value, Factors]:
-        """Return a value from outside, or the one that it repeats, with the factors of its dims."""
-        repeated = _repeated(value)
-        if repeated is not None:
-            behind_it: Factors | None = factors
-            for op in view_chain(value, VIEWS):
-                behind_it = None if behind_it is None else source_factors(op, behind_it, self.table)
-            if behind_it is not None:
-                of_dim = dict(zip(repeated.maps[-1], behind_it, strict=True))
-                inner = [[] if dim is None else of_dim[dim] for dim in repeated.maps[0]]
-                return self._source(repeated.inputs[0], inner)
-        op = defining_op(value)
-        if op is not None and op.name == "tensor.collapse_shape" and any(len(dim) > 1 for dim in factors):
-            separate = source_factors(op, factors, self.table)
-            if separate is not None:
-                return self._source(op.operands[0], separate)
-        return value, factors
 
     # -- operations -----------------------------------------------------------------------------------
 
@@ -334,7 +217,9 @@ class _Expansion:
                 with generic.op.location:
                     written[generic.result] = self._rewritten(generic, written)
             value, factors = written[matmul.result]
-            old = [[] if dim is None else self.factors[matmul.result][dim] for dim in matmul.maps[-1]]
+            old = [
+                [] if dim is None else self.factors.by_result[matmul.result][dim] for dim in matmul.maps[-1]
+            ]
             with matmul.op.location:
                 result = self._as_before(value, factors, old)
         self.new = [maker_of(value) for value, _ in written.values()]
@@ -344,10 +229,10 @@ class _Expansion:
     def old(self) -> list[ir.Operation]:
         """Operations that are rewritten, and those that repeat a tensor for them."""
         repeated = (
-            _repeated(value)
+            repeated_by(value)
             for generic in self.ops
             for value in generic.inputs
-            if not self._is_internal(value)
+            if not self.factors.is_internal(value)
         )
         results = {
             generic.result
@@ -360,11 +245,11 @@ class _Expansion:
     def _rewritten(
         self, generic: Structured, written: dict[ir.Value, tuple[ir.Value, Factors]]
     ) -> tuple[ir.Value, Factors]:
-        space = self._unmerged(self._space(generic))
+        space = self._unmerged(self.factors.space(generic))
         inputs, maps = [], []
-        for value, factors in self._reads(generic):
-            if self._is_internal(value):
-                source, single = written[_root(value)]
+        for value, factors in self.factors.reads(generic):
+            if self.factors.is_internal(value):
+                source, single = written[root_of(value)]
             else:
                 source, single = self._one_per_dim(value, factors)
             inputs.append(source)
@@ -373,7 +258,7 @@ class _Expansion:
             factor
             for dim in generic.maps[-1]
             if dim is not None
-            for factor in self._unmerged(self.factors[generic.result][dim])
+            for factor in self._unmerged(self.factors.by_result[generic.result][dim])
         ]
         value = device_op(
             generic.opcode,
@@ -436,61 +321,3 @@ def _are_neighbours(order: Sequence[int], outer: int, inner: int) -> bool:
     if outer not in order and inner not in order:
         return True
     return outer in order and inner in order and order.index(outer) + 1 == order.index(inner)
-
-
-def _root(value: ir.Value) -> ir.Value:
-    chain = view_chain(value, VIEWS)
-    return chain[-1].operands[0] if chain else value
-
-
-def _add(cuts: list[Cuts], dims: Map, more: Sequence[Cuts]) -> None:
-    for dim, dim_cuts in zip(dims, more, strict=True):
-        if dim is not None:
-            cuts[dim] |= dim_cuts
-
-
-def _forward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
-    """Return the cuts of a view's result from those of its source."""
-    if op.name == "linalg.transpose":
-        return [cuts[dim] for dim in permutation_of(op)]
-    shapes = shape_of(op.operands[0]), shape_of(op.results[0])
-    if op.name == "tensor.collapse_shape":
-        return [
-            merged_cuts([shapes[0][dim] for dim in group], [cuts[dim] for dim in group])
-            for group in groups_of(op)
-        ]
-    return [
-        part
-        for group, dim_cuts in zip(groups_of(op), cuts, strict=True)
-        for part in separate_cuts([shapes[1][dim] for dim in group], dim_cuts)
-    ]
-
-
-def _backward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
-    """Return the cuts of a view's source from those of its result."""
-    shapes = shape_of(op.operands[0]), shape_of(op.results[0])
-    if op.name == "linalg.transpose":
-        order = permutation_of(op)
-        return [cuts[order.index(dim)] for dim in range(len(order))]
-    if op.name == "tensor.expand_shape":
-        return [
-            merged_cuts([shapes[1][dim] for dim in group], [cuts[dim] for dim in group])
-            for group in groups_of(op)
-        ]
-    return [
-        part
-        for group, dim_cuts in zip(groups_of(op), cuts, strict=True)
-        for part in separate_cuts([shapes[0][dim] for dim in group], dim_cuts)
-    ]
-
-
-def _repetition_cuts(value: ir.Value) -> list[Cuts]:
-    """Return the cuts that separate the dims along which a value is repeated from the others."""
-    repeated = _repeated(value)
-    cuts: list[Cuts] = [set() for _ in shape_of(value)]
-    if repeated is None:
-        return cuts
-    cuts = [set() for _ in shape_of(repeated.result)]
-    for op in reversed(view_chain(value, VIEWS)):
-        cuts = _forward(op, cuts)
-    return cuts

@@ -126,11 +126,7 @@ class _PlacementCheck:
 
     def _overlaps(self, results: set[ir.Value]) -> None:
         """Check by a sweep over time that pool buffers alive together are disjoint."""
-        size = (
-            ir.IntegerAttr(self.func.attributes[sdsc.POOL_BYTES]).value
-            if sdsc.POOL_BYTES in self.func.attributes
-            else 0
-        )
+        size = sdsc.pool_bytes_of(self.func)
         spans = []
         for life in ScopedLiveRanges.of(self.memory).all:
             owner = defining_op(life.root)

@@ -1,0 +1,82 @@
+"""Addresses in device memory as SSA values of a bundle, each with the symbol by which designs name it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from spyre_mlir.bundle.model import KernelArgument
+from spyre_mlir.dialects import sdscbundle
+from spyre_mlir.mlir import ir
+
+
+@dataclass(frozen=True)
+class DeviceAddress:
+    """Address in device memory: ``offset`` bytes from a base, plus bytes per iteration for each loop variable."""
+
+    base: str
+    offset: int
+    moves: tuple[tuple[ir.Value, int], ...] = ()
+
+
+class AddressTable:
+    """Symbols and values of addresses, one of each per distinct address; values are built where first used."""
+
+    def __init__(self) -> None:
+        self.bases: dict[str, ir.Value] = {}
+        self.symbols: dict[DeviceAddress, int] = {}
+        self.values: dict[DeviceAddress, ir.Value] = {}
+        self.variables: dict[ir.Value, ir.Value] = {}  # of the loops: the old one and its count from 0
+
+    def declare_bases(
+        self, arguments: Sequence[KernelArgument], parameters: Sequence[ir.Value], pool_bytes: int
+    ) -> None:
+        """Build the base of each kernel argument, and of a pool of that size unless it is empty."""
+        for argument, parameter in zip(arguments, parameters, strict=True):
+            self.bases[argument.parameter] = sdscbundle.input_arg_extract(parameter)
+        if pool_bytes:
+            self.bases["pool"] = sdscbundle.device_mem_allocate(pool_bytes)
+
+    @contextlib.contextmanager
+    def in_loop(self, variable: ir.Value, count: ir.Value) -> Iterator[None]:
+        """Map a loop variable to its count in the bundle, and forget at the end the values built in the body."""
+        self.variables[variable] = count
+        # Values of the body do not dominate uses behind the loop; symbols name addresses, not values, and stay.
+        outside = self.values.copy()
+        yield
+        self.values = outside
+
+    def symbol(self, address: DeviceAddress) -> tuple[int, ir.Value]:
+        """Return the symbol and the value of an address."""
+        if address not in self.values:
+            self.values[address] = self._computed(address)
+        # Negative numbers, by which a design tells symbols from addresses in LX.
+        symbol = self.symbols.setdefault(address, -(len(self.symbols) + 1))
+        return symbol, self.values[address]
+
+    def _computed(self, address: DeviceAddress) -> ir.Value:
+        value, index = self.bases[address.base], ir.IndexType.get()
+        if address.offset:
+            operands = [value, index_constant(address.offset)]
+            value = ir.Operation.create("arith.addi", results=[index], operands=operands).result
+        if not address.moves:
+            return value
+        moved: ir.AffineExpr = ir.AffineSymbolExpr.get(0)
+        for dim, (_, stride) in enumerate(address.moves):
+            moved = moved + ir.AffineDimExpr.get(dim) * stride
+        map_ = ir.AffineMap.get(len(address.moves), 1, [moved])
+        variables = [self.variables[variable] for variable, _ in address.moves]
+        return ir.Operation.create(
+            "affine.apply",
+            results=[index],
+            operands=[*variables, value],
+            attributes={"map": ir.AffineMapAttr.get(map_)},
+        ).result
+
+
+def index_constant(value: int) -> ir.Value:
+    """Build an ``arith.constant`` of type ``index``."""
+    index = ir.IndexType.get()
+    attributes = {"value": ir.IntegerAttr.get(index, value)}
+    return ir.Operation.create("arith.constant", results=[index], attributes=attributes).result

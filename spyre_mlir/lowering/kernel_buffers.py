@@ -1,0 +1,179 @@
+"""Kernel arguments and buffers of a bundle: what the host passes, and where each value of the program lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
+from spyre_mlir.bundle.model import Buffer, IndexBounds, KernelArgument, Transfer
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.errors import CompileError
+from spyre_mlir.layout import StickLayout
+from spyre_mlir.layout.host_transfer import dma_tuples
+from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.padding import States
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES
+
+_HOST_DTYPES = {name: element.host for name, element in ELEMENT_TYPES.items() if element.device is not None}
+
+#: The base of buffers in LX (``bundle/model.py``).
+LX = "lx"
+
+
+class KernelBuffers:
+    """Kernel arguments, constants and buffers of a placed function.
+
+    ``arguments`` are in the order of the run-time parameters: arguments, constants, results. ``buffers`` has an entry
+    per root value, of intermediates after the first ``buffer`` call. ``CompileError`` for what a bundle cannot say.
+    """
+
+    def __init__(self, func: ir.Operation, memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> None:
+        self.func, self.memory, self.ops = func, memory, ops
+        self.arguments: list[KernelArgument] = []
+        self.constants: dict[str, ir.Attribute] = {}
+        self.buffers: dict[ir.Value, Buffer] = {}
+        self.intermediates = 0
+        self._declare_arguments()
+        self._declare_constants()
+        self._declare_results()
+
+    def _declare_arguments(self) -> None:
+        values = self.func.regions[0].blocks[0].arguments
+        for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
+            host = self._host_of(named, f"argument {number}")
+            source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
+            fill = self._fill(stick.padding_of(named))
+            attributes = ir.DictAttr.get(named, self.func.context)
+            view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
+            texts = _text(host.label), _text(host.kind), _text(host.dtype)
+            self._declare(value, *texts, fill, source, view, bounds)
+
+    def _declare_constants(self) -> None:
+        for op in self.ops:
+            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+                label = f"constant{len(self.constants)}"
+                type_ = ir.RankedTensorType(op.results[0].type)
+                self.constants[label] = _without_layout(op.attributes["value"], type_)
+                fill = self._fill(stick.padding_of(op.attributes))
+                self._declare(op.results[0], label, "constant", str(type_.element_type), fill)
+
+    def _declare_results(self) -> None:
+        results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
+        returned = list(self.ops[-1].operands)
+        for number, value in enumerate(returned):
+            named = {entry.name: entry.attr for entry in ir.DictAttr(results[number])} if results else {}
+            host = self._host_of(named, f"result {number}")
+            self._declare(value, _text(host.label), "result", _text(host.dtype))
+
+    def _host_of(self, named: Mapping[str, ir.Attribute], what: str) -> sdsc.HostAttr:
+        """Return the host attribute of an argument or a result."""
+        host = named.get(sdsc.HOST)
+        if not isinstance(host, sdsc.HostAttr):
+            raise error_at(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
+        if (_text(host.kind) == "result") != what.startswith("result"):
+            raise error_at(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
+        if any(argument.name == _text(host.label) for argument in self.arguments):
+            raise error_at(
+                self.func, f"{what} has the name '{_text(host.label)}' of another in its sdsc.host"
+            )
+        return host
+
+    def _fill(self, states: States) -> float | None:
+        """Return the number that the host writes into the padding of an argument, so that all its states hold."""
+        values = sorted({state for state in states.values() if state is not None})
+        if len(values) > 1:
+            raise error_at(self.func, f"the host fills padding with one value, but an argument has {values}")
+        return values[0] if values else None
+
+    def _declare(
+        self,
+        value: ir.Value,
+        label: str,
+        kind: str,
+        dtype: str,
+        fill: float | None = None,
+        source: str | None = None,
+        view: HostView | None = None,
+        index_bounds: tuple[int, int, str] | None = None,
+    ) -> None:
+        if dtype not in _HOST_DTYPES:
+            known = ", ".join(_HOST_DTYPES)
+            raise error_at(self.func, f"'{label}' has the host type '{dtype}'; known here are {known}")
+        place = self.memory.place(value)
+        layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
+        view = view or HostView.whole(layout.shape)
+        if view.last >= math.prod(view.array_shape):
+            raise error_at(
+                self.func,
+                f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
+            )
+        tuples = dma_tuples(layout, view)
+        parameter = f"arg_{len(self.arguments)}_base_addr"
+        size = self.memory.layout(place.buffer).bytes
+        self.arguments.append(
+            KernelArgument(
+                name=label,
+                kind=kind,
+                parameter=parameter,
+                host_dtype=_HOST_DTYPES[dtype],
+                host_shape=view.array_shape,
+                data_format=DATA_FORMATS[layout.dtype],
+                device_size=layout.device_size,
+                bytes=size,
+                transfer=Transfer(
+                    tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds, view.offset
+                ),
+                fill=fill,
+                source=source,
+                index_bounds=IndexBounds(*index_bounds) if index_bounds else None,
+            )
+        )
+        self.buffers[place.buffer] = Buffer(label, parameter, 0, size)
+
+    def _result_layout(self, value: ir.Value) -> StickLayout:
+        """Return the layout through which the host reads a result, which may be a view of its buffer."""
+        layout = self.memory.layout(value)
+        if layout.bytes != self.memory.layout(self.memory.place(value).buffer).bytes:
+            raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
+        return layout
+
+    def buffer(self, value: ir.Value, lx_bytes: int, bases: Collection[str]) -> Buffer:
+        """Return the buffer of a root value: an argument's, or the one its placement names.
+
+        ``lx_bytes`` are its bytes per core if that is in LX, ``bases`` the memories of the program.
+        """
+        if value not in self.buffers:
+            owner = defining_op(value)
+            placement = sdsc.placement_of(owner) if owner else None
+            if placement is None:
+                raise error_at(owner or self.func, "this buffer has no placement; run place-in-hbm first")
+            if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in bases:
+                raise error_at(
+                    owner, f"this buffer lies in '{_text(placement.base)}', which the program has not"
+                )
+            name = f"buffer{self.intermediates}"
+            self.intermediates += 1
+            if isinstance(placement, sdsc.LxAttr):
+                address = ir.IntegerAttr(placement.address).value
+                self.buffers[value] = Buffer(name, LX, address, lx_bytes)
+            else:
+                offset, size = ir.IntegerAttr(placement.offset).value, self.memory.layout(value).bytes
+                reasons = sdsc.spilled_of(owner)
+                self.buffers[value] = Buffer(name, _text(placement.base), offset, size, reasons)
+        return self.buffers[value]
+
+
+def _text(attr: ir.Attribute) -> str:
+    return ir.StringAttr(attr).value
+
+
+def _without_layout(attr: ir.Attribute, type_: ir.RankedTensorType) -> ir.Attribute:
+    plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
+    if attr.is_splat:
+        return ir.DenseElementsAttr.get_splat(plain, attr.get_splat_value())
+    text = str(attr)
+    return ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {plain}")

@@ -1,0 +1,78 @@
+"""Contents of the scratchpads of a placed function: what each core holds of a buffer, and what operations access."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spyre_mlir.analysis.aliasing import AliasAnalysis, Place, is_in_lx
+from spyre_mlir.analysis.core_ownership import (
+    PartialAccesses,
+    def_use_edges,
+    divided_ops,
+    partial_accesses_of,
+    uses_of_buffers,
+    written_distribution,
+)
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
+from spyre_mlir.division import CoreView, Division, core_view, mismatch
+from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.division.relayout import Distribution, relayout
+from spyre_mlir.division.subviews import Subview, subview_of
+from spyre_mlir.layout.space import Space
+from spyre_mlir.mlir import ir
+
+
+class LxContents:
+    """Core views of the buffers in LX, by root value; ``CompileError`` where a reader finds another core's part.
+
+    The check stands here because in a bundle nothing could detect that any more.
+    """
+
+    def __init__(self, memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> None:
+        self.memory = memory
+        self.core_views: dict[ir.Value, CoreView] = {}
+        self.partial: dict[ir.Value, PartialAccesses] = {}  # buffers that operations access in parts
+        if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in ops):
+            return
+        divided = divided_ops(memory, ops)
+        for edge in def_use_edges(memory, divided):
+            if edge.is_illegal:
+                raise edge.error()
+        for user in divided:
+            root = memory.place(user.values[-1]).buffer
+            if is_in_lx(root):
+                self.core_views[root] = written_distribution(
+                    user.space, len(user.values) - 1, user.division
+                ).complete
+        for root, uses in uses_of_buffers(memory, divided).items():
+            accesses = partial_accesses_of(root, uses) if is_in_lx(root) else None
+            if accesses is not None:
+                self.partial[root] = accesses
+
+    def bytes_per_core(self, root: ir.Value, space: Space, operand: int, division: Division) -> int:
+        """Return the bytes per core that a buffer takes if it is in LX."""
+        if root not in self.partial:
+            return local_bytes(space, operand, division)
+        holder = self.partial[root].holder
+        assert holder is not None
+        user, operand = holder
+        return local_bytes(user.space, operand, user.division)
+
+    def subviews(self, places: Sequence[Place], space: Space, division: Division) -> dict[int, Subview]:
+        """Return the subviews of the operands that access a part of what a core holds of a buffer in LX."""
+        subviews: dict[int, Subview] = {}
+        for operand, place in enumerate(places):
+            if place.buffer in self.partial:
+                whole, accessed = self.partial[place.buffer].view, core_view(space, operand, division)
+                if mismatch(whole, accessed) is not None:
+                    subviews[operand] = subview_of(whole, accessed)
+        return subviews
+
+    def shuffle_source(self, op: ir.Operation, space: Space, division: Division) -> Distribution:
+        """Return the distribution over cores from which a shuffle copies."""
+        root = self.memory.place(op.operands[0]).buffer
+        plan = relayout(space, self.core_views[root], division) if root in self.core_views else None
+        if plan is None:
+            raise error_at(op, "a shuffle takes slices that are in LX, but its source is not there")
+        return plan.source
