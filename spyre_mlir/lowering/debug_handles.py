@@ -9,6 +9,7 @@ from spyre_mlir.mlir import ir, location_of
 
 def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
     """Return the debug handle that the bundle records for the origin of an operation."""
+    # From the right: a path may contain colons.
     place = location_of(op.location).rsplit(":", 2)
     facts = _metadata(op.location)
     file, line, column = (place[0], int(place[1]), int(place[2])) if len(place) == 3 else (None, 0, 0)

@@ -59,6 +59,7 @@ class DesignBuilder:
         self.parts = parts or {}
         self.distributions = distributions or {}
         units = shares_of(space.units, division.splits)
+        # Shares are in units, rows or sticks; the design counts elements.
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
         self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
         self.labels = self._labels()
@@ -96,6 +97,7 @@ class DesignBuilder:
             operands=operands,
             padding=padding,
             masks=masks,
+            # The index of the one mask value among the constants, where it is the first.
             mask_constant=0 if masks else -1,
             constants=self._constants(operands[0].data_format),
             debug=debug,
@@ -201,6 +203,7 @@ class DesignBuilder:
             (geometry.dim_order, geometry.stick_dim, view.elements_per_stick)
             for geometry, view in zip(geometries, self.space.views, strict=True)
         ]
+        # The output first: operands with its layout share its entry, so that more kinds fit.
         roles = {keys[-1]: OUTPUT}
         spare = iter((INPUT, KERNEL, KERNEL_IDX))
         for key in keys[:-1]:

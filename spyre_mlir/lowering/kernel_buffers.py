@@ -76,6 +76,7 @@ class KernelBuffers:
             raise error_at(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
         if (_text(host.kind) == "result") != what.startswith("result"):
             raise error_at(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
+        # The host passes arrays by name, so two arguments must not share one.
         if any(argument.name == _text(host.label) for argument in self.arguments):
             raise error_at(
                 self.func, f"{what} has the name '{_text(host.label)}' of another in its sdsc.host"
@@ -137,6 +138,7 @@ class KernelBuffers:
     def _result_layout(self, value: ir.Value) -> StickLayout:
         """Return the layout through which the host reads a result, which may be a view of its buffer."""
         layout = self.memory.layout(value)
+        # Bytes outside of the view would reach the host as elements.
         if layout.bytes != self.memory.layout(self.memory.place(value).buffer).bytes:
             raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
         return layout
@@ -175,5 +177,6 @@ def _without_layout(attr: ir.Attribute, type_: ir.RankedTensorType) -> ir.Attrib
     plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
     if attr.is_splat:
         return ir.DenseElementsAttr.get_splat(plain, attr.get_splat_value())
+    # Retyped by its text, elements and type: the bindings have no cast of dense elements.
     text = str(attr)
     return ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {plain}")

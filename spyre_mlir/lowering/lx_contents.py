@@ -33,6 +33,7 @@ class LxContents:
         self.memory = memory
         self.core_views: dict[ir.Value, CoreView] = {}
         self.partial: dict[ir.Value, PartialAccesses] = {}  # buffers that operations access in parts
+        # Ownership is costly to compute, and only buffers in LX need it.
         if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in ops):
             return
         divided = divided_ops(memory, ops)
@@ -65,6 +66,7 @@ class LxContents:
         for operand, place in enumerate(places):
             if place.buffer in self.partial:
                 whole, accessed = self.partial[place.buffer].view, core_view(space, operand, division)
+                # An access to all of it needs no subview: the core's slices lie one behind the other.
                 if mismatch(whole, accessed) is not None:
                     subviews[operand] = subview_of(whole, accessed)
         return subviews

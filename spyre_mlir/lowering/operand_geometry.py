@@ -77,10 +77,12 @@ class GeometryBuilder:
         axes = sorted(view.axes, key=lambda axis: (strides[axis.dim], axis.stride))
         without_axis = {dim for dim in present if view.axis_of(dim) is None}
         stride = view.elements_per_stick
+        # A dim within one stick has no axis, and is inside of all others.
         if view.main_stick_dim is not None and view.main_stick_dim in without_axis:
-            order.append(stick)  # within one stick: innermost
+            order.append(stick)
             without_axis.discard(view.main_stick_dim)
         for axis in axes:
+            # In LX a core's slice is dense, so there are no gaps to say.
             if operand not in self.in_lx or operand in self.parts:
                 self._close_gap(operand, order, gap, stride, strides[axis.dim])
             order.append(self.labels[axis.dim])
@@ -122,6 +124,7 @@ class GeometryBuilder:
         """Make the dims so far reach ``expected`` elements, by a gap behind the last one."""
         if expected == stride:
             return
+        # A gap stands behind a dim, so the innermost one needs a dim before it.
         if not order:
             order.append(self._filler())
         last = order[-1]

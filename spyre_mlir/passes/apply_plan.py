@@ -72,6 +72,7 @@ class ApplyPlan(Pass):
                     del module.attributes[sdsc.PLAN]
 
     def _read(self, module: ir.Operation) -> PlanFile:
+        # Each apply-plan of the pipeline reads the file anew: passes share no state but the module.
         if self.file == "-":
             raise CompileError("A plan file is read several times, so that it cannot be stdin.")
         if self.file:
@@ -191,6 +192,7 @@ class _Applied:
         self._pin_arguments(layouts)
         for entry in self.plan.operations:
             op = self.ops.get(entry.name)
+            # Not an error yet: clones and conversions of the plan exist only after later passes.
             if op is None:
                 self._check_source(entry)
                 continue
@@ -199,6 +201,7 @@ class _Applied:
 
     def after_layouts(self) -> None:
         """Check the chosen layouts, and pin slices and placements."""
+        # Layouts are decided: their pins go, so that none is taken for one of a later level.
         self._pin_arguments({})
         for entry in self.plan.arguments:
             number = self.labels.get(entry.name)
@@ -232,6 +235,7 @@ class _Applied:
         sources = {shuffle.name.rpartition("/")[0] for shuffle in self._shuffles()}
         if entry.name in sources:
             return True
+        # A shuffle of a nameless source may be that of this result, so the plan does not say.
         return None if sources.intersection(NAMELESS) else False
 
     def _shuffles(self) -> list[PlannedOperation]:
@@ -244,6 +248,7 @@ class _Applied:
         # Without them readers find in LX what is on other cores, which would be told instead.
         self._check_inserted(self._shuffles())
         for entry, op in self._planned_ops():
+            # Only clones are new since the last level, so only they are unchecked and undivided.
             if sdsc.OPTIONAL in op.attributes:
                 self.checks.check_result_layout(entry, op)
                 self._divide(entry, op, memory, divider)
@@ -287,6 +292,7 @@ class _Applied:
         """Return the index of an argument; for a second view of a host array, that of its source."""
         if entry.name in self.labels:
             return self.labels[entry.name]
+        # A plan names each view of a weight as "w@1", which is no argument before hoist-weight-views.
         source = entry.source or entry.name.rpartition("@")[0]
         if source not in self.labels:
             known = ", ".join(self.labels) or "none"
@@ -306,6 +312,7 @@ class _Applied:
     # -- pins -----------------------------------------------------------------------------------------
 
     def _pin(self, op: ir.Operation, pins: Pins) -> None:
+        # Not merged: a pin of an earlier level that is met must not bind a later pass.
         if sdsc.PINS in op.attributes:
             del op.attributes[sdsc.PINS]
         set_pins(op, pins)
@@ -363,6 +370,7 @@ def _loops(loops: Sequence[TiledLoop] | None) -> list[TiledLoop]:
 
 
 def _is_placed(pinned: PlannedPlacement, actual: PlannedPlacement | None) -> bool:
+    # A plan's "hbm" leaves the offset open, and results and arguments are in device memory as well.
     if pinned.memory == "hbm":
         return actual is not None and actual.memory != "lx"
     return pinned == actual

@@ -88,6 +88,7 @@ class ApplyPrecision(Pass):
             _separate_results(list(block.operations)[-1].operation)
         for op in [op.operation for op in block.operations]:
             _replace_root(op)
+        # Last, because demotion decides which matmuls have 16-bit results.
         for op in amplified(block):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
 
@@ -176,6 +177,7 @@ class Islands:
 
     def find(self, value: ir.Value) -> ir.Value:
         while self.parent[value] != value:
+            # Path halving keeps the chains of long programs short.
             self.parent[value] = self.parent[self.parent[value]]
             value = self.parent[value]
         return value
@@ -191,16 +193,19 @@ class Islands:
             self._add(value)
         if opcode in MATMULS - {"batchmatmulint8"}:
             self.matmuls.append(op)
+        # Of a reduction in two steps the first result is a partial one, which stays unrounded.
         if opcode in _ROUNDING and sdsc.opcode_of(_producer(op)) in _ROUNDING and values:
             self.partial.add(op.operands[0])
+        # A factor that fp16 rounds puts its relative error on the whole result.
         if any(_exceeds_f16(value, opcode in ("mul", "realdiv")) for value in op.operands):
             self.bound.update(values)
         if opcode == "dl16tofp32" and is_integer_sum(defining_op(op.operands[0])):
-            self.bound.update(values)  # the scale of a sum may be smaller than fp16 has numbers
+            # The scale of a sum may be smaller than fp16 has numbers.
+            self.bound.update(values)
         if op.name == "func.return" or opcode in ("fp32toint32", "int32tofp32", "floor"):
-            self.bound.update(
-                values
-            )  # of floor too: rounded to an integer before, its result would be off by one
+            # Of floor too: rounded to an integer before, its result would be off by one.
+            self.bound.update(values)
+        # Casts separate islands; every other op joins its f32 values into one.
         elif opcode not in ("dl16tofp32", "fp32todl16"):
             for value in values[1:]:
                 self.parent[self.find(value)] = self.find(values[0])
@@ -303,6 +308,7 @@ class _Demotion:
                 self.dead.append(op)
             else:
                 self._rename(op)
+        # Readers come after what they read, so they go first.
         for op in reversed(self.dead):
             op.erase()
 
@@ -324,6 +330,7 @@ class _Demotion:
         """Replace a cast at the rim of an island by its operand, copied if the cast also moved dims."""
         element = "f32" if generic.result in self.unrounded else "f16"
         value = self.values.get(generic.inputs[0], generic.inputs[0])
+        # Without moved dims the cast is no operation any more.
         if generic.maps[0] == generic.maps[-1]:
             return self._cast(value, element)
         value = self._cast(value, "f16")
@@ -352,6 +359,7 @@ class _Demotion:
         )
         sdsc.inherit(maker_of(result), generic.op)
         self.in_f32 += element == "f32"
+        # Marked for the checks of a run: an f32 result beyond fp16 would be an infinity now.
         is_wider = element == "f16" and element_of(generic.result) == "f32"
         if is_wider and not (is_rounded_at_once(generic.result) or _overflow_is_exact(generic.op)):
             maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
@@ -360,6 +368,7 @@ class _Demotion:
     def _element(self, generic: Structured) -> str:
         """Return the type that an operation computes in."""
         formats = DEVICE_OPS[generic.opcode].formats if generic.opcode in DEVICE_OPS else ()
+        # The device has it in 16 bits alone: in f32 it is only for the host, where its result must be so.
         if FP32 not in formats and generic.opcode not in _ROOTS:
             return "f32" if generic.result in self.required else "f16"
         if any(value in self.unrounded for value in (*generic.inputs, generic.result)):
@@ -377,7 +386,8 @@ class _Demotion:
         operands = [self._value(value, element) for value in op.operands]
         if op.name == "tensor.insert_slice":
             is_cast = operands[1] in self.casts.values()
-            if is_cast or not _is_alone(operands[0]):  # the part is to be written last, for this whole alone
+            # The part is to be written last, for this whole alone.
+            if is_cast or not _is_alone(operands[0]):
                 operands[0] = sdsc.clone(operands[0], op.location)
         copy = op.clone().operation
         type_ = ir.Type.parse(element)
@@ -403,6 +413,7 @@ class _Demotion:
     def _cast(self, value: ir.Value, element: str) -> ir.Value:
         if element_of(value) == element or element_of(value) not in ("f16", "f32"):
             return value
+        # A constant is converted here and now, without an operation of the device.
         if element == "f16" and _free(value):
             return _free_value(value)
         if (value, element) not in self.casts:

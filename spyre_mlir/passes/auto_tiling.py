@@ -68,12 +68,14 @@ class AutoTiling(EvaluatingPass):
         for tiled_op in ops:
             if TILING in tiled_op.op.attributes or not _may_be_out_of_reach(tiled_op):
                 continue
+            # Evaluated, not computed: layouts and divisions decide what a core reaches.
             if evaluator.cost(group_module([tiled_op.op], {})) is None:
                 self._reach(tiled_op, evaluator)
 
     def _reach(self, tiled_op: Tiled, evaluator: Evaluator) -> None:
         """Tile an operation by the cheapest of the coarsest tilings, over one dim or two, that all cores can reach."""
         classes = dim_classes([tiled_op])
+        # Two loops only where no dim alone is enough.
         for depth in (1, 2):
             nests = itertools.combinations(classes, depth)
             tried = [
@@ -97,9 +99,11 @@ class AutoTiling(EvaluatingPass):
         live, runs = _live_bytes(ops, self.target.cores), _Runs(ops)
         index = 0
         while index < len(ops):
+            # What a hint tiles is the user's decision.
             if live[index] <= room or TILING in ops[index].op.attributes:
                 index += 1
                 continue
+            # A run is tiled once: its operations are no candidates for a second loop.
             index = max(self._best_run(runs, index, evaluator, live[index], room), index) + 1
 
     def _best_run(self, runs: _Runs, index: int, evaluator: Evaluator, live: int, room: int) -> int:
@@ -116,6 +120,7 @@ class AutoTiling(EvaluatingPass):
             for cut in _enough(along, math.ceil(live / room), self.target.cores):
                 price = evaluator.cost(group_module(chosen, _together(run, along, cut, index)))
                 tried.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
+                # The group is priced alone; its neighbours are the same with and without tiles.
                 saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
                 if saved > 0 and (best is None or saved > best[0]):
                     best = saved, untiled.nanoseconds, run, along, cut
@@ -204,6 +209,7 @@ def _live_bytes(ops: Sequence[Tiled], cores: int) -> list[int]:
                 last[maker.result] = index
     change = [0] * (len(ops) + 1)
     for value, end in last.items():
+        # At the least: no layout or division spreads a value over more than all cores.
         size = _bytes(value) // cores
         change[position[value]] += size
         change[end] -= size
@@ -240,6 +246,7 @@ class _Runs:
         for number, dim in self.present[index].items():
             last = self._reach(index, index, number, 1)
             first = self._reach(index, last, number, -1)
+            # A run of one operation keeps nothing in LX between operations.
             if first == last:
                 continue
             run = self.ops[first : last + 1]

@@ -42,6 +42,7 @@ class Pass(DeviceOptions):
     def __init_subclass__(cls) -> None:
         if not cls.__dict__.get("name"):
             return
+        # A module that is loaded twice defines its passes twice; only other classes are a conflict.
         known = PASSES.setdefault(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise TypeError(f"Two passes are named '{cls.name}': {_origin(known)} and {_origin(cls)}.")

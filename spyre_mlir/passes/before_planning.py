@@ -29,6 +29,7 @@ class BeforePlanning(EvaluatingPass):
     def able(self, usage: Usage, evaluator: Evaluator) -> list[Candidate]:
         """Return the buffers that may be in LX by the options of the planning."""
         planning = evaluator.behind(ScratchpadPlanning.name)
+        # A pipeline that a user wrote may lack the planning; its defaults are then the best guess.
         if not isinstance(planning, ScratchpadPlanning):
             planning = ScratchpadPlanning()
         rules = Rules(self.space.capacity, planning.in_place, frozenset(planning.lx_ops))

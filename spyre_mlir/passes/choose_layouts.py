@@ -55,6 +55,7 @@ class ChooseLayouts(Pass):
         plan = self._choose(source)
         rewrite = LayoutRewrite(self, source, plan)
         rewrite.run()
+        # Only after the rewrite: it adds restickifies, whose results need room for whole sticks, too.
         layouts = rewrite.layouts
         pad_layouts(self, func, layouts, rewrite.op_layouts, source.fixed, Views(layouts, source.steps))
         apply_layouts(func, layouts, Views(layouts, source.steps))
@@ -64,6 +65,7 @@ class ChooseLayouts(Pass):
     def _choose(self, source: LayoutGraph) -> LayoutPlan:
         """Return the cheapest layouts that keep what a plan file pins."""
         pins = LayoutPins(source)
+        # A pin becomes a constraint only when a choice breaks it; the next choice may break others.
         while True:
             try:
                 plan = choose(source.graph, stick_outermost=self.stick_outermost, width=self.width)
@@ -98,6 +100,7 @@ def _separate_fills(func: ir.Operation) -> None:
         fill = defining_op(op.operands[1]) if op.name == "tensor.insert_slice" else None
         if fill is None or not _is_fill(fill):
             continue
+        # The first buffer may keep the fill; a second one written over it would mix the parts.
         if fill not in filled and all(_is_filled(use) for use in fill.results[0].uses):
             filled.add(fill)
             continue

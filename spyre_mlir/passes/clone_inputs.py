@@ -67,6 +67,7 @@ class CloneInputs(Pass):
             first = min(readers, key=lambda access: access.position).user.op
             point = ancestor_in(block_of(whole), first)
             times = sum(access.user.executions for access in readers)
+            # A clone is a read itself, so it saves nothing unless each of its runs serves two reads.
             if times < 2 * executions(point):
                 continue
             what = f"{len(readers)} of {len(buffer.reads)} readers of one {'input' if buffer.from_host else 'buffer'}"
@@ -96,6 +97,7 @@ def _by_core_view(
     groups: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []
     for access in reads:
         core_view = view_of(access.user.space, access.operand, access.user.division)
+        # Such an access has no region per core that a clone could have.
         if core_view is None:
             continue
         whole = whole_of(memory, access.user.values[access.operand])

@@ -59,6 +59,7 @@ class CloneOutputs(Pass):
         carried, final = _carried(result)
         part = _insertion_of(final)
         writers = [access for access in buffer.writes if access.user.values[-1] in carried]
+        # Other operations write parts of the buffer, so no clone here would be complete.
         if part is None and not (result == buffer.root and len(buffer.writes) == len(writers)):
             return
         readers = [access for access in buffer.reads if _source(usage, access) in carried]
@@ -67,6 +68,7 @@ class CloneOutputs(Pass):
         if any(_source(usage, access) != final for access in there):
             return  # what a loop carries is in one place
         returned = part is None and buffer.root in usage.results
+        # Without a reader in LX nothing is saved, without one elsewhere no clone is needed.
         if not here or not (there or returned or part is not None):
             return
         view = view_of(writer.user.space, writer.operand, writer.user.division)
@@ -77,6 +79,7 @@ class CloneOutputs(Pass):
         others += ["the host"] if returned else []
         others += ["the buffer that it is a part of"] if part is not None else []
         what = " and ".join(others)
+        # Behind the last loop, so that a sum is copied once and not in every iteration.
         point = ir.InsertionPoint.after(maker_of(final))
         reason = f"{what} need it in device memory"
         clone = insert_clone(final, division, point, writer.user.op.location, self.name, reason)
@@ -122,8 +125,10 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
 
 def _stays(writer: BufferUse, reader: BufferUse) -> bool:
     """Return whether a reader finds in LX the parts that the writer wrote there."""
+    # Nothing stays in LX over the cut of bundles that are cut before planning.
     if bundle_number(writer.user.op) != bundle_number(reader.user.op):
         return False
+    # A restickify reads the sticks of other cores, which only device memory shows.
     if DEVICE_OPS[reader.user.opcode].kind.takes_sticks_apart and reader.user.division.cores > 1:
         return False
     try:

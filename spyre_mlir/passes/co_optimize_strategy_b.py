@@ -113,11 +113,13 @@ class Leaves:
             for candidate in candidates_of(self.usage, self.rules, facts)
             if not candidate.reasons
         )
+        # The solver sees the eligible buffers alone; all others move the same bytes whatever it places.
         spilled = sum(buffer_facts.spilled_traffic for buffer_facts in facts.values() if buffer_facts.reasons)
         return Leaf(able, spilled + sum(self._bytes(buffer, divisions) for buffer in self.inputs))
 
     def _facts(self, buffer: BufferAccesses, divisions: Divisions) -> BufferDivision:
         key = self._key(buffer, divisions)
+        # Leaves differ in few divisions, so most buffers are in the state of an earlier leaf.
         if key not in self.facts:
             self.facts[key] = facts_of(buffer.divided_as(divisions), self.usage, self.rules)
         return self.facts[key]

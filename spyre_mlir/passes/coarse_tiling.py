@@ -44,6 +44,7 @@ class CoarseTiling(Pass):
             ):
                 continue
             nests = Nests(block)
+            # Before anything is rewritten: a maximum that is not complete may only be read in its own loops.
             check_running(nests)
             for tiled_op in nests.tiled.values():
                 _take_note(tiled_op)

@@ -117,6 +117,7 @@ class _Lowering:
             number, first = bundle_number(op), len(self.uses)
             self._lower_op(op)
             if number is not None and len(self.uses) > first:
+                # The first bundle begins by itself; loops and views without executions belong to none.
                 if first and number != current:
                     self.cuts.append(first)
                 current = number
@@ -135,11 +136,13 @@ class _Lowering:
     def _loop(self, op: ir.Operation) -> None:
         """Lower a loop to one from 0 by 1 without iter_args: those are in buffers, its bounds in addresses."""
         body = body_block(op)
+        # Views are addresses in the bundle, so a loop of views alone would run nothing.
         if not any(is_compute(inner) for inner in nested_ops(body)):
             return
         trips = trip_count(op)
         if trips > device().loop_iterations:
             raise error_at(op, f"a loop runs at most {device().loop_iterations} times, not {trips}")
+        # Addresses have the first value and the step, so all loops count alike.
         bounds = [index_constant(bound) for bound in (0, trips, 1)]
         loop = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)
         block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get()])
@@ -176,6 +179,7 @@ class _Lowering:
             return symbol
 
         sources = {0: self.lx.shuffle_source(op, space, division)} if opcode == SHUFFLE else {}
+        # A gather addresses all rows of its table, where the divided space has those that it moves.
         addressed = self.memory.addressed_space(op)
         builder = DesignBuilder(
             opcode, addressed, division, constants, sdsc.masks_of(op), in_lx, sources, parts
@@ -190,6 +194,7 @@ class _Lowering:
 
     def _file(self, design: Design) -> str:
         """Return the file of a design: an earlier one that says the same, debug handle aside."""
+        # Loops unrolled at compile time repeat one design at other addresses, which the symbols carry.
         key = identity_of(design)
         if key not in self.files:
             self.files[key] = design.filename

@@ -40,6 +40,7 @@ class CutBundles(Pass):
     def _cut(self, func: ir.Operation) -> None:
         number, filled = 0, 0
         for op, operations in _units(func.regions[0].blocks[0]):
+            # A loop longer than the limit is a bundle of its own: its iterations cannot be in two.
             if filled and filled + operations > self.operations:
                 number, filled = number + 1, 0
             filled += operations

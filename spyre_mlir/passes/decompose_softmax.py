@@ -79,11 +79,13 @@ class _Softmax:
             term = read[0] if read[0].type == read[1].type else _cast("arith.extf", read[0], self.sum_element)
             return _scalar("arith.addf", [term, read[1]])
 
+        # Subtracted first: exponentials of numbers up to 0 cannot overflow.
         largest = self._reduced(
             self.source, -math.inf, self.element, lambda read: _scalar("arith.maximumf", read)
         )
         exponentials = self._pointwise(largest, self.source, exponential)
         total = self._reduced(exponentials, 0.0, self.sum_element, added)
+        # Rounded once the sum is complete, so that the quotient has the type of the elements.
         if self.sum_element != self.element:
             total = self._narrowed(total)
         return self._pointwise(total, exponentials, lambda read: _scalar("arith.divf", read[:2]))

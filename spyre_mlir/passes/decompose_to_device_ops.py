@@ -51,7 +51,8 @@ class DecomposeToDeviceOps(Pass):
             if op.operation.name != "func.func" or not op.operation.regions[0].blocks:
                 continue
             if _is_on_device_types(op.operation):
-                verify_device_ops(op.operation, meaning=True)  # its operations were named elsewhere
+                # Its operations were named elsewhere, so nothing says that their bodies agree.
+                verify_device_ops(op.operation, meaning=True)
             else:
                 _FunctionDecomposer(op.operation).run()
 
@@ -75,6 +76,7 @@ class _FunctionDecomposer:
                 self._visit(op)
         for op in reversed(self.replaced):
             op.erase()
+        # Last: only the device operations say which tensors of one byte something but a matmul reads.
         for op in self.block.operations:
             check_one_byte(op.operation)
 
@@ -100,13 +102,15 @@ class _FunctionDecomposer:
         attributes, values = [], []
         declared = ir.FunctionType(ir.TypeAttr(self.func.attributes["function_type"]).value).results
         for index, operand in enumerate(op.operands):
-            type_ = _static(declared[index], op)  # a returned argument has its device type by now
+            # The declared type, as a returned argument has its device type by now.
+            type_ = _static(declared[index], op)
             attributes.append(
                 ir.DictAttr.get(
                     {sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))}
                 )
             )
             value = self.terms.private_buffer(operand, op.location, frozenset(values))
+            # After CSE both results would be one value, and each needs a kernel argument of its own.
             if any(_are_equivalent(value, other) for other in values):
                 value = self.terms.copied(value, op.location)
             values.append(value)
@@ -119,6 +123,7 @@ class _FunctionDecomposer:
     # -- ops ------------------------------------------------------------------------------------------
 
     def _visit(self, op: ir.Operation) -> None:
+        # First: a gather is a linalg.generic, too, but with a body that reads by index.
         if (rows := gathered_rows(self.terms, op)) is not None:
             self.terms.bind(op.results[0], rows, is_private=True)
         elif (part := looked_up_part(self.terms, op)) is not None:
@@ -176,6 +181,7 @@ class _FunctionDecomposer:
                 f"'{op.name}' names no layout ('{stick.TO}'); IR whose layouts are chosen enters at level laid-out",
             )
         source = self.terms.materialize(op.operands[0], op.location)
+        # A constant fill has no buffer that could have two layouts.
         if op.name == "stick.pin" and self.terms[op.operands[0]].splat is not None:
             source = self._fill_of_its_own(op, source)
         copy = op.clone().operation
@@ -221,6 +227,7 @@ class _FunctionDecomposer:
     def _pad(self, op: ir.Operation) -> None:
         low = list(ir.DenseI64ArrayAttr(op.attributes["static_low"]))
         high = list(ir.DenseI64ArrayAttr(op.attributes["static_high"]))
+        # Dynamic amounts are negative here: upstream marks them so in static lists.
         if min(*low, *high, 0) < 0:
             raise error_at(op, "a pad by a negative or dynamic amount has no device operation")
         shape = list(_static(op.results[0].type, op).shape)
@@ -257,7 +264,8 @@ def insert_slice(source: ir.Value, whole: ir.Value, offsets: list[int], sizes: l
     """Build ``tensor.insert_slice`` with static offsets, sizes and unit strides."""
     maker = defining_op(source)
     if maker is not None and maker.name == "tensor.insert_slice":
-        source = sdsc.clone(source, ir.Location.current)  # a buffer that is filled by parts cannot be a part
+        # A buffer that is filled by parts cannot be a part.
+        source = sdsc.clone(source, ir.Location.current)
     attributes = {
         "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
         "static_sizes": ir.DenseI64ArrayAttr.get(sizes),

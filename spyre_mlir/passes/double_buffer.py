@@ -54,6 +54,7 @@ class DoubleBuffer(BeforePlanning):
         """Rewrite ``module`` in place."""
         for func in functions(module):
             has_pairs = any(sdsc.PING_PONG in op.attributes for op in all_ops(func))
+            # A function that has pairs was pipelined by an earlier run.
             if not has_pairs and any(True for _ in _innermost_loops(func)):
                 self._choose(func, evaluator)
 
@@ -79,6 +80,7 @@ class DoubleBuffer(BeforePlanning):
         best = min(prices, key=lambda plan: prices[plan].nanoseconds)
         after = prices[best]
         text = f"{before} with loads where they are read, {after} with {best}"
+        # Pairs take LX from other buffers; where those spill, the memory that loads wait for is busier.
         if after.nanoseconds >= before.nanoseconds or after.bytes > MOST_TRAFFIC * before.bytes:
             self.remark(func, "no double buffers", text)
             return
@@ -93,11 +95,13 @@ class DoubleBuffer(BeforePlanning):
             if streams:
                 clones = clone_streams(Usage(changed), loop, self.space.capacity, self.name)
             chosen = slots(Usage(changed), loop)
+            # A loop of one iteration has no next tile.
             chosen = [slot for slot in chosen if trip_count(loop) > 1 or not slot.ahead]
             clones = drop_clones(clones, chosen)
             for slot in chosen:
                 if not slot.ahead:
                     move_behind(slot.load, slot.behind)
+                    # Planning must not drop it: it is there to overlap, not to save bytes.
                     if slot.load in clones:
                         del slot.load.attributes[sdsc.OPTIONAL]
             ahead = [slot for slot in chosen if slot.ahead]

@@ -42,6 +42,7 @@ def _live(op: ir.Operation) -> list[int]:
     block = op.regions[0].blocks[0]
     inputs = len(op.operands) - len(op.results)
     live = {index for index, result in enumerate(op.results) if any(True for _ in result.uses)}
+    # A live body can read accumulators of other results, which make these live in turn.
     while True:
         needed = _needed(block, sorted(live))
         terminator = list(block.operations)[-1].operation

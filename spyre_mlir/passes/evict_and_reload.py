@@ -61,6 +61,7 @@ class EvictAndReload(BeforePlanning):
     def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = Usage(func)
         able = self.able(usage, evaluator)
+        # All of it fits, so nothing has a reason to leave.
         if self.load(able) <= self.space.capacity:
             return
         moving = {movable.buffer.name: movable for movable in _all_movable(usage, able)}
@@ -82,6 +83,7 @@ class EvictAndReload(BeforePlanning):
         before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
         if before is None or after is None:
             return
+        # Both: fewer bytes in more copies can take longer, for each waits for its first byte.
         if after.bytes >= before.bytes or after.nanoseconds >= before.nanoseconds:
             self.remark(
                 func, "no moves", f"{before} without moves of {len(moved)} buffers, {after} with them"
@@ -124,6 +126,7 @@ class EvictAndReload(BeforePlanning):
             if not any(residency.first <= access.position <= residency.last for residency in residencies)
         ]
         read_instead(source, moving.root, between)
+        # The buffer was a clone itself, and all its readers take later ones.
         if not list(moving.root.uses):
             op.erase()
 
@@ -179,6 +182,7 @@ def _movable(usage: Usage, candidate: Candidate, able: Collection[ir.Value]) -> 
     if len(copies) > 1 or any(copy.op.name != "sdsc.clone" for copy in copies):
         return None
     outside = next((copy.values[0 if writer.optional else 1] for copy in copies), None)
+    # The source may be in LX itself, where a clone of it saves nothing.
     if outside is not None and usage.root(outside) in able:
         return None
     view = view_of(writer.user.space, writer.operand, writer.user.division)

@@ -95,6 +95,7 @@ class ExpandAttention(EvaluatingPass):
         result = expansion.write()
         matmul.results[0].replace_all_uses_with(result)
         after = None if is_free else evaluator.cost(group_module(expansion.new, {}))
+        # Equal times keep the new form: without views loops and divisions can be the same for all.
         if before is not None and (after is None or after.nanoseconds > before.nanoseconds):
             result.replace_all_uses_with(matmul.results[0])
             _erase([maker_of(result), *reversed(expansion.new)])
@@ -163,6 +164,7 @@ class _Expansion:
             if pair is None:
                 return problem
             outer, inner = pair
+            # The outermost of a chain stands for all of it, so that sizes are one product.
             self.merged[inner] = self.merged.get(outer, outer)
         return None
 
@@ -301,18 +303,15 @@ class _Expansion:
 
 def _erase(ops: Sequence[ir.Operation]) -> None:
     """Erase operations that nothing reads, the last one first, with the views that they read."""
-    pending: list[ir.Operation] = []
-    for (
-        op
-    ) in ops:  # the last one may stand there twice: as what makes the result, and as one of those written
-        if op not in pending:
-            pending.append(op)
+    # The last one may be there twice: as the op of the result, and as one of those written.
+    pending = list(dict.fromkeys(ops))
     while pending:
         op = pending.pop(0)
         if any(True for _ in op.results[0].uses):
             continue
         sources = [source for value in op.operands if (source := defining_op(value)) is not None]
         op.erase()
+        # Views before the other operations: they read these, which then have no reader left.
         views = [source for source in sources if source.name in VIEWS and source not in pending]
         pending = [*dict.fromkeys(views), *pending]
 

@@ -45,6 +45,7 @@ class FoldConstants(Pass):
             ):
                 constant.update(op.results)
         values = [value for op in block.operations for value in _leaving(op.operation, constant)]
+        # The bundle carries constants whole; a large one, or a fill, is cheaper to compute.
         values = [value for value in values if self._worth_folding(value)]
         if not values:
             return
@@ -64,6 +65,7 @@ class FoldConstants(Pass):
 
 
 def _is_fill(op: ir.Operation) -> bool:
+    # linalg.fill is generalised before this pass.
     if op.name != "linalg.generic":
         return False
     body = [op_view.operation.name for op_view in op.regions[0].blocks[0].operations]
@@ -116,6 +118,7 @@ def _evaluated(
     try:
         return list(zip(values, _arrays(block, values, constant), strict=True))
     except CompileError:
+        # The values are computed together for speed; one that fails must not keep the others.
         if len(values) == 1:
             return []
     return [pair for value in values for pair in _evaluated(block, [value], constant)]
@@ -136,6 +139,7 @@ def _arrays(block: ir.Block, values: list[ir.Value], constant: set[ir.Value]) ->
                 _copy(op, copies)
             ir.Operation.create("func.return", operands=[copies[value] for value in values])
         evaluator = HostEvaluator(scratch)
+        # Counted before the run, which could take minutes.
         if evaluator.work > _LARGEST_WORK:
             raise CompileError(f"Values of {evaluator.work} scalar operations are not folded.")
         return evaluator()

@@ -60,6 +60,7 @@ class FuseDeviceOps(Pass):
                 return
             with ir.InsertionPoint(current):
                 fused = (
+                    # Specific rules first: a pattern of pointwise operations could take a part of their group.
                     rounded_sum(root)
                     or _mean(root)
                     or _mean_square(root)
@@ -92,6 +93,7 @@ def _erase_dead(op: ir.Operation) -> None:
             continue
         owners = [owner for operand in current.operands if (owner := defining_op(operand))]
         current.erase()
+        # x * x has one owner twice, which may be erased once only.
         seen: list[ir.Operation] = []
         for owner in owners:
             if owner not in seen and owner.name != "func.func":
@@ -108,6 +110,7 @@ def _mean(root: Structured) -> ir.Value | None:
         return None
     scale = _constant(root.inputs[1])
     total = _inner(root.inputs[0])
+    # A scale of 0 has no reciprocal, and a sum without a scale is no mean.
     if not scale or total is None or total.opcode not in _MEANS:
         return None
     factor = 1.0 / scale if root.opcode == "realdiv" else scale

@@ -59,6 +59,7 @@ class HoistLoads(EvaluatingPass):
         if not self.compare:
             return True
         before, after = module_of(func), module_of(func)
+        # The moves of a copy are not those of the program.
         with Remarks().collecting():
             _apply(list(_moves(Usage(functions(after.operation)[0]))))
         old, new = evaluator.time(before), evaluator.time(after)
@@ -92,13 +93,16 @@ def _behind(
     assert moved is not None
     between = False
     for before in range(index - 1, -1, -1):
+        # Nothing may move in front of what computes its operands.
         if before in needed and work_by_op[before] is not None:
             return None
         work = work_by_op[before]
         if work is None:
+            # Loads in the loop use the memory themselves.
             if ops[before].name == LOOP:
                 return None
             continue
+        # Behind its neighbour it would stay where it is, and one operation hides one load.
         if between and before not in occupied and compute_ns(work) >= memory_ns(moved):
             return before
         between = True

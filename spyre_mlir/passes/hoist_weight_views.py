@@ -55,6 +55,7 @@ class _Hoist:
     def run(self) -> None:
         for argument, attrs in zip(self.block.arguments, self.attrs, strict=True):
             is_filled_by_host = sdsc.HOST in attrs and ir.StringAttr(attrs[sdsc.HOST].kind).value != "result"
+            # A layout or a view of the caller says already how the host transfers the argument.
             if is_filled_by_host and stick.layout_of(argument.type) is None and sdsc.HOST_VIEW not in attrs:
                 self.views[argument] = (argument, HostView.whole(shape_of(argument)), False)
         for op in [op.operation for op in self.block.operations]:
@@ -62,6 +63,7 @@ class _Hoist:
                 self._view(op)
         if not self.cut_arguments:
             return
+        # Before arguments are rewritten: a dead view would keep the old weight alive.
         self._erase_unread()
         for (number, view), value in self.cut_arguments.items():
             self._give(number, view, value)
@@ -79,6 +81,7 @@ class _Hoist:
         result = op.results[0]
         cuts = cuts or not isinstance(step, Transpose)
         self.views[result] = (root, view, cuts)
+        # A view that only views read is composed into theirs.
         if not self._is_cut(root, view, cuts) or all(
             use.owner.operation.name in VIEWS for use in result.uses
         ):

@@ -67,10 +67,12 @@ class JointPlanning(EvaluatingPass):
 
     def _plan(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """Apply the first joint division that is better than none; a function that uses the ring already stays."""
+        # Shuffles are those of an earlier run or of a plan file.
         if any(user.opcode == SHUFFLE for user in Usage(func).ops):
             return
         refused: list[Price | None] = []
         alone: Price | None = None
+        # The cost model adds up operations, the timeline overlaps them: what the ring saves can be hidden time.
         for relayouts in (True, False) if self.relayouts else (False,):
             joint = self._joint_division(func, relayouts)
             if not _changes(joint, Usage(func)):
@@ -131,6 +133,7 @@ class JointPlanning(EvaluatingPass):
                 continue
             _record(divider, user, candidate)
             self.remark(user.op, "division", f"{_change(user, candidate)} to agree with others")
+        # Roots before the usage is rebuilt: placements are in the order of the old one.
         roots = [buffer.root for _, buffer in _all_shared(usage)]
         usage = Usage(func)
         for root, placement in zip(roots, joint.placements, strict=True):
@@ -202,11 +205,13 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[tuple[SharedBuffer
         for whole, accesses in read.items():
             first = min(accesses, key=lambda access: access.position).user.op
             copies = executions(ancestor_in(block_of(whole), first))
+            # As in clone-inputs: fewer reads do not pay for the clone.
             if sum(access.user.executions for access in accesses) >= 2 * copies:
                 space = _space(usage, whole)
                 yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space), buffer
     elif buffer.reads and not any(access.moving for access in buffer.accesses):
         pieces = buffer.partial_accesses
+        # No access covers the buffer, so none says how many bytes a core needs.
         if pieces is not None and pieces.holder is None:
             return
         copies = buffer.accesses[0].user.executions
@@ -231,6 +236,7 @@ def _holder(buffer: BufferAccesses, pieces: PartialAccesses | None) -> int:
 
 def _allows_relayout(buffer: BufferAccesses, pieces: PartialAccesses | None) -> bool:
     """Return whether a buffer is written as a whole and no plan file keeps it on its cores or in device memory."""
+    # Parts are written one by one: there is no moment at which one shuffle has all.
     if pieces is not None and pieces.written:
         return False
     pins = pins_of(maker_of(buffer.root))

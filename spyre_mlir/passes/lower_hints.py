@@ -75,9 +75,8 @@ class _HintLowering:
         self.hints: dict[ir.Attribute, tuple[Hint, ...]] = {}
         self.tree = HintTree()
         self.iterations = NamedIterations()
-        self.units: dict[
-            tuple[int, str], int
-        ] = {}  # of each dim that a hint cuts: what tiles are multiples of
+        # By hint and dim: the elements of which its tiles are multiples, so that all are whole sticks.
+        self.units: dict[tuple[int, str], int] = {}
         self.first: dict[tuple[int, str], ir.Operation] = {}  # where each hint cuts each dim first
         self.met: set[tuple[int, str]] = set()
         self.doubtful: set[tuple[int, str]] = set()
@@ -86,6 +85,7 @@ class _HintLowering:
         marked = [generic for op in ops if (generic := self.iterations.visit(op)) is not None]
         for generic in marked:
             self._align(generic)
+        # All tiles are aligned first: operations that share a hint share its loop.
         for generic in marked:
             self._lower(generic)
         for (number, name), op in self.first.items():
@@ -122,6 +122,7 @@ class _HintLowering:
 
     def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
         attr = op.attributes[HINTS]
+        # Attributes are unique in a context, so thousands of operations share one parse.
         if attr not in self.hints:
             self.hints[attr] = hints_of(attr, op.location)
         return self.hints[attr]

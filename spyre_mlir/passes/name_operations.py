@@ -44,6 +44,7 @@ class NameOperations(Pass):
         unnamed = []
         for op in [op for func in funcs for op in all_ops(func) if is_compute(op)]:
             name = sdsc.name_of(op)
+            # Passes that rewrite one operation into several let all inherit its name; the first keeps it.
             if name is None or numbers.is_taken(name):
                 unnamed.append(op)
             else:
@@ -73,6 +74,7 @@ class _Numbers:
     def take(self, name: str) -> None:
         stem, _, number = name.rpartition(".")
         self._taken.add(name)
+        # New names take numbers above all that are there, so that these stay unique.
         if number.isdecimal():
             self._next[stem] = max(self._next.get(stem, 0), int(number) + 1)
 

@@ -40,6 +40,7 @@ class NarrowMatmuls(Pass):
                         self._narrow(op)
 
     def _narrow(self, op: ir.Operation) -> None:
+        # Both or none: the device has no matmul of a narrow and a wide operand.
         sources = [_source(value) for value in list(op.operands)[:2]]
         if any(source is None for source in sources):
             return
@@ -108,6 +109,7 @@ def _narrowed(value: ir.Value) -> ir.Value:
         copy.results[0].set_type(type_)
         return copy.results[0]
     maps = [selection(map_) for map_ in indexing_maps(op)]
+    # The op was the cast alone.
     if maps[0] == maps[1]:
         return source
     empty = ir.Operation.create("tensor.empty", results=[type_]).result
@@ -129,6 +131,7 @@ def _product(inputs: list[ir.Value], output: ir.Value, maps: list[Map]) -> ir.Va
     elements = [ir.RankedTensorType(value.type).element_type for value in inputs]
     block = ir.Block.create_at_start(generic.regions[0], [*elements, wide])
     with ir.InsertionPoint(block):
+        # Casts in the body are exact, so the products are those of the f32 matmul.
         factors = [
             ir.Operation.create("arith.extf", results=[wide], operands=[argument]).result
             for argument in list(block.arguments)[:2]

@@ -92,6 +92,7 @@ class OnlineSoftmax(EvaluatingPass):
     def _visit(self, attention: Attention, name: str, evaluator: Evaluator, room: int) -> bool:
         """Rewrite attention that hints tile along keys, or whose scores are too large for LX."""
         ops = [generic.op for generic in attention.ops]
+        # Hints decide the loops; this pass only makes them possible.
         if any(TILING in op.attributes for op in ops):
             keys = attention.maximum.reduced[0]
             online = any(loop.dim == keys for loop in tiling_of(attention.maximum.op))
@@ -104,6 +105,7 @@ class OnlineSoftmax(EvaluatingPass):
             default_bytes(shape_of(attention.exp.result), element_of(attention.exp.result))
             // self.target.cores
         )
+        # Half: operands and results of the matmuls need the other one.
         if scores <= room // 2:
             text = f"the scores of a core, {scores:,} bytes, fit half of its scratchpad"
             price = evaluator.cost(group_module(ops, {})) or "not possible"
@@ -189,7 +191,8 @@ class OnlineSoftmax(EvaluatingPass):
             is_any_better = any([is_better(tiles) for tiles in choices])
             worse = 0 if is_any_better or _least(tried) == math.inf else worse + 1
             if worse == _PATIENCE:
-                break  # more heads at once share less and less of what they read
+                # More heads at once share less and less of what they read.
+                break
         for start in sorted(
             (attempt for attempt in tried if attempt.tiles), key=lambda attempt: attempt.nanoseconds
         )[:_PATIENCE]:
@@ -297,7 +300,8 @@ class _AttentionSpace:
         ]
         for groups, inner in tiles_by_groups:
             if groups in whole[:-1]:
-                continue  # all rows and keys of more heads fit, too
+                # All rows and keys of more heads fit, too.
+                continue
             choices = [(*map(DimTiles.equal, groups), *tiles) for tiles in inner]
             choices = [tiles for tiles in choices if any(cut.tiles > 1 for cut in tiles)]
             if choices:

@@ -70,13 +70,15 @@ class _Partition:
         returned = {maker for value in self.end.operands if (maker := defining_op(value)) is not None}
         self.ops = [op for op in body if not is_free(op) or op in returned]
         self.evaluator = evaluator
-        self.refusals: dict[str, Refusal | None] = {}  # by the text of a group, which is evaluated once
+        # By the text of a group, so that equal groups are evaluated once.
+        self.refusals: dict[str, Refusal | None] = {}
         self.reasons: dict[int, Refusal] = {}
         self.untiled: set[int] = set()
 
     def run(self) -> None:
         if not all(op.results for op in self.ops):
-            return  # work on memory, which the passes of the device refuse with their reason
+            # Ops on memory, which the passes of the device refuse with their reason.
+            return
         sides = [self._side(index) for index in range(len(self.ops))]
         program_phases = self._settled(sides)
         if all(phase.side is ExecutionSide.DEVICE for phase in program_phases):
@@ -92,6 +94,7 @@ class _Partition:
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
         if op.name in _VIEWS:
             return ExecutionSide.HOST if _is_foreign(op) else ExecutionSide.EITHER
+        # Both sides compute booleans, so they go where their neighbours are.
         if elements == {"i1"}:
             return ExecutionSide.EITHER
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
@@ -125,6 +128,7 @@ class _Partition:
                 if phase.side is ExecutionSide.DEVICE
                 for index in self._unfused(phase, sides)
             }
+            # Each round moves at least one operation to the host, so this ends.
             if not lost:
                 return program_phases
             for index in lost:
@@ -159,6 +163,7 @@ class _Partition:
             on_device = phase.side is ExecutionSide.DEVICE
             with self.func.location, ir.InsertionPoint(self.func):
                 func = outlined.build(name, attrs, layouts=on_device)
+            # Hints tile on the device alone, so only its functions need the sizes of named dims.
             if on_device:
                 for key, value in dim_sizes_of(self.func).items():
                     func.attributes[key] = value
@@ -194,6 +199,7 @@ class _Partition:
         for number, value in enumerate(self.end.operands):
             if value in values:
                 self.end.operands[number] = values[value]
+        # Readers first, so that a chain of moved operations is dead as a whole.
         for op in reversed([op.operation for op in self.block.operations]):
             if op.name not in ("func.call", "func.return", "tensor.cast") and not any(
                 list(value.uses) for value in op.results

@@ -46,6 +46,7 @@ class PlaceInHbm(Pass):
             if owner is None or root not in live_ranges:
                 raise CompileError(f"result {index} has no buffer of its own", location_of(ops[-1].location))
             owner.attributes[sdsc.PLACEMENT] = sdsc.hbm_attr(f"result{index}", 0)
+            # A result has its own argument, so it takes no bytes of the pool.
             del live_ranges[root]
         buffers = {
             str(number): LifetimeBoundBuffer(str(number), memory.layout(value).bytes, life)
@@ -73,6 +74,7 @@ class PlaceInHbm(Pass):
         space = MemorySpace(device().pool_bytes, device().hbm_alignment_bytes)
         chosen = solver("largest-first") if self.order_by_size else solver("portfolio", least_peak=True)
         plan = chosen.plan(buffers, space)
+        # Pins seldom hold by chance; only then the others are planned around them.
         if any(plan.addresses.get(name) != pin.placement.address for name, pin in pinned.items()):
             plan = plan_around(pinned, buffers, space)
         if plan.spilled:

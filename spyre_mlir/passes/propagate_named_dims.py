@@ -63,6 +63,7 @@ class PropagateNamedDims(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             ops = all_ops(func)
+            # Without hints no pass reads names, and warnings about them would be noise.
             if any(hints_in(op.location) is not None for op in ops):
                 _Propagation(self, func).run(ops)
 
@@ -102,6 +103,7 @@ class _Propagation:
     ) -> Names:
         """Return the dims of an argument from the names of its host array, of which it takes a ``view``."""
         array = view.array_shape
+        # The reason is kept: a hint that needs the name can say which argument lacks it.
         if not dim_names:
             return tuple(unnamed(size, f"dim {dim} of {name}") for dim, size in enumerate(view.shape))
         undeclared = [dim_name for dim_name in dim_names if dim_name not in sizes]

@@ -52,6 +52,7 @@ class ReorderOperations(BeforePlanning):
         before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
         if before is None or after is None:
             return
+        # An order is free, so equal time is enough where fewer bytes move.
         if after.bytes >= before.bytes or after.nanoseconds > before.nanoseconds:
             self.remark(
                 func, "no order", f"{before} in the order of the program, {after} in the best one known"
@@ -79,6 +80,7 @@ def _tasks(memory: AliasAnalysis) -> list[Task]:
         steps = _steps(op)
         for step in steps:
             *read, written = (memory.place(value).buffer for value in memory.operands(step))
+            # Operations on a buffer stay behind its writer, and a writer behind the readers before it.
             after |= {writer[root] for root in (*read, written) if root in writer}
             after.update(readers.get(written, ()))
             for root in read:

@@ -119,6 +119,7 @@ class _Resolver:
             state = padding.operand_padding(
                 self.memory.layout(buffer), states, view, need.dim, need.positions
             )
+            # An argument that the host fills with the neutral number needs no mask.
             if state != need.value:
                 unmet.setdefault(need.dim, []).append((need, state))
         if not unmet:
@@ -135,6 +136,7 @@ def _reduces_whole_sticks(op: ir.Operation) -> bool:
     generic = structured(op)
     if generic is None:
         return False
+    # Operands of several element types have sticks of several lengths.
     longest = max(
         elements_per_stick(device(), element_of(value)) for value in (*generic.inputs, generic.result)
     )

@@ -62,10 +62,12 @@ class ScratchpadPlanning(Pass):
     def _plan(self, func: ir.Operation, rules: Rules) -> None:
         usage = Usage(func)
         all_candidates, plan = self._decided(usage, rules)
+        # What the shuffle copied goes through device memory now, so all is planned anew.
         while self._drop_relayouts(usage, all_candidates, plan):
             usage = Usage(func)
             all_candidates, plan = self._decided(usage, rules)
         able = [candidate for candidate in all_candidates if not candidate.reasons]
+        # Before anything is placed: the usage counts what the IR says.
         before = usage.hbm_bytes()
         self._push(able, plan)
         self._tell(all_candidates, plan)
@@ -84,6 +86,7 @@ class ScratchpadPlanning(Pass):
         able = [candidate for candidate in all_candidates if not candidate.reasons]
         plan = self._solved(usage.func, able, rules.capacity)
         pins = placement_pins(usage.memory, (user.op for user in usage.ops))
+        # The solver's plan is better than one around pins, so it stays where it meets them anyway.
         if _keeps_pins(pins, all_candidates, plan):
             return all_candidates, plan
         all_candidates = [_pinned(candidate, pins) for candidate in all_candidates]
@@ -173,6 +176,7 @@ class ScratchpadPlanning(Pass):
                 continue
             # Not its first value, which may be that of a clone that is gone by now.
             source, clone = user.op.operands[0], user.values[-1]
+            # Such a clone only costs: its readers can take the source.
             if not is_in_lx(usage.root(source)) and not is_in_lx(clone):
                 clone.replace_all_uses_with(source)
                 user.op.erase()

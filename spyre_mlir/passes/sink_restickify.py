@@ -58,8 +58,10 @@ class SinkRestickify(Pass):
     lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
+        # The other half is for the operands that the same loop reads.
         room = self.target.usable_lx_bytes // 2
         for func in functions(module):
+            # Only loops read tiles, and the usage of a large function takes time.
             if not any(op.operation.name == LOOP for op in func.regions[0].blocks[0].operations):
                 continue
             usage = Usage(func)
@@ -75,6 +77,7 @@ class SinkRestickify(Pass):
             return
         conversions = [_sunk(usage, user, slice_, room) for slice_ in slices]
         possible = [conversion for conversion in conversions if conversion is not None]
+        # All tiles or none: one reader of the whole result keeps the whole conversion.
         if len(possible) < len(slices) or not _pays(usage, user, slices):
             return
         for number, (slice_, conversion) in enumerate(zip(slices, possible, strict=True)):
@@ -161,6 +164,7 @@ def _sunk(usage: Usage, user: Divided, op: ir.Operation, room: int) -> _Sunk | N
     space = refined([usage.memory.place(op.results[0]).view, before])
     mapping = matching_division(space, 0, views[0])
     splits = cheapest_split(user.opcode, _reversed(space), len(views[0].regions))
+    # Converting where it is read saves the shuffle, which is worth a slower read.
     if mapping is not None and _read_ns(user, space, mapping[0]) <= _TOO_SLOW * _read_ns(user, space, splits):
         return _Sunk(mapping, shared=False)
     if copy_division(space, views[0]) is None:
@@ -187,6 +191,7 @@ def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
         for access in _readers(usage, slice_):
             read = operation_work(access.user.opcode, access.user.space, access.user.division)
             saved += access.user.executions * access_ns(read, read.operands[access.operand])
+    # Each tile waits for its first byte where the whole waited once.
     return saved > device().hbm_access_ns * sum(map(executions, slices))
 
 

@@ -73,6 +73,7 @@ class SplitNamedDims(Pass):
                     results.add(_split(generic, splits[generic.result]))
                 else:
                     _read_through(generic, results)
+        # Views that cancelled out are dead now, as are the old operations.
         for op in reversed(ops):
             if (op.name in VIEWS or sdsc.OP in op.attributes) and not any(True for _ in op.results[0].uses):
                 op.erase()
@@ -126,6 +127,7 @@ def _splits_of(
     chosen: dict[int, DimSplit] = {}
     for dim, names in enumerate(iteration.dims):
         ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
+        # The best way comes first: a split into dims, before a copy with the tiles outermost.
         way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
         if way is not None:
             chosen[dim] = way

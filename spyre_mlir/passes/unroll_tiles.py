@@ -53,6 +53,7 @@ class UnrollTiles(EvaluatingPass):
         """Unroll those loops of a nest with which it takes less time."""
         unrolled = frozenset[Nest]()
         for maker, loops in _slicing(ops, tiled):
+            # Already unrolled for another buffer, or decided by a plan file or a hint.
             if loops <= unrolled or not all(_is_open(nest, ops) for nest in loops):
                 continue
             before = evaluator.cost(_group(ops, unrolled))
@@ -81,6 +82,7 @@ class UnrollTiles(EvaluatingPass):
                 shape[maker.result_dim(nest)] = nest.tile(shape[maker.result_dim(nest)])
         size = default_bytes(shape, element_of(maker.result))
         room = self.target.usable_lx_bytes
+        # Not even all scratchpads together hold it, so unrolling gains nothing.
         if size > room * self.target.cores:
             return f"all of it are {size} bytes, and {self.target.cores} scratchpads have {room} each"
         return None

@@ -82,6 +82,7 @@ class UnrollWindows(Pass):
         if im2col is not None:
             how = "; they lie side by side, so all positions are one matmul"
             return lambda: Unrolling(window).as_matmul(im2col), how
+        # A gradient of a weight: its kernel is an image, its result a small one.
         if is_by_position(window):
             how = "; the result has fewer positions: a matmul for each of them"
             return lambda: ByPosition(window).run(), how

@@ -40,6 +40,7 @@ def _place(module: ir.Operation, finding: Finding) -> ir.Operation:
         for op in all_ops(func):
             if op.name == "sdscbundle.sdsc_execute":
                 filename = ir.StringAttr(op.attributes["sdsc_filename"]).value
+                # A finding begins with the file that it is about.
                 if finding.where.partition(" ")[0] == filename:
                     return op
     return module

@@ -57,6 +57,7 @@ def verify_device_ops(func: ir.Operation, meaning: bool) -> None:
             raise error_at(op, f"'{op.name}' does not belong to the level of device operations")
         elif sdsc.OP in op.attributes:
             raise error_at(op, f"'{op.name}' cannot be a device operation; '{sdsc.OP}' is for linalg.generic")
+        # Passes keep bodies in step with sdsc.op; IR from elsewhere can have any body.
         if meaning:
             _check_entered(op)
         _check_elements(op)
@@ -105,6 +106,7 @@ def _check_device_op(op: ir.Operation) -> Structured:
         )
         raise error_at(op, f"'{opcode}' is no device operation; {known}")
     for number, (value, dims) in enumerate(zip((*generic.inputs, generic.result), generic.maps, strict=True)):
+        # A map that skips a larger dim would leave elements unread, which no design can say.
         if any(dim is None and size != 1 for dim, size in zip(dims, shape_of(value), strict=True)):
             raise error_at(op, f"operand {number} of '{opcode}' is larger than what its map reads of it")
     described = DEVICE_OPS[opcode]

@@ -83,6 +83,7 @@ class _ScratchpadCheck:
         for op in self.body:
             _check_relayout(self.memory, op)
         placed = [op for op in self.body if isinstance(sdsc.placement_of(op), sdsc.LxAttr)]
+        # Ownership is costly to compute, and only buffers in LX need it.
         if not placed:
             return
         self.ops = divided_ops(self.memory, self.body)

@@ -73,9 +73,11 @@ class WorkDistribution(Pass):
 
     def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
         committed, blocked = committed_splits(op), blocked_dims(op)
+        # The cheapest split is one into even slices.
         if self.matmul == "cost" and DEVICE_OPS[opcode].kind is Kind.MATMUL and not self.uneven:
             return cheapest_split(opcode, space, cores, committed, blocked)
         splits = work_distribution(space.units, space.reduced, cores, committed, blocked, self.uneven)
+        # The larger slices of an uneven split can span more than those of an even one.
         if self.uneven and out_of_reach(space, splits, DEVICE_OPS[opcode].indirect) is not None:
             return work_distribution(space.units, space.reduced, cores, committed, blocked)
         return splits

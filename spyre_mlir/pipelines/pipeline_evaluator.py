@@ -52,6 +52,7 @@ class PipelineEvaluator:
         attaches a target in front of the step comes first in each evaluation, too.
         """
         step, rest = pipeline.steps[index], pipeline.after(index)
+        # Costs need placements, and a pipeline that a user wrote may end long before.
         if not any(later.name == _PLACED for later in rest):
             rest = (*rest, *_continued([step, *rest]))
         attaching = (before for before in pipeline.steps[:index] if before.name == AttachTarget.name)
@@ -65,6 +66,7 @@ class PipelineEvaluator:
         """Evaluate the buffers' places by the cost model; None if the rest refuses the module."""
         passes = list(self._before(_PLANNED))
         key = ",".join(map(str, passes)), str(module)
+        # Passes ask for equal groups again and again, as layers of a model are equal.
         if key not in self.costs:
             with scope("trial"):
                 refused = self._run(passes, module)
@@ -82,6 +84,7 @@ class PipelineEvaluator:
                     bundle = bundle_of(module.operation)
             except CompileError:
                 return None
+            # The timeline takes LX as the planning was told it is.
             planning = self.behind(ScratchpadPlanning.name)
             run = timeline(bundle, getattr(planning, "lx_frac_avail", None))
             moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
@@ -91,6 +94,7 @@ class PipelineEvaluator:
         """Return the diagnostic of the passes up to layouts; None if the device can run the module."""
         steps = [step for step in self.rest if step.stage in _RUNNABLE or step.name == AttachTarget.name]
         whole = next(index for index, step in enumerate(steps) if step.name == _WHOLE)
+        # Remarks about a part of the program on trial would contradict those about the program.
         with scope("trial"), Remarks().collecting():
             for index, step in enumerate(steps):
                 error = _failure(_evaluated(step), module)
@@ -120,6 +124,7 @@ class PipelineEvaluator:
 def _continued(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
     """Return the steps of the compiler's pipeline behind the last of ``steps`` that it has; none if it has none."""
     known = {option.name for option in dataclasses.fields(SpyrePipeline)}
+    # The options that the pass shares with the pipeline are what the user asked for.
     options = {name: value for name, value in vars(steps[0].ours).items() if name in known}
     compiler = SpyrePipeline(**options)
     for pipeline in (compiler.pipeline(), compiler.partition()):
@@ -158,6 +163,7 @@ def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
                 raise no_layout(error) from None
         return
     context = operation.context
+    # A refusal of an evaluation is an answer, not an error for stderr.
     emit, context.emit_error_diagnostics = context.emit_error_diagnostics, False
     try:
         with context:

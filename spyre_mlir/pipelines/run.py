@@ -148,6 +148,7 @@ def _run(step: PipelineStep, manager: PassManager, operation: ir.Operation, rema
             manager.run(operation)
     except ir.MLIRError as error:
         raise compile_error(error, f"The pass '{step}' failed without a diagnostic.") from error
+    # Not of upstream: a pass of ours needs a layout that the target's sticks cannot have.
     except ViewError as error:
         raise no_layout(error) from None
     except Exception as error:

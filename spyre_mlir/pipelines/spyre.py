@@ -94,13 +94,16 @@ class LevelPasses:
             "fuse-device-ops",
             f"apply-precision{{policy={self.options.precision}}}",
             *_CLEAN,
+            # Once more: casts that apply-precision removed stood between operations of a pattern.
             "fuse-device-ops",
             "hoist-weight-views",
+            # Always: only here a program of the user can lack a device operation.
             "verify-device-ops",
         )
 
     def entry(self, begin: int) -> tuple[str, ...]:
         """Return the checks of a module that enters at level number ``begin``."""
+        # A bundle has no operations of ours left to check.
         if begin == len(self.stages()):
             return (self._bundle(),)
         checks = (
@@ -147,6 +150,7 @@ class LevelPasses:
     def _alignment(self) -> tuple[str, ...]:
         if not (self.options.lx_planning and self.options.co_optimizing_lx_planning):
             return ()
+        # Strategy B plans memory itself, by the options of the planning.
         if self.options.co_optimizer == "strategy-b":
             solver = "largest-first" if self.options.order_by_size else self.options.layout_solver
             options = {"in_place": self.options.in_place, "lx_ops": self.options.lx_ops}
@@ -273,6 +277,7 @@ class SpyrePipeline(PipelineOptions):
         for step in pipeline.steps:
             if (fraction := getattr(step.ours, "lx_frac_avail", None)) is not None:
                 configured = replace(self, lx_frac_avail=fraction)
+            # A named stage keeps the invariants of its level, so these hold behind it.
             if step.stage:
                 checked = next(
                     (count for count, (level, _) in enumerate(stages, 1) if level == step.stage), 0

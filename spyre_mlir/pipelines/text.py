@@ -73,6 +73,7 @@ class _PipelineParser:
 
     def parse(self) -> Iterator[PipelineStep]:
         steps = list(self._elements(()))
+        # A list ends at the first element that it cannot read.
         if self.position < len(self.text):
             self._fail(f"A ',' or the end was expected here, not '{self.text[self.position]}'.")
         return iter(steps)
@@ -117,6 +118,7 @@ class _PipelineParser:
 
     def _step(self, name: str, options: str, anchors: tuple[str, ...], start: int) -> PipelineStep:
         location = self._location(start)
+        # The module is the outermost anchor of every pipeline, written or not.
         nested = anchors[1:] if anchors[:1] == ("builtin.module",) else anchors
         ours = passes.find(name)
         if ours is None:
