@@ -7,19 +7,17 @@ compiler when they are known, which nothing but reports reads.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.images import write_images
-from spyre_mlir.bundle.json_fields import load
+from spyre_mlir.bundle.json_fields import load, write_json
 from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
 from spyre_mlir.bundle.model import Bundle, Execute, Loop, Statement
 from spyre_mlir.bundle.program_parser import parse_program
@@ -78,12 +76,6 @@ def write_files(
         write_arrays(folder / ARRAYS, arrays)
     if remarks:
         (folder / REMARKS).write_text(Remarks(remarks).json_lines(), encoding="utf-8")
-
-
-def write_json(path: Path, value: Any) -> None:
-    """A JSON file with the same bytes every time."""
-    # NaN is no JSON: strict readers would refuse the file.
-    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

@@ -9,7 +9,6 @@ written image by image, and read as a memory map.
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.json_fields import Field, load, require_same
+from spyre_mlir.bundle.json_fields import Field, load, require_same, write_json
 from spyre_mlir.bundle.manifest_json import argument_to_json
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.regular_files import open_regular
@@ -103,8 +102,7 @@ def write_images(
         for argument, image in _images(arguments, arrays, numerics):
             stream.write(image.data)
             entries.append({"crc32": zlib.crc32(image.data), "argument": argument_to_json(argument)})
-    text = json.dumps({"numerics": numerics, "images": entries}, indent=1, allow_nan=False)
-    (folder / INDEX).write_text(text + "\n", encoding="utf-8")
+    write_json(folder / INDEX, {"numerics": numerics, "images": entries})
 
 
 def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Images:

@@ -1,9 +1,9 @@
-"""Strict reading of JSON: every error names the file and the field."""
+"""Files of JSON: strict reading, with errors that name the file and the field, and writing of the same bytes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,14 +34,17 @@ class Field:
         return key in self._typed(dict, "an object")
 
     def __getitem__(self, key: str) -> Field:
-        members = self._typed(dict, "an object")
-        if key not in members:
+        self.require(key)
+        return Field(self.value[key], self.filename, f"{self.path}.{key}" if self.path else key)
+
+    def require(self, key: str) -> None:
+        """Fail if an object has no such member."""
+        if key not in self:
             self.fail(f"has no member {key!r}")
-        return Field(members[key], self.filename, f"{self.path}.{key}" if self.path else key)
 
     def members(self) -> Iterator[tuple[str, Field]]:
-        for key in self._typed(dict, "an object"):
-            yield key, self[key]
+        for key, value in self._typed(dict, "an object").items():
+            yield key, Field(value, self.filename, f"{self.path}.{key}" if self.path else key)
 
     def only_member(self) -> tuple[str, Field]:
         members = list(self.members())
@@ -49,8 +52,11 @@ class Field:
             self.fail(f"must have exactly one member but has {len(members)}")
         return members[0]
 
-    def items(self) -> list[Field]:
+    def items(self, count: int | None = None) -> list[Field]:
+        """The items of a list, of so many if ``count`` says so."""
         values = self._typed(list, "a list")
+        if count is not None and len(values) != count:
+            self.fail(f"must have {count} items but has {len(values)}")
         return [Field(value, self.filename, f"{self.path}[{i}]") for i, value in enumerate(values)]
 
     def text(self) -> str:
@@ -65,11 +71,6 @@ class Field:
     def number(self) -> float:
         number = self._typed((int, float), "a number")
         return float(self._bounded(number) if isinstance(number, int) else number)
-
-    def flag(self) -> bool:
-        if not isinstance(self.value, bool):
-            self.fail(f"must be true or false but is {shorten(self.value)}")
-        return self.value
 
     def _bounded(self, value: int) -> int:
         # Other readers of the format hold numbers in 64 bits.
@@ -96,13 +97,22 @@ class Field:
         return None if self.value is None else self.integer()
 
     def integers(self) -> tuple[int, ...]:
-        return tuple(item.integer() for item in self.items())
+        values = self._typed(list, "a list")
+        # Most lists are long and sound: a field is made of each item only to name the one that is not.
+        return tuple(values) if _are_integers(values) else tuple(item.integer() for item in self.items())
 
     def texts(self) -> tuple[str, ...]:
         return tuple(item.text() for item in self.items())
 
     def integers_by_key(self) -> dict[str, int]:
+        values = self._typed(dict, "an object")
+        if _are_integers(values.values()):
+            return dict(values)
         return {key: member.integer() for key, member in self.members()}
+
+
+def _are_integers(values: Iterable[Any]) -> bool:
+    return all(type(value) is int and value.bit_length() < 64 for value in values)
 
 
 def shorten(value: Any) -> str:
@@ -134,6 +144,12 @@ def require_same(field: Field, expected: Any) -> None:
         return
     if field.value != expected:
         field.fail(f"must be {shorten(expected)} but is {shorten(field.value)}")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A JSON file with the same bytes every time."""
+    # NaN is no JSON: strict readers would refuse the file.
+    path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def load(path: Path) -> Field:

@@ -26,8 +26,11 @@ from dataclasses import dataclass, field, replace
 
 from spyre_mlir.target.target import Target, packaged_target
 
-#: Metadata of a field that the attributes of a module leave out (``plain.py``): the module has a target of its own.
+#: Metadata of a field that ``plain.py`` leaves out: attributes and manifest have the target elsewhere, once.
 OMITTED = {"plain": False}
+
+#: Metadata of a field that a manifest has only where it is not empty.
+OPTIONAL = {"optional": True}
 
 INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
 
@@ -284,7 +287,7 @@ class Buffer:
     base: str
     offset: int
     bytes: int
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -296,8 +299,8 @@ class Resident:
     """
 
     buffer: str
-    cores: tuple[int, ...] = ()
-    layout: tuple[str, ...] = ()
+    cores: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
+    layout: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
 
 @dataclass(frozen=True)
@@ -317,12 +320,12 @@ class Manifest:
     buffers: tuple[Buffer, ...]
     uses: tuple[tuple[str, ...], ...]
     version: int = 1
-    demoted: tuple[int, ...] = ()
-    amplified: tuple[int, ...] = ()
+    demoted: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
+    amplified: tuple[int, ...] = field(default=(), metadata=OPTIONAL)
     numerics: str | None = None
-    non_terminal: bool = False
-    expects: tuple[Resident, ...] = ()
-    leaves: tuple[Resident, ...] = ()
+    non_terminal: bool = field(default=False, metadata=OPTIONAL)
+    expects: tuple[Resident, ...] = field(default=(), metadata=OPTIONAL)
+    leaves: tuple[Resident, ...] = field(default=(), metadata=OPTIONAL)
     target: Target = field(default_factory=packaged_target, repr=False, metadata=OMITTED)
 
 

@@ -1,106 +1,124 @@
-"""Bundle values as plain dicts, lists, strings and numbers, and back: the form they have as attributes.
+"""Bundle values as plain dicts, lists, strings and numbers, and back, by the fields of their dataclasses.
 
-A bundle has a hundred thousand of them, so what is to be done with a type is found once.
+There are two forms: the attributes of a module leave out all fields with default values, ``manifest.json`` those alone
+that are None or, where the model says ``OPTIONAL``, empty. A bundle has a hundred thousand values, so the way to
+convert a type is looked up once.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import types
 import typing
 from collections.abc import Callable
 from typing import Any
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.bundle.json_fields import Field
 
 
-def to_plain(value: Any) -> Any:
-    """A model value without its classes; empty and default fields are left out."""
-    return _writer(type(value))(value)
+def to_plain(value: Any, *, for_json: bool = False) -> Any:
+    """Convert a model value to the form of attributes, or of a manifest ``for_json``."""
+    return _writer(type(value), for_json)(value)
 
 
-def from_plain(kind: Any, value: Any) -> Any:
-    """The model value of type ``kind`` that ``to_plain`` made ``value`` of; ``CompileError`` if there is none."""
-    return _reader(kind)(value)
+def from_plain(kind: Any, field: Field, *, from_json: bool = False) -> Any:
+    """Convert a field to the model value of type ``kind``; anything missing or odd is a CompileError with its path."""
+    return _reader(kind, from_json)(field)
 
 
 @functools.cache
-def _writer(kind: type) -> Callable[[Any], Any]:
+def _writer(kind: type, for_json: bool) -> Callable[[Any], Any]:
     if dataclasses.is_dataclass(kind):
-        fields = [(field.name, _default(field)) for field in _written(kind)]
+        fields = [(field.name, _is_absent(field, for_json)) for field in _written(kind)]
         return lambda value: {
-            name: to_plain(member) for name, default in fields if (member := getattr(value, name)) != default
+            name: to_plain(member, for_json=for_json)
+            for name, is_absent in fields
+            if not is_absent(member := getattr(value, name))
         }
     if issubclass(kind, dict):
-        return lambda value: {key: to_plain(member) for key, member in value.items()}
+        return lambda value: {key: to_plain(member, for_json=for_json) for key, member in value.items()}
     if issubclass(kind, tuple | list):
-        return lambda value: [to_plain(item) for item in value]
+        return lambda value: [to_plain(item, for_json=for_json) for item in value]
+    if kind is float and for_json:
+        # JSON has no number for them.
+        return lambda value: value if math.isfinite(value) else str(value)
     return lambda value: value
 
 
+def _is_absent(field: dataclasses.Field, for_json: bool) -> Callable[[Any], bool]:
+    if not for_json:
+        default = _default(field)
+        return lambda value: value == default
+    return (lambda value: not value) if "optional" in field.metadata else (lambda value: value is None)
+
+
 @functools.cache
-def _reader(kind: Any) -> Callable[[Any], Any]:
+def _reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind in _READERS:
+        return _READERS[kind]
     if origin in (typing.Union, types.UnionType):
-        read = _reader(next(argument for argument in arguments if argument is not type(None)))
-        return lambda value: None if value is None else read(value)
+        read = _reader(next(argument for argument in arguments if argument is not type(None)), from_json)
+        # A manifest leaves out what is None, so a null is not part of it.
+        return read if from_json else lambda field: None if field.value is None else read(field)
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        read_item = _reader(arguments[0])
-        return lambda value: tuple(map(read_item, _of_kind(value, list)))
+        read_item = _reader(arguments[0], from_json)
+        return lambda field: tuple(map(read_item, field.items()))
     if origin is tuple:
-        readers = [_reader(argument) for argument in arguments]
-        return lambda value: tuple(
-            read(item) for read, item in zip(readers, _items(value, len(readers)), strict=True)
+        readers = [_reader(argument, from_json) for argument in arguments]
+        return lambda field: tuple(
+            read(item) for read, item in zip(readers, field.items(len(readers)), strict=True)
         )
     if origin is dict:
-        member = _reader(arguments[1])
-        return lambda value: {key: member(item) for key, item in _of_kind(value, dict).items()}
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        readers = {field.name: _reader(hints[field.name]) for field in _written(kind)}
-        needed = {field.name for field in dataclasses.fields(kind) if _default(field) is dataclasses.MISSING}
+        read_member = _reader(arguments[1], from_json)
+        return lambda field: {key: read_member(member) for key, member in field.members()}
+    return _record_reader(kind, from_json)
 
-        def read_fields(value: Any) -> Any:
-            missing, unknown = needed - _of_kind(value, dict).keys(), value.keys() - readers.keys()
-            if missing or unknown:
-                problem = f"needs '{min(missing)}'" if missing else f"has no '{min(unknown)}'"
-                raise CompileError(f"a {kind.__name__} of a bundle {problem}")
-            return kind(**{key: readers[key](member) for key, member in value.items()})
 
-        return read_fields
-    return _scalar(kind)
+def _record_reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
+    """Return a reader of a dataclass, whose members must be those of the form."""
+    hints = typing.get_type_hints(kind)
+    readers = {field.name: _reader(hints[field.name], from_json) for field in _written(kind)}
+    needed = [field.name for field in _written(kind) if _is_needed(field, from_json)]
+
+    def read(field: Field) -> Any:
+        for name in needed:
+            field.require(name)
+        for key, member in field.members():
+            if key not in readers:
+                member.fail("is not part of the format")
+        return kind(**{key: readers[key](member) for key, member in field.members()})
+
+    return read
+
+
+def _is_needed(field: dataclasses.Field, from_json: bool) -> bool:
+    default = _default(field)
+    if not from_json or default is dataclasses.MISSING:
+        return default is dataclasses.MISSING
+    return default is not None and "optional" not in field.metadata
+
+
+def _float(field: Field) -> float:
+    return float(field.value) if field.value in ("inf", "-inf", "nan") else field.number()
+
+
+#: Readers of single values, and of lists and objects of numbers and texts, which are read at once.
+_READERS: dict[Any, Callable[[Field], Any]] = {
+    int: Field.integer,
+    str: Field.text,
+    bool: Field.boolean,
+    float: _float,
+    tuple[int, ...]: Field.integers,
+    tuple[str, ...]: Field.texts,
+    dict[str, int]: Field.integers_by_key,
+}
 
 
 def _written(kind: Any) -> list[dataclasses.Field]:
     return [field for field in dataclasses.fields(kind) if field.metadata.get("plain", True)]
-
-
-def _scalar(kind: Any) -> Callable[[Any], Any]:
-    """Reads a number, a text or a truth value; whole numbers are numbers of any kind."""
-    if kind is float:
-        return lambda value: float(_of_kind(value, int | float))
-    return (lambda value: _of_kind(value, kind)) if kind in (bool, int, str) else lambda value: value
-
-
-def _of_kind(value: Any, kind: Any) -> Any:
-    """The value itself, which has to be of a type."""
-    # bool is an int in Python, but no number of a bundle is a truth value.
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        expected = getattr(kind, "__name__", "number")
-        raise CompileError(f"a bundle has {_short(value)} where its form wants a {expected}")
-    return value
-
-
-def _items(value: Any, count: int) -> list[Any]:
-    if len(_of_kind(value, list)) != count:
-        raise CompileError(f"a bundle has {_short(value)} where its form wants {count} values")
-    return value
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _default(field: dataclasses.Field) -> Any:

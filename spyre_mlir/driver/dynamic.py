@@ -13,7 +13,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from spyre_mlir.bundle.folder import SIZES, write_json
+from spyre_mlir.bundle.folder import SIZES
+from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.errors import CompileError

@@ -26,10 +26,9 @@ from spyre_mlir.bundle.folder import (
     read_bundle,
     write_arrays,
     write_files,
-    write_json,
 )
 from spyre_mlir.bundle.images import read_images
-from spyre_mlir.bundle.json_fields import Field, load
+from spyre_mlir.bundle.json_fields import Field, load, write_json
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import read_text
 from spyre_mlir.bundle.replacing import replacing

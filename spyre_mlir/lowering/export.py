@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from spyre_mlir.bundle import model
+from spyre_mlir.bundle.json_fields import Field
 from spyre_mlir.bundle.plain import from_plain
 from spyre_mlir.dialects import sdscbundle
 from spyre_mlir.dialects.attributes import from_attribute
@@ -45,7 +46,7 @@ def cuts_of(module: ir.Module | ir.Operation) -> tuple[int, ...]:
 def _read(op: ir.Operation, name: str, kind: Any) -> Any:
     """Convert an attribute of the module to a value of type ``kind``; ``CompileError`` at the module if it is none."""
     try:
-        return from_plain(kind, from_attribute(op.attributes[name]))
+        return from_plain(kind, Field(from_attribute(op.attributes[name]), ""))
     except (CompileError, TypeError) as error:
         reason = error.message if isinstance(error, CompileError) else error
         raise CompileError(f"'{name}' is malformed: {reason}", location_of(op.location)) from None

@@ -122,7 +122,7 @@ def _operation(entry: Field) -> PlannedOperation:
 def _loop(entry: Field) -> TiledLoop:
     _check_members(entry, _LOOP)
     tile = _integer(entry["tile"]) if "tile" in entry else None
-    unrolled = "unrolled" in entry and entry["unrolled"].flag()
+    unrolled = "unrolled" in entry and entry["unrolled"].boolean()
     loop = TiledLoop(entry["loop"].text(), _integer(entry["dim"]), _integer(entry["tiles"]), tile, unrolled)
     if loop.dim < 0:
         entry["dim"].fail(f"must not be negative but is {loop.dim}")

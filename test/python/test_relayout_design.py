@@ -9,6 +9,7 @@ from math import prod
 import pytest
 from relayouts import complaints, held_sticks, splits_of, sticks
 
+from spyre_mlir.bundle.json_fields import Field
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.bundle.plain import from_plain, to_plain
 from spyre_mlir.dialects import context
@@ -86,4 +87,4 @@ def test_the_design_comes_back_from_its_attribute(seed):
     _, shuffle = designs(seed)
     with context():
         attribute = to_attribute(to_plain(shuffle))
-        assert from_plain(Design, from_attribute(ir.Attribute.parse(str(attribute)))) == shuffle
+        assert from_plain(Design, Field(from_attribute(ir.Attribute.parse(str(attribute))), "")) == shuffle
