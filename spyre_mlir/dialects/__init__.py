@@ -43,8 +43,10 @@ def parsed(text: str, context: ir.Context, path: str | None = None) -> ir.Module
     def parse() -> ir.Module:
         return ir.Module.parse(text, context) if path is None else ir.Module.parseFile(path, context)
 
+    # The text is parsed twice: a module cannot come back from the child process that tries it first.
     check_survived(parse, path or "-")
     module = parse()
+    # Without such a name in the text there is nothing to check, which saves the walk over all operations.
     if any(prefix in text for prefix in CHECKED_PREFIXES):
         check_forms(module)
     return module

@@ -14,6 +14,7 @@ def to_attribute(value: Any) -> ir.Attribute:
     """Convert a value to an attribute; ``TypeError`` for other types. Needs a current context."""
     if value is None:
         return ir.UnitAttr.get()
+    # Before int, of which bool is a subclass.
     if isinstance(value, bool):
         return ir.BoolAttr.get(value)
     if isinstance(value, int):
@@ -67,4 +68,5 @@ def to_dims(name: str, attr: ir.Attribute) -> dict[int, float | None]:
                 f"'{name}' has {entry.attr} for {entry.name}; expected a float or \"undefined\""
             )
         numbers[int(entry.name[1:])] = None if undefined else ir.FloatAttr(entry.attr).value
+    # MLIR sorts the keys of a dictionary as text, so d10 comes before d2 there.
     return dict(sorted(numbers.items()))

@@ -161,11 +161,14 @@ def _division(attr: ir.Attribute) -> str | None:
     if not isinstance(attr, sdsc.DivisionAttr):
         return f"{attr} is none"
     splits = [_integer(split, 1) for split in ir.ArrayAttr(attr.splits)]
+    # First the bound: to convert a division takes a step per slice, and the text may name any number of
+    # them.
     if math.prod(splits) > device().device_cores:
         return f"the division wants {math.prod(splits)} cores, the device has {device().device_cores}"
     mapping = ir.AffineMapAttr(attr.mapping).value
     if (mapping.n_dims, mapping.n_symbols, len(mapping.results)) != (1, 0, len(splits)):
         return f"the map is from a core to the slices of {len(splits)} dims"
+    # Only then the map is evaluated, which would divide by 0 else.
     problem = next(filter(None, map(_core_map_problem, mapping.results)), None)
     if problem is not None:
         return problem

@@ -153,6 +153,7 @@ def _list(attr: ir.Attribute, name: str, form: str, location: ir.Location) -> li
 def _plain(attr: ir.Attribute) -> Any:
     try:
         return from_attribute(attr)
+    # None is neither a list nor a dictionary, so each caller reports it in the form that it expects.
     except TypeError:
         return None
 

@@ -70,9 +70,12 @@ def check_survived(parse: Callable[[], object], source: str) -> None:
 def _try(parse: Callable[[], object]) -> None:
     """Parse in the child and end it; the parent reports errors of the parser itself."""
     faulthandler.disable()  # no traceback on stderr: the parent reports the crash
+    # A crash is one of the answers here, and leaves no core file.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # The limit is on all CPU time of a process, so what is used before counts.
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
     resource.setrlimit(resource.RLIMIT_CPU, (int(used) + SECONDS, resource.RLIM_INFINITY))
+    # A handler of the parent is Python, which does not run while the native parser does.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_WALL_SECONDS)  # a child that waits for a thread of its parent uses no processor
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -120,6 +123,7 @@ def _extent(code: str, start: int, aliases: dict[str, tuple[int, int]]) -> tuple
         elif match.lastgroup == "alias":
             inner, expanded = aliases.get(token, (0, 0))
             deepest, size = max(deepest, depth + inner), size + expanded
+        # A definition ends with its line, outside of brackets; a line that ends in ':' or '=' goes on.
         elif size and depth <= 0 and token[0] not in ":=":
             break
     return deepest, size

@@ -252,6 +252,7 @@ def again(arguments: Sequence[ir.DictAttr], number: int) -> ir.DictAttr:
     """Build the attributes of a further argument with the host array of argument ``number``, in another layout."""
     entries = {entry.name: entry.attr for entry in arguments[number]}
     host = entries[HOST]
+    # A further layout of an argument that has a source itself shows the array of that source.
     source = entries.get(SOURCE, host.label)
     name = ir.StringAttr(source).value
     count = sum(SOURCE in argument and argument[SOURCE] == source for argument in arguments)
@@ -367,6 +368,7 @@ def masks_of(op: ir.Operation) -> dict[int, float]:
     return masks
 
 
+# By text, for an attribute belongs to a context, and this cache outlives contexts.
 _DIVISIONS: dict[str, Division] = {}
 
 

@@ -221,6 +221,7 @@ def padding_of(attributes: Mapping[str, ir.Attribute]) -> States:
     return to_dims(PADDING, attributes[PADDING]) if PADDING in attributes else {}
 
 
+# By text, for an attribute belongs to a context, and this cache outlives contexts.
 _DIGITS: dict[str, tuple[Digit, ...]] = {}
 
 

@@ -86,6 +86,8 @@ def structured(op: ir.Operation, known: Known | None = None) -> Structured | Non
 
 
 def _space_of(maps: ir.Attribute, iterators: ir.Attribute) -> tuple[tuple[Map | None, ...], tuple[str, ...]]:
+    # Text may have iterator types as enums or as strings (``parser_limits.py``), and both contain the
+    # word.
     names = ("reduction" if "reduction" in str(attr) else "parallel" for attr in ir.ArrayAttr(iterators))
     return tuple(selection(ir.AffineMapAttr(attr).value) for attr in ir.ArrayAttr(maps)), tuple(names)
 
@@ -292,6 +294,7 @@ class Body:
     def _apply(self, function: str, operands: Sequence[ir.Value]) -> ir.Value:
         scalar = SCALARS[function]
         if scalar.predicate is not None:
+            # Not sitofp: a true i1 is -1 as a signed number.
             return self("arith.uitofp", self._compare(scalar.predicate, *operands))
         is_integer = scalar.integer_op and isinstance(self.element, ir.IntegerType)
         return self(scalar.integer_op if is_integer else scalar.op, *operands)

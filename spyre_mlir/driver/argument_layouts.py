@@ -53,6 +53,7 @@ def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
         return
     func = _function(module)
     arguments = _arguments(func)
+    # All layouts are computed before the first is set, so that an error leaves the module as it was.
     chosen: dict[int, StickLayout] = {}
     for key, choice in itertools.chain.from_iterable(mapping.items() for mapping in layouts):
         argument = _find(key, arguments)
@@ -63,6 +64,7 @@ def set_layouts(module: ir.Module, *layouts: Mapping[Any, Choice]) -> None:
     with func.location:
         for index, layout in chosen.items():
             _set(block, index, layout)
+        # The bindings change the types of block arguments alone, so the function type has to follow.
         types = [value.type for value in block.arguments]
         results = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
         func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, results))

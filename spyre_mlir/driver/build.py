@@ -67,6 +67,8 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
     """
     begun = time.perf_counter()
     entries = functions(module.operation)
+    # Before the pipeline, which changes the module in place: callers see the arguments, and the host the
+    # operations, of the program as it came.
     arguments, results = (_arguments(entries[0]), _results(entries[0])) if len(entries) == 1 else ([], [])
     source = module.operation.clone() if fallback and not pipeline.from_level else None
     remarks, timing = Remarks(), Timing()
@@ -132,6 +134,7 @@ def _bundles(
     parts = split(whole, cuts_of(module))
     steps = []
     for number, part in enumerate(parts):
+        # The IR is that of the whole program, so a part of several has none.
         is_whole = len(parts) == 1
         steps.append(
             BundleStep(
@@ -144,6 +147,8 @@ def _bundles(
                 list(module_remarks),
                 passes,
                 pipeline.lx_frac_avail,
+                # Work is counted before the cuts are known, so each part gets a share by its number of
+                # uses.
                 work * len(part.manifest.uses) // max(len(whole.manifest.uses), 1),
             )
         )
@@ -160,6 +165,7 @@ def _partitioned(
     source: ir.OpView, pipeline: SpyrePipeline, error: CompileError
 ) -> tuple[list[Step], list[str], Remarks, Timing] | None:
     """The program in several steps; None if the device could run all of it alone, or the host cannot help."""
+    # A plan file describes one bundle.
     if pipeline.use_plan is not None or pipeline.save_plan is not None:
         return None
     whole = source.operation
@@ -167,6 +173,8 @@ def _partitioned(
     try:
         run_pipeline(whole, pipeline.partition(), remarks=remarks, timing=timing)
     except CompileError:
+        # The first error says why the device cannot run all of the program; the second only that the host
+        # cannot help.
         raise error from error.__cause__
     callees = {_name(func): func for func in functions(whole)}
     main = callees.pop("main", None)

@@ -109,6 +109,8 @@ def _comparison(argument: HostArray, output: np.ndarray, reference: np.ndarray, 
     output, reference = _float64(output), _float64(reference)
     tolerance = TOLERANCES[argument.host_dtype] * (BIT_TRUE_FACTOR if numerics == BIT_TRUE else 1)
     finite = np.isfinite(reference)
+    # Relative to the largest value of the tensor, not to each: small numbers that are differences of
+    # large ones have the rounding error of those.
     bound = tolerance * float(np.abs(reference[finite]).max(initial=0.0))
     if not np.array_equal(output[~finite], reference[~finite], equal_nan=True):
         return Comparison(argument.name, math.inf, bound)

@@ -166,6 +166,8 @@ def torch_backend(
 def _parsed(source: ir.Module | str | Path) -> ir.Module:
     """A module of our own: from text, from a file, or a copy of the caller's."""
     if isinstance(source, ir.Module):
+        # The caller's module is in a context of its own, perhaps without our dialects: text, with
+        # locations, brings it into ours.
         return parsed(str(source.operation.get_asm(enable_debug_info=True)), new_context())
     from spyre_mlir.diagnostics import compile_error
 
@@ -187,6 +189,7 @@ def _compiled(
 ) -> Program:
     if plan is not None:
         pipeline = replace(pipeline, use_plan=_given_plan(module, plan))
+    # Before ``build``, which changes the module, and behind the plan, which the copy has to carry.
     source = module.operation.clone()
     program = Program(build(module, pipeline, fallback), numerics)
     program._plan_text = partial(_plan_text, source, pipeline)

@@ -101,6 +101,8 @@ class DynamicProgram(Generic[ProgramT]):
         self._compile = compile
         self._inputs = DynamicInputs(model, example_inputs, list(dynamic))
         self._unpadded_imports: dict[Sizes, Imported] = {}
+        # Compiled at once, so that a model that cannot be compiled is an error here and not at the first
+        # call.
         self._program_for(self._inputs.example_sizes)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:

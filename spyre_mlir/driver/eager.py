@@ -81,6 +81,7 @@ def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
     target = LayoutRequest.of(layout, "the tensor").layout(
         device(), tensor.shape, element_type(tensor.dtype), "the tensor"
     )
+    # Both would be a CompileError of a program, so they are asked before one is compiled.
     if not is_convertible(device_dtype(element_type(tensor.dtype))) or is_scattered(target):
         return laid_out(tensor.numpy(), tensor.dtype, target)
     return run(operations.RESTICKIFY, (tensor,), layout)

@@ -58,6 +58,8 @@ def write_program(
     with replacing(folder) as fresh:
         for step in built.steps:
             _write_step(step, fresh, arrays, laid_out_for)
+        # Weights of bundles are in their own folders; only those that the host reads are left for this
+        # one.
         read = {name for step in built.steps if isinstance(step, HostStep) for name in step.inputs}
         host_arrays = {name: array for name, array in arrays.items() if name in read}
         if host_arrays:
@@ -164,6 +166,7 @@ def _require_known(item: Field, known: set[str]) -> None:
 
 def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     name, inputs, outputs = item["name"].text(), item["inputs"].texts(), item["outputs"].texts()
+    # The name becomes a path, which must not lead out of the folder; nor may a link below.
     if not name.isidentifier():
         item["name"].fail("must be a plain name of a step")
     for field in item["inputs"].items():

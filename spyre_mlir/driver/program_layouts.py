@@ -36,6 +36,7 @@ def lay_out(
     arguments, results = split_results(module, chosen)
     set_layouts(module, input_layouts, arguments)
     if results:
+        # ``min`` takes the first of equals, so a tie is decided for the pin, without a conversion.
         best = min(_REQUESTS, key=lambda request: _cost(module, pipeline, results, request))
         request_results(module, results, best)
 

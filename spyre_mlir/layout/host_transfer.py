@@ -58,6 +58,7 @@ def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
     bounds = []
     for dim, size in enumerate(shape):
         reach = 1 + sum((ranges[loop] - 1) * weight for loop, weight in loops[dim])
+        # Only loops that run past the end of a dim meet padding; the others need no bound.
         if reach > size:
             bounds.append((*zip(*loops[dim], strict=True), size))
     return DmaTuples(tuple(ranges), tuple(host_strides), tuple(device_strides), tuple(bounds))
@@ -68,6 +69,7 @@ def _parts(pieces: Pieces, divisor: int, size: int) -> list[tuple[int, int, int]
 
     A loop is its range, its step in steps of the digit, and its stride on the host.
     """
+    # The last count is that of the whole dim, which is an end and no cut.
     cuts = [count for count in inner_counts(pieces)[:-1] if divisor < count < divisor * size]
     begins = [divisor, *cuts]
     if any(high % low for low, high in itertools.pairwise(begins)) or divisor * size % begins[-1]:
@@ -107,6 +109,8 @@ def layout_of_tuples(target: Target, tuples: DmaTuples, shape: Sequence[int], dt
                 None,
             )
         else:
+            # Units fall from dim to dim: the first that the stride reaches is the dim that the loop
+            # counts.
             dims = [dim for dim, unit in enumerate(units) if count > 1 and unit <= stride and shape[dim] > 1]
             dim = dims[0] if dims else None
             divisor = stride // units[dim] if dim is not None else 1

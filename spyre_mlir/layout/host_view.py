@@ -38,6 +38,7 @@ class HostView:
         """Return the view of ``shape`` with these pieces, those of dim 0 first; ``CompileError`` if they do not fit."""
         rest, dims = list(pieces), []
         for size in shape:
+            # From 0, not 1, so that a dim of one position takes its piece, too.
             dim_pieces, count = [], 0
             while rest and count < size:
                 dim_pieces.append(rest.pop(0))
@@ -113,7 +114,9 @@ class HostView:
         for source, group in enumerate(step.groups):
             rest = list(self.dims[source])
             end = rest[0][0] * rest[0][1]
+            # Positions are split off the inner end of the pieces, so the innermost dim comes first.
             for dim in reversed(group):
+                # A dim of one position has a stride as well: that of a dense array.
                 one = (1, rest[-1][1] if rest else end)
                 inner = _split_off(rest, step.shape[dim])
                 if inner is None:

@@ -101,6 +101,8 @@ class IndexMap:
         index = tuple(self.position(dim, coordinate) for dim in range(len(self.shape)))
         if any(not 0 <= position < size for position, size in zip(index, self.shape, strict=True)):
             return None
+        # Several digits may count the same positions; where they disagree there is no element, and only
+        # the way back tells.
         return index if self.to_device(index) == tuple(coordinate) else None
 
     def _to_host_arrays(self, coordinate: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -109,6 +111,7 @@ class IndexMap:
         for dim, size in enumerate(self.shape):
             index[dim] = self.position(dim, list(coordinate))
             is_element &= (index[dim] >= 0) & (index[dim] < size)
+        # ``to_device`` refuses an index outside of the shape, so those of padding are 0 meanwhile.
         index *= is_element
         if is_element.any():
             is_element &= (self.to_device(index) == coordinate).all(0)

@@ -39,6 +39,8 @@ def request_of(layout: StickLayout) -> LayoutRequest | None:
     missing = [dim for dim in range(rank) if dim not in order and dim != stick]
     stick_dim = -1 if stick is None else stick
     for outermost in (False, True):
+        # A dim order begins with the dim that lies innermost before the stick
+        # (``StickLayout.for_tensor``).
         dim_order = (*others[-1:], *missing, *others[:-1], stick_dim)
         request = LayoutRequest(dim_order=dim_order, stick_outermost=outermost)
         if rank and request.layout(layout.target, layout.shape, layout.dtype, "a tensor").same_memory(

@@ -31,12 +31,15 @@ class Offsets:
         return _between(first, last, abs(self.step * factor))
 
     def __floordiv__(self, divisor: int) -> Offsets:
+        # Steps that the divisor does not divide give quotients at uneven distances: step 1 has all of
+        # them.
         step = 1 if self.step % divisor else self.step // divisor
         return _between(self.first // divisor, self.last // divisor, step)
 
     def __mod__(self, modulus: int) -> Offsets:
         if self.first // modulus == self.last // modulus:  # no number wraps around
             return Offsets(self.first % modulus, self.step, self.count)
+        # Once numbers wrap around they have no more in common than their remainder by this.
         step = math.gcd(self.step, modulus)
         return _between(self.first % step, self.first % step + modulus - step, step)
 
@@ -74,6 +77,7 @@ class Index:
         return Index(self.offsets * factor, moves)
 
     def __floordiv__(self, divisor: int) -> Index:
+        # A quotient of what moves may stand still for some iterations; equal steps are not promised.
         return Index(self.offsets // divisor, None if self.moves else self.moves)
 
     def __mod__(self, modulus: int) -> Index:

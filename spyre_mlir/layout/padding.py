@@ -126,5 +126,6 @@ def _state_at(layout: StickLayout, states: States, offset: int) -> State:
     if layout.stick_dim is None and coordinate[-1]:
         return UNDEFINED
     beyond = [dim for dim, size in enumerate(layout.shape) if layout.position(dim, coordinate) >= size]
+    # A corner is padding of several dims at once: it has a state only where theirs are equal.
     values = {states.get(dim, UNDEFINED) for dim in beyond}
     return values.pop() if len(values) == 1 else UNDEFINED

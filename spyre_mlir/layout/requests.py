@@ -93,6 +93,7 @@ class LayoutRequest(Options):
             if not -rank <= dim < rank:
                 raise CompileError(f"{subject} has the stick dim {dim}, but the tensor has {rank} dims.")
         sticks, dims = [dim % rank for dim in self.stick_dims], list(self.stick_dims)
+        # Packed sticks may have a dim twice, as those of int4: K 8, M 2, K 16.
         if len(set(sticks)) != len(sticks) and ELEMENT_BITS[dtype] not in _FORMS:
             raise CompileError(f"{subject} has the stick_dims {dims}, which name a dim twice.")
         limit = max(_FORMS.get(ELEMENT_BITS[dtype], {rank: ()}))
@@ -127,6 +128,7 @@ def device_dtype(dtype: str) -> str:
 
 
 def _integers(value: Any, name: str, what: str) -> tuple[int, ...]:
+    # Not ``isinstance``: True is an int in Python, but no dim.
     if isinstance(value, Sequence) and all(type(item) is int for item in value):
         return tuple(value)
     raise CompileError(f"The {name} of the layout of {what} must be a list of integers, not {value!r}.")
@@ -170,6 +172,7 @@ def why_not_a_layout(layout: StickLayout) -> str | None:
         for digit in sorted(digits, key=lambda digit: digit.divisor):
             if digit.divisor < reached:
                 return f"the digits of d{dim} overlap"
+            # A gap: positions that no digit tells apart share a place, which is reported below.
             if digit.divisor > reached:
                 break
             reached *= digit.size(layout.shape)

@@ -260,6 +260,7 @@ def _assignment(
     padded_dims = _padded_dims(reordered, _sticks(opcode, reordered, stick_dims))
     return StickAssignment(
         opcode,
+        # ``original`` goes from positions to operands, its ``index`` back.
         tuple(stick_dims[original.index(operand)] for operand in range(len(stick_dims))),
         inputs,
         tuple(sorted((original[operand], dim) for operand, dim in padded_dims)),
@@ -314,6 +315,7 @@ def _sticks(opcode: str, reordered: Iteration, stick_dims: Sequence[int | None])
     """The sticks of operands in the order that the rule has them."""
     packed = STICKS.get(opcode, ())
     sticks: list[tuple[tuple[int | None, int], ...]] = []
+    # Only inputs have packed sticks, and not all of them: the loop below goes on with the other operands.
     for digits, dtype in zip(packed, reordered.dtypes, strict=False):
         counts = filling_counts([count for _, count in digits], elements_per_stick(reordered.target, dtype))
         sticks.append(
@@ -375,6 +377,8 @@ def violation(opcode: str, iteration: Iteration, stick_dims: Sequence[int | None
         raise CompileError(f"'{opcode}' is no device operation, so it has no stick rule.")
     rule = RULES[KINDS[opcode]]
     problem = _first_problem(rule, iteration)
+    # Dim counts come first: without the dims that a rule needs, its stick constraints expect a sparse
+    # stick.
     problem = problem or next(_misplaced(rule, iteration, _normalised(iteration, stick_dims)), None)
     return problem and f"{problem}: {rule.sentence}"
 

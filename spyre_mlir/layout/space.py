@@ -73,6 +73,8 @@ def gathered(space: Space, table: int) -> Space:
     sizes = tuple(1 if dim == row else size for dim, size in enumerate(space.sizes))
     positions = sorted(space.present[-1] - space.present[table])
     view = space.views[table]
+    # Rows that are read may be anywhere, so their distance is the whole table: no two count as
+    # neighbours.
     distance = max((axis.stride * axis.size for axis in view.axes), default=view.elements_per_stick)
     axes = []
     for dim in reversed(positions):
@@ -98,6 +100,7 @@ def refined(views: Sequence[BufferView]) -> Space:
     for dim, size in enumerate(shape):
         first.append(len(sizes))
         ends = [*cuts[dim][1:], None]
+        # Cuts ascend while dims stand outermost first, hence the reversal.
         sizes += [
             -(-size // begin) if end is None else end // begin
             for begin, end in zip(cuts[dim], ends, strict=True)
@@ -121,6 +124,7 @@ def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
     boundaries = {1}
     for view in views:
         axes = sorted(axis.divisor for axis in view.axes if axis.dim == dim)
+        # An axis that counts sticks cuts nothing: the positions in the stick go on where it begins.
         boundaries |= {divisor for divisor in axes if divisor != view.stick_elements(dim)}
     cuts = sorted(boundaries)
     for low, high in itertools.pairwise(cuts):

@@ -108,6 +108,7 @@ class StickLayout(IndexMap):
         """
         shape = tuple(shape)
         if sticks is None:
+            # A scalar has no dim for the stick, so it is sparse.
             order = _order(dim_order, len(shape)) or [-1]
             within_stick = (
                 (Digit(None),)

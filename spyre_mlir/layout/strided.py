@@ -51,6 +51,7 @@ class StridedView:
     def unsqueeze(self, dim: int) -> StridedView:
         """Return the view with a new dim of one element before ``dim``."""
         shape, strides = list(self.shape), list(self.strides)
+        # No element depends on this stride; it is the one that PyTorch reports.
         stride = shape[dim] * strides[dim] if dim < len(shape) else 1
         shape.insert(dim, 1)
         strides.insert(dim, stride)
@@ -71,6 +72,8 @@ class StridedView:
             elif dim >= new:
                 strides.insert(0, 0)
             else:
+                # As in PyTorch: the stride of a dense array for a new dim of one element, 0 for one that
+                # repeats.
                 strides.insert(0, shape[dim + 1] * strides[0] if shape[dim] == 1 and strides else 0)
         return StridedView(tuple(shape), tuple(strides), self.offset)
 
@@ -93,6 +96,7 @@ class StridedView:
         runs = [(self.shape[-1], self.strides[-1])]
         for size, stride in zip(self.shape[-2::-1], self.strides[-2::-1], strict=True):
             elements, inner = runs[-1]
+            # A dim of one element joins any run, since its stride is never used.
             if size == 1 or stride == elements * inner:
                 runs[-1] = (size * elements, inner)
             else:
@@ -147,6 +151,7 @@ def _parts(
         return [Digit(None)] if is_stick_digit or digit.size(layout.shape) == 1 else None
     size, unit = layout.shape[digit.dim], whole.strides[digit.dim]
     for dim, extent, stride in sized:
+        # A dim that stays whole keeps its digit, with its padding.
         if (extent, stride) == (size, unit):
             return [replace(digit, dim=dim)]
     low, count = digit.divisor * unit, digit.size(layout.shape)

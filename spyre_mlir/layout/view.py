@@ -183,16 +183,21 @@ class BufferView:
                 continue
             first, last = offset // axis.divisor, (offset + (size - 1) * step) // axis.divisor
             start += first % axis.size * axis.stride
+            # The part stays within one step of this digit, which the offset says.
             if first == last:
                 continue
             if offset % axis.divisor or (step != 1 and (axis.divisor != 1 or len(axes_of_dim) > 1)):
                 raise ViewError(f"a slice from {offset} by {step} does not fall on the tiles of dim {dim}")
+            # The rest of a stick that is begun is padding, but a larger piece would leave sticks of other
+            # elements.
             if (offset + size) % axis.divisor and axis.divisor != per_stick:
                 raise ViewError(
                     f"a slice to {offset + size} ends inside a piece of {axis.divisor} of dim {dim}"
                 )
             if first % axis.size + last - first >= axis.size and offset % (axis.divisor * axis.size):
                 raise ViewError(f"a slice from {offset} wraps around a tile of dim {dim}")
+            # Within one round of the digit the axis gets shorter; a longer part begins with a round and
+            # has all of it.
             if first % axis.size + last - first < axis.size:
                 axes.append(Axis(dim, axis.divisor, (last - first) // step + 1, axis.stride * step))
             else:
@@ -318,6 +323,7 @@ def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
             merged[-1] = Axis(axis.dim, axis.divisor, last.size * axis.size, axis.stride)
         else:
             merged.append(axis)
+    # Equal strides are ordered by dim, so that equal views have equal axes.
     return tuple(sorted(merged, key=lambda axis: (-axis.stride, axis.dim)))
 
 

@@ -22,6 +22,7 @@ def collapse(view: BufferView, groups: Sequence[Sequence[int]]) -> BufferView:
             target[dim] = (result, weight)
             weight *= view.shape[dim]
         shape.append(weight)
+    # Padding of any dim but the outermost of a group would lie between elements of the one dim.
     first = {next((d for d in group if view.shape[d] > 1), None) for group in groups}
     for dim in view.stick_dims:
         _check_stick_collapses(view, dim, first, target, shape)
@@ -106,6 +107,7 @@ def _split(axis: Axis, group: Sequence[int], shape: Sequence[int], weights: dict
     parts = []
     for dim in sized:
         begin = weights[dim]
+        # The padding of the old dim goes to the outermost of the new ones.
         end = begin * shape[dim] if dim != sized[0] else max(high, begin * shape[dim])
         lo, hi = max(low, begin), min(high, end)
         if lo >= hi:

@@ -115,6 +115,7 @@ class Slice(ViewTransform):
         """Return whether the slice ever begins or ends inside a stick, with a dim of ``extent`` in the stick."""
         step = next((offsets.step for moving, offsets in self.moves if moving == dim), 0)
         offset, size = self.offsets[dim], self.sizes[dim]
+        # Behind the end of the dim a stick has padding only, but a slice that moves ends elsewhere, too.
         ends_inside = size % per_stick != 0 and (step != 0 or offset + size != extent)
         return offset % per_stick != 0 or step % per_stick != 0 or ends_inside
 

@@ -72,6 +72,7 @@ class Domains:
         produced = self._produced(index, node)
         if node.pin is not None and not isinstance(node, ViewNode):
             produced = self._pinned(index, node, candidate_of(node.pin), produced)
+        # More readers add no state, so a larger count would only keep equal domains apart.
         readers = min(self._readers[index], MAX_RELAYOUTS + 1)
         targets = self.reader_candidates[index] if is_convertible(node.dtype) else ()
         constants = (node.free, node.layouts) if isinstance(node, ArgumentNode) else ()
@@ -122,6 +123,8 @@ class Domains:
         if views:
             return tuple(map(produced_layout, views))
         try:
+            # No layout of the source has such a view; the error for the first one is the reason in the
+            # message.
             node.step.apply(sources[0].view)
         except ValueError as error:
             raise LayoutError(index, f"this view has no device form: {error}") from error
@@ -175,6 +178,7 @@ def _reader_counts(graph: Graph) -> list[int]:
     """The number of readers of each tensor, those of its views included."""
     readers = graph.readers()
     counts = [0] * len(graph.nodes)
+    # A view comes after its source, so from the end on its own readers are counted before it is.
     for index in reversed(range(len(graph.nodes))):
         for reader, _ in readers[index]:
             is_view = isinstance(graph.nodes[reader], ViewNode)

@@ -87,6 +87,7 @@ def default_candidates(
 ) -> tuple[LayoutCandidate, ...]:
     """Return the orders to try for any tensor: the convention's, and the one whose rows are innermost."""
     layouts = [default_layout(target, shape, dtype, stick, stick_outermost)]
+    # With fewer dims both orders are the same.
     if len(shape) > (1 if stick is None else 2):
         layouts.append(natural_order(target, shape, dtype, stick))
     return distinct(map(candidate_of, layouts))
@@ -117,6 +118,7 @@ def packed_like(
 ) -> tuple[LayoutCandidate, ...]:
     """Return the packed candidates of a source whose views by ``step`` have the sticks of one of the targets."""
     sticks = {each.sticks for each in targets if each.sticks}
+    # Sorted, since a set has no order and that of candidates decides between equal costs.
     counts = dict.fromkeys(tuple(count for _, count in digits) for digits in sorted(sticks))
     dims = [dim for dim, size in enumerate(shape) if size > 1]
     candidates = [

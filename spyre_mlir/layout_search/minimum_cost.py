@@ -121,6 +121,7 @@ class Problem:
             total.add((index,), self.domains[index].costs)
             for position, source in enumerate(node.inputs):
                 table = self._table(node, index, position, source)
+                # A loop that yields its iter_arg unchanged: the edge has one variable on both sides.
                 if source == index:
                     total.add((index,), np.ascontiguousarray(table.diagonal()))
                 elif source < index:

@@ -79,6 +79,7 @@ def best_order(
         images = (image(step, candidate) for step in steps)
         return sum(1 + view.addressable for view in images if view is not None)
 
+    # ``max`` takes the first of equals, which is why ``preferred`` has an order.
     return max(preferred, key=score)
 
 
@@ -117,6 +118,7 @@ def results(
                 signature.iteration.target, shape, dtype, op_layout.stick_dims[-1], stick_outermost
             ),
         ]
+        # Inherited orders stand first, so the bound drops default ones.
         produced += [produced_layout(result, op_layout) for result in distinct(candidates)[:_MAX_ORDERS]]
     return tuple(produced)
 

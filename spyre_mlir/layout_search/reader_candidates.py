@@ -134,6 +134,7 @@ class ReaderCandidates:
         if isinstance(other, ViewNode):
             return viewable(self.target, other.step, node.shape, node.dtype, self.stick_outermost)
         if isinstance(other, IterArg):
+            # The buffer before a loop is never converted (``SameBuffer``), a yielded value may be.
             return () if isinstance(node, InsertSliceBuffer) else (*sized(node.shape), None)
         return sized(node.shape) if isinstance(node, ArgumentNode) and node.free else ()
 

@@ -96,6 +96,7 @@ def memory_cost(state: State) -> int:
     """Return the cost of layouts ahead of time: almost nothing, but of equals the smaller memory wins."""
     targets = ((candidate, candidate.view.target) for candidate in state.base)
     transfers = (pass_cost(target, candidate.bytes, target.burst_bytes) for candidate, target in targets)
+    # Costs are whole picoseconds, whose sums are exact in floats: equal plans get equal costs.
     return round(_MEMORY_PRICE * sum(transfers))
 
 

@@ -39,6 +39,7 @@ class Phase:
 def phases(nodes: Sequence[PhaseOp]) -> list[Phase]:
     """The program in phases; where both sides may begin, the device does."""
     options = [_phases(nodes, first) for first in (ExecutionSide.DEVICE, ExecutionSide.HOST)]
+    # ``min`` takes the first of equals, so a tie lets the device begin.
     fewest = min(options, key=len)
     return _sunk(nodes, fewest)
 
@@ -52,6 +53,7 @@ def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
     while waiting:
         ready = []
         for index in waiting:
+            # ``scheduled`` grows on the way, so a chain of operations of one side is ready in one phase.
             if nodes[index].side in (side, ExecutionSide.EITHER) and nodes[index].reads <= scheduled:
                 scheduled.add(index)
                 ready.append(index)
@@ -72,6 +74,8 @@ def _sunk(nodes: Sequence[PhaseOp], phases: Sequence[Phase]) -> list[Phase]:
     for index, node in enumerate(nodes):
         for source in node.reads:
             readers[source].append(index)
+    # Readers come later in program order; from the end on their phases are settled when they are asked
+    # for.
     for index in reversed(range(len(nodes))):
         if not readers[index]:
             continue

@@ -106,6 +106,7 @@ class PlanFile:
 def json_text(value: Any, indent: str = "") -> str:
     """Format JSON with small values on one line, as people would write it."""
     flat = json.dumps(value, ensure_ascii=False)
+    # The key in front of a value is not counted, so a line may be longer than the width by the key.
     if not isinstance(value, Mapping | list) or len(indent) + len(flat) <= _WIDTH:
         return flat
     inner = indent + "  "

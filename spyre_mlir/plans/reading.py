@@ -35,8 +35,11 @@ def read_plan(text: str, filename: str) -> PlanFile:
         raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
     except UnicodeEncodeError:
         raise CompileError("The plan has a text with half of a surrogate pair.", filename) from None
+    # The other errors are ValueErrors too, so this clause comes last: it is Python's limit on the digits
+    # of an integer.
     except ValueError:
         raise CompileError("The plan has an integer of more than 4300 digits.", filename) from None
+    # First the version: a later one may have fields that are unknown here, and is no mistake of the user.
     _check_version(root)
     _check_members(root, _PLAN)
     arguments = root["arguments"].items() if "arguments" in root else []
@@ -99,6 +102,7 @@ def _operation(entry: Field) -> PlannedOperation:
     result = entry["result"] if "result" in entry else Field({}, entry.filename, f"{entry.path}.result")
     _check_members(result, _RESULT)
     slices, core_order = _integers(entry, "slices"), _integers(entry, "core_order")
+    # The order is one of the dims in several slices, so without slices it says nothing.
     if core_order is not None and slices is None:
         entry["core_order"].fail("needs 'slices' beside it")
     return PlannedOperation(

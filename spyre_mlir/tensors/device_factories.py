@@ -36,6 +36,7 @@ def arange(
 ) -> DeviceTensor:
     """Create the numbers from ``start`` (default 0) to before ``end`` by ``step``: int64, or float32 for floats."""
     start, end = (0, start) if end is None else (start, end)
+    # As in PyTorch one float among the three makes all numbers floats.
     number = next((bound for bound in (start, end, step) if isinstance(bound, float)), 0)
     values = np.arange(start, end, step).astype(_numpy_type(dtype, number))
     return to_device(values, dtype=_name(dtype, number), **layout)

@@ -79,8 +79,10 @@ class DeviceTensor(DeviceViews):
 
     def view_as(self, strided: StridedView, step: ViewStep) -> Self:
         """Create a view of the same storage; ``step`` is the view operation from this tensor."""
+        # ``__init__`` takes a storage of its own.
         view = type(self).__new__(type(self))
         view.storage, view.strided = self.storage, strided
+        # A view that undoes those before it is the storage again: no program has to repeat the steps.
         whole = strided == StridedView.whole(self.storage.layout.shape)
         view.steps = () if whole else (*self.steps, step)
         return view
@@ -130,6 +132,8 @@ class DeviceTensor(DeviceViews):
 
     def write(self, array: NDArray) -> None:
         """Replace its elements, in place, by those of an array as ``numpy()`` gives it; views of them see it."""
+        # The storage is read and written whole: where an element lies follows from its layout, not from
+        # the view.
         host = self.storage.read()
         _strided(host, self.strided)[...] = array
         self.storage.write(host)
@@ -276,6 +280,7 @@ def eager() -> Any:
 
 def _strided(host: NDArray, view: StridedView) -> NDArray:
     """Return a view of a dense host array as a numpy view."""
+    # ``as_strided`` takes no offset.
     flat = host.reshape(-1)[view.offset :]
     strides = [stride * host.itemsize for stride in view.strides]
     return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
@@ -310,6 +315,7 @@ def _converted(host: NDArray, dtype: str) -> NDArray:
             f"An array of {host.dtype.name} does not become {dtype}, which is given by its bits."
         )
     target = np.dtype("float32" if dtype == "bfloat16" else _BITS.get(dtype, dtype))
+    # Floats beyond the range become infinite, as in PyTorch; integers that change are refused below.
     with np.errstate(over="ignore", invalid="ignore"):
         converted = np.array(host, target, order="C")
     exact = target.kind not in "iub" or np.array_equal(converted, host)

@@ -65,6 +65,7 @@ class DeviceViews:
         """Return whether its strides are those of a dense row-major array."""
         dense = StridedView.whole(self.shape).strides
         strides = zip(self.shape, self.stride(), dense, strict=True)
+        # No step is ever made along a dim of one element, so its stride is free.
         return all(size == 1 or stride == dense_stride for size, stride, dense_stride in strides)
 
     @property
@@ -158,6 +159,7 @@ class DeviceViews:
             elif isinstance(item, slice):
                 view = view._sliced(dim, item)
             else:
+                # The dim is gone afterwards, so the next item is about the same position.
                 view = view.select(dim, operator.index(item))
                 continue
             dim += 1

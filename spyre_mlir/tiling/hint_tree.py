@@ -117,6 +117,7 @@ def check_dims(iteration: NamedIteration, sizes: Mapping[str, int]) -> None:
 
 def stick_unit(inner: int, stick: int) -> int:
     """The fewest elements of a name that are whole sticks where each has ``inner`` elements of the dim inside it."""
+    # The least n for which n * inner is a multiple of the stick.
     return stick // math.gcd(inner, stick)
 
 
@@ -167,6 +168,7 @@ def tiled_loops(
     tiled: dict[str, Hint] = {}
     for hint in hints:
         for name, count in hint.tiles:
+            # All names are checked before tiles are computed, which looks each of them up in ``sizes``.
             _check(hint, name, count, sizes, tiled, target)
     tiles = name_tiles(hints, iteration, sizes, units or {})
     for hint in hints:

@@ -59,6 +59,7 @@ def dim_splits(
     per stick if the dim lies in sticks. Tiles that would cut a stick are left out; the number of the tile comes first
     only where all tiles are equal.
     """
+    # The outermost name needs no cut: a loop tiles the dim at it as the dim is.
     cuts = [index for index, name in enumerate(names) if index and tiles.get(name, 1) > 1]
     while cuts and _tile(names, cuts[-1], size, sizes, tiles, stick) % stick:
         cuts.pop()
@@ -71,6 +72,8 @@ def dim_splits(
     yield DimSplit(factors, extents, tuple((index,) for index in range(len(factors))))
     rest, outer = _tile(names, cuts[0], size, sizes, tiles, stick), names[: cuts[0]]
     count = behind[1] // rest
+    # Here the number of the tile takes the outermost place, so the name that has it must not be tiled
+    # itself.
     if tiles.get(names[0], 1) == 1 and rest % stick == 0 and behind[1] % rest == 0:
         parts = (outer, names[cuts[0] : cuts[0] + 1], names[cuts[0] + 1 :])
         count_of_dims = 3 if rest > 1 else 2

@@ -15,6 +15,7 @@ def load(path: str) -> None:
     """Import a Python file, whose passes, solvers and device operations register themselves."""
     if not Path(path).is_file():
         raise CompileError(f"The file '{path}' of --load does not exist.")
+    # From the whole path, so that files of one name in two folders are two modules.
     name = "spyre_mlir_loaded_" + re.sub(r"\W", "_", str(Path(path).resolve()))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -36,4 +37,5 @@ def _location(error: Exception, path: str) -> str:
         return f"{path}:{error.lineno}:{error.offset or 1}"
     file = Path(path).resolve()
     frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).resolve() == file]
+    # The innermost frame of the user's file: those below it are in the code that it called.
     return f"{path}:{frames[-1].lineno}:{(frames[-1].colno or 0) + 1}" if frames else path

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 from spyre_mlir.diagnostics import Diagnostic
 
+# A message goes on over the braces of regular expressions in it, and ends where blank, comment or line
+# end follow the closing braces.
 _EXPECTED = re.compile(
     r"expected-(error|warning|remark|note)(-re)?\s*(?:@([+-]\d+|above|below|unknown))?\s*(\d+)?\s*"
     r"\{\{((?:\{\{.*?\}\}|.)*?)\}\}(?=\s|$|//)"
@@ -62,6 +64,7 @@ def mismatches(
     for diagnostic in [*_flat(diagnostics), *remarks]:
         match = next((expected for expected in missing if expected.accepts(diagnostic)), None)
         if match:
+            # Each expectation is used up by one diagnostic, so two equal ones have to be expected twice.
             missing.remove(match)
         elif diagnostic.severity in ("error", "warning"):
             unexpected = f"unexpected {diagnostic.severity}: {diagnostic.message}"
@@ -73,6 +76,7 @@ def mismatches(
 
 def line_of(diagnostic: Diagnostic) -> int | None:
     """Return the line of a diagnostic; None for one without a location."""
+    # From the right, as the name of a file may have colons.
     parts = diagnostic.location.rsplit(":", 2)
     return int(parts[1]) if len(parts) == 3 else None
 

@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
     options = _parser().parse_args(argv)
 
+    # Behind the parser: a wrong flag and --help do not load the bindings.
     from spyre_mlir import dialects
 
     module = _common.parse_module(options.input, dialects.context())
@@ -51,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
     status = _check(program, original, options) if options.check else _save(program, options)
+    # Behind the check: the plan is written for a result that is off as well, to be looked at.
     if options.save_plan:
         _common.write_text(options.save_plan, _plan_text(module))
     if options.report:
@@ -79,6 +81,7 @@ def _compile(module: ir.Module, options: argparse.Namespace) -> Program:
     from spyre_mlir.target.target import compiling_for
 
     pipeline = _pipeline(options)
+    # The second target is computed inside the first: options change the target that the module names.
     with compiling_for(target_of(module)), compiling_for(pipeline.target):
         lay_out(module, pipeline, {}, _layouts(options.layout, pipeline.stick_outermost))
         built = build(module, pipeline, not options.no_fallback)
@@ -117,6 +120,7 @@ def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | 
         if key in layouts:
             raise CompileError(f"--layout names '{name}' twice.")
         request = LayoutRequest.parse(text)
+        # The option of the pipeline is the default of each layout, as ``compile`` has it.
         layouts[key] = replace(request, stick_outermost=request.stick_outermost or stick_outermost)
     return layouts
 

@@ -35,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir.report.difference_text import text
 
     is_page = options.output.endswith(".html")
+    # Before the bundles are read: a wrong name should not cost the wait.
     if options.output != "-" and not is_page:
         raise CompileError(f"The name '{options.output}' of the page must end in .html.")
     difference = facts_difference(_facts(options.before), _facts(options.after))

@@ -69,6 +69,7 @@ class _ToolRun:
             _common.report(error, self.source)
             return None
         finally:
+            # After an error, too: what was collected before may explain it.
             for diagnostic in collected:
                 _common.show(str(diagnostic), self.source)
             _common.show_warnings(self.remarks[start:], self.source)
@@ -121,6 +122,7 @@ def _optimize(options: argparse.Namespace) -> int:
     context = dialects.context()
     context.allow_unregistered_dialects = options.allow_unregistered_dialect
     pipeline = _pipeline(options)
+    # Once for all chunks: a misspelt pass is no error of each of them.
     check(pipeline, context)
     if options.dump_pass_pipeline:
         print(pipeline, file=sys.stderr)
@@ -165,6 +167,7 @@ def _pipeline(options: argparse.Namespace) -> Pipeline:
         else:
             name, _, value = text.partition("=")
             pass_options = value[1:-1] if value[:1] == "{" and value[-1:] == "}" else value
+            # Without a source: this text is put together here, and no user could look up a place in it.
             pipeline += Pipeline.parse(f"{name}{{{pass_options}}}" if pass_options else name, "")
     return SpyrePipeline().with_checks(pipeline) if options.verify_each else pipeline
 
@@ -177,6 +180,7 @@ def _printing(options: argparse.Namespace) -> Printing:
         before=frozenset(options.mlir_print_ir_before),
         after=after,
         before_all=options.mlir_print_ir_before_all,
+        # Alone, the flag for changes is about all passes; with names, about those.
         after_all=options.mlir_print_ir_after_all or (options.mlir_print_ir_after_change and not after),
         only_on_change=options.mlir_print_ir_after_change,
         debug_info=options.mlir_print_debuginfo,
@@ -199,8 +203,11 @@ def _passes_as_flags(argv: Sequence[str], parser: argparse.ArgumentParser) -> li
     rewritten = []
     for argument in argv:
         name, equals, value = argument.partition("=")
+        # As in mlir-opt one dash does for a long flag; -o, of two characters, stays.
         name = f"--{name.lstrip('-')}" if len(name) > 2 and name.startswith("-") else name
         if name == "--spyre-pipeline":
+            # Always with its '=': argparse would else take the input file for the options of the
+            # pipeline.
             rewritten.append(f"{name}={value}")
         elif name in flags or not name.startswith("--"):
             rewritten.append(name + equals + value)

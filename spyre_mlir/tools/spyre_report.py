@@ -93,6 +93,7 @@ def _draw_map(options: argparse.Namespace) -> str:
     from spyre_mlir.report.lx_picture import picture
 
     _refuse_layout_options(options, "--lx")
+    # Before the bundle is read: a wrong name should not cost the wait.
     if options.output != "-" and not options.output.endswith((".svg", ".html")):
         raise CompileError(f"The name '{options.output}' of the map must end in .svg or .html.")
     try:

@@ -215,6 +215,7 @@ def _write(path: str, arrays: dict[str, NDArray]) -> None:
     """Write the archive whole or not at all: a temporary file in the same folder takes its place."""
     target = Path(path)
     try:
+        # ``os.replace`` is atomic within one file system only, hence the folder of the target.
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as work:
             fresh = Path(work) / "fresh.npz"
             with fresh.open("wb") as stream:

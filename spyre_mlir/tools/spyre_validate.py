@@ -36,6 +36,7 @@ def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
     built, _ = read_program(folder)
     units = [unit for unit in sequences(built.steps) if not isinstance(unit, HostStep)]
     steps = [step for unit in units for step in unit]
+    # A list, not a generator: the findings of every bundle are printed, not of the first bad one alone.
     if not all([_validate(folder / step.name, step.bundle, lx_backend_fraction) for step in steps]):
         return False
     findings = []
