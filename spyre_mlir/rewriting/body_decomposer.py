@@ -8,7 +8,7 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import Map, Structured, structured
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting import body_operations as scalar
-from spyre_mlir.rewriting.contractions import contraction
+from spyre_mlir.rewriting.body_contractions import contraction
 from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element
 from spyre_mlir.rewriting.node_builder import Node, NodeBuilder
 
