@@ -22,7 +22,7 @@ from spyre_mlir.bundle.model import (
     Statement,
 )
 
-Complaint = tuple[str, str]  # a whole sentence, and the file or place it is about
+Diagnostic = tuple[str, str]  # a whole sentence, and the file or place it is about
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,10 @@ def statements_in_order(statements: tuple[Statement, ...]) -> Iterator[Statement
             yield from statements_in_order(statement.body)
 
 
-def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], Iterator[Complaint]]:
+def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], Iterator[Diagnostic]]:
     """A rule on one design as a rule on the bundle."""
 
-    def check(context: Context) -> Iterator[Complaint]:
+    def check(context: Context) -> Iterator[Diagnostic]:
         for design in context.bundle.designs.values():
             for sentence in rule(design):
                 yield sentence, name(design)

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.context import Complaint, Context, ExecuteStep, Linear, LoopRange, Tree
+from spyre_mlir.bundle.context import Context, Diagnostic, ExecuteStep, Linear, LoopRange, Tree
 from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders, reduced_dims
 from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.model import KernelArgument, Operand, Resident
@@ -36,7 +36,7 @@ NOBODY, HOST, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3
 Iterations = dict[str, LoopRange]
 
 
-def write_conflicts(context: Context) -> Iterator[Complaint]:
+def write_conflicts(context: Context) -> Iterator[Diagnostic]:
     """Different cores write different sticks, except for partial sums of one result.
 
     Cores that differ only in their slice of a reduced dim write parts of one sum to one address: that is how
@@ -88,7 +88,7 @@ def _view(array: NDArray, start: int, region: StickRegion) -> NDArray:
     return np.ndarray(region.counts, array.dtype, array, start * array.itemsize, strides)
 
 
-def initialised(context: Context) -> Iterator[Complaint]:
+def initialised(context: Context) -> Iterator[Diagnostic]:
     """Everything that is read was written through the same buffer before, and not overwritten since."""
     memory = _LastWriters(context)
     executions = sum(step.runs for step in context.steps)
@@ -104,7 +104,7 @@ def initialised(context: Context) -> Iterator[Complaint]:
             yield f"The host reads sticks of {argument.name} that nothing wrote.", "manifest.json"
 
 
-def elements(context: Context) -> Iterator[Complaint]:
+def elements(context: Context) -> Iterator[Diagnostic]:
     """A read in LX yields the elements of the tensor that the reader's slices name."""
     placed = Elements(context.target)
     reported: set[tuple[int, int]] = set()

@@ -9,7 +9,7 @@ from operator import mul
 
 import numpy as np
 
-from spyre_mlir.bundle.context import Complaint, Context
+from spyre_mlir.bundle.context import Context, Diagnostic
 from spyre_mlir.bundle.model import KernelArgument, Manifest, Transfer
 from spyre_mlir.bundle.transfer import Part, filled_parts, part_of, valid_parts
 from spyre_mlir.target.formats import DL16, FORMATS, FP8, FP32, INT8, INT32
@@ -31,7 +31,7 @@ HOST_DTYPES = {
 }
 
 
-def arguments(context: Context) -> Iterator[Complaint]:
+def arguments(context: Context) -> Iterator[Diagnostic]:
     parameters = {parameter.name for parameter in context.bundle.parameters}
     for parameter, sharing in context.arguments.items():
         inputs = [argument.name for argument in sharing if argument.kind != "result"]
@@ -58,7 +58,7 @@ def arguments(context: Context) -> Iterator[Complaint]:
     yield from _numbers(context.bundle.manifest)
 
 
-def _numbers(manifest: Manifest) -> Iterator[Complaint]:
+def _numbers(manifest: Manifest) -> Iterator[Diagnostic]:
     """Check the numbers of demoted and amplified executes, and the numerics that bfloat16 needs."""
     for kind, indices in (("demoted", manifest.demoted), ("amplified", manifest.amplified)):
         for index in indices:
@@ -70,7 +70,7 @@ def _numbers(manifest: Manifest) -> Iterator[Complaint]:
         yield "An argument is bfloat16, which needs the numerics 'dl16'; expected them.", "manifest.json"
 
 
-def sources(context: Context) -> Iterator[Complaint]:
+def sources(context: Context) -> Iterator[Diagnostic]:
     """An argument takes the array of one that is given itself and looks the same to the host."""
     by_name = {
         argument.name: argument for argument in context.bundle.manifest.arguments if argument.source is None
@@ -112,7 +112,7 @@ def _sizes(argument: KernelArgument, stick_bytes: int) -> Iterator[str]:
         yield f"It has {argument.bytes} bytes; expected {expected} for its device size."
 
 
-def transfers(context: Context) -> Iterator[Complaint]:
+def transfers(context: Context) -> Iterator[Diagnostic]:
     for argument in context.bundle.manifest.arguments:
         for problem in _transfer(argument, context.target.hbm_bytes):
             yield problem, f"manifest.json, argument {argument.name}"
@@ -135,9 +135,9 @@ def _transfer(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
         if not _counts_once(transfer, loop_ids, weights):
             yield "A bound of its transfer counts a position of its dim twice."
             return
-    last, room = _last(transfer.ranges, transfer.device_strides), prod(argument.device_size)
-    if last >= room:
-        yield f"Its transfer reaches device element {last}; expected less than {room}."
+    last, elements = _last(transfer.ranges, transfer.device_strides), prod(argument.device_size)
+    if last >= elements:
+        yield f"Its transfer reaches device element {last}; expected less than {elements}."
         return
     yield from _one_to_one(argument, hbm_bytes)
 
@@ -149,35 +149,35 @@ def _one_to_one(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
         yield "Its transfer goes to a device element twice."
         return
     # A wrong bound may cut a transfer in millions of parts, so counting stops behind the limit.
-    parts, room = list(islice(valid_parts(transfer), _MOST_PARTS + 1)), prod(argument.host_shape)
-    if len(parts) > _MOST_PARTS or room > hbm_bytes:
+    parts, elements = list(islice(valid_parts(transfer), _MOST_PARTS + 1)), prod(argument.host_shape)
+    if len(parts) > _MOST_PARTS or elements > hbm_bytes:
         yield f"Its transfer is cut in more than {_MOST_PARTS} parts, or the host's array is larger than the device."
         return
     parts = [part for part in parts if all(count for _, count in part)]
     last = max((_last_of(transfer, part) for part in parts), default=-1)
-    if last >= room:
-        yield f"Its transfer reaches host element {last}; expected less than {room}."
-    elif not _has_each_once(transfer, parts, room):
+    if last >= elements:
+        yield f"Its transfer reaches host element {last}; expected less than {elements}."
+    elif not _has_each_once(transfer, parts, elements):
         yield "Its transfer has a host element at several places."
-    elif argument.kind == "result" and _elements(parts) != room:
-        yield f"Its transfer has {_elements(parts)} of the {room} elements of the result; expected all."
+    elif argument.kind == "result" and _elements(parts) != elements:
+        yield f"Its transfer has {_elements(parts)} of the {elements} elements of the result; expected all."
 
 
-def whole_inputs(context: Context) -> Iterator[Complaint]:
+def whole_inputs(context: Context) -> Iterator[Diagnostic]:
     """Everything of an input goes to the device, with one argument or with several of one source."""
     arguments = context.bundle.manifest.arguments
     moved = dict.fromkeys((argument.array_name for argument in arguments), 0)
     for argument in arguments:
         moved[argument.array_name] += _elements(filled_parts(argument.transfer))
     for argument in arguments:
-        room = prod(argument.host_shape)
+        elements = prod(argument.host_shape)
         is_input = argument.kind == "input" and argument.source is None
-        if is_input and moved[argument.name] < room:
-            text = f"Its transfer has {moved[argument.name]} of the {room} elements of the input"
+        if is_input and moved[argument.name] < elements:
+            text = f"Its transfer has {moved[argument.name]} of the {elements} elements of the input"
             yield f"{text}; expected all.", f"manifest.json, argument {argument.name}"
 
 
-def results(context: Context) -> Iterator[Complaint]:
+def results(context: Context) -> Iterator[Diagnostic]:
     """Every buffer that is written is read again, a result, or for the next bundle."""
     uses = [context.uses(step) for step in context.steps]
     read = {buffer for sources in uses for buffer in sources[:-1]}
@@ -208,13 +208,13 @@ def _last_of(transfer: Transfer, part: Part) -> int:
     return transfer.host_offset + _last([first + count for first, count in part], transfer.host_strides)
 
 
-def _has_each_once(transfer: Transfer, parts: list[Part], room: int) -> bool:
-    """Return whether the positions of the parts have different ones of the ``room`` host elements."""
+def _has_each_once(transfer: Transfer, parts: list[Part], elements: int) -> bool:
+    """Return whether the positions of the parts have different ones of the ``elements`` host elements."""
     if len(parts) == 1 and _are_distinct(
         (count, stride) for (_, count), stride in zip(parts[0], transfer.host_strides, strict=True)
     ):
         return True
-    is_covered = np.zeros(room, np.bool_)
+    is_covered = np.zeros(elements, np.bool_)
     for part in parts:
         view = part_of(is_covered, transfer.host_offset, is_covered.dtype, transfer.host_strides, part)
         view[...] = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spyre_mlir.bundle.context import Complaint, Context, ExecuteStep, Linear, LoopRange, name
+from spyre_mlir.bundle.context import Context, Diagnostic, ExecuteStep, Linear, LoopRange, name
 from spyre_mlir.bundle.core_slices import (
     core_offset_bytes,
     core_region,
@@ -30,7 +30,7 @@ def span(design: Design) -> Iterator[str]:
             yield f"{text}; expected a span of at most {limit}."
 
 
-def lx_addresses(context: Context) -> Iterator[Complaint]:
+def lx_addresses(context: Context) -> Iterator[Diagnostic]:
     target = context.target
     alignment, limit = target.lx_alignment_bytes, target.usable_lx_bytes
     for design in context.bundle.designs.values():
@@ -56,7 +56,7 @@ def restickify_source(design: Design) -> Iterator[str]:
         yield f"A restickify on {design.cores} cores reads Tensor0 from lx; expected hbm."
 
 
-def symbol_values(context: Context) -> Iterator[Complaint]:
+def symbol_values(context: Context) -> Iterator[Diagnostic]:
     """One value per symbol id; in loops, the same address at each iteration."""
     values: dict[int, tuple] = {}
     first: dict[int, ExecuteStep] = {}
@@ -75,7 +75,7 @@ def _by_bounds(value: Linear, loops: tuple[LoopRange, ...]) -> tuple:
     return value.offset, sorted((str(bounds.get(atom, atom)), factor) for atom, factor in value.terms)
 
 
-def hbm_addresses(context: Context) -> Iterator[Complaint]:
+def hbm_addresses(context: Context) -> Iterator[Diagnostic]:
     """Every address is one base and a multiple of the alignment at every iteration."""
     alignment = context.target.hbm_alignment_bytes
     for step in context.steps:
@@ -95,7 +95,7 @@ def hbm_addresses(context: Context) -> Iterator[Complaint]:
                 yield f"{text} is not a multiple of {alignment} bytes at every iteration.", step.where
 
 
-def core_offsets(context: Context) -> Iterator[Complaint]:
+def core_offsets(context: Context) -> Iterator[Diagnostic]:
     """The cores of one HBM operand address their slices of one tensor."""
     for step in context.steps:
         for i, operand in enumerate(step.design.operands):
@@ -113,7 +113,7 @@ def core_offsets(context: Context) -> Iterator[Complaint]:
                     break
 
 
-def pool_limit(context: Context) -> Iterator[Complaint]:
+def pool_limit(context: Context) -> Iterator[Diagnostic]:
     total, limit = sum(context.allocations.values()), context.target.pool_bytes
     if total > limit:
         yield f"The allocations have {total} bytes together; expected at most {limit}.", "bundle.mlir"
@@ -122,22 +122,22 @@ def pool_limit(context: Context) -> Iterator[Complaint]:
             yield f"%{allocation} allocates {size} bytes; expected at least 1.", "bundle.mlir"
 
 
-def buffers(context: Context) -> Iterator[Complaint]:
+def buffers(context: Context) -> Iterator[Diagnostic]:
     """Every buffer lies inside of what it is a part of."""
     where = "manifest.json"
     if len(context.buffers) != len(context.bundle.manifest.buffers):
         yield "Two buffers have the same name.", where
     for buffer in context.bundle.manifest.buffers:
-        room = _room(context, buffer.base)
-        if room is None:
+        capacity = _capacity(context, buffer.base)
+        if capacity is None:
             base = buffer.base
             yield f"The buffer {buffer.name} is in {base!r}, which is no parameter, allocation or lx.", where
-        elif buffer.offset < 0 or buffer.bytes < 1 or buffer.offset + buffer.bytes > room:
+        elif buffer.offset < 0 or buffer.bytes < 1 or buffer.offset + buffer.bytes > capacity:
             text = f"[{buffer.offset}, {buffer.offset + buffer.bytes}) of {buffer.base}"
-            yield f"The buffer {buffer.name} has the bytes {text}, which has {room}.", where
+            yield f"The buffer {buffer.name} has the bytes {text}, which has {capacity}.", where
 
 
-def _room(context: Context, base: str) -> int | None:
+def _capacity(context: Context, base: str) -> int | None:
     if base == "lx":
         return context.target.usable_lx_bytes
     if base in context.arguments:
@@ -146,7 +146,7 @@ def _room(context: Context, base: str) -> int | None:
     return context.allocations.get(base, context.target.pool_bytes if base in context.bases else None)
 
 
-def operands_in_buffers(context: Context) -> Iterator[Complaint]:
+def operands_in_buffers(context: Context) -> Iterator[Diagnostic]:
     """A core accesses bytes inside of the buffer that the manifest names."""
     for step in context.steps:
         for i, buffer_name in enumerate(context.uses(step)):
@@ -187,7 +187,7 @@ def _extremes(value: Linear, loops: tuple[LoopRange, ...]) -> tuple[int, int]:
     return lowest, highest
 
 
-def lx_overlap(context: Context) -> Iterator[Complaint]:
+def lx_overlap(context: Context) -> Iterator[Diagnostic]:
     """LX buffers that are live at the same time are disjoint, except for an operation in place."""
     live_ranges = _live_ranges(context)
     used = [

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.bundle.context import Complaint, Context
+from spyre_mlir.bundle.context import Context, Diagnostic
 from spyre_mlir.bundle.model import Bundle, Resident
 from spyre_mlir.bundle.sequence import LX, residents
 
 _WHERE = "manifest.json"
 
 
-def described(context: Context) -> Iterator[Complaint]:
+def described(context: Context) -> Iterator[Diagnostic]:
     """A bundle expects and leaves buffers that it has, those in LX with their cores and layouts."""
     manifest = context.bundle.manifest
     for what, entries in (("expects", manifest.expects), ("leaves", manifest.leaves)):
@@ -49,7 +49,7 @@ def _are_cores(cores: Sequence[int], count: int) -> bool:
     return cores[0] >= 0 and cores[-1] < count
 
 
-def hint(context: Context) -> Iterator[Complaint]:
+def hint(context: Context) -> Iterator[Diagnostic]:
     """A bundle is non-terminal if it leaves something in LX, and only then."""
     manifest = context.bundle.manifest
     # Device memory stays whoever runs in between; LX does only for a non-terminal bundle.
@@ -60,7 +60,7 @@ def hint(context: Context) -> Iterator[Complaint]:
         yield "It is non-terminal but leaves nothing in LX; expected a terminal bundle.", _WHERE
 
 
-def sequence(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Complaint]:
+def sequence(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Diagnostic]:
     """Each bundle expects exactly what the one before leaves, and all is what follows from the executes.
 
     The bundles are those between two host functions; each by itself has kept the rules already.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from math import prod
 
-from spyre_mlir.bundle.context import Complaint, Context, statements_in_order
+from spyre_mlir.bundle.context import Context, Diagnostic, statements_in_order
 from spyre_mlir.bundle.model import (
     INPUT,
     KERNEL,
@@ -132,7 +132,7 @@ def roles(design: Design) -> Iterator[str]:
             yield f"Tensor{i} shares the role {operand.role} with a tensor of another layout."
 
 
-def files_match(context: Context) -> Iterator[Complaint]:
+def files_match(context: Context) -> Iterator[Diagnostic]:
     designs = context.bundle.designs
     executed = {execute.filename for execute in context.executes}
     for filename in sorted(executed - designs.keys()):
@@ -144,7 +144,7 @@ def files_match(context: Context) -> Iterator[Complaint]:
             yield f"The root key has the index {design.index}; expected that of the file's name.", filename
 
 
-def values_defined(context: Context) -> Iterator[Complaint]:
+def values_defined(context: Context) -> Iterator[Diagnostic]:
     parameters = {parameter.name for parameter in context.bundle.parameters}
     if len(parameters) != len(context.bundle.parameters):
         yield "Two parameters have the same name.", "bundle.mlir"
@@ -188,7 +188,7 @@ def _operands(statement: Statement) -> tuple[str, ...]:
     return ()
 
 
-def loop_bounds(context: Context) -> Iterator[Complaint]:
+def loop_bounds(context: Context) -> Iterator[Diagnostic]:
     constants = {
         statement.result: statement.value
         for statement in statements_in_order(context.bundle.statements)
@@ -210,7 +210,7 @@ def loop_bounds(context: Context) -> Iterator[Complaint]:
             yield f"It has {trips} iterations; expected 1 to {context.target.loop_iterations}.", where
 
 
-def symbols_bound(context: Context) -> Iterator[Complaint]:
+def symbols_bound(context: Context) -> Iterator[Diagnostic]:
     for position, execute in enumerate(context.executes):
         where = f"bundle.mlir, execute {position} of {execute.filename}"
         ids = execute.symbol_ids
@@ -228,7 +228,7 @@ def symbols_bound(context: Context) -> Iterator[Complaint]:
                     yield f"It does not bind the symbol {symbol} of Tensor{i} on core {core}.", where
 
 
-def uses_match(context: Context) -> Iterator[Complaint]:
+def uses_match(context: Context) -> Iterator[Diagnostic]:
     uses = context.bundle.manifest.uses
     if len(uses) != len(context.executes):
         expected = len(context.executes)

@@ -39,16 +39,16 @@ UNDEFINED_BYTE = 0xFF
 _ARRAYS = {"bfloat16": ("uint16", "float32"), "float8_e4m3fn": ("uint8",)}
 
 
-def lay_out(argument: KernelArgument, array: NDArray, numerics: Numerics, room: NDArray[np.uint8]) -> None:
-    """Write the bytes that an argument has on the device into ``room``, which is as large.
+def lay_out(argument: KernelArgument, array: NDArray, numerics: Numerics, image: NDArray[np.uint8]) -> None:
+    """Write the bytes that an argument has on the device into ``image``, which is as large.
 
     ``ValueError`` for an array of another type or shape, and for numbers that the format cannot hold.
     """
     if problem := misfit(argument, array) or _index_out_of_range(argument, array):
         raise ValueError(problem)
     host = np.ascontiguousarray(to_raw(array, argument.host_dtype, argument.data_format, numerics))
-    _fill(argument, numerics, room)
-    scatter(host, room, 0, argument.transfer)
+    _fill(argument, numerics, image)
+    scatter(host, image, 0, argument.transfer)
 
 
 class OnHost(Protocol):
@@ -85,14 +85,14 @@ def _index_out_of_range(argument: KernelArgument, array: NDArray) -> str | None:
     )
 
 
-def _fill(argument: KernelArgument, numerics: Numerics, room: NDArray[np.uint8]) -> None:
+def _fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]) -> None:
     """Makes all bytes of an argument the fill value, or those that nobody may read."""
     if argument.fill is None:
-        room[...] = UNDEFINED_BYTE
+        image[...] = UNDEFINED_BYTE
         return
     form = argument.data_format
     fill = np.array(constant_value(constant_bits(argument.fill, form), form))
-    room.view(FORMATS[form].raw)[...] = numerics.store(fill, form)
+    image.view(FORMATS[form].raw)[...] = numerics.store(fill, form)
 
 
 def scatter(host: NDArray, buffer: NDArray, address: int, transfer: Transfer) -> None:

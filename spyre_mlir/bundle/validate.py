@@ -1,6 +1,6 @@
 """The semantic rules of a bundle, as one table, and the validator that applies them.
 
-A rule is a generator of complaints, (sentence, where). The rules of a level run only when all levels before
+A rule is a generator of diagnostics, (sentence, where). The rules of a level run only when all levels before
 it found nothing: the later ones compute with what the earlier ones guarantee.
 """
 
@@ -19,12 +19,12 @@ from spyre_mlir.bundle import (
     rules_stick,
     rules_structure,
 )
-from spyre_mlir.bundle.context import Complaint, Context, each_design
+from spyre_mlir.bundle.context import Context, Diagnostic, each_design
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.errors import CompileError
 
-Rule = Callable[[Context], Iterator[Complaint]]
+Rule = Callable[[Context], Iterator[Diagnostic]]
 
 STRUCTURE: dict[str, Rule] = {
     "opcode": each_design(rules_structure.known_opcode),
@@ -140,7 +140,7 @@ def validate_sequence(
 
     They go together if each expects what the one before leaves, and if they keep the rules as one bundle.
     """
-    findings = [Finding(SEQUENCE, *complaint) for complaint in rules_sequence.sequence(names, bundles)]
+    findings = [Finding(SEQUENCE, *diagnostic) for diagnostic in rules_sequence.sequence(names, bundles)]
     # The joined bundle would repeat each misfit in other words.
     if findings or len(bundles) == 1:
         return findings

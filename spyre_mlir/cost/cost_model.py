@@ -1,9 +1,9 @@
-"""The price of an operation, in nanoseconds: one model for every pass, to rank plans, not to predict times.
+"""The cost of an operation, in nanoseconds: one model for every pass, to rank plans, not to predict times.
 
-Layouts are chosen by it (``of_tensor.py``), splits of a matmul, divisions that agree, and the timeline. The numbers
-of a work may be numpy arrays, one entry per division (``of_space.py``, ``even_work``): so are its prices then.
+Layouts are chosen by it (``of_tensor.py``), splits of a matmul, joint divisions, and the timeline. The numbers
+of a work may be numpy arrays, one entry per division (``of_space.py``, ``even_work``): so are its costs then.
 
-All constants are in ``spyre.toml``, each with its source. The parts of a price:
+All constants are in ``spyre.toml``, each with its source. The parts of a cost:
 
 compute   multiply-adds / (sustained rate of the format * fill),  fill = min(1, (rows / full_rows)^fill_exponent),
           twice that if the reduced dim is split; or sticks / rate of the vector unit
@@ -12,7 +12,7 @@ stream    of one operand:  max(bytes / (rate * saturation(cores)), core_bytes / 
           operand (as torch-spyre's model), bursts = (1 + overhead / run) / (1 + overhead / burst)
 memory    the streams of all operands, and the turnaround of the bus per byte of min(read, written); a restickify
           has its own rate, and is no faster than a copy
-ring      (parts - 1) * outputs per core * price of a hop; of a shuffle that of its relayout (``ring.py``)
+ring      (parts - 1) * outputs per core * cost of a hop; of a shuffle that of its relayout (``ring.py``)
 overhead  a wait for the first byte of each access to device memory
 
 No rate is above its peak: nothing takes less than its bytes at that of the memory (``least_ns``, the floor of the

@@ -18,19 +18,19 @@ from spyre_mlir.layout.listing import padding_bytes, percent, stick_text
 class Side:
     """One side of the logical grid: ``dim`` in steps of as many positions as one stick has of it.
 
-    ``size`` positions exist, the device has room for ``room``. ``dim`` is None where the tensor has no
+    ``size`` positions exist, ``capacity`` fit on the device. ``dim`` is None where the tensor has no
     dim for this side.
     """
 
     dim: int | None
     size: int
-    room: int
+    capacity: int
     step: int
 
     @property
     def cells(self) -> int:
         """Grid cells along this side, padding included."""
-        return -(-self.room // self.step)
+        return -(-self.capacity // self.step)
 
     @property
     def valid_cells(self) -> int:

@@ -52,7 +52,7 @@ def load_argument(
     check_array(argument, array)
     parts = _checked_parts(argument)
     try:
-        lay_out(argument, array, numerics, _room(memory, address, argument))
+        lay_out(argument, array, numerics, _bytes_of(memory, address, argument))
     except ValueError as error:
         raise SimulationError("argument", str(error), tensor=argument.name) from None
     _tag(memory, address, argument, parts)
@@ -64,11 +64,11 @@ def load_image(memory: Memory, address: int, argument: KernelArgument, image: ND
         text = f"its image holds {image.size} elements of {image.dtype}, but it has {argument.bytes} bytes."
         raise SimulationError("argument", text, tensor=argument.name)
     parts = _checked_parts(argument)
-    _room(memory, address, argument)[...] = image
+    _bytes_of(memory, address, argument)[...] = image
     _tag(memory, address, argument, parts)
 
 
-def _room(memory: Memory, address: int, argument: KernelArgument) -> NDArray[np.uint8]:
+def _bytes_of(memory: Memory, address: int, argument: KernelArgument) -> NDArray[np.uint8]:
     return memory.data[address : address + argument.bytes]
 
 
@@ -107,12 +107,12 @@ def _checked_parts(argument: KernelArgument) -> list[Part]:
         ("host array", transfer.host_offset, transfer.host_strides, math.prod(argument.host_shape)),
         ("device bytes", 0, transfer.device_strides, device_elements),
     )
-    for what, first, strides, room in limits:
+    for what, first, strides, size in limits:
         for part in parts:
             steps = zip(part, strides, strict=True)
             last = first + sum((start + count - 1) * stride for (start, count), stride in steps)
-            if last >= room or min((first, *strides)) < 0:
-                text = f"its transfer touches element {last} of {room} in the {what}."
+            if last >= size or min((first, *strides)) < 0:
+                text = f"its transfer touches element {last} of {size} in the {what}."
                 raise SimulationError("transfer", text, tensor=argument.name)
     return parts
 

@@ -124,9 +124,9 @@ class AddressSpace:
         if base not in self.allocations:
             text = f"its base '{base}' is no parameter or allocation."
             raise SimulationError("manifest", text, tensor=name)
-        start, room = self.allocations[base]
-        if offset < 0 or offset + size > room:
-            text = f"bytes [{offset}, {offset + size}) are outside its base '{base}' of {room} bytes."
+        start, capacity = self.allocations[base]
+        if offset < 0 or offset + size > capacity:
+            text = f"bytes [{offset}, {offset + size}) are outside its base '{base}' of {capacity} bytes."
             raise SimulationError("out-of-bounds", text, tensor=name)
         self.regions[name] = AddressRange(name, start + offset, start + offset + size, tag)
 

@@ -32,11 +32,11 @@ class JobBuilder:
     def __init__(self, context: Context, work_by_file: Mapping[str, DesignWork]) -> None:
         self.context = context
         self.work_by_file = work_by_file
-        self.room_bytes = _room_bytes(context.target)
+        self.prefetch_bytes = _prefetch_bytes(context.target)
 
     def build(self) -> tuple[Job | Repeat, ...]:
         """The jobs in order."""
-        visits = _taken_apart(self.context.tree, ())
+        visits = _peeled(self.context.tree, ())
         flat = list(_flat(visits))
         operations = [self.work_by_file[visit.step.execute.filename].work for visit in flat]
         again = reused(self.context, self._results, flat, operations)
@@ -44,7 +44,7 @@ class JobBuilder:
         jobs = iter(
             [self._job(*arguments) for arguments in zip(flat, operations, again, before, strict=False)]
         )
-        return _put_together(visits, jobs)
+        return _with_jobs(visits, jobs)
 
     @property
     def _results(self) -> set[str]:
@@ -90,19 +90,19 @@ class JobBuilder:
     ) -> list[bool]:
         """Return whether LX has capacity for each load beside what the job before uses, small loads first.
 
-        A copy into LX needs no room but its result's, which the job before must not access. No load begins early if the
-        device loads nothing ahead.
+        A copy into LX needs no bytes but those of its result, which the job before must not access. No load begins
+        early if the device loads nothing ahead.
         """
         if not self.context.target.loads_begin_early:
             return [False] * len(load_bytes)
         # Its load goes straight to the result, not to a tile of the backend's part.
         if output.in_lx and visit.step.design.opcode == _COPY:
             return [before is None or not self._overlaps(visit, before)] * len(load_bytes)
-        room, early = self.room_bytes, [False] * len(load_bytes)
+        free, early = self.prefetch_bytes, [False] * len(load_bytes)
         # Small ones first, so that as many loads as possible begin early.
         for index in sorted(range(len(load_bytes)), key=load_bytes.__getitem__):
-            early[index] = load_bytes[index] <= room
-            room -= load_bytes[index] if early[index] else 0
+            early[index] = load_bytes[index] <= free
+            free -= load_bytes[index] if early[index] else 0
         return early
 
     def _overlaps(self, visit: Visit, before: Visit) -> bool:
@@ -130,7 +130,7 @@ def _share_bytes(one: Buffer, other: Buffer) -> bool:
 # -- loops ---------------------------------------------------------------------------------------------
 
 
-def _taken_apart(tree: Tree, firsts: tuple[bool, ...]) -> Visits:
+def _peeled(tree: Tree, firsts: tuple[bool, ...]) -> Visits:
     """The steps in order, of each loop the first iteration and then, so many times, the others."""
     visits: Visits = []
     for node in tree:
@@ -139,9 +139,9 @@ def _taken_apart(tree: Tree, firsts: tuple[bool, ...]) -> Visits:
             continue
         loop, body = node
         if loop.count:
-            visits += _taken_apart(body, (*firsts, True))
+            visits += _peeled(body, (*firsts, True))
         if loop.count > 1:
-            visits.append((loop.count - 1, _taken_apart(body, (*firsts, False))))
+            visits.append((loop.count - 1, _peeled(body, (*firsts, False))))
     return visits
 
 
@@ -153,15 +153,15 @@ def _flat(visits: Visits) -> Iterator[Visit]:
             yield from _flat(node[1])
 
 
-def _put_together(visits: Visits, jobs: Iterable[Job]) -> tuple[Job | Repeat, ...]:
+def _with_jobs(visits: Visits, jobs: Iterable[Job]) -> tuple[Job | Repeat, ...]:
     """Visits with a job in the place of each."""
     jobs = iter(jobs)
     return tuple(
-        next(jobs) if isinstance(node, Visit) else Repeat(node[0], _put_together(node[1], jobs))
+        next(jobs) if isinstance(node, Visit) else Repeat(node[0], _with_jobs(node[1], jobs))
         for node in visits
     )
 
 
-def _room_bytes(target: Target) -> int:
+def _prefetch_bytes(target: Target) -> int:
     """Bytes of LX for what is loaded early: half of what the backend keeps, the other half being computed on."""
     return (target.lx_bytes - target.usable_lx_bytes) // 2

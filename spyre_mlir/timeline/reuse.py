@@ -75,11 +75,11 @@ def _still_there(before: _Visited, visit: _Visited) -> frozenset[int]:
     if work.on_array:
         return frozenset()
     parts = {(access.buffer, access.part) for access in earlier.values()}
-    room = work.target.with_backend_fraction(0).usable_lx_bytes - occupied
+    free = work.target.with_backend_fraction(0).usable_lx_bytes - occupied
     return frozenset(
         number
         for number, access in accesses.items()
-        if not access.writes and (access.buffer, access.part) in parts and access.bytes <= room
+        if not access.writes and (access.buffer, access.part) in parts and access.bytes <= free
     )
 
 

@@ -44,7 +44,7 @@ _RULES = (
 )
 
 
-def complaints(design: Design) -> list[str]:
+def diagnostics(design: Design) -> list[str]:
     """What the rules on one design say of it."""
     return [sentence for rule in _RULES for sentence in rule(design)]
 

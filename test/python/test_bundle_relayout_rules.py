@@ -9,7 +9,7 @@ from dataclasses import replace
 import bundles
 import pytest
 from bundle_edits import buffer, design, manifest, tensor
-from relayouts import STICK_BYTES, complaints, held_sticks, random_relayout
+from relayouts import STICK_BYTES, diagnostics, held_sticks, random_relayout
 from simulator_programs import Program
 
 from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders, lx_bytes
@@ -28,7 +28,7 @@ def only(bundle):
 
 @pytest.mark.parametrize("design", RANDOM, ids=range(60))
 def test_random_relayouts_are_good(design):
-    assert complaints(design) == []
+    assert diagnostics(design) == []
 
 
 @pytest.mark.parametrize("design", RANDOM, ids=range(60))

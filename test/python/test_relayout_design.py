@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 import pytest
-from relayouts import complaints, held_sticks, splits_of, sticks
+from relayouts import diagnostics, held_sticks, splits_of, sticks
 
 from spyre_mlir.bundle.json_fields import Field
 from spyre_mlir.bundle.model import Design
@@ -76,7 +76,7 @@ def test_the_source_lies_where_the_writer_left_it(seed):
 def test_the_design_is_a_good_one(seed):
     """The rules have nothing against it; copies are a dim that neither operand has."""
     _, shuffle = designs(seed)
-    assert complaints(shuffle) == []
+    assert diagnostics(shuffle) == []
     (copies,) = [dim for dim in shuffle.sizes if all(each.scale.get(dim) == -1 for each in shuffle.operands)]
     assert shuffle.sizes[copies] == shuffle.slices[copies]
 
