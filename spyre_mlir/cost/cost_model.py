@@ -12,7 +12,7 @@ stream    of one operand:  max(bytes / (rate * saturation(cores)), core_bytes / 
           operand (as torch-spyre's model), bursts = (1 + overhead / run) / (1 + overhead / burst)
 memory    the streams of all operands, and the turnaround of the bus per byte of min(read, written); a restickify
           has its own rate, and is no faster than a copy
-ring      (parts - 1) * outputs per core * cost of a hop; of a shuffle that of its relayout (``ring.py``)
+ring      (parts - 1) * outputs per core * cost of a hop; of a shuffle that of its relayout (``ring_traffic.py``)
 overhead  a wait for the first byte of each access to device memory
 
 No rate is above its peak: nothing takes less than its bytes at that of the memory (``least_ns``, the floor of the

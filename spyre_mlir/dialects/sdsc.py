@@ -59,8 +59,8 @@ module is the text of a plan file that is to be applied, or that was saved. ``sd
 argument is what the plan says of choices that are still to be made; passes obey it (``analysis/plan_pins.py``).
 ``sdsc.tiled`` on an operation with a name is the ``sdsc.tiling`` that it had.
 
-Working-set reduction (``dialects/hints.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over these
-dims, outermost first, and ``sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64}`` of the function declares them.
+Working-set reduction (``dialects/hint_attributes.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over
+these dims, outermost first, and ``sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64}`` of the function declares them.
 ``sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]`` are the hints around an operation, outermost
 first, ``sdsc.dims = [["M"], ["K"], []]`` of an operation the names of each of its iteration dims. What is decided is
 ``sdsc.tiling = [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}]``: the loops around an operation, outermost first, with

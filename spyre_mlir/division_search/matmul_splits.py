@@ -70,7 +70,7 @@ def _reaching(
 
 
 def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
-    """Picoseconds per split if nothing overlaps, with all operands in device memory (``cost/model.py``).
+    """Picoseconds per split if nothing overlaps, with all operands in device memory (``cost/cost_model.py``).
 
     Not the time with all overlapped: where memory binds, that is the same for few and for many cores, and the
     operations around, whose operands may be on chip, are divided by themselves. ``joint-planning`` adds up the

@@ -6,7 +6,7 @@ down to linalg. So the rest travels as the metadata of a fused location::
     loc(fused<{aten = "aten.linear.default", module = "layers.0.q", node = "mm_3"}>["model.py":12:0])
 
 ``hint`` holds what ``torch.fx.traceback.annotate({...})`` put on the operation. The hints of ``spyre_hint``
-are in a location around that one (``dialects/hints.py``).
+are in a location around that one (``dialects/hint_attributes.py``).
 """
 
 from __future__ import annotations

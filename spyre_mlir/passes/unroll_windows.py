@@ -45,11 +45,11 @@ class UnrollWindows(Pass):
 
         y[i, j, f] = sum over k of x[i, j, k] * w[f, k],  k for all of c, p, q
 
-    A pooling whose windows overlap is reduced dim by dim where that computes fewer elements (``_separable.py``):
-    3 + 3 + 3 operations for a kernel of 3 x 3 x 3.
+    A pooling whose windows overlap is reduced dim by dim where that computes fewer elements
+    (``rewriting/separable_windows.py``): 3 + 3 + 3 operations for a kernel of 3 x 3 x 3.
 
     A convolution with fewer positions of its result than of its kernel, as the gradient of a weight, is a matmul per
-    position of the result (``_positions.py``). Kernels of more than 512 positions are refused else.
+    position of the result (``rewriting/kernel_positions.py``). Kernels of more than 512 positions are refused else.
 
     Where that is clearly faster, images are cut into bands of rows, a band per core, so that taps find what they read
     in LX (``halo_tiling.py``); ``sencores`` is the number of cores.

@@ -118,7 +118,7 @@ class _Gather:
             text = f"{element_text(self._plan, target.box, position)} is in the LX of no core."
             raise access_error(self._plan, target, "not-held", text)
         holders, nodes = self._holders[piece.slices], self._plan.design.target.device_cores
-        # Ties go to the lower core id, as in ``cost/ring.py``, so that bytes per link agree.
+        # Ties go to the lower core id, as in ``cost/ring_traffic.py``, so that bytes per link agree.
         return min(holders, key=lambda holder: (ring_distance(nodes, holder.core, target.core), holder.core))
 
     def _check_valid(self, piece: _Piece, source: Access, tags: NDArray, good: NDArray) -> None:

@@ -345,7 +345,7 @@ class Exhaustive:
 
     A layout comes to be when its first reader takes it, in every way that it can: by a conversion, as a view,
     as a view of a conversion, .. Plans that leave the same layouts to the same later readers continue as one,
-    the cheapest. The candidates and the prices are those of ``choice.py``; its states, tables and elimination
+    the cheapest. The candidates and the prices are those of ``minimum_cost.py``; its states, tables and elimination
     are not used.
     """
 

@@ -73,6 +73,29 @@ def test_every_cited_file_is_in_the_repository() -> None:
     assert found == {}
 
 
+#: A Python file by its name or the end of its path, in quotes of code.
+MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
+
+#: Files that are not of the repository: those of the public documents, and those that a reader of a page writes.
+FOREIGN = {
+    "allocator.py", "codegen/compute_ops.py", "firstfit_bestfit_solver.py", "plan_solver.py", "spyre_kernel.py",
+    "utils.py", "foo_bar.py", "spyre_mlir/passes/cap_exponents.py",
+}  # fmt: skip
+
+
+def test_every_cited_module_is_in_the_repository() -> None:
+    """A module that moved is cited by its new path."""
+    modules = [f"/{path.relative_to(ROOT)}" for path in sources() if path.suffix == ".py"]
+    absent = [
+        f"{path.relative_to(ROOT)}:{line} {cited}"
+        for path in sources()
+        for line, sentence in sentences(path.read_text(encoding="utf-8"), path.suffix)
+        for cited in MODULE.findall(sentence)
+        if cited not in FOREIGN and not any(module.endswith(f"/{cited}") for module in modules)
+    ]
+    assert absent == []
+
+
 @pytest.mark.parametrize(
     "text, suffix, lines",
     [
