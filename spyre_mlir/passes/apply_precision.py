@@ -50,8 +50,9 @@ class ApplyPrecision(Pass):
 
     ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16, but for the values
     that rounding would spoil (``analysis/rounding.py``): squares and sums that leave the range, means that are
-    subtracted from what they are the mean of, partial sums. These, and what reads them, stay f32 between casts. An island
-    that touches an argument, a result, an integer (also by floor), a sum of integers or a constant beyond fp16 stays f32.
+    subtracted from what they are the mean of, partial sums. These, and what reads them, stay f32 between casts. An
+    island that touches an argument, a result, an integer (also by floor), a sum of integers or a constant beyond
+    fp16 stays f32.
     ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
     whose accumulation is the island's.
 
