@@ -26,6 +26,7 @@ def to_attribute(value: Any) -> ir.Attribute:
     if isinstance(value, dict):
         return ir.DictAttr.get({key: to_attribute(member) for key, member in value.items()})
     if isinstance(value, list | tuple):
+        # An empty list does not tell what it is one of, and bools are no numbers here.
         if value and all(type(item) is int for item in value):
             return ir.DenseI64ArrayAttr.get(value)
         return ir.ArrayAttr.get([to_attribute(item) for item in value])

@@ -134,6 +134,7 @@ def _loop(entry: Any, name: str, op: ir.Operation) -> TiledLoop:
     match entry:
         case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles), **rest} if dim >= 0 and tiles > 0:
             tile, unrolled = rest.get("tile"), rest.get("unrolled")
+            # Not ``isinstance``: a flag, too, is an int in Python.
             is_tile = tile is None or (type(tile) is int and tile > 0)
             is_known = rest.keys() <= {"tile", "unrolled"} and (
                 unrolled is None or isinstance(unrolled, bool)

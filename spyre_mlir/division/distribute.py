@@ -94,5 +94,6 @@ def _split_one_reduction(
         for dim in candidates
     }
     if slices:
+        # Of equal counts the first dim.
         dim = max(slices, key=lambda dim: (slices[dim], -dim))
         splits[dim] = slices[dim]

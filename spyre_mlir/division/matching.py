@@ -27,6 +27,7 @@ def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool
     if begins is None:
         return None
     starts = [sorted({begin[dim] for begin in begins}) for dim in range(len(space.sizes))]
+    # Slices are known by where they begin: so many different begins are so many slices.
     splits = tuple(len(starts_of_dim) for starts_of_dim in starts)
     if any(split > units for split, units in zip(splits, space.units, strict=True)):
         return None

@@ -143,6 +143,7 @@ def _leads(whole: Steps, part: Steps) -> bool:
     """Return whether ``part`` is all of ``whole``, or fewer positions of its outermost step."""
     if not whole or part == whole:
         return part == whole
+    # A count of 1 is no step, so a reader of one outermost position has only the inner ones.
     outermost, *inner = whole
     rest = (
         list(part[1:]) if part and part[0][0] == outermost[0] and part[0][1] <= outermost[1] else list(part)

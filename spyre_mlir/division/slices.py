@@ -49,6 +49,7 @@ def legal_splits(
     rows, used = [], np.ones(1, np.int64)
     for counts in options:
         grown = np.multiply.outer(used, np.array(counts, np.int64))
+        # ``nonzero`` goes row by row, which keeps the lexicographic order.
         before, option = np.nonzero(grown <= cores)
         rows = [*(row[before] for row in rows), np.array(counts, np.int64)[option]]
         used = grown[before, option]

@@ -138,6 +138,7 @@ def _too_large(
     """The error of the candidate whose largest span is the smallest."""
     operands = [operand for operand in range(len(space.views)) if operand not in exempt]
     span, operand, splits = min(
+        # Negative, so that of operands with equal spans the first one is named.
         (*max((span_bytes(space, index, splits), -index) for index in operands), splits)
         for splits in candidates
     )

@@ -119,6 +119,7 @@ def _reach(steps: Steps, distance: int, accessed: Steps) -> list[tuple[int, int]
     if distance < 0:
         return None
     first = []
+    # Steps are by falling stride, so a division leaves to the next what the larger ones do not reach.
     for stride, _ in steps:
         position, distance = divmod(distance, stride)
         first.append(position)

@@ -33,6 +33,7 @@ def dim_flips(
         if len(divisions) >= cap:
             break
         splits = tuple(factor if other == dim else 1 for other in range(len(seed.splits)))
+        # The seed leads the list already.
         if dim in space.reduced or splits == seed.splits:
             continue
         if division_problem(space, splits, factor, blocked, exempt=exempt) is not None:

@@ -177,6 +177,7 @@ class _CandidateLists:
         """Divide the operations of all accesses of a buffer along those dims alone that each access covers whole."""
         dims = [_dims_by_step(self.ops[index].space, operand) for index, operand in buffer.accesses]
         shared, cores = {}, self.cores
+        # By falling stride: outermost dims are divided first, as long as cores are left.
         for step in sorted(set.intersection(*map(set, dims)), reverse=True):
             shared[step] = divisors(step[1], cores)[-1]
             cores //= shared[step]

@@ -216,6 +216,7 @@ class _JointProblem:
                 weighted[key] = table[tuple(slice(0, sizes[variable]) for variable in scope)]
             total.add(scope, weighted[key])
         minimum = total.minimize()
+        # States 0 are the divisions as they came and device memory, which always go together.
         if minimum.cost == math.inf:
             return (0,) * (ops + len(self.placements)), minimum.bound / PICOSECONDS
         return minimum.states, minimum.bound / PICOSECONDS

@@ -123,6 +123,7 @@ def placements_of(
         requested = dict.fromkeys(
             view for access in reads for view in access.fitting(capacity, _RELAYOUT_VIEWS)
         )
+        # Behind all others: the comparison without relayouts cuts the list before the first of these.
         for source, target, nanoseconds in _relayouts(
             buffer.space, written[:_RELAYOUT_VIEWS], list(requested)
         ):

@@ -79,6 +79,7 @@ class StrategyBCoOptimizingAllocator:
         everything = math.prod(map(len, variants))
         # The cross product is exponential in the operations.
         leaves = itertools.islice(itertools.product(*variants), self.leaves)
+        # The first leaf has the seeds, the divisions as they came.
         best = next(leaves)
         before = after = score(best)
         for divisions in leaves:

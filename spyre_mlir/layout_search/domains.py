@@ -99,6 +99,8 @@ class Domains:
             return self._images(index, node)
         if isinstance(node, InsertSliceBuffer):
             stick_dims: tuple[int | None, ...] = uncut(self.target, node) or (None,)
+            # The parts do not tell the best stick of a buffer that a loop carries, so sparse is tried,
+            # too.
             if node.carried and None not in stick_dims:
                 stick_dims = (None, *stick_dims)
             candidates = [c for stick in reversed(stick_dims) for c in self._default(node, stick)]
@@ -114,6 +116,7 @@ class Domains:
         default = self._default(node, last_dim(node.shape))
         if node.free:
             return self.reader_candidates[index] or default
+        # An input comes as the host has laid it out: in its pin or the default.
         return (candidate_of(node.pin),) if node.pin else default[:1]
 
     def _images(self, index: int, node: ViewNode) -> tuple[ProducedLayout, ...]:
@@ -147,6 +150,7 @@ class Domains:
         self, index: int, node: TensorNode, pin: LayoutCandidate, produced: tuple[ProducedLayout, ...]
     ) -> tuple[ProducedLayout, ...]:
         """The pinned layout by each op layout that can write its stick; ``LayoutError`` if none can."""
+        # An operation can write any order of dims, so it is the stick that has to agree.
         layouts = [
             produced_layout(pin, layout.op_layout)
             for layout in produced

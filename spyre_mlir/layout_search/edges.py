@@ -69,6 +69,7 @@ class ViewOf(Edge):
         existing = np.zeros((len(source.states), len(bases)), dtype=bool)
         column = {base: index for index, base in enumerate(bases)}
         for row, candidates in zip(existing, source.available, strict=True):
+            # An image that is no base of the view serves none of its states.
             row[[column[images[k]] for k in candidates if images[k] in column]] = True
         missing = (needed[None, :, :] & ~existing[:, :, None]).any(axis=1)
         return np.where(missing, INFINITE, 0.0)

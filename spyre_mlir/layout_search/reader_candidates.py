@@ -66,6 +66,7 @@ class ReaderCandidates:
                 self.batched[reader] if self._keeps_order(reader) else self._is_batched(reader)
             )
             dims |= dict.fromkeys(self._stick_dims(node, reader, position))
+            # ``viewable`` names no sparse stick beside dense ones, but this view is read sparse alone.
             if isinstance(node, ArgumentNode) and node.free and self._is_sparse_view(reader):
                 dims[None] = None
         if not sized(node.shape):

@@ -58,6 +58,8 @@ def _augment(child: int, parents: Mapping[int, Sequence[int]], child_of: dict[in
                 queue.append((child_of[parent], parent))
                 continue
             end: int | None = parent
+            # Back along the path: a parent goes to the child that asked for it, whose old parent is the
+            # next one.
             while end is not None:
                 child_of[end], end = before[end]
             return

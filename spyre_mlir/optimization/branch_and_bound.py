@@ -82,6 +82,7 @@ class BranchAndBound:
         relaxation.run()
         duals = exact(self.problem, relaxation.duals())
         reduced = np.array(duals.reduced)
+        # An item that is fixed against its reduced cost raises the bound by that (``Multipliers``).
         bound = duals.bound + sum(np.maximum(reduced[choices == 1], 0).tolist())
         bound += sum(np.maximum(-reduced[choices == 0], 0).tolist())
         values = relaxation.solution()

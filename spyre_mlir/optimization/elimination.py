@@ -162,6 +162,7 @@ class _Elimination:
             total = self._total(members, union)
             message = total.min(axis=axis_of[variable])
             constant = float(message.min())  # infinite: no states go together
+            # What is left is canonical: messages that differ by a constant alone become one object.
             if math.isfinite(constant):
                 message = message - constant
             self._minima[key] = (total, self._canonical(message), constant)
@@ -198,6 +199,7 @@ class _Elimination:
 
     def _groups(self, variable: int) -> list[list[Scope]]:
         """The tables of a variable, in as few groups as the limit allows."""
+        # The widest scopes open the groups, so that narrow ones find a place in them.
         scopes = sorted(self.scopes_of[variable], key=lambda scope: (-len(scope), scope))
         entries = self.sizes[variable] * math.prod([self.sizes[other] for other in self.neighbours[variable]])
         if entries <= self.limit or not scopes:
@@ -257,6 +259,7 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
         for scope, table in bucket.messages:
             if scope:
                 message = _values_at(table, scope, live, None)
+                # Infinity less infinity is undefined; where a message is infinite its group is as well.
                 extended = extended - np.where(np.isinf(message), 0, message)[:, None]
         flat = extended.ravel()
         best = np.argsort(flat, kind="stable")[:width]
@@ -282,5 +285,6 @@ def _values_at(table: Table, scope: Scope, live: dict[int, NDArray[np.intp]], fr
     index = tuple(slice(None) if v == free else live[v] for v in scope)
     values = table[index]
     if free is not None and scope[0] == free and len(scope) > 1:
+        # Numpy leaves a leading slice in front of the axis of the index arrays.
         values = values.T
     return values

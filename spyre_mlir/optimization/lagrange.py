@@ -85,9 +85,11 @@ def exact(problem: Rows, weights: Floats) -> Multipliers:
     """The multipliers rounded to integers, and what follows from them without any rounding."""
     largest = np.cumsum(weights)[-1:].sum() + problem.costs.max(initial=0)
     scale = 1 << max(0, min(20, 60 - int(largest).bit_length()))  # products stay below 2 ** 63
+    # Any multipliers of 0 or more give a bound, so rounding costs sharpness and no validity.
     of_rows = np.floor(weights * scale / problem.needs).astype(np.int64)
     reduced = problem.costs * scale
     np.subtract.at(reduced, problem.items, problem.coefficients * of_rows[problem.rows])
+    # Sums are Python's: each product fits 64 bits, all of them together need not.
     listed = reduced.tolist()
     needed = sum((of_rows * problem.needs).tolist())
     return Multipliers(of_rows.tolist(), listed, needed + sum(cost for cost in listed if cost < 0), scale)

@@ -49,6 +49,7 @@ def list_schedule(before: Sequence[Sequence[int]], uses: Sequence[tuple[int, Seq
             for other in _count_down(buffer, task, uses, waiting, added):
                 if not waits[other]:
                     heapq.heappush(ready, (added[other], other))
+        # A predecessor that is named twice counts once, as it does in ``waits``.
         for other in dict.fromkeys(followers[task]):
             waits[other] -= 1
             if not waits[other]:

@@ -120,6 +120,7 @@ def _ranks(shapes: Shapes, problem: PackingProblem) -> Sequence[Floats]:
     lengths = shapes.ends - shapes.starts + 1
     length = np.bincount(shapes.owner, lengths)
     volume = np.bincount(shapes.owner, lengths * shapes.heights)
+    # ``lexsort`` compares by the last key first.
     keys = ((height, sections), (area,), (height, length), (sections, height), (volume,))
     return [np.argsort(np.lexsort(key)).astype(np.float64) for key in keys]
 

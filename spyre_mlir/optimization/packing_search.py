@@ -434,6 +434,7 @@ def _settle(problem: PackingProblem, state: PackingState, failures: Array) -> bo
         section: int = state.queue[end]
         state.ends[_QUEUE_END] = end
         state.queued[section] = 0
+        # After a failure the queue is emptied all the same: the next branch begins with none.
         if not alive or state.rest[section] == 0:
             continue
         lowest = _FAR

@@ -49,6 +49,7 @@ class Simplex:
 
     def fix(self, item: int, value: float) -> None:
         """Leaves an item no choice. The next ``run`` makes the solution obey."""
+        # A basic item needs its bounds only: the next pivot finds it out of them.
         for column in np.flatnonzero(self.outside == item).tolist():
             self.values += self.table[:, column] * (value - self._nonbasic()[column])
         self.lower[item] = self.upper[item] = value
@@ -126,6 +127,7 @@ class Simplex:
         self.table[:, column] = 0.0
         self.table[row] = 0.0
         down[row] = 1.0
+        # An outer product has one product per cell, so no library can choose the order of a sum.
         self.table += np.multiply.outer(down, across)
         price = self.reduced[column]
         self.reduced[column] = 0.0

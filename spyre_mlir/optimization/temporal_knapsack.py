@@ -92,6 +92,8 @@ def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
             steps += len(states)
             states = _decide(states, item, limit)
             if len(states) > width:
+                # The sort is stable and dictionaries keep their order, so equal bounds are cut alike on
+                # every machine.
                 ranked = sorted(states.items(), key=lambda entry: entry[1].bound)
                 behind = min(x for x in (behind, ranked[width][1].bound) if x is not None)
                 states = dict(ranked[:width])

@@ -76,6 +76,8 @@ def run_pipeline(
     timed = timing.collecting() if timing is not None else contextlib.nullcontext()
     hidden = logs.hidden_progress() if printing and printing.is_wanted else contextlib.nullcontext()
     with operation.context, operation.location, collecting, timed, hidden:
+        # All managers are built before the first runs: a misspelt option fails while the module is
+        # unchanged.
         managers = list(_managers(pipeline, verify_each, printing))
         count = itertools.count(1)
         for stage, steps in itertools.groupby(managers, key=lambda entry: entry[0].stage):

@@ -56,6 +56,7 @@ class Pipeline:
         return self.steps[index + 1 :] + self.beyond
 
     def __add__(self, other: Pipeline) -> Pipeline:
+        # The whole ends where ``other`` ends, so only what is beyond that is beyond the whole.
         return Pipeline(self.steps + other.steps, other.beyond)
 
     def __str__(self) -> str:

@@ -83,6 +83,7 @@ def _neighbour(fitting: Fitting, state: FittedOrder, rng: random.Random) -> Fitt
         blamed = [index for index in order if addresses[index] + sizes[index] == state.peak]
     # Half of the moves go at what is wrong, half anywhere, so that every order can be reached.
     movable = blamed if rng.random() < 0.5 else order
+    # Not ``choice`` or ``randrange``: Python promises equal sequences for ``random`` alone.
     old = order.index(movable[int(rng.random() * len(movable))])
     new = int(rng.random() * (old + 1))
     return _fitted(fitting, [*order[:new], order[old], *order[new:old], *order[old + 1 :]], new, addresses)

@@ -89,6 +89,7 @@ def _solve(problem: SelectionProblem, upper: int, budget: int) -> Selection:
     selected, steps, width = None, 0, _FIRST_WIDTH
     bound = min(_rounded_up(duals.bound, duals.scale * unit) * unit, upper)
     while bound < upper and (steps == 0 or steps * _WIDER <= budget):
+        # Only losses below ``upper`` are of interest, and they are less by a whole unit.
         swept = sweep(stops, duals.bound, (upper - unit) * duals.scale, width)
         steps += swept.steps
         if swept.best is not None and swept.best.lost < upper:

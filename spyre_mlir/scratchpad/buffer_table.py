@@ -102,6 +102,7 @@ class _Row:
         wrong = next((word for word in words if not _INTEGER.fullmatch(word)), None)
         if wrong is not None:
             raise self.error(column, f"The column '{column}' has whole numbers, not {_quoted(wrong)}.")
+        # The length first: Python refuses to convert thousands of digits.
         large = next((word for word in words if len(word) > 40 or abs(int(word)) >= LIMIT), None)
         if large is not None:
             raise self.error(

@@ -117,6 +117,7 @@ class LifetimeBoundBuffer:
         """The bytes that each use moves without an address."""
         if self.traffic_of_uses is not None:
             return self.traffic_of_uses
+        # The first use takes the rest, so that the uses add up to the whole.
         per_use, rest = divmod(self.traffic_if_spilled, len(self.uses))
         return (per_use + rest, *[per_use] * (len(self.uses) - 1))
 

@@ -59,6 +59,7 @@ def _block(buffer: LifetimeBoundBuffer, space: MemorySpace, address: int) -> _Pl
 
 
 def _rounded(size: int, alignment: int) -> int:
+    # Not ``MemorySpace.bytes_of``: a mistake that planners and check share would not be noticed.
     return (size + alignment - 1) // alignment * alignment
 
 
@@ -170,6 +171,7 @@ def _resident(buffer: LifetimeBoundBuffer, residency: Residency) -> LifetimeBoun
             f"Buffer '{buffer.name}' is kept from {first} to {last}, which is no gap between uses."
         )
     parents = buffer.in_place_parents if first == buffer.first else ()
+    # Traffic has an entry for each use of the whole buffer, of which there are fewer here.
     return replace(buffer, uses=inside, in_place_parents=parents, traffic_of_uses=None)
 
 

@@ -55,6 +55,7 @@ def _needed(instance: Instance, selected: NDArray[np.bool_], time: int) -> int:
 
 def _listed(instance: Instance, others: NDArray[np.intp]) -> str:
     """The spilled buffer and the others, the largest ones by name and the rest as a number."""
+    # Stable, so that buffers of equal size are named in the order of their first use.
     ranked = others[np.argsort(-instance.sizes[others], kind="stable")]
     listed = ["it", *(f"'{instance.buffers[index].name}'" for index in ranked[:_MOST_NAMED])]
     if len(ranked) > _MOST_NAMED:

@@ -86,6 +86,7 @@ class PackingModel:
         self.model = cp_model.CpModel()
         self._instance = instance
         self._unit = math.gcd(*instance.sizes.tolist())
+        # In units of the common divisor the bound of the search rounds up further.
         self._saving_unit = math.gcd(*instance.savings.tolist())
         self._heights: list[int] = (instance.sizes // self._unit).tolist()
         self._capacity = instance.space.capacity // self._unit
@@ -126,6 +127,7 @@ class PackingModel:
     def bound(self, solver: cp_model.CpSolver) -> int:
         """Bytes of savings that every plan loses."""
         bound = solver.best_objective_bound
+        # The bound is a float: a hair above an integer, by rounding, must not become the next integer.
         return math.ceil(bound - 1e-6) * self._saving_unit if 0 < bound < math.inf else 0
 
     def _add(self, index: int) -> None:

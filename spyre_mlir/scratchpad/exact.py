@@ -33,6 +33,7 @@ class ExactSolver(MemoryPlanSolver):
         selected, dropped, work = np.arange(len(instance)), 0, packing.nodes
         while packing.offsets is None:
             # Few tries: each is a search of its own.
+            # In the end no buffer is left, which packs, so the loop ends.
             dropped = 2 * dropped + 1
             selected = np.sort(np.array(order[:-dropped], np.int64))
             packing = pack(instance.subset(selected.tolist()), instance.space.capacity, self.nodes // 8)

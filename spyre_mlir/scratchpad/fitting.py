@@ -186,6 +186,7 @@ def _ranks(instance: Instance) -> tuple[list[int], list[int]]:
 
 
 def _are_few(instance: Instance) -> bool:
+    # Overlapping pairs are counted from sorted begins and ends: to list them is what may be too much.
     begun = np.searchsorted(instance.starts, instance.ends, side="right")
     over = np.searchsorted(np.sort(instance.ends), instance.starts)
     return int((begun - over - 1).sum()) <= _FEW_NEIGHBOURS * len(instance)

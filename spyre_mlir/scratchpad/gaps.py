@@ -40,6 +40,7 @@ def gaps_of(instance: Instance) -> list[Gap]:
     """The gaps that fit on their own and save something, in order of time."""
     gaps = [gap for index, buffer in enumerate(instance.buffers) for gap in _gaps(index, buffer)]
     gaps = [gap for gap in gaps if instance.fits[gap.buffer] and gap.saving + gap.extra > 0]
+    # The order that ``Instance`` has, which ``gap_instance`` makes without sorting.
     return sorted(gaps, key=lambda gap: (gap.start, gap.buffer, gap.number))
 
 
@@ -83,6 +84,8 @@ def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
     parents = []
     for gap in gaps:
         if gap.number:
+            # The gap before is in the list as well: of one buffer all gaps save something or none does,
+            # since ``check_buffers`` refuses later uses that move nothing.
             parents.append((index[gap.buffer, gap.number - 1],))
             continue
         buffer = instance.buffers[gap.buffer]

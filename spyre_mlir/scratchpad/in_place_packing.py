@@ -78,6 +78,7 @@ class _Attempts:
         self._budget = budget
         self._nodes = 0
         joinings, self._complete = _joinings(instance, capacity)
+        # A power of two for each search, the relaxed one included, and together at most ``_TABLE``.
         table = _TABLE >> len(joinings).bit_length()
         self._open = [ShapePacking(_joined(instance, joining), capacity, table) for joining in joinings]
         self._relaxed = None if self._complete else ShapePacking(_relaxed(instance), capacity, table)
@@ -96,6 +97,7 @@ class _Attempts:
             if self._relaxed is not None and self._relaxed.impossible:
                 return Packing(None, True, self._nodes)
             round_ *= _ROUND_GROWTH
+        # That all joinings are impossible is a proof only if there are no others.
         return Packing(None, self._complete and not self._open, self._nodes)
 
     def _run(self, search: ShapePacking, nodes: int) -> bool:

@@ -62,6 +62,7 @@ def _crossed(
         if not inside:
             continue
         outside = len(inside) < len(positions)
+        # A first access that reads finds what the iteration before has left.
         if outside or buffer in steps[inside[0]].reads:
             yield from (first, last)
 

@@ -50,6 +50,7 @@ def better_order(
     instances = [Instance.of(_retimed(able, tasks, starts, task_of, order), space) for order in orders]
     # The excess is quick to compute; only the best order is worth the planner's own measure.
     best = min(range(len(orders)), key=lambda index: (_excess(instances[index]), index))
+    # Order 0 is the given one.
     if not best or _lost(instances[best]) >= _lost(instances[0]):
         return None
     return orders[best]

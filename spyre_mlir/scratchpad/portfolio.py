@@ -123,6 +123,7 @@ class _PortfolioSearch:
                 self._offer(addresses)
                 return
             proving = proving and impossible
+            # Without a proof the set is forbidden as a whole, so that the next selection is another one.
             conflicts.append(infeasible_subset(members, self._is_impossible) if impossible else members)
 
     def _selection(self, conflicts: list[list[int]]) -> Selection:

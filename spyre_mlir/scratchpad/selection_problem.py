@@ -126,6 +126,7 @@ class SelectionProblem:
         """Least loss of each item when it is spilled, with its part of the loss of its group."""
         costs = self.savings.copy()
         for group in self.groups:
+            # Rounded down: the parts are at most the loss of the group, so the bound remains one.
             costs[list(group.members)] += group.extra // max(1, len(group.members))
         return costs
 

@@ -35,6 +35,7 @@ SOLVERS: dict[str, type[MemoryPlanSolver]] = {
 
 def register(solver: Solver) -> Solver:
     """Makes a solver known by its name, from a file of anybody: a decorator of its class."""
+    # Compared by name: a file that is loaded again defines the same class as another object.
     known = SOLVERS.setdefault(solver.name, solver)
     if (known.__module__, known.__qualname__) != (solver.__module__, solver.__qualname__):
         raise PlanError(f"Two solvers are named '{solver.name}'.")

@@ -175,6 +175,7 @@ def _sliced(step: Slice, dim: int, parts: DigitRun) -> DigitRun:
 
 def best(candidates: Sequence[DigitRun]) -> DigitRun:
     """Return the best name of an iteration dim: the first with names for all of it, for some of it, or the first."""
+    # ``min`` takes the first of equals.
     return min(candidates, key=_unknown)
 
 

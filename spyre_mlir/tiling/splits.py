@@ -76,6 +76,7 @@ def dim_splits(
     # itself.
     if tiles.get(names[0], 1) == 1 and rest % stick == 0 and behind[1] % rest == 0:
         parts = (outer, names[cuts[0] : cuts[0] + 1], names[cuts[0] + 1 :])
+        # Behind tiles of one element no dim is left.
         count_of_dims = 3 if rest > 1 else 2
         yield DimSplit(
             tuple(map(tuple, parts))[:count_of_dims],

@@ -51,6 +51,7 @@ def tool(main: Main) -> Main:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
+                # --device sets the default target of a context: in a copy, so that it ends with the tool.
                 return contextvars.copy_context().run(main, argv)
         except CompileError as error:
             report(error)
@@ -135,6 +136,7 @@ def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[s
             value = kind(text)
         except ValueError:
             value = None
+        # Also refuses NaN, which is neither below nor above anything.
         if value is None or not low <= value <= high:
             raise argparse.ArgumentTypeError(f"a number from {low} to {high} was expected, not '{text}'")
         return value
@@ -172,6 +174,7 @@ def show_warnings(remarks: Iterable[Remark], source: str = "<stdin>") -> None:
 
 
 def _text(error: CompileError) -> str:
+    # Only an error of MLIR has several diagnostics, and then the bindings are loaded already.
     if error.__cause__ is None:
         return str(error)
     from spyre_mlir.diagnostics import diagnostics_of

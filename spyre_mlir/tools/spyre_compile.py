@@ -106,6 +106,7 @@ def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
     names = ("sencores", "precision", "stick_outermost", "order_by_size", "bundle_operations", "use_plan")
     flags = {name: getattr(options, name) for name in names}
     flags["save_plan"] = "" if options.save_plan else None
+    # A flag that is not set leaves the choice to the defaults of the pipeline.
     texts = [f"{name}={show_value(value)}" for name, value in flags.items() if value is not None]
     return SpyrePipeline.parse(" ".join([*texts, options.pipeline]))
 

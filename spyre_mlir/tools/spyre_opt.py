@@ -100,6 +100,7 @@ class _ToolRun:
         from spyre_mlir.diagnostics import diagnostics_of, of_remark
         from spyre_mlir.tools._verify_diagnostics import mismatches
 
+        # The comments are in the text, which the parser drops.
         text = _common.read_text(self.options.input) if text is None else text
         collected: list[Diagnostic] = []
         start, result = len(self.remarks), ""
@@ -131,6 +132,7 @@ def _optimize(options: argparse.Namespace) -> int:
     results = [run.process(chunk) for chunk in _chunks(options)]
     if timing is not None:
         print(timing.report(), end="", file=sys.stderr)
+    # An empty result is a success: that of a chunk whose errors were expected.
     if None in results:
         return 1
     _common.write_text(options.output, "// -----\n".join(filter(None, results)))

@@ -106,6 +106,7 @@ def _draw_map(options: argparse.Namespace) -> str:
 
 def _flags(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
     """The flags of those options that the command line sets."""
+    # Not by truth: the empty dims of ``--stick-dims none`` are a choice.
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, False)]
 
 

@@ -94,6 +94,7 @@ def _run_program(options: argparse.Namespace) -> int:
         step.lx_frac_avail = fraction
         if not options.no_validate:
             _require_valid(step.bundle, f"{options.folder}/{step.name}", fraction)
+    # Bundles that are valid one by one may still disagree about what stays in LX from one to the next.
     for unit in () if options.no_validate else sequences(program.steps):
         if not isinstance(unit, HostStep):
             names, bundles = [step.name for step in unit], [step.bundle for step in unit]
@@ -184,6 +185,7 @@ def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[
     named: dict[str, Value] = {}
     for key, array in arrays.items():
         position = re.fullmatch(r"arr_(\d{1,6})", key)
+        # An argument may be called arr_0 itself, so names come first.
         if key in known or position is None:
             name = key
         elif int(position[1]) < len(inputs):
