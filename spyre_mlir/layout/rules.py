@@ -315,7 +315,7 @@ def _sticks(opcode: str, reordered: Iteration, stick_dims: Sequence[int | None])
     """The sticks of operands in the order that the rule has them."""
     packed = STICKS.get(opcode, ())
     sticks: list[tuple[tuple[int | None, int], ...]] = []
-    # Only inputs have packed sticks, and not all of them: the loop below goes on with the other operands.
+    # ``STICKS`` has the inputs of some operations only: the loop below goes on with all other operands.
     for digits, dtype in zip(packed, reordered.dtypes, strict=False):
         counts = filling_counts([count for _, count in digits], elements_per_stick(reordered.target, dtype))
         sticks.append(

@@ -124,7 +124,7 @@ def _cuts(views: Sequence[BufferView], dim: int) -> list[int]:
     boundaries = {1}
     for view in views:
         axes = sorted(axis.divisor for axis in view.axes if axis.dim == dim)
-        # An axis that counts sticks cuts nothing: the positions in the stick go on where it begins.
+        # An axis that counts sticks cuts nothing: it begins where the positions in the stick end.
         boundaries |= {divisor for divisor in axes if divisor != view.stick_elements(dim)}
     cuts = sorted(boundaries)
     for low, high in itertools.pairwise(cuts):

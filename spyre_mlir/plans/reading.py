@@ -35,8 +35,8 @@ def read_plan(text: str, filename: str) -> PlanFile:
         raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
     except UnicodeEncodeError:
         raise CompileError("The plan has a text with half of a surrogate pair.", filename) from None
-    # The other errors are ValueErrors too, so this clause comes last: it is Python's limit on the digits
-    # of an integer.
+    # Most errors above are ValueErrors as well, so this clause comes last: it is Python's limit on the
+    # digits of an integer.
     except ValueError:
         raise CompileError("The plan has an integer of more than 4300 digits.", filename) from None
     # First the version: a later one may have fields that are unknown here, and is no mistake of the user.

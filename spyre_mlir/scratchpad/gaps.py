@@ -40,7 +40,7 @@ def gaps_of(instance: Instance) -> list[Gap]:
     """The gaps that fit on their own and save something, in order of time."""
     gaps = [gap for index, buffer in enumerate(instance.buffers) for gap in _gaps(index, buffer)]
     gaps = [gap for gap in gaps if instance.fits[gap.buffer] and gap.saving + gap.extra > 0]
-    # The order that ``Instance`` has, which ``gap_instance`` makes without sorting.
+    # ``gap_instance`` takes them as they come, and an ``Instance`` is in the order of first uses.
     return sorted(gaps, key=lambda gap: (gap.start, gap.buffer, gap.number))
 
 

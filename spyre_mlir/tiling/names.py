@@ -106,7 +106,7 @@ def covered(parts: DigitRun, size: int, stride: int = 1, offset: int = 0) -> Dig
         if first < last:
             # Each bound has to divide the next, else positions begin or end between digits of this part.
             falls = not (first % weight or last % first or above % last or end % last)
-            # An offset within these digits shifts the positions by less than all of them.
+            # An offset that these digits count moves the begin of the positions into the middle of them.
             if not falls or offset % last >= first:
                 break
             run.append(DimDigits(part.dim, last // first, part.divisor * (first // weight)))

@@ -174,7 +174,7 @@ def show_warnings(remarks: Iterable[Remark], source: str = "<stdin>") -> None:
 
 
 def _text(error: CompileError) -> str:
-    # Only an error of MLIR has several diagnostics, and then the bindings are loaded already.
+    # Without a cause there is one diagnostic, and no need to load the bindings for it.
     if error.__cause__ is None:
         return str(error)
     from spyre_mlir.diagnostics import diagnostics_of

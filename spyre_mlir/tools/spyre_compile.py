@@ -52,7 +52,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
     status = _check(program, original, options) if options.check else _save(program, options)
-    # Behind the check: the plan is written for a result that is off as well, to be looked at.
     if options.save_plan:
         _common.write_text(options.save_plan, _plan_text(module))
     if options.report:
