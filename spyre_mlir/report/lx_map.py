@@ -8,6 +8,7 @@ program in the order of the text, those of a loop once. Live ranges are inclusiv
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,6 +156,18 @@ class LxMap:
     def placed(self) -> list[PlacedBuffer]:
         """The buffers in LX by their first step."""
         return sorted((buffer for chain in self.chains for buffer in chain), key=lambda buffer: buffer.first)
+
+    @functools.cached_property
+    def parents(self) -> dict[str, str]:
+        """The buffer before each one of a chain but the first, whose place that one takes."""
+        return {
+            child.name: parent.name for chain in self.chains for parent, child in itertools.pairwise(chain)
+        }
+
+    @property
+    def spilled_by_traffic(self) -> list[SpilledBuffer]:
+        """The spilled buffers, those that move most bytes first."""
+        return sorted(self.spilled, key=lambda buffer: -buffer.traffic)
 
     def nests(self) -> list[tuple[int, ...]]:
         """The iterations of each loop that has no other inside, those of the loops around it first."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
-from itertools import pairwise
 
 from spyre_mlir.report.lx_map import LxMap, PlacedBuffer, SpilledBuffer
 from spyre_mlir.report.lx_picture import NOTHING, cores_text, picture, title, writer_text
@@ -73,8 +72,7 @@ def _spilled(map_: LxMap) -> Iterator[str]:
         return
     yield "<p>Bytes are those of all cores; traffic is what a run moves, a load that several cores share once.</p>"
     names = ("buffer", "written by", "steps", "bytes", "read", "written", "why it is not in LX")
-    ordered = sorted(map_.spilled, key=lambda buffer: -buffer.traffic)
-    yield from _table("spilled", names, (_spilled_row(map_, buffer) for buffer in ordered))
+    yield from _table("spilled", names, (_spilled_row(map_, buffer) for buffer in map_.spilled_by_traffic))
 
 
 def _spilled_row(map_: LxMap, buffer: SpilledBuffer) -> Sequence[_Cell]:
@@ -95,8 +93,7 @@ def _placed(map_: LxMap) -> Iterator[str]:
         return
     yield "<p>Bytes and addresses are those of one core, the same on all cores that hold the buffer.</p>"
     names = ("buffer", "written by", "steps", "address", "bytes", "cores", "in place of", "source")
-    before = {child.name: parent.name for chain in map_.chains for parent, child in pairwise(chain)}
-    rows = (_placed_row(map_, buffer, before.get(buffer.name, "")) for buffer in map_.placed)
+    rows = (_placed_row(map_, buffer, map_.parents.get(buffer.name, "")) for buffer in map_.placed)
     yield from _table("placed", names, rows)
 
 

@@ -187,11 +187,7 @@ class _Writer:
 
     def _lx(self, map_: LxMap) -> Json:
         numbers = {buffer.name: number for number, buffer in enumerate(map_.placed)}
-        parents = {
-            chain[index].name: numbers[chain[index - 1].name]
-            for chain in map_.chains
-            for index in range(1, len(chain))
-        }
+        parents = {name: numbers[parent] for name, parent in map_.parents.items()}
         return {
             "capacity": map_.capacity,
             "bytes": map_.lx_bytes,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 from spyre_mlir.report.html import FILTER, MORE, Cell, Column, Steps, chart, count, legend_line, table
 from spyre_mlir.report.lx_map import LxMap, PlacedBuffer, SpilledBuffer
@@ -64,8 +63,7 @@ def _spilled(map_: LxMap) -> list[str]:
     if not map_.spilled:
         return ["<p>Every buffer of this program that is no argument or result is in LX.</p>"]
     note = "Bytes are those of all cores; read and written is what a run moves, a load that several cores share once."
-    ordered = sorted(map_.spilled, key=lambda buffer: -buffer.traffic)
-    return _listing(note, "spilled-table", _SPILLED, list(map(_spilled_row, ordered)))
+    return _listing(note, "spilled-table", _SPILLED, list(map(_spilled_row, map_.spilled_by_traffic)))
 
 
 def _spilled_row(buffer: SpilledBuffer) -> tuple[Cell, ...]:
@@ -84,8 +82,7 @@ def _placed(map_: LxMap) -> list[str]:
     if not map_.chains:
         return [f"<p>{NOTHING}</p>"]
     note = "Bytes and addresses are those of one core, the same on all cores that hold the buffer."
-    before = {child.name: parent.name for chain in map_.chains for parent, child in pairwise(chain)}
-    rows = [_placed_row(buffer, before.get(buffer.name, "")) for buffer in map_.placed]
+    rows = [_placed_row(buffer, map_.parents.get(buffer.name, "")) for buffer in map_.placed]
     return _listing(note, "placed-table", _PLACED, rows)
 
 
