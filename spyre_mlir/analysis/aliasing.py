@@ -62,9 +62,11 @@ class AliasAnalysis:
             return Place(source.buffer, view_of(op, source.view), _together(source.moves, moves))
         if op is not None and op.name == "tensor.insert_slice":
             return self.place(op.operands[1])
+        # A pass has decided that the result overwrites this operand: one buffer for both.
         over = None if op is None else sdsc.over_of(op)
         if over is not None:
             return self.place(over)
+        # The op that computes a slice writes straight into the region of its insertion, which saves a copy.
         insertion = _insertion_of(value)
         if insertion is not None:
             whole = self.place(insertion.operands[1])
@@ -86,6 +88,7 @@ class AliasAnalysis:
         if op.name in COPIES:
             return op.operands[0], op.results[0]
         generic = self._generic(op)
+        # The destination is missing on purpose: no element of it is read, and the result stands for its buffer.
         return (*generic.inputs, generic.result)
 
     def _generic(self, op: ir.Operation) -> Structured:
@@ -181,6 +184,7 @@ def _with_unit_sticks(
     """Views where a sparse tensor has a dim of size 1 in the stick, if the operation has to find that dim there."""
     kind = DEVICE_OPS[opcode].kind if opcode in DEVICE_OPS else None
     if kind is Kind.MATMUL:
+        # The first operand has the contracted dim in its sticks, weight and result the columns.
         columns = present[1] - present[0]
         stick_dims = [reduced, columns, columns]
     elif kind is Kind.REDUCE_STICK:
@@ -207,6 +211,7 @@ def _insertion_of(value: ir.Value) -> ir.Operation | None:
     """The insertion that writes a value into a larger tensor."""
     for use in value.uses:
         user = use.owner.operation
+        # As operand 1, the destination, a value is a buffer of its own.
         if user.name == "tensor.insert_slice" and use.operand_number == 0:
             return user
     return None

@@ -60,6 +60,7 @@ def attention_of(op: ir.Operation) -> Attention | None:
     matmul = _device_op(op, ("batchmatmul",))
     if matmul is None:
         return None
+    # The weights may be either operand: a program may compute the transpose.
     for side in (0, 1):
         weights, div = _divided(matmul.inputs[side])
         if div is not None:
@@ -70,7 +71,7 @@ def attention_of(op: ir.Operation) -> Attention | None:
 def _divided(value: ir.Value) -> tuple[list[Structured], Structured | None]:
     """The division of a softmax behind what is linear in its result, and those operations in order."""
     linear: list[Structured] = []
-    while (op := behind(value)) is not None and (generic := structured(op)) is not None:
+    while (op := producer_of(value)) is not None and (generic := structured(op)) is not None:
         if generic.opcode == "realdiv":
             return linear[::-1], generic if _is_normalisation(generic) else None
         operand = _linear_operand(generic)
@@ -84,28 +85,30 @@ def _divided(value: ir.Value) -> tuple[list[Structured], Structured | None]:
 def _linear_operand(generic: Structured) -> int | None:
     """The operand in which an operation is linear and that it has the shape of; None for another operation."""
     if generic.opcode == "where3":
+        # where(mask, x, 0) is linear in x: what is masked adds nothing to a sum.
         return 1 if _is_zero(generic.inputs[2]) else None
     if generic.opcode not in ("mul", "identity") and _kind(generic) is not Kind.CAST:
         return None
     whole = [operand for operand, dims in enumerate(generic.maps[:-1]) if dims == generic.maps[-1]]
-    computed = [operand for operand in whole if behind(generic.inputs[operand]) is not None]
+    computed = [operand for operand in whole if producer_of(generic.inputs[operand]) is not None]
     return computed[0] if computed else None
 
 
 def _is_normalisation(div: Structured) -> bool:
     """Return whether a quotient is that of exponentials and their sum."""
-    exp, total = (behind(value) for value in div.inputs)
+    exp, total = (producer_of(value) for value in div.inputs)
     if exp is None or total is None:
         return False
     summed = _device_op(total, _SUMS)
-    return sdsc.opcode_of(exp) == "exp" and summed is not None and behind(summed.inputs[0]) == exp
+    return sdsc.opcode_of(exp) == "exp" and summed is not None and producer_of(summed.inputs[0]) == exp
 
 
 def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div: Structured) -> Attention:
-    exp, total = (_known(behind(value)) for value in div.inputs)
-    sub = _device_op(behind(exp.inputs[0]), ("sub",))
-    maximum = None if sub is None else _device_op(behind(sub.inputs[1]), _MAXIMA)
-    if sub is None or maximum is None or behind(maximum.inputs[0]) != behind(sub.inputs[0]):
+    exp, total = (_known(producer_of(value)) for value in div.inputs)
+    # Only exponentials less a maximum can be rescaled when a later tile raises the maximum.
+    sub = _device_op(producer_of(exp.inputs[0]), ("sub",))
+    maximum = None if sub is None else _device_op(producer_of(sub.inputs[1]), _MAXIMA)
+    if sub is None or maximum is None or producer_of(maximum.inputs[0]) != producer_of(sub.inputs[0]):
         raise NotOnline("its exponentials are not those of scores less their maximum")
     scores = _scores(sub.inputs[0])
     attention = Attention(
@@ -127,7 +130,7 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
 def _scores(value: ir.Value) -> list[Structured]:
     """The matmul behind a value and the elementwise operations after it."""
     after: list[Structured] = []
-    while (op := behind(value)) is not None and (generic := structured(op)) is not None:
+    while (op := producer_of(value)) is not None and (generic := structured(op)) is not None:
         after.append(generic)
         if generic.opcode == "batchmatmul":
             return after[::-1]
@@ -148,7 +151,7 @@ def _comes_of_matmul(value: ir.Value) -> bool:
     """Return whether only elementwise operations and views lie between a value and a matmul."""
     pending = [value]
     while pending:
-        op = behind(pending.pop())
+        op = producer_of(pending.pop())
         if op is None or (generic := structured(op)) is None:
             continue
         if generic.opcode == "batchmatmul":
@@ -168,7 +171,7 @@ def _operands(matmul: Structured) -> Iterator[Structured]:
     A broadcast is none: in a loop over tiles it would be computed once per tile.
     """
     for value in dict.fromkeys(matmul.inputs):
-        op = behind(value)
+        op = producer_of(value)
         generic = None if op is None else structured(op)
         if generic is None or not _kind(generic).is_elementwise or is_broadcast(generic):
             continue
@@ -178,14 +181,16 @@ def _operands(matmul: Structured) -> Iterator[Structured]:
 
 def _check_readers(attention: Attention) -> None:
     """Raise ``NotOnline`` where another operation reads a value of which a loop has one tile at a time."""
-    following = [*attention.weights, attention.matmul]
+    # The operations after the division form a chain: each result has the next one as its only reader.
+    readers_in_order = [*attention.weights, attention.matmul]
+    # Another reader would see values relative to a maximum that later tiles still change.
     allowed = {
         attention.maximum.result: {attention.sub.result},
         attention.sub.result: {attention.exp.result},
         attention.exp.result: {attention.sum.result, attention.div.result},
         attention.sum.result: {attention.div.result},
     }
-    for generic, reader in zip((attention.div, *attention.weights), following, strict=True):
+    for generic, reader in zip((attention.div, *attention.weights), readers_in_order, strict=True):
         allowed[generic.result] = {reader.result}
     for generic, reader in zip(attention.scores, attention.scores[1:], strict=False):
         allowed[generic.result] = {reader.result}
@@ -200,7 +205,7 @@ def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
     pending, inside = [matmul], {matmul.results[0]}
     while pending:
         for value in _known(pending.pop()).inputs:
-            op = behind(value)
+            op = producer_of(value)
             if op is None or op.results[0] in inside or structured(op) is None:
                 continue
             inside.add(op.results[0])
@@ -241,7 +246,7 @@ def is_broadcast(generic: Structured) -> bool:
     return len(dims) < len(generic.extents)
 
 
-def behind(value: ir.Value) -> ir.Operation | None:
+def producer_of(value: ir.Value) -> ir.Operation | None:
     """The device operation that makes a value through views; None where there is none."""
     op = defining_op(value)
     while op is not None and op.name in VIEWS:

@@ -41,6 +41,7 @@ def check_meaning(generic: Structured) -> None:
         raise error_at(
             generic.op, f"the body does not compute '{opcode}', which is what the device does here"
         )
+    # Without a reduction no element of the initial value remains, so that it may be anything.
     begin = _initial(generic)
     if opcode in NEUTRAL and generic.reduced and not _is_neutral(begin, NEUTRAL[opcode]):
         shown = "no constant" if begin is None else f"{begin}"
@@ -96,6 +97,7 @@ def _evaluate(block: ir.Block, arguments: Sequence[float]) -> float:
     """The number that a body yields; NaN where it is not defined."""
     known: dict[ir.Value, float] = {}
     for argument, number in zip(block.arguments, arguments, strict=True):
+        # Times 4 each of the numbers is an integer.
         known[argument] = number * 4 if isinstance(argument.type, ir.IntegerType) else number
     # A gather selects the row whose index is the first operand: only with that index both of its branches are seen.
     known_index = known[block.arguments[0]] if arguments[0] > 0 else -1.0
@@ -125,16 +127,19 @@ def _scalar(op: ir.Operation, operands: Sequence[float]) -> float:
         return math.nan if compare is None else float(compare(*operands))
     if op.name not in _SCALARS:
         raise error_at(op, f"'{op.name}' is in no body of a device operation")
+    # Some points are outside of the domain of a logarithm or a root: both bodies yield NaN there.
     with np.errstate(all="ignore"):
         return float(_SCALARS[op.name](*(np.float64(operand) for operand in operands)))
 
 
 def _is_close(first: float, second: float) -> bool:
+    # Both are computed in float64, maybe in another order: only rounding may differ.
     return (math.isnan(first) and math.isnan(second)) or math.isclose(
         first, second, rel_tol=1e-6, abs_tol=1e-12
     )
 
 
+#: By the numbers of ``arith.cmpf``: 1 to 6 are ordered, 8 to 13 unordered, which differ for NaN alone.
 _FLOAT_PREDICATES: dict[int, Callable[[float, float], bool]] = {
     1: float.__eq__, 2: float.__gt__, 3: float.__ge__, 4: float.__lt__, 5: float.__le__, 6: float.__ne__,
     8: float.__eq__, 9: float.__gt__, 10: float.__ge__, 11: float.__lt__, 12: float.__le__, 13: float.__ne__,

@@ -34,6 +34,7 @@ class BufferUse:
 
     @property
     def writes(self) -> bool:
+        # The output is the last of the values of an operation.
         return self.operand == len(self.user.values) - 1
 
     @property
@@ -127,6 +128,7 @@ class Usage:
         """The transfers between cores that a shuffle is; None for another operation."""
         if user.opcode != SHUFFLE:
             return None
+        # Any writer will do: a buffer whose writers distribute it in different ways has no shuffle.
         writer = self.buffers[self.root(user.values[0])].writes[0]
         distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
         return relayout(user.space, distribution.complete, user.division)
@@ -138,6 +140,7 @@ class Usage:
     def in_place(self, position: int) -> list[ir.Value]:
         """The operand buffers that the result of an operation could overwrite, element for element."""
         user = self.ops[position]
+        # Other kinds read an element after they have written it; a slice is in a larger buffer already.
         if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE or not user.fills:
             return []
         result, layout = user.space.views[-1], self.memory.layout(user.values[-1])

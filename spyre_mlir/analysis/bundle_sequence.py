@@ -10,6 +10,7 @@ from spyre_mlir.mlir import ir
 
 def bundle_number(op: ir.Operation) -> int | None:
     """The number that ``cut-bundles`` gave an operation, or the loop around it; None without one."""
+    # A loop nest runs within one bundle, so that its outermost loop has the number.
     while op.parent is not None and op.parent.operation.name == LOOP:
         op = op.parent.operation
     if sdsc.BUNDLE not in op.attributes:

@@ -19,18 +19,18 @@ def why_not_in_place(loop: ir.Operation, carried: CarriedValue) -> str | None:
     value = carried.yielded
     if _goes_on_with(value, carried.argument):
         return None
-    maker = defining_op(value)
-    if maker is None or maker.block != body_block(loop):
+    producer = defining_op(value)
+    if producer is None or producer.block != body_block(loop):
         return "the next value is not made in the iteration"
-    if maker.name in (LOOP, "tensor.insert_slice", *VIEWS):
+    if producer.name in (LOOP, "tensor.insert_slice", *VIEWS):
         return "the next value is put together in another buffer"
     if any(use.owner.operation.name in (LOOP, "tensor.insert_slice") for use in value.uses):
         return "the next value goes into another buffer, too"
     if sum(use.owner.operation.name == "scf.yield" for use in value.uses) > 1:
         return "the next value is carried twice"
-    if not _reads_in_place(maker, carried.argument):
+    if not _reads_in_place(producer, carried.argument):
         return "the next value is written over what is still to be read for it"
-    if is_read_from(carried.argument, maker, [maker]):
+    if is_read_from(carried.argument, producer, [producer]):
         return "the last value is read after the next one is there"
     return None
 
@@ -61,11 +61,12 @@ def _goes_on_with(value: ir.Value, argument: ir.Value) -> bool:
     return True
 
 
-def _reads_in_place(maker: ir.Operation, argument: ir.Value) -> bool:
+def _reads_in_place(producer: ir.Operation, argument: ir.Value) -> bool:
     """Return whether an operation reads an element of a value only for the same element of its result."""
-    if maker.name != "linalg.generic":
-        return maker.name == "sdsc.clone" or argument not in list(maker.operands)
-    generic = structured(maker)
+    if producer.name != "linalg.generic":
+        # A clone reads and writes in one order; other copies permute elements.
+        return producer.name == "sdsc.clone" or argument not in list(producer.operands)
+    generic = structured(producer)
     assert generic is not None
     operand_dims = [
         dims for value, dims in zip(generic.inputs, generic.maps, strict=False) if value == argument
@@ -75,19 +76,20 @@ def _reads_in_place(maker: ir.Operation, argument: ir.Value) -> bool:
     )
 
 
-def is_read_from(value: ir.Value, first: ir.Operation, takers: Sequence[ir.Operation]) -> bool:
+def is_read_from(value: ir.Value, first: ir.Operation, writers: Sequence[ir.Operation]) -> bool:
     """Return whether ``first``, an op in the same block, or a later one reads a value or a view of it.
 
-    ``takers``, which go on with the buffer, do not count, nor does an operand that is only a destination.
+    ``writers``, which go on with the buffer, do not count, nor does an operand that is only a destination.
     """
     for use in value.uses:
         user = use.owner.operation
-        if user in takers or names_place(user, use.operand_number):
+        if user in writers or names_place(user, use.operand_number):
             continue
         if user.name in (*VIEWS, "stick.pin"):
-            if is_read_from(user.results[0], first, takers):
+            if is_read_from(user.results[0], first, writers):
                 return True
             continue
+        # A reader inside of a loop reads whenever the loop runs.
         ancestor = ancestor_in(first.block, user)
         if ancestor == first or first.is_before_in_block(ancestor):
             return True

@@ -147,6 +147,7 @@ def _check_divided(op: ir.Operation, space: Space) -> None:
 
 def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses | None:
     """The partial accesses to a buffer by operations in program order; None if all of them access all of it."""
+    # A writer comes first: readers have to follow its distribution.
     filled = next(((user, operand) for user, operand in uses if operand == user.output and user.fills), None)
     holder = filled or next((use for use in uses if _may_hold(use) and _is_all(root, use)), None)
     whole = None if holder is None else _accessed_view(*holder)
@@ -158,6 +159,7 @@ def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses 
 
 def _may_hold(use: Use) -> bool:
     user, operand = use
+    # A shuffle reads from any core and a moving operand is several slices: neither has one distribution.
     return operand != user.output and user.opcode != SHUFFLE and operand not in user.moving
 
 
@@ -210,6 +212,7 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
         places = [memory.place(value) for value in values]
         for operand, place in enumerate(places[:-1]):
             for writer, distribution in written.get(place.buffer, {}).items():
+                # Operations in loops come twice, and with them most edges.
                 if (writer, op, operand) in known:
                     continue
                 known.add((writer, op, operand))
@@ -235,12 +238,14 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
                 root, op if holder is None else holder[0].op, op, user.output, problem, writes=True
             )
         result = _checked_distribution(op, space, len(values) - 1, division)
+        # A write of the whole buffer hides the writes before it; writes of parts add up.
         before = {} if memory.is_whole(values[-1]) else written.get(root, {})
         written[root] = {**before, op: result}
 
 
 def _as_they_run(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Divided]:
     """The ops of all loops twice: an iteration reads what the one before wrote."""
+    # Without loops the program order is the order in time.
     if all(user.executions == 1 for user in ops):
         yield from ops
         return
@@ -274,6 +279,7 @@ def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> st
     """Return why an operation cannot access its part of a buffer in LX as the holder has it; None if it can."""
     if partial.holder is None:
         return NO_HOLDER
+    # The distribution in LX is that of the holder by definition.
     if (partial.holder[0].op, partial.holder[1]) == (user.op, operand):
         return None
     if user.opcode == SHUFFLE and (partial.written or operand == user.output):
@@ -290,6 +296,7 @@ def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> st
 
 def written_distribution(space: Space, operand: int, division: Division) -> WrittenDistribution:
     """The distribution that an operation writes; ``ViewError`` if a core writes no region of the buffer."""
+    # Only with the reduced dims a division tells which cores hold partial sums.
     division = replace(division, reduced=space.reduced)
     return WrittenDistribution(core_view(space, operand, division), held_view(space, operand, division))
 

@@ -73,6 +73,7 @@ class DimClass:
         """About so many equal tiles and a smaller one; None where sticks are longer than such tiles."""
         extent = math.gcd(*self.parts)
         unit = math.lcm(*(sticks // math.gcd(sticks, size // extent) for size, sticks in self.units))
+        # A tile that is a multiple of the cores divides evenly; if none fits, whole sticks have to do.
         for multiple in (math.lcm(unit, cores), unit):
             tile = extent // tiles // multiple * multiple
             if tile:
@@ -125,11 +126,12 @@ class _Classes:
         """Join a dim of an operation and the dim that it reads, of the producer or of a value from outside."""
         self.parts.append((here, part))
         if dim is None:
+            # No dim of the source has the tiles of this one, so that it cannot be cut: 1 has no other divisor.
             self.parts.append((here, 1))
             return
-        maker = self.tiled.get(root)
-        if maker is not None:
-            there = maker.generic.maps[-1][dim]
+        producer = self.tiled.get(root)
+        if producer is not None:
+            there = producer.generic.maps[-1][dim]
             if there is not None:
                 self._union(here, (root, there))
         elif self.by_sources:
@@ -149,6 +151,7 @@ class _Classes:
 
     def _find(self, key: tuple[ir.Value, int]) -> tuple[ir.Value, int]:
         while self.parent[key] != key:
+            # Path halving keeps later searches short.
             self.parent[key] = self.parent[self.parent[key]]
             key = self.parent[key]
         return key

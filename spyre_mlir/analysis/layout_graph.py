@@ -171,6 +171,7 @@ class LayoutGraph:
 
     def _insertion(self, op: ir.Operation) -> None:
         """Add one node for a chain of insertions into a buffer, at the last of them."""
+        # All insertions of a chain share a buffer, and with it one choice of a layout.
         if any(_fills(use.owner.operation, op) for use in op.results[0].uses):
             return
         chain = [op]
@@ -194,19 +195,20 @@ class LayoutGraph:
     def _part(self, op: ir.Operation, chain: list[ir.Operation], copied: bool) -> InsertedSlice:
         """The slice that an insertion writes; out of place if the buffer is ``copied`` or still read as it was."""
         value, buffer = op.operands[0], chain[0].operands[1]
-        tensor, place, maker = self._tensor(value, op), place_of(op), defining_op(value)
-        if copied or maker is None or maker.block != op.block:
+        tensor, place, producer = self._tensor(value, op), place_of(op), defining_op(value)
+        # An argument, or a value from outside of the loop, has its buffer already.
+        if copied or producer is None or producer.block != op.block:
             return InsertedSlice(tensor, place, out_of_place=True)
-        read = not _is_fresh(buffer) and is_read_from(buffer, maker, [*chain, *_updated(maker, op)])
+        read = not _is_fresh(buffer) and is_read_from(buffer, producer, [*chain, *_updated(producer, op)])
         earlier = chain[: chain.index(op)]
         return InsertedSlice(
-            tensor, place, read or any(_is_overwritten(op, maker, before) for before in earlier)
+            tensor, place, read or any(_is_overwritten(op, producer, before) for before in earlier)
         )
 
-    def _whole(self, value: ir.Value, taker: ir.Operation) -> InsertedSlice:
+    def _whole(self, value: ir.Value, writer: ir.Operation) -> InsertedSlice:
         """The destination of insertions or of a loop: in its own buffer, if no later operation reads that."""
-        out_of_place = block_of(value) != taker.block or is_read_from(value, taker, [taker])
-        tensor = self._tensor(value, taker)
+        out_of_place = block_of(value) != writer.block or is_read_from(value, writer, [writer])
+        tensor = self._tensor(value, writer)
         return InsertedSlice(tensor, whole(shape_of(value)), out_of_place, _is_partial(self.graph, tensor))
 
     # -- loops ----------------------------------------------------------------------------------------
@@ -215,6 +217,7 @@ class LayoutGraph:
         """Add the body once, weighted by the trip count, and the tensors of each iter_arg before, in and after it."""
         carried, outside = carried_values(op), self._times
         buffers = [self._buffer(op, value) for value in carried]
+        # Costs in the body count once per iteration.
         self._times = outside * trip_count(op)
         arguments = [
             self._add(value.argument, IterArg(*_type(value.result), initial=buffer))
@@ -357,12 +360,12 @@ def _is_fresh(value: ir.Value) -> bool:
     return op is not None and op.name in ("tensor.empty", "linalg.fill")
 
 
-def _updated(maker: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:
-    """The slices of the region of an insertion that ``maker`` alone reads, element by element.
+def _updated(producer: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]:
+    """The slices of the region of an insertion that ``producer`` alone reads, element by element.
 
     They are updated in place: reading them does not keep the buffer alive.
     """
-    generic = structured(maker)
+    generic = structured(producer)
     if generic is None or generic.reduced:
         return []
     return [
@@ -370,16 +373,16 @@ def _updated(maker: ir.Operation, insertion: ir.Operation) -> list[ir.Operation]
         for value, dims in zip(generic.inputs, generic.maps, strict=False)
         if (op := defining_op(value)) is not None
         and dims == generic.maps[-1]
-        and all(use.owner.operation == maker for use in value.uses)
+        and all(use.owner.operation == producer for use in value.uses)
         and op.name == "tensor.extract_slice"
         and step_of(op) == place_of(insertion)
         and list(op.operands)[1:] == list(insertion.operands)[2:]
     ]
 
 
-def _is_overwritten(insertion: ir.Operation, maker: ir.Operation, before: ir.Operation) -> bool:
-    """Return whether an insertion ``before`` may overwrite the region that the result of ``maker`` is already in."""
-    return maker.is_before_in_block(before) and place_of(insertion).may_overlap(place_of(before))
+def _is_overwritten(insertion: ir.Operation, producer: ir.Operation, before: ir.Operation) -> bool:
+    """Return whether an insertion ``before`` may overwrite the region that the result of ``producer`` is already in."""
+    return producer.is_before_in_block(before) and place_of(insertion).may_overlap(place_of(before))
 
 
 def _type(value: ir.Value) -> tuple[tuple[int, ...], str]:

@@ -56,6 +56,7 @@ class LayoutPins:
 
     def _holds(self, pinned: PinnedTensor, plan: LayoutPlan) -> bool:
         node, state = self.source.graph.nodes[pinned.tensor], plan.decisions[pinned.tensor].state
+        # Only a free argument may have several layouts, one for each of its copies.
         layouts = state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
         if len(layouts) != len(pinned.layouts):
             return False

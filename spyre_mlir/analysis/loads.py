@@ -51,6 +51,7 @@ def move_behind(op: ir.Operation, behind: ir.Operation) -> None:
     ops = [item.operation for item in op.block.operations]
     needed = needed_in_block(op)
     last = behind
+    # In program order, so that each view stays behind the view that it reads.
     for moved in (*(moved for moved in ops[ops.index(behind) + 1 :] if moved in needed), op):
         moved.move_after(last)
         last = moved

@@ -75,6 +75,7 @@ def carried_values(loop: ir.Operation) -> list[CarriedValue]:
 
 def initial_of(value: ir.Value) -> ir.Value | None:
     """The initial value of an iter_arg or of a result of a loop; None for another value."""
+    # Operands 0 to 2 of scf.for are bounds and step, argument 0 of its body is the variable.
     owner = value.owner
     if not isinstance(owner, ir.Block):
         return owner.operands[ir.OpResult(value).result_number + 3] if owner.name == LOOP else None
@@ -166,22 +167,23 @@ def _induction(loop: ir.Operation) -> Offsets | None:
 def _arithmetic(name: str, operands: list[Index | None]) -> Index | None:
     if len(operands) != 2:
         return None
-    first, second = operands
-    if first is None or second is None:
+    lhs, rhs = operands
+    if lhs is None or rhs is None:
         return None
     if name == "arith.addi":
-        return first + second
+        return lhs + rhs
     if name == "arith.subi":
-        return first + second * -1
+        return lhs + rhs * -1
     if name == "arith.muli":
-        return _product(first, second)
+        return _product(lhs, rhs)
     return None
 
 
-def _product(first: Index, second: Index) -> Index | None:
-    if second.offsets.count == 1:
-        return first * second.offsets.first
-    return second * first.offsets.first if first.offsets.count == 1 else None
+def _product(lhs: Index, rhs: Index) -> Index | None:
+    # A product of two loop variables is no linear index.
+    if rhs.offsets.count == 1:
+        return lhs * rhs.offsets.first
+    return rhs * lhs.offsets.first if lhs.offsets.count == 1 else None
 
 
 def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int) -> Index | None:
@@ -192,16 +194,17 @@ def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int
         return operands[expression.position]
     if isinstance(expression, ir.AffineSymbolExpr):
         return operands[dims + expression.position]
-    first, second = (_evaluate(side, operands, dims) for side in (expression.lhs, expression.rhs))
-    if first is None or second is None:
+    lhs, rhs = (_evaluate(side, operands, dims) for side in (expression.lhs, expression.rhs))
+    if lhs is None or rhs is None:
         return None
     if isinstance(expression, ir.AffineAddExpr):
-        return first + second
+        return lhs + rhs
     if isinstance(expression, ir.AffineMulExpr):
-        return _product(first, second)
-    divisor = second.offsets
+        return _product(lhs, rhs)
+    # Only a positive constant as divisor leaves a range of equal steps.
+    divisor = rhs.offsets
     if divisor.count != 1 or divisor.first <= 0:
         return None
     if isinstance(expression, ir.AffineModExpr):
-        return first % divisor.first
-    return first // divisor.first if isinstance(expression, ir.AffineFloorDivExpr) else None
+        return lhs % divisor.first
+    return lhs // divisor.first if isinstance(expression, ir.AffineFloorDivExpr) else None

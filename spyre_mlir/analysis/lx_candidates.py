@@ -43,21 +43,21 @@ class Rules:
 class Candidate:
     """A buffer that an operation makes; ``reasons`` why it is ineligible for LX, none if it may be there.
 
-    Its traffic includes the bytes that shuffles of it would load from device memory, ``relayed``: a shuffle needs its
-    source in LX. Of a ping-pong pair, ``root`` is a value in the first of its buffers and ``paired`` are the others,
-    each with whether it is in the second.
+    Its traffic includes the bytes that shuffles of it would load from device memory, ``shuffle_bytes``: a shuffle
+    needs its source in LX. Of a ping-pong pair, ``root`` is a value in the first of its buffers and ``paired`` are the
+    others, each with whether it is in the second.
     """
 
     root: ir.Value
     buffer: LifetimeBoundBuffer
     reasons: tuple[Reason, ...]
-    relayed: int = 0
+    shuffle_bytes: int = 0
     paired: tuple[tuple[ir.Value, bool], ...] = ()
 
     @property
     def saved(self) -> int:
         """Bytes of device memory that the program moves less with the buffer in LX."""
-        return self.buffer.saving - self.relayed
+        return self.buffer.saving - self.shuffle_bytes
 
     def addresses(self, address: int) -> dict[ir.Value, int]:
         """The address of every value of the candidate, if the planner puts it at ``address``."""
@@ -77,15 +77,15 @@ class Candidate:
 class BufferDivision:
     """Sizes and traffic of a buffer under the divisions of the operations that access it.
 
-    Traffic is that of its accesses in bytes, with the buffer in device memory and in LX; ``relayed`` is the part of
-    the former that shuffles have. ``size`` is in bytes per core.
+    Traffic is that of its accesses in bytes, with the buffer in device memory and in LX; ``shuffle_bytes`` is the part
+    of the former that shuffles have. ``size`` is in bytes per core.
     """
 
     size: int
     reasons: tuple[Reason, ...]
     spilled_traffic: int
     placed_traffic: int
-    relayed: int = 0
+    shuffle_bytes: int = 0
 
 
 def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
@@ -128,9 +128,9 @@ def _pair(members: Sequence[tuple[Candidate, bool]]) -> Candidate:
         placed_traffic=sum(buffer.traffic_if_placed for buffer in buffers),
     )
     reasons = ordered(reason for candidate in candidates for reason in candidate.reasons)
-    relayed = sum(candidate.relayed for candidate in candidates)
+    shuffle_bytes = sum(candidate.shuffle_bytes for candidate in candidates)
     paired = tuple((candidate.root, second) for candidate, second in members[1:])
-    return Candidate(first.root, buffer, reasons, relayed, paired)
+    return Candidate(first.root, buffer, reasons, shuffle_bytes, paired)
 
 
 def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
@@ -142,13 +142,14 @@ def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
 def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivision:
     """Facts of a buffer that operations write. Optional clones from it and to it exist only with it in LX."""
     size = _local_bytes(buffer)
+    # A shuffle stays within LX, so that it transfers nothing to or from device memory.
     copies = (access.user for access in buffer.accesses if access.optional and access.user.opcode != SHUFFLE)
     placed = sum(_other_side(copy, buffer) for copy in copies)
-    relayed = sum(
+    shuffle_bytes = sum(
         access.hbm_bytes for access in buffer.accesses if access.user.opcode == SHUFFLE and not access.writes
     )
     reasons = ordered(_reasons(buffer, usage, rules, size))
-    return BufferDivision(size, reasons, buffer.hbm_bytes + relayed, placed, relayed)
+    return BufferDivision(size, reasons, buffer.hbm_bytes + shuffle_bytes, placed, shuffle_bytes)
 
 
 def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDivision]) -> list[Candidate]:
@@ -168,7 +169,7 @@ def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDiv
             spilled_traffic=fact.spilled_traffic,
             placed_traffic=fact.placed_traffic,
         )
-        candidates.append(Candidate(root, buffer, fact.reasons, fact.relayed))
+        candidates.append(Candidate(root, buffer, fact.reasons, fact.shuffle_bytes))
     return candidates
 
 
@@ -185,6 +186,7 @@ def _local_bytes(buffer: BufferAccesses) -> int:
     if partial is not None and partial.holder is not None:
         user, operand = partial.holder
         return local_bytes(user.space, operand, user.division)
+    # Every core reserves the bytes of the largest write: an address is the same on all cores.
     return max(
         local_bytes(access.user.space, access.operand, access.user.division) for access in buffer.writes
     )
@@ -201,10 +203,10 @@ def _reasons(buffer: BufferAccesses, usage: Usage, rules: Rules, size: int) -> I
 
 def _opcode(buffer: BufferAccesses, usage: Usage) -> str:
     """The opcode that computes the values of a buffer, before shuffles took them to other cores."""
-    maker = buffer.writes[0].user
-    if maker.opcode != SHUFFLE:
-        return maker.opcode
-    return _opcode(usage.buffers[usage.root(maker.values[0])], usage)
+    producer = buffer.writes[0].user
+    if producer.opcode != SHUFFLE:
+        return producer.opcode
+    return _opcode(usage.buffers[usage.root(producer.values[0])], usage)
 
 
 def ineligibility_reasons(buffer: BufferAccesses, usage: Usage) -> tuple[Reason, ...]:
@@ -224,6 +226,7 @@ def _barriers(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
     for access in buffer.reads:
         if access.operand in DEVICE_OPS[access.user.opcode].indirect:
             yield Reason(Barrier.INDIRECT, f"'{access.user.opcode}' reads it")
+        # Elements of one stick go to sticks of several cores, which reach no LX but their own.
         if DEVICE_OPS[access.user.opcode].kind.takes_sticks_apart and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
     partial = buffer.partial_accesses
@@ -257,12 +260,15 @@ def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
         distributions.append(distribution)
         for access in buffer.reads:
             yield from _read_reasons(distribution, access)
-    relayed = any(access.user.opcode == SHUFFLE for access in buffer.reads)
-    if relayed and any(distribution.complete != distributions[0].complete for distribution in distributions):
+    is_shuffled = any(access.user.opcode == SHUFFLE for access in buffer.reads)
+    if is_shuffled and any(
+        distribution.complete != distributions[0].complete for distribution in distributions
+    ):
         yield Reason(Barrier.MISMATCH, MIXED_DISTRIBUTIONS.removeprefix(f"{Barrier.MISMATCH.value}: "))
 
 
 def _read_reasons(distribution: WrittenDistribution, access: BufferUse) -> Iterator[Reason]:
+    # The design has one address for all iterations.
     name = access.user.opcode
     if access.moving:
         yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")

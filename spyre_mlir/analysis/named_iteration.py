@@ -72,6 +72,7 @@ def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
     for number, (value, dims) in enumerate(operands):
         if number == index:
             continue
+        # A dim of one element fills no stick: the last dim with more is in it.
         sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
         if sized and value not in sparse:
             elements[sized[-1]] = max(

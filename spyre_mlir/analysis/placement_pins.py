@@ -62,6 +62,7 @@ def plan_around(
             owner.refuse(f"addresses are multiples of {space.alignment}")
         if end > space.capacity:
             owner.refuse(f"it would end at byte {end} of {space.capacity}")
+    # Found before the solver runs, which would only say that there is no plan.
     clash = conflict(instance, fixed)
     if clash is not None:
         first, second = (pinned[instance.buffers[index].name] for index in clash)

@@ -97,6 +97,7 @@ def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
         slices=None if division is None else division.splits,
         core_order=None if division is None else _core_order(op, division),
         cores=None if division is None else division.cores,
+        # A part of an operation (a name with a slash) is tiled by its source.
         tiling=tiling_of(op, sdsc.TILED) if sdsc.TILED in op.attributes and "/" not in name else None,
         shape=shape_of(result),
         dtype=element_of(result),
@@ -108,6 +109,7 @@ def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
 
 def _core_order(op: ir.Operation, division: Division) -> tuple[int, ...]:
     order = core_order_of(division)
+    # A plan has the order of the dims alone, from which a reader computes the cores.
     if Division.mixed_radix(division.splits, order).owners != division.owners:
         raise error_at(op, "the core map of this division counts no slices, so a plan file cannot tell it")
     return order

@@ -15,13 +15,13 @@ _RESOLUTION = 0.01
 
 
 @dataclass(frozen=True)
-class Price:
+class ProgramCost:
     """Predicted nanoseconds of all executions, and the bytes that they move through device memory."""
 
     nanoseconds: float
     bytes: int
 
-    def is_better_than(self, other: Price) -> bool:
+    def is_better_than(self, other: ProgramCost) -> bool:
         """Return whether it takes less time; within the resolution of the model, whether it transfers less."""
         if _differ(self.nanoseconds, other.nanoseconds) or not _differ(self.bytes, other.bytes):
             return self.nanoseconds < other.nanoseconds
@@ -31,7 +31,7 @@ class Price:
         return f"{self.nanoseconds / 1000:.1f} us, {self.bytes:,} bytes"
 
 
-def price_of(usage: Usage) -> Price:
+def cost_of_program(usage: Usage) -> ProgramCost:
     """The cost of a function with the placements that its buffers have."""
     spent, moved = [], 0
     for user in usage.ops:
@@ -39,7 +39,8 @@ def price_of(usage: Usage) -> Price:
         work = operation_work(user.opcode, user.space, user.division, in_lx, usage.relayout(user))
         spent.append(user.executions * operation_cost(work).total_ns)
         moved += user.executions * (work.read_bytes + work.written_bytes)
-    return Price(math.fsum(spent), moved)
+    # fsum is exact: the order of the operations does not decide which of two programs is better.
+    return ProgramCost(math.fsum(spent), moved)
 
 
 def _differ(one: float, other: float) -> bool:

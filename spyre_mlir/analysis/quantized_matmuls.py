@@ -108,6 +108,7 @@ def _integer_sum(root: Structured) -> Structured | None:
         return structured(source) if source is not None and _has_one_use(source) else None
     if root.opcode != "fp32todl16" or source is None or sdsc.opcode_of(source) != "dl16tofp32":
         return None
+    # Casts up and down cancel if neither of them transposes.
     cast, matmul = structured(source), defining_op(source.operands[0])
     moves = cast is None or cast.maps[0] != cast.maps[1] or root.maps[0] != root.maps[1]
     return None if moves or matmul is None or not is_integer_sum(matmul) else structured(matmul)

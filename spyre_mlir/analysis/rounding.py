@@ -59,6 +59,7 @@ def unrounded(block: ir.Block, parameters: frozenset[int]) -> tuple[set[ir.Value
     for op in block.operations:
         analysis.visit(op.operation)
     analysis.unrounded |= analysis.required
+    # In reverse, for a view is kept because its readers are.
     for op in reversed([op.operation for op in block.operations]):
         analysis.keep_views(op)
     return analysis.unrounded, analysis.required
@@ -121,6 +122,7 @@ class _Rounding:
             return
         facts = after(generic, inputs)
         self.facts[generic.result] = facts
+        # A cast rounds nothing by itself, and a matmul has a result of 16 bits whatever is asked for.
         if element_of(generic.result) != "f32" or generic.opcode in (*CASTS, *MATMULS):
             return
         if (not facts.fits_f16 and not is_rounded_at_once(generic.result)) or _has_small_constant(generic):
@@ -151,6 +153,7 @@ class _Rounding:
             op = defining_op(value)
             if value in self.unrounded or op is None or element_of(value) != "f32":
                 continue
+            # fp16 loses nothing of the value itself, but it may of the scale that it was computed with.
             if self.facts[value].exact:
                 self._keep_scale(value)
                 continue

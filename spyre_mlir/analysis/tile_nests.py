@@ -141,6 +141,7 @@ class Nests:
                 break
             shared += 1
         tiled.nests = {self._open[depth]: loops[depth].dim for depth in range(shared)}
+        # The dims that an operation tiles follow from its nests, so it has them on trial first.
         shared = self._complete(tiled, shared)
         tiled.nests = {self._open[depth]: loops[depth].dim for depth in range(shared)}
         del self._open[shared:]
@@ -159,10 +160,10 @@ class Nests:
         for operand, value in enumerate(tiled.generic.inputs):
             tiled_dims = tiled.tiled_dims(operand)
             traced = trace(value)
-            maker = self.tiled.get(traced.root)
-            if maker is not None:
-                shared = min(shared, self._agreeing(maker, traced, tiled_dims, shared))
-            elif any(self._is_open(producer) for producer in makers(value, self.tiled)):
+            producer = self.tiled.get(traced.root)
+            if producer is not None:
+                shared = min(shared, self._agreeing(producer, traced, tiled_dims, shared))
+            elif any(self._is_open(producer) for producer in producers(value, self.tiled)):
                 return 0
         return shared
 
@@ -170,25 +171,25 @@ class Nests:
         return any(
             self._is_open(producer)
             for value in tiled.generic.inputs
-            for producer in makers(value, self.tiled)
+            for producer in producers(value, self.tiled)
         )
 
-    def _is_open(self, maker: Tiled) -> bool:
-        return bool(self._open) and self._open[0] in maker.nests
+    def _is_open(self, producer: Tiled) -> bool:
+        return bool(self._open) and self._open[0] in producer.nests
 
-    def _agreeing(self, maker: Tiled, traced: Traced, tiled_dims: dict[int, Nest], shared: int) -> int:
+    def _agreeing(self, producer: Tiled, traced: Traced, tiled_dims: dict[int, Nest], shared: int) -> int:
         """The number of outer nests in which a reader needs of a value the tile that the iteration computes."""
         for depth, nest in enumerate(self._open[:shared]):
-            if nest not in maker.nests:
+            if nest not in producer.nests:
                 break  # computed outside of the nest, or in one that is closed: complete
-            if maker.reduces(nest):
-                if maker.running is None:
+            if producer.reduces(nest):
+                if producer.running is None:
                     return depth
                 continue
             dim = next((dim for dim, other in tiled_dims.items() if other is nest), None)
             if dim is None:
                 return depth
-            if traced.dims[dim] != maker.result_dim(nest) or not nest.cuts(traced.parts[dim]):
+            if traced.dims[dim] != producer.result_dim(nest) or not nest.cuts(traced.parts[dim]):
                 return depth
         return shared
 
@@ -292,15 +293,17 @@ def source_dims(op: ir.Operation) -> list[int | None]:
     groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
     if op.name == "tensor.collapse_shape":
         source = shape_of(op.operands[0])
+        # Of merged dims only the outermost one has tiles that are tiles of the whole.
         return [next((dim for dim in group if source[dim] > 1), group[0]) for group in groups]
     result = shape_of(op.results[0])
+    # Of a split dim only the outermost part has tiles that are tiles of the whole.
     where: list[int | None] = [None] * rank
     for source_dim, group in enumerate(groups):
         where[next((dim for dim in group if result[dim] > 1), group[0])] = source_dim
     return where
 
 
-def makers(value: ir.Value, tiled: dict[ir.Value, Tiled]) -> Iterator[Tiled]:
+def producers(value: ir.Value, tiled: dict[ir.Value, Tiled]) -> Iterator[Tiled]:
     """The device operations that write a value, through views and insertions; none behind them."""
     pending, seen = [value], set()
     while pending:
@@ -324,11 +327,13 @@ def check_running(nests: Nests) -> None:
     relative: dict[ir.Value, set[Nest]] = {}
     for tiled in nests.tiled.values():
         open_nests = relative[tiled.result] = set()
-        for maker in (maker for value in tiled.generic.inputs for maker in makers(value, nests.tiled)):
-            open_nests |= _reduced(maker) & tiled.nests.keys() if maker.running is not None else set()
-            if relative[maker.result] - tiled.nests.keys():
+        for producer in (
+            producer for value in tiled.generic.inputs for producer in producers(value, nests.tiled)
+        ):
+            open_nests |= _reduced(producer) & tiled.nests.keys() if producer.running is not None else set()
+            if relative[producer.result] - tiled.nests.keys():
                 raise error_at(tiled.op, _text(tiled, "reads it outside of that loop"))
-            open_nests |= relative[maker.result]
+            open_nests |= relative[producer.result]
         if tiled.rescaled is not None:
             maximum = running.get(tiled.rescaled)
             if maximum is None or _reduced(maximum) not in (_reduced(tiled), set()):

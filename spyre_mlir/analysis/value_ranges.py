@@ -157,6 +157,7 @@ _Rule = Callable[[Structured, Sequence[ValueFacts]], tuple[Growth, float]]
 
 def _added(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
     first, second = (facts.factor for facts in inputs)
+    # Terms that grow with different powers have no common unit, so that their factors do not add up.
     alike = inputs[0].growth[1] == inputs[1].growth[1]
     growth = joined(inputs).growth
     return growth, float(np.logaddexp2(first, second)) if alike else max(first, second)
@@ -197,6 +198,7 @@ def _reduced(power: float, constant: str = "") -> _Rule:
         (facts,) = inputs
         terms = math.prod(generic.extents[dim] for dim in generic.reduced)
         scale = abs(sdsc.constants_of(generic.op)[constant]) if constant else 1.0
+        # The bound is for a constant of 0, which has no logarithm.
         factor = facts.factor * power + math.log2(max(terms * scale, 2.0**-_LARGEST))
         return _scaled(facts.growth, power), factor
 
@@ -322,7 +324,7 @@ def _maximum_axes(generic: Structured) -> frozenset[int] | None:
     """The dims whose maximum is subtracted from what an exponential is taken of; None if none is."""
     op = defining_op(generic.inputs[0])
     difference = structured(op) if op is not None and sdsc.opcode_of(op) == "sub" else None
-    if difference is None or not _is_plain(difference, 0) or not _is_plain(generic, 0):
+    if difference is None or not _has_result_dims(difference, 0) or not _has_result_dims(generic, 0):
         return None
     value, subtracted = difference.inputs
     maximum = _maximum_of(subtracted)
@@ -354,10 +356,10 @@ def _origin(value: ir.Value) -> ir.Value:
     """The value behind casts and copies that keep its dims in place."""
     op = defining_op(value)
     generic = structured(op) if op is not None and sdsc.opcode_of(op) in (*CASTS, "identity") else None
-    return value if generic is None or not _is_plain(generic, 0) else _origin(generic.inputs[0])
+    return value if generic is None or not _has_result_dims(generic, 0) else _origin(generic.inputs[0])
 
 
-def _is_plain(generic: Structured, number: int) -> bool:
+def _has_result_dims(generic: Structured, number: int) -> bool:
     """Return whether an operand has the dims of the result, in their order."""
     return generic.maps[number] == generic.maps[-1]
 

@@ -98,6 +98,7 @@ def dropped_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
     """The dims of size 1 of a slice that its rank-reduced ``shape`` does not have."""
     dropped, remaining = [], list(shape)
     for dim, size in enumerate(sizes):
+        # Of several dims of size 1 the first are dropped: memory is the same whichever are.
         spare = len(sizes) - dim > len(remaining)
         if remaining and remaining[0] == size and not (size == 1 and spare):
             remaining.pop(0)

@@ -63,8 +63,8 @@ class Windowed:
     def images(self) -> tuple[int, ...]:
         """The iteration dims of the source that no other input has: the same kernel goes over each of them."""
         shared = {dim for dims in self.others if dims is not None for dim in dims}
-        plain = [index for index in self.indices if isinstance(index, int)]
-        return tuple(dim for dim in plain if dim not in shared and dim in self.result)
+        dims = [index for index in self.indices if isinstance(index, int)]
+        return tuple(dim for dim in dims if dim not in shared and dim in self.result)
 
     def rows(self) -> Iterator[list[dict[int, int]]]:
         """The positions of the kernel ("taps") as indices of its iteration dims, those along its last dim together."""
@@ -89,14 +89,15 @@ def windowed(op: ir.Operation) -> Windowed | None:
     *inputs, output = op.operands
     (source,), (*read, result) = sliding, maps
     extents = _extents([*inputs, output], maps)
+    # A window over the result is none of this kind; a dim without an extent is in no shape by itself.
     if source == len(inputs) or len(extents) < indexing_maps(op)[0].n_dims:
         return None
     others = tuple(None if operand == source else indices for operand, indices in enumerate(read))
     candidate = Windowed(op, tuple(inputs), source, read[source], others, result, extents)  # type: ignore[arg-type]
-    return candidate if _is_plain(candidate) else None
+    return candidate if _is_supported(candidate) else None
 
 
-def _is_plain(candidate: Windowed) -> bool:
+def _is_supported(candidate: Windowed) -> bool:
     """Return whether every window has a kernel dim of its own, which is reduced, and an output dim of the result.
 
     Sizes are known, too; ``decompose-to-device-ops`` reports ops with others.

@@ -10,8 +10,8 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
-from spyre_mlir.analysis.program_cost import Price
-from spyre_mlir.analysis.tile_nests import Nests, Tiled, makers
+from spyre_mlir.analysis.program_cost import ProgramCost
+from spyre_mlir.analysis.tile_nests import Nests, Tiled, producers
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.mlir import ir
@@ -141,7 +141,7 @@ class AutoTiling(EvaluatingPass):
 
 def _coarsest(
     tiled_op: Tiled, nest: Sequence[DimClass], evaluator: Evaluator, cores: int
-) -> tuple[Price, Tiles] | None:
+) -> tuple[ProgramCost, Tiles] | None:
     """Return the fewest tiles of nested loops along some dims with which an operation is in reach, and their cost."""
     dims = [along.dims[tiled_op][0] for along in nest]
     cuts = (along.cuts(2, device().loop_iterations, cores) for along in nest)
@@ -205,7 +205,7 @@ def _live_bytes(ops: Sequence[Tiled], cores: int) -> list[int]:
     last: dict[ir.Value, int] = {}
     for index, tiled_op in enumerate(ops):
         for value in tiled_op.generic.inputs:
-            for maker in makers(value, tiled):
+            for maker in producers(value, tiled):
                 last[maker.result] = index
     change = [0] * (len(ops) + 1)
     for value, end in last.items():
@@ -288,5 +288,5 @@ class _Runs:
             return False
         run = self.ops[first : last + 1]
         return any(
-            any(True for _ in makers(value, sums)) for tiled_op in run for value in tiled_op.generic.inputs
+            any(True for _ in producers(value, sums)) for tiled_op in run for value in tiled_op.generic.inputs
         )

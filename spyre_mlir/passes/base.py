@@ -25,7 +25,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.limits import DeviceOptions
 
 if TYPE_CHECKING:
-    from spyre_mlir.analysis.program_cost import Price
+    from spyre_mlir.analysis.program_cost import ProgramCost
 
 PASSES: dict[str, type[Pass]] = {}
 
@@ -105,14 +105,14 @@ class Evaluator(Protocol):
         """Return the pass of that name in the rest; None if there is none."""
         ...
 
-    def cost(self, module: ir.Module) -> Price | None:
+    def cost(self, module: ir.Module) -> ProgramCost | None:
         """Evaluate the buffers' places by the cost model; None if the rest refuses the module.
 
         Equal modules are evaluated once.
         """
         ...
 
-    def time(self, module: ir.Module) -> Price | None:
+    def time(self, module: ir.Module) -> ProgramCost | None:
         """Evaluate the bundle by its timeline; None if the rest refuses the module."""
         ...
 
@@ -128,11 +128,11 @@ class NoEvaluator:
         """Return None."""
         return None
 
-    def cost(self, module: ir.Module) -> Price | None:
+    def cost(self, module: ir.Module) -> ProgramCost | None:
         """Return None."""
         return None
 
-    def time(self, module: ir.Module) -> Price | None:
+    def time(self, module: ir.Module) -> ProgramCost | None:
         """Return None."""
         return None
 

@@ -10,7 +10,7 @@ from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_i
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.loads import module_of, move_behind, nested_blocks
 from spyre_mlir.analysis.loops import LOOP, trip_count
-from spyre_mlir.analysis.program_cost import Price
+from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
@@ -110,7 +110,7 @@ class DoubleBuffer(BeforePlanning):
             loads, pairs = loads + len(chosen), pairs + len(ahead)
         return _BufferPlan(changed, loads, pairs)
 
-    def _time(self, func: ir.Operation, evaluator: Evaluator) -> Price | None:
+    def _time(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
         """Evaluate a function by the timeline of its bundle; None if what it loads ahead is not in LX.
 
         Nothing is where a plan file pins it, which may tell of the program with its loads ahead.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, attention_of, behind
+from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, attention_of, producer_of
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, hints_in
@@ -119,7 +119,7 @@ def _is_spread(attention: Attention) -> bool:
     results = {generic.result for generic in attention.ops}
     for generic in attention.ops:
         for value in generic.inputs:
-            op = behind(value)
+            op = producer_of(value)
             if op is None:
                 continue
             if op.results[0] in results and value != op.results[0]:

@@ -12,7 +12,7 @@ from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, PartialAccesses
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
 from spyre_mlir.analysis.plan_pins import pins_of
-from spyre_mlir.analysis.program_cost import Price
+from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division_search.division_candidates import DividedOp, DivisionCandidate, SharedBuffer
@@ -70,8 +70,8 @@ class JointPlanning(EvaluatingPass):
         # Shuffles are those of an earlier run or of a plan file.
         if any(user.opcode == SHUFFLE for user in Usage(func).ops):
             return
-        refused: list[Price | None] = []
-        alone: Price | None = None
+        refused: list[ProgramCost | None] = []
+        alone: ProgramCost | None = None
         # The cost model adds up operations, the timeline overlaps them: what the ring saves can be hidden time.
         for relayouts in (True, False) if self.relayouts else (False,):
             joint = self._joint_division(func, relayouts)
@@ -101,7 +101,7 @@ class JointPlanning(EvaluatingPass):
             return replace(work, blocked=frozenset(range(len(work.space.units))))
         return work
 
-    def _alone(self, func: ir.Operation, evaluator: Evaluator) -> Price | None:
+    def _alone(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
         """Return the cost of a function without a plan; None if there is nothing to compare with.
 
         So it is where a plan file wants relayouts, which it had when they were found to be better.
@@ -109,7 +109,9 @@ class JointPlanning(EvaluatingPass):
         pinned = any(pins_of(user.op).relayout for user in Usage(func).ops)
         return self._prediction(func, None, evaluator) if self.compare and not pinned else None
 
-    def _is_better(self, joint: JointDivision, alone: Price | None, together: Price | None) -> bool:
+    def _is_better(
+        self, joint: JointDivision, alone: ProgramCost | None, together: ProgramCost | None
+    ) -> bool:
         """Return whether a function is better with a plan; by the cost model alone if it is no whole program."""
         if alone is None:
             return joint.after < joint.before
@@ -117,7 +119,7 @@ class JointPlanning(EvaluatingPass):
 
     def _prediction(
         self, func: ir.Operation, joint: JointDivision | None, evaluator: Evaluator
-    ) -> Price | None:
+    ) -> ProgramCost | None:
         """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
         module = module_of(func)
         if joint is not None:

@@ -10,7 +10,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, around_softmax, attention_of
 from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
-from spyre_mlir.analysis.program_cost import Price
+from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
@@ -214,7 +214,7 @@ class _Tried:
 
     tiles: Tiles
     tiling: Tiling
-    price: Price | None
+    price: ProgramCost | None
 
     @property
     def nanoseconds(self) -> float:

@@ -17,7 +17,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.partition.phases import ExecutionSide, Phase, PhaseOp, phases
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.remarks import HOST
-from spyre_mlir.rewriting.outlining import Outlined, dim_sizes_of, is_free, makers
+from spyre_mlir.rewriting.outlining import Outlined, dim_sizes_of, is_free, producers
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: Ops that name or move data: they follow what is around them, for alone they are not worth a bundle.
@@ -117,7 +117,7 @@ class _Partition:
     def _settled(self, sides: list[ExecutionSide]) -> list[Phase]:
         """Return the phases; parts of unfused operations go to the host, and the program is cut again."""
         where = {op.results[0]: index for index, op in enumerate(self.ops)}
-        reads = [frozenset(where[maker.results[0]] for maker in makers(op)) for op in self.ops]
+        reads = [frozenset(where[maker.results[0]] for maker in producers(op)) for op in self.ops]
         bytes_ = [sum(map(_bytes, op.results)) for op in self.ops]
         while True:
             nodes = [PhaseOp(*facts) for facts in zip(sides, reads, bytes_, strict=True)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import Usage
-from spyre_mlir.analysis.program_cost import Price, price_of
+from spyre_mlir.analysis.program_cost import ProgramCost, cost_of_program
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
@@ -34,7 +34,7 @@ _PLANNED, _PLACED = "place-in-hbm", "convert-sdsc-to-sdscbundle"
 _RUNNABLE, _WHOLE = ("device-ops", "laid-out"), "apply-precision"
 
 #: Costs by the passes that were run and the text of the module.
-Costs = dict[tuple[str, str], Price | None]
+Costs = dict[tuple[str, str], ProgramCost | None]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class PipelineEvaluator:
         """Return the pass of that name in the rest; None if there is none."""
         return next((step.ours for step in self.rest if step.name == name), None)
 
-    def cost(self, module: ir.Module) -> Price | None:
+    def cost(self, module: ir.Module) -> ProgramCost | None:
         """Evaluate the buffers' places by the cost model; None if the rest refuses the module."""
         passes = list(self._before(_PLANNED))
         key = ",".join(map(str, passes)), str(module)
@@ -71,10 +71,10 @@ class PipelineEvaluator:
             with scope("trial"):
                 refused = self._run(passes, module)
                 with compiling_for(target_of(module)):
-                    self.costs[key] = None if refused else price_of(_usage(module))
+                    self.costs[key] = None if refused else cost_of_program(_usage(module))
         return self.costs[key]
 
-    def time(self, module: ir.Module) -> Price | None:
+    def time(self, module: ir.Module) -> ProgramCost | None:
         """Evaluate the bundle by its timeline; None if the rest refuses the module."""
         with scope("prediction"):
             if self._run(list(self._before(_PLACED)), module):
@@ -88,7 +88,7 @@ class PipelineEvaluator:
             planning = self.behind(ScratchpadPlanning.name)
             run = timeline(bundle, getattr(planning, "lx_frac_avail", None))
             moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
-            return Price(run.total_ns, moved)
+            return ProgramCost(run.total_ns, moved)
 
     def refusal(self, module: ir.Module) -> Refusal | None:
         """Return the diagnostic of the passes up to layouts; None if the device can run the module."""

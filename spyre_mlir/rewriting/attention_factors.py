@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.analysis.attention_pattern import Attention, behind, is_broadcast
+from spyre_mlir.analysis.attention_pattern import Attention, is_broadcast, producer_of
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects.structured import Map, Structured, defining_op, maker_of, shape_of, structured
 from spyre_mlir.mlir import ir
@@ -40,7 +40,7 @@ class AttentionFactors:
 
     def is_internal(self, value: ir.Value) -> bool:
         """Return whether an operation of the attention computes a value, or the source of a view."""
-        op = behind(value)
+        op = producer_of(value)
         return op is not None and op.results[0] in self.producers
 
     def space(self, generic: Structured) -> list[int]:
@@ -134,7 +134,7 @@ class AttentionFactors:
 
 def repeated_by(value: ir.Value) -> Structured | None:
     """Return the broadcast that a value is, or is a view of; None if it repeats nothing."""
-    op = behind(value)
+    op = producer_of(value)
     generic = None if op is None else structured(op)
     return generic if generic is not None and is_broadcast(generic) else None
 

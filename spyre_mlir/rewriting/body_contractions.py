@@ -85,5 +85,6 @@ def _is_matmul(lhs: Node, rhs: Node, contracted: int) -> bool:
     rows, columns = set(lhs.dims) - set(rhs.dims), set(rhs.dims) - set(lhs.dims)
     if rows and columns:
         return True
+    # Matrix times vector: along the stick, product and sum of the device are enough.
     wide = rhs if columns else lhs
     return bool(rows or columns) and wide.dims[-1] != contracted

@@ -39,10 +39,12 @@ class BodyDecomposer:
         accumulator = body.arguments[len(body.arguments) - 1]
         if self.generic.reduced:
             return self._reduction(ops, yielded, accumulator)
+        # Most bodies overwrite their destination, which then is no operand.
         if any(accumulator in list(op.operands) for op in ops) or yielded == accumulator:
             self.nodes[accumulator] = self._node(self.generic.output, self.generic.maps[-1])
         self._elementwise(ops)
         node = self._lookup(yielded)
+        # A boolean has the format of the values that were compared, but as a result it is fp16.
         return self._term(self.builder.cast(node, "f16", self.op) if str(yielded.type) == "i1" else node)
 
     # -- nodes ----------------------------------------------------------------------------------------
@@ -89,6 +91,7 @@ class BodyDecomposer:
             return Node(None, constant=scalar.fold(opcode, values))
         if opcode == "where3":
             return self._where(nodes, str(op.results[0].type))
+        # The device has the reciprocal as an operation of its own, without a constant to write out.
         if opcode == "realdiv" and nodes[0].constant == 1.0:
             return self.builder.emit("reciprocal", nodes[1:])
         return self.builder.emit(opcode, self._agreeing(nodes))
@@ -184,6 +187,7 @@ class BodyDecomposer:
             node = self._reduce(self.builder.cast(self._lookup(source), element, self.op), combination)
         else:
             node = product
+        # Reductions of the device begin with the neutral element; any other initial value is combined at the end.
         init = self._node(self.generic.output, self.generic.maps[-1])
         if init.value is None and scalar.is_neutral(combine.name, init.constant, element):
             return self._term(node)
@@ -200,6 +204,7 @@ class BodyDecomposer:
             node = self.builder.broadcast(node, missing)
         reduced = [dim for dim in node.dims if dim in self.generic.reduced]
         last = node.dims[-1]
+        # The last dim first: that leaves fewer elements for the other dims.
         if last in reduced and over_stick != over_others:
             node = self.builder.reduce(node, [last], over_stick)
             reduced.remove(last)

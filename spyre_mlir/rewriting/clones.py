@@ -36,6 +36,7 @@ def whole_of(memory: AliasAnalysis, value: ir.Value) -> ir.Value:
     op = defining_op(value)
     if op is None or op.name not in VIEWS:
         return value
+    # A slice that moves with a loop is another tile in each iteration, and only the tile is cloned.
     moves = memory.place(value).moves != memory.place(op.operands[0]).moves
     return value if moves else whole_of(memory, op.operands[0])
 

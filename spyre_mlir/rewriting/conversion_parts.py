@@ -46,6 +46,7 @@ def parts_in_reach(
     (source,), (result,) = op.operands, op.results
     if op.name not in CONVERSIONS or pins_of(op).slices is not None:
         return None
+    # A result in a region of another buffer, or with numbers in its padding, cannot be inserted part by part.
     is_part = any(use.owner.operation.name == "tensor.insert_slice" for use in result.uses)
     if is_part or any(state is not UNDEFINED for state in stick.padding_of(op.attributes).values()):
         return None
@@ -90,8 +91,8 @@ def _name(op: ir.Operation, number: int) -> None:
 def _part_type(
     value: ir.Value, view: BufferView, offsets: Sequence[int], sizes: Sequence[int]
 ) -> ir.RankedTensorType:
-    plain = ir.RankedTensorType.get(list(sizes), ir.RankedTensorType(value.type).element_type)
-    return stick.with_layout(plain, view.slice(offsets, sizes, [1] * len(sizes)).layout)
+    part_type = ir.RankedTensorType.get(list(sizes), ir.RankedTensorType(value.type).element_type)
+    return stick.with_layout(part_type, view.slice(offsets, sizes, [1] * len(sizes)).layout)
 
 
 @functools.lru_cache(maxsize=1 << 8)

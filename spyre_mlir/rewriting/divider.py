@@ -45,6 +45,7 @@ def pinned_division(
     reason = core_order_problem(pins.slices, pins.core_order)
     if reason is not None:
         raise refused(op, f"core_order {list(pins.core_order)}", reason)
+    # Dims in one slice take no digit of the core id, so that their place in the order does not matter.
     whole = (dim for dim, count in enumerate(pins.slices) if count == 1)
     return pins.slices, (*pins.core_order, *whole)
 

@@ -44,6 +44,7 @@ def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
 
 def _prepare(copy: ir.Operation, loops: Sequence[TiledLoop], names: dict[str, int]) -> None:
     """Give a copy its loops, and numbers for the names that tell equal groups apart."""
+    # Names and histories differ between groups that cost the same.
     for name in (sdsc.NAME, sdsc.HISTORY, TILING):
         if name in copy.attributes:
             del copy.attributes[name]

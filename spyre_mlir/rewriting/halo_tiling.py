@@ -59,6 +59,7 @@ class HaloTiling(Unrolling):
     """
 
     def __init__(self, windowed: Windowed, bands: Bands) -> None:
+        # Before the constructor of the base class, which asks for the order and the extents of dims.
         self.bands = bands
         self.rows, self.columns = windowed.windows
         images = math.prod(windowed.extents[dim] for dim in windowed.images)
@@ -131,6 +132,7 @@ class HaloTiling(Unrolling):
         end_type = ir.RankedTensorType.get([*self.lead[:-1], 1, *sizes[rows:]], _element(value))
         empty = ir.Operation.create("tensor.empty", results=[end_type]).result
         end = filled(number.clone().operation.results[0], empty)
+        # The first band has none before it and the last none after it: padding takes their place.
         together = concatenated([end, part] if before else [part, end], rows - 1)
         offsets = [0] * len(shape)
         offsets[rows - 1] = 0 if before else 1
@@ -166,12 +168,14 @@ def bands_of(windowed: Windowed, cores: int) -> Bands | None:
     By a rough estimate of time, in which bytes count more than they take.
     """
     above, below = _surroundings(windowed)
+    # With other padding the result has not as many rows as the image, and bands do not line up.
     if not _slides_by_single_rows(windowed) or above + below != _reach(windowed):
         return None
     height, images = windowed.extents[windowed.windows[0].output], _images(windowed)
     able = []
     for count in divisors(height, max(1, cores // images)):
         bands = Bands(count, height // count, above, below)
+        # A halo is of the next band alone, so that a band has at least as many rows.
         fits = (
             bands.rows >= max(above, below)
             and _lx_bytes(windowed, bands) * _ALIVE <= device().usable_lx_bytes

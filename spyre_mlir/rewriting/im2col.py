@@ -60,6 +60,7 @@ class Im2Col:
         for step in self._steps():
             view = view and view.after(step)
         element = str(ir.RankedTensorType(value.type).element_type)
+        # The host transfers whole sticks: no window may begin inside of one.
         return view is not None and view.gathers_sticks(elements_per_stick(device(), element))
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
@@ -88,6 +89,7 @@ def im2col_of(windowed: Windowed, most_rows: int) -> Im2Col | None:
     shared = set(contracted) == {*windowed.kernel, *windowed.reduced} and not channels & set(features)
     if None in weight or not shared or len(features) != 1:
         return None
+    # A matmul of the device takes few dims of rows: more of them are merged into one.
     fits = sum(windowed.extents[dim] > 1 for dim in rows) <= most_rows
     groups = tuple((dim,) for dim in rows) if fits else (rows,)
     candidate = Im2Col(windowed, groups, features[0], contracted)

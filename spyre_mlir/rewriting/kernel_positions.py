@@ -125,7 +125,7 @@ class ByPosition(Unrolling):
         operands = {True: (part, (2, 1)), False: (weight, (0, 2))}
         inputs = [operands[dims is None] for dims in windowed.others]
         maps = [*(dims for _, dims in inputs), (0, 1)]
-        matmul = generic_op([value for value, _ in inputs], self._nothing([rows, columns]), maps, 3, 1)
+        matmul = generic_op([value for value, _ in inputs], self._neutral([rows, columns]), maps, 3, 1)
         self._write(matmul, list(self.body.arguments), alone=False)
         return expanded(matmul.results[0], [[0, 1], [2]], [1, rows, columns])
 

@@ -119,6 +119,7 @@ class _Padding:
     def _conversion(self, op: ir.Operation) -> None:
         value, result = op.operands[0], op.results[0]
         source, target = self.views[value], self.views[result]
+        # The tiles of each side pad the other: a copy moves whole tiles.
         for dim, piece in pieces(source):
             self._pad_result(op, dim, piece)
         for dim, piece in pieces(target):
@@ -162,6 +163,7 @@ class _Padding:
         with ir.InsertionPoint.after(op):
             copy = sdsc.clone(result, op.location)
         layout = self.layouts[result]
+        # Readers keep the layout that was chosen for them, now of the copy.
         result.replace_all_uses_except(copy, defining_op(copy))
         self._set_layout(copy, layout)
         self._refresh(copy)
@@ -176,6 +178,7 @@ class _Padding:
             value, view = pending.pop()
             for use in value.uses:
                 op = use.owner.operation
+                # Insertions and loops tie the layout to that of other buffers.
                 if op.name in ("tensor.insert_slice", LOOP, "scf.yield"):
                     return False
                 if op.name == "tensor.extract_slice" and not _has_whole_steps(op, view):
@@ -193,8 +196,8 @@ class _Padding:
         if op is None or op.name != "sdsc.clone":
             return False
         source = self.views[op.operands[0]]
-        has_room = any(piece_dim == dim and source.shape[dim] % piece for piece_dim, piece in pieces(source))
-        return source.why_not_addressable() is not None and not has_room
+        is_padded = any(tile_dim == dim and source.shape[dim] % piece for tile_dim, piece in pieces(source))
+        return source.why_not_addressable() is not None and not is_padded
 
     def _copied(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
         """A dense copy in a buffer of its own, in the block that defines the source: once, not per iteration."""
@@ -202,6 +205,7 @@ class _Padding:
             raise error_at(
                 reader, f"its operand {value.type} has no room for whole sticks, and no operation copies it"
             )
+        # In the block of the value: outside of loops around the reader it is copied once.
         with ir.InsertionPoint(ancestor_in(block_of(value), reader)):
             copy = sdsc.clone(value, reader.location)
         self._set_layout(copy, _dense(self.views[value]))

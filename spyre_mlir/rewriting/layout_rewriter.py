@@ -87,6 +87,8 @@ class LayoutRewrite:
             assert isinstance(node, IterArg)
             end.operands[iter_arg.operand - 3] = self.values.value(node.yielded, decision.reads[1], end)
         arguments = list(body_block(op).arguments)
+        # Read again, for conversions have replaced yielded values. Two iter_args that change places would
+        # overwrite each other's buffer without a copy.
         for iter_arg in carried_values(op):
             if iter_arg.yielded in arguments and iter_arg.yielded != iter_arg.argument:
                 self._yield_copy(op, iter_arg, "what another place of the loop carries goes on here")
@@ -197,6 +199,7 @@ class LayoutRewrite:
         assert isinstance(node, ViewNode)
         for base, candidate in zip(decision.state.base, decision.reads, strict=True):
             source = self.values.value(node.source, candidate, op)
+            # The op itself is the view in the first layout, clones of it are those in the others.
             view = op if not self.values.by_tensor[tensor] else op.clone().operation
             view.operands[0] = source
             self.values.by_tensor[tensor][base] = view.results[0]

@@ -106,6 +106,7 @@ class LayoutValues:
             return
         stick_dim = BufferView.of(layout).stick_dim
         if candidate.stick_dim != stick_dim:
+            # By way of a dense buffer: a slice may not hold whole sticks of another stick dim.
             target = candidate_of(
                 StickLayout.for_tensor(device(), layout.shape, layout.dtype, _order(layout, stick_dim))
             )

@@ -79,6 +79,7 @@ class Terms:
         if not ELEMENT_TYPES[element].is_native:
             raise error_at(op, f"a constant tensor of {element} has no values here; pass it as an argument")
         array = _numbers(attr)
+        # bf16 has a larger range than fp16: such a constant stays f32 until the device rounds it.
         is_wide = element == "f16" and not fits_fp16(array).all()
         element = "f32" if is_wide else element
         dtype = ELEMENT_TYPES[element].storage

@@ -46,6 +46,7 @@ def slots(usage: Usage, loop: ir.Operation) -> list[Slot]:
     loads = {index: _memory_ns(op) for index, op in enumerate(ops) if _is_load(usage, loop, op)}
     idle = {index: _idle_ns(usage, op) for index, op in enumerate(ops) if index not in loads}
     chosen = []
+    # Long loads choose first, for they have most to hide.
     for index in sorted(loads, key=lambda index: -loads[index]):
         hidden = {slot: min(idle_ns, loads[index]) for slot, idle_ns in idle.items()}
         best = max(hidden, key=lambda slot: (hidden[slot], slot < index), default=None)
@@ -96,7 +97,7 @@ def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
 # -- clones --------------------------------------------------------------------------------------------
 
 
-def clone_streams(usage: Usage, loop: ir.Operation, room: int, name: str) -> list[ir.Operation]:
+def clone_streams(usage: Usage, loop: ir.Operation, capacity: int, name: str) -> list[ir.Operation]:
     """Give operations of a loop's body that wait for device memory clones of the tiles that they stream."""
     clones = []
     for buffer in list(usage.buffers.values()):
@@ -106,7 +107,7 @@ def clone_streams(usage: Usage, loop: ir.Operation, room: int, name: str) -> lis
             continue
         for access in buffer.reads:
             if access.user.op.block == body_block(loop) and _streams(usage, loop, access):
-                clones += _clone(usage, access, room, name)
+                clones += _clone(usage, access, capacity, name)
     return clones
 
 
@@ -120,12 +121,13 @@ def _streams(usage: Usage, loop: ir.Operation, access: BufferUse) -> bool:
     return _moves(usage, loop, [user.values[access.operand]]) and memory_ns(work) > compute_ns(work)
 
 
-def _clone(usage: Usage, access: BufferUse, room: int, name: str) -> Iterator[ir.Operation]:
+def _clone(usage: Usage, access: BufferUse, capacity: int, name: str) -> Iterator[ir.Operation]:
     user = access.user
     view = view_of(user.space, access.operand, user.division)
     whole = whole_of(usage.memory, user.values[access.operand])
     division = None if view is None else division_of_copy(usage.memory, whole, view)
-    if division is None or 2 * local_bytes(user.space, access.operand, user.division) > room:
+    # Twice the bytes: the next tile is loaded while the operation reads this one.
+    if division is None or 2 * local_bytes(user.space, access.operand, user.division) > capacity:
         return
     point, reason = ir.InsertionPoint(user.op), f"'{user.opcode}' waits for it"
     clone = insert_clone(whole, division, point, user.op.location, name, reason)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from spyre_mlir.analysis.loops import LOOP
-from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, in_format, makers
+from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, in_format, producers
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import (
     Structured,
@@ -26,7 +26,7 @@ from spyre_mlir.target.ops import COMBINE
 class _Maximum:
     """A running maximum in an iteration: its values before and now, and the factor between their exponentials."""
 
-    maker: Tiled
+    producer: Tiled
     before: ir.Value
     now: ir.Value
     factor: ir.Value | None = None
@@ -67,6 +67,7 @@ class LoopWriter:
                 tiled.result.replace_all_uses_with(self.parts[tiled.result].value)
         for value in self.end.operands:
             self._move(value)
+        # In reverse, so that no op is erased before its users.
         for op in reversed(self.old):
             if op.results[0] in self.waiting:
                 op.erase()
@@ -88,7 +89,7 @@ class LoopWriter:
 
     def _move_outside(self, value: ir.Value, inside: set[ir.Value]) -> None:
         """Move an operand of a nest that no operation of the nest computes."""
-        if not any(producer.result in inside for producer in makers(value, self.nests.tiled)):
+        if not any(producer.result in inside for producer in producers(value, self.nests.tiled)):
             self._move(value)
 
     # -- nests ----------------------------------------------------------------------------------------
@@ -100,6 +101,7 @@ class LoopWriter:
         """
         outside = tuple(level.nest for level in self.levels)
         carried = [tiled for tiled in nest.operations() if self._escapes(tiled, nest)]
+        # A sum begins with its first part: a neutral element would have to be written to memory.
         begins = any(tiled.reduces(nest) and tiled not in self.sums for tiled in carried)
         results = {tiled: self._destination(tiled, nest) for tiled in carried if not tiled.reduces(nest)}
         values = [results[tiled].value if tiled in results else self.sums.get(tiled) for tiled in carried]

@@ -46,6 +46,7 @@ class NodeBuilder:
         if element in ONE_BYTE:
             raise error_at(self.op, f"'{opcode}' has no form for {element}: only matmuls have")
         if element == "f16" and any(_is_wide(node) for node in nodes) and _has_f32_form(opcode):
+            # fp16 has not the constant, so that the operation runs in f32 and its result is rounded.
             wide = [self.cast(_guarding(opcode, node), "f32", self.op) for node in nodes]
             return self.cast(self.emit(opcode, wide, "f32", **constants), "f16", self.op)
         dims = _dims_of(nodes)
@@ -73,6 +74,7 @@ class NodeBuilder:
         """A node in another element type, by the device's casts (f16 and i32 meet in f32)."""
         if node.value is None or node.element == element:
             return node
+        # No cast of the device goes from one to the other directly.
         if (node.element, element) == ("f16", "i32"):
             node = self.emit("dl16tofp32", [node], "f32")
         elif (node.element, element) == ("i32", "f16"):

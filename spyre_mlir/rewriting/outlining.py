@@ -18,7 +18,7 @@ def is_free(op: ir.Operation) -> bool:
     if op.name in _FREE:
         return True
     if op.name == "linalg.fill":
-        return all(maker is not None and is_free(maker) for maker in map(defining_op, op.operands))
+        return all(producer is not None and is_free(producer) for producer in map(defining_op, op.operands))
     return bool(op.results) and not any(isinstance(value.type, ir.RankedTensorType) for value in op.results)
 
 
@@ -48,16 +48,16 @@ def _is_inside(value: ir.Value, op: ir.Operation) -> bool:
     return False
 
 
-def makers(op: ir.Operation) -> Iterator[ir.Operation]:
+def producers(op: ir.Operation) -> Iterator[ir.Operation]:
     """The ops whose results an op reads, through those that are free."""
     for value in read_by(op):
-        maker = defining_op(value)
-        if maker is None:
+        producer = defining_op(value)
+        if producer is None:
             continue
-        if is_free(maker):
-            yield from makers(maker)
+        if is_free(producer):
+            yield from producers(producer)
         else:
-            yield maker
+            yield producer
 
 
 class Outlined:
@@ -80,6 +80,7 @@ class Outlined:
             value
             for op in ops
             for value in op.results
+            # For the return _user gives None, which is in no group.
             if any(_user(use, op) not in defined for use in value.uses)
         ]
 
@@ -89,9 +90,9 @@ class Outlined:
             return
         self._seen.add(op.results[0])
         for value in read_by(op):
-            maker = defining_op(value)
-            if maker is not None and value not in group and self._copied(maker):
-                self._add(maker, group)
+            producer = defining_op(value)
+            if producer is not None and value not in group and self._copied(producer):
+                self._add(producer, group)
         self.inside.append(op)
 
     def build(

@@ -59,6 +59,7 @@ def _of_expanded(source: ir.Value, groups: Sequence[Sequence[int]], factors: Fac
     """Split the source of an expansion: the factors of a group are those of the source dim, without dims of size 1."""
     if not groups:
         return None
+    # Dims of size 1 are added after the source is split, for it has none of them.
     source_factors = [_together(factors[dim] for dim in group) for group in groups]
     inner = regrouped(source, source_factors)
     shape = list(itertools.chain.from_iterable(factors))
@@ -92,6 +93,7 @@ def _of_collapsed(source: ir.Value, groups: Sequence[Sequence[int]], factors: Fa
     inner: list[tuple[int, ...]] = []
     counts: list[int] = []
     for group, dim_factors, common in zip(groups, factors, finest, strict=True):
+        # The split cuts across the dims that were merged, so the merge stays.
         if common is None:
             return None
         parts = _distributed(common, [shape[dim] for dim in group])

@@ -90,6 +90,7 @@ def reshaped(value: ir.Value, before: Factors, after: Factors, table: FactorTabl
         return value
     flat = [factor for dim in before for factor in dim]
     assert flat == [factor for dim in after for factor in dim]
+    # Dims of one element have no factor to expand by: they are merged into their neighbours first.
     if any(not dim for dim in before):
         value = collapsed(value, _with_unit_dims(before))
         before = [dim for dim in before if dim]

@@ -32,7 +32,7 @@ class Separable(Unrolling):
         sizes = list(shape_of(source))
         offsets, strides = [0] * len(sizes), [1] * len(sizes)
         sizes[axis], strides[axis] = self.windowed.extents[window.output], self._stride(self.order[axis])
-        every, result = tuple(range(len(sizes))), self._nothing(sizes)
+        every, result = tuple(range(len(sizes))), self._neutral(sizes)
         for position in range(self.windowed.extents[window.kernel]):
             offsets[axis] = window.dilation * position
             part = extracted(source, offsets, sizes, strides)

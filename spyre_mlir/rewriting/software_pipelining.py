@@ -60,15 +60,19 @@ class _PipelinedLoop:
     def run(self) -> list[ir.Value]:
         """Write the pipelined loop and the remaining iterations; return the results of the loop."""
         count = self.numbers.count
+        # One iteration or two stay behind the loop, whose last loads are for them.
         doubled = (count - 1) // 2
         values = list(self.loop.operands)[3:]
         loaded = [self._load(ahead, self._index(0), second=False) for ahead in self.loads]
         if doubled:
             values, loaded = self._doubled(doubled, values, loaded)
         for iteration in range(2 * doubled, count):
-            following = self._index(iteration + 1) if iteration + 1 < count else None
+            next_index = self._index(iteration + 1) if iteration + 1 < count else None
+            # The loads of an iteration go to the buffer that the iteration itself does not read.
             second = (iteration + 1) % 2 == 1
-            values, loaded = self._iteration(self._index(iteration), values, loaded, following, second=second)
+            values, loaded = self._iteration(
+                self._index(iteration), values, loaded, next_index, second=second
+            )
         return values
 
     def _doubled(
@@ -114,7 +118,7 @@ class _PipelinedLoop:
         index: ir.Value,
         values: Sequence[ir.Value],
         loaded: Sequence[ir.Value],
-        following: ir.Value | None,
+        next_index: ir.Value | None,
         *,
         second: bool,
     ) -> tuple[list[ir.Value], list[ir.Value]]:
@@ -130,8 +134,8 @@ class _PipelinedLoop:
                 i64 = ir.IntegerType.get_signless(64)
                 self.copies[-1].attributes[sdsc.OVER] = ir.IntegerAttr.get(i64, self.over[op])
             for number, ahead in enumerate(self.loads):
-                if ahead.behind == op and following is not None:
-                    fetched[number] = self._load(ahead, following, second=second)
+                if ahead.behind == op and next_index is not None:
+                    fetched[number] = self._load(ahead, next_index, second=second)
         yielded = [known.get(value, value) for value in terminator(self.body).operands]
         return yielded, [fetched[number] for number in range(len(self.loads)) if number in fetched]
 

@@ -48,10 +48,10 @@ class Unrolling:
 
     def run(self) -> ir.Value:
         source = self._source()
-        nothing = self._nothing([self._extent(dim) for dim in self.tap_dims if dim in self.windowed.result])
+        neutral = self._neutral([self._extent(dim) for dim in self.tap_dims if dim in self.windowed.result])
         result = None
         for row in self.windowed.rows():
-            partial = nothing
+            partial = neutral
             for number, tap in enumerate(row):
                 partial = self._tap(source, tap, partial, is_first=number == 0)
             result = partial if result is None else self._combined(result, partial)
@@ -62,11 +62,11 @@ class Unrolling:
         """Build one matmul instead of a chain."""
         source, weight = form.source(), form.weight()
         rows = len(form.rows)
-        nothing = self._nothing([*shape_of(source)[:rows], shape_of(weight)[0]])
+        neutral = self._neutral([*shape_of(source)[:rows], shape_of(weight)[0]])
         operands = {True: (source, (*range(rows), rows + 1)), False: (weight, (rows, rows + 1))}
         read = [operands[dims is None] for dims in self.windowed.others]
         maps = [*(dims for _, dims in read), tuple(range(rows + 1))]
-        matmul = generic_op([value for value, _ in read], nothing, maps, rows + 2, 1)
+        matmul = generic_op([value for value, _ in read], neutral, maps, rows + 2, 1)
         self._write(matmul, list(self.body.arguments), alone=False)
         return self._finished(form.restored(matmul.results[0]))
 
@@ -84,6 +84,7 @@ class Unrolling:
         windowed, extents = self.windowed, self.windowed.extents
         outputs = [window.output for window in windowed.windows]
         rows = [dim for dim in (*outputs, *windowed.images) if extents[dim] > 1]
+        # Only a matmul limits the dims of rows; a pooling has as many as it needs.
         contracts = any(extents[dim] > 1 for dim in windowed.reduced)
         return (*outputs[:-1], *windowed.images) if contracts and len(rows) > MOST_ROWS else ()
 
@@ -204,7 +205,7 @@ class Unrolling:
 
     # -- the result -----------------------------------------------------------------------------------
 
-    def _nothing(self, shape: Sequence[int]) -> ir.Value:
+    def _neutral(self, shape: Sequence[int]) -> ir.Value:
         """A tensor of the neutral element, for the first tap of a row."""
         element = ir.RankedTensorType(self.windowed.op.results[0].type).element_type
         combination = scalar.combination(self.combine.name)
@@ -251,6 +252,7 @@ def _combining_op(windowed: Windowed) -> ir.Operation:
     yielded, accumulator = terminator.operands[0], list(body.arguments)[-1]
     uses = [use.owner.operation for use in accumulator.uses]
     combine = next((op for op in ops if op.results[0] == yielded), None)
+    # Another use of the accumulator would depend on the order of taps.
     if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
         _refuse(windowed.op, "sums, products, minima and maxima")
     if not isinstance(accumulator.type, ir.FloatType):

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import spyre_mlir
-from spyre_mlir.analysis.program_cost import Price
+from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import Nests, Tiled
 from spyre_mlir.dialects import context
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
@@ -57,7 +57,7 @@ def evaluator(lx_frac_avail: float = LITTLE, **options: object) -> PipelineEvalu
 
 def cost(
     module: ir.Module, tiles: int = 1, last: int = 2, evaluate: PipelineEvaluator | None = None
-) -> Price | None:
+) -> ProgramCost | None:
     """The cost of the first operations of a program in tiles; 1 is untiled."""
     ops = operations(module)[:last]
     with module.context, ir.Location.unknown():
@@ -65,7 +65,7 @@ def cost(
         return (evaluate or evaluator()).cost(group_module([each.op for each in ops], tiling))
 
 
-def priced(tiles: int) -> Price:
+def priced(tiles: int) -> ProgramCost:
     """The price of both operations in tiles."""
     found = cost(device_ops(), tiles)
     assert found is not None
