@@ -75,6 +75,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from spyre_mlir.dialects.attributes import from_attribute, from_dims, to_dims
+from spyre_mlir.dialects.copied_types import copied_types
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
@@ -141,7 +142,10 @@ class CloneOp(Sdsc.Operation, name="clone"):
 
     def verify_invariants(self) -> bool:
         """Require shape and element type of the source."""
-        source, result = (ir.RankedTensorType(value.type) for value in (self.operands[0], self.results[0]))
+        types = copied_types(self)
+        if types is None:
+            return True
+        source, result = types
         # Not the whole type: a clone may change the layout.
         if list(source.shape) == list(result.shape) and source.element_type == result.element_type:
             return True
@@ -160,7 +164,8 @@ class ShuffleOp(Sdsc.Operation, name="shuffle"):
 
     def verify_invariants(self) -> bool:
         """Require the type of the source, layout included: the ring moves bits as they are."""
-        if self.operands[0].type == self.results[0].type:
+        types = copied_types(self)
+        if types is None or types[0] == types[1]:
             return True
         self.location.emit_error("shuffle keeps the type of its source")
         return False

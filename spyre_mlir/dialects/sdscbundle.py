@@ -18,6 +18,7 @@ the executes that begin another bundle, of a program that is a sequence of them.
 # pyright: reportInvalidTypeForm=false
 
 from collections.abc import Sequence
+from typing import Any
 
 from spyre_mlir.mlir import ext, ir
 
@@ -47,11 +48,14 @@ class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
 
     def verify_invariants(self) -> bool:
         """Require a file name, and distinct negative symbol ids, one per operand."""
-        attributes = self.operation.attributes
-        if "sdsc_filename" not in attributes or "symbol_ids" not in attributes:
+        filename, symbols = (_attribute(self.operation, name) for name in ("sdsc_filename", "symbol_ids"))
+        is_list = isinstance(symbols, ir.ArrayAttr) and all(
+            isinstance(id_, ir.IntegerAttr) for id_ in symbols
+        )
+        if not isinstance(filename, ir.StringAttr) or not is_list:
             self.location.emit_error("sdsc_execute names its design in sdsc_filename and its symbol_ids")
             return False
-        ids = [ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(attributes["symbol_ids"])]
+        ids = [symbol.value for symbol in symbols]
         if len(ids) != len(self.operation.operands):
             self.location.emit_error(
                 f"sdsc_execute has {len(self.operation.operands)} operands but {len(ids)} symbol ids"
@@ -71,7 +75,8 @@ class DeviceMemAllocateOp(SdscBundle.Operation, name="device_mem_allocate"):
 
     def verify_invariants(self) -> bool:
         """Require a positive size."""
-        if ir.IntegerAttr(self.operation.attributes["bytes"]).value > 0:
+        size = _attribute(self.operation, "bytes")
+        if isinstance(size, ir.IntegerAttr) and size.value > 0:
             return True
         self.location.emit_error("device_mem_allocate reserves a positive number of bytes")
         return False
@@ -86,10 +91,16 @@ class InputArgExtractOp(SdscBundle.Operation, name="input_arg_extract"):
 
     def verify_invariants(self) -> bool:
         """Require one of the three fields of a parameter."""
-        if ir.StringAttr(self.operation.attributes["what"]).value in ("value", "granularity", "max_value"):
+        field = _attribute(self.operation, "what")
+        if isinstance(field, ir.StringAttr) and field.value in ("value", "granularity", "max_value"):
             return True
         self.location.emit_error("input_arg_extract reads 'value', 'granularity' or 'max_value'")
         return False
+
+
+def _attribute(op: ir.Operation, name: str) -> Any:
+    # The verifier runs on whatever the generic form says, before anything has looked at names or types.
+    return op.attributes[name] if name in op.attributes else None
 
 
 def _i64(value: int) -> ir.IntegerAttr:

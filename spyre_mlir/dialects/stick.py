@@ -29,6 +29,7 @@ operand is made. Only the arguments of a function have the layout in their type 
 from collections.abc import Mapping
 
 from spyre_mlir.dialects.attributes import from_dims, to_dims
+from spyre_mlir.dialects.copied_types import copied_types
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.padding import States
 from spyre_mlir.mlir import ext, ir
@@ -69,7 +70,10 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
 
     def verify_invariants(self) -> bool:
         """Require shape and element type of the source, and a layout on both, or one that is requested."""
-        source, result = (ir.RankedTensorType(value.type) for value in (self.operands[0], self.results[0]))
+        types = copied_types(self)
+        if types is None:
+            return True
+        source, result = types
         if list(source.shape) != list(result.shape) or source.element_type != result.element_type:
             self.location.emit_error("restickify keeps shape and element type, only the layout changes")
             return False
@@ -94,7 +98,10 @@ class PinOp(Stick.Operation, name="pin"):
 
     def verify_invariants(self) -> bool:
         """Require shape and element type of the operand, and a layout that fits."""
-        source, result = (ir.RankedTensorType(value.type) for value in (self.operands[0], self.results[0]))
+        types = copied_types(self)
+        if types is None:
+            return True
+        source, result = types
         if list(source.shape) != list(result.shape) or source.element_type != result.element_type:
             self.location.emit_error("pin keeps shape and element type of its operand")
             return False

@@ -1,4 +1,4 @@
-"""Return whether a division that a person wrote down can be."""
+"""Legality of a division that a person wrote down."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from spyre_mlir.target.target import Target
 class DmaTuples:
     """Loop ranges, host strides and device strides in elements, outermost device dim first.
 
-    ``bounds`` lists, for each host dim that several loops feed or that is padded, ``(loops, weights,
+    ``bounds`` lists, for each host dim beyond whose end its loops reach, ``(loops, weights,
     size)``: a position is padding unless ``sum(i_loop * weight) < size``.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import weakref
 from collections.abc import Iterable, Sequence
 
 from spyre_mlir.cost.of_tensor import copy_cost, wait_cost
@@ -49,10 +50,14 @@ class LayoutCandidate:
         return f"Candidate(stick {self.stick_dim}, order {list(self.order)})"
 
 
+#: All candidates that are in use: a cache alone would make a second object for a view that it has forgotten.
+_CANDIDATES: weakref.WeakValueDictionary[BufferView, LayoutCandidate] = weakref.WeakValueDictionary()
+
+
 @functools.lru_cache(maxsize=1 << 16)
 def candidate(view: BufferView) -> LayoutCandidate:
     """Return the one candidate of a view."""
-    return LayoutCandidate(view)
+    return _CANDIDATES.setdefault(view, LayoutCandidate(view))
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import weakref
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -43,11 +44,16 @@ class OpLayout:
         return all(stick_dim is None for stick_dim in self.stick_dims)
 
 
-@functools.lru_cache(maxsize=1 << 12)
+#: The op layouts of each signature in use.
+_OP_LAYOUTS: weakref.WeakKeyDictionary[OpSignature, tuple[OpLayout, ...]] = weakref.WeakKeyDictionary()
+
+
 def op_layouts(signature: OpSignature) -> tuple[OpLayout, ...]:
     """Return all op layouts of an operation; empty if it has none."""
-    assignments = stick_assignments(signature.opcode, signature.iteration)
-    return tuple(_op_layout(signature, assignment) for assignment in assignments)
+    if signature not in _OP_LAYOUTS:
+        assignments = stick_assignments(signature.opcode, signature.iteration)
+        _OP_LAYOUTS[signature] = tuple(_op_layout(signature, assignment) for assignment in assignments)
+    return _OP_LAYOUTS[signature]
 
 
 def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,10 +30,16 @@ class ProducedLayout:
     op_layout: OpLayout | None = None
 
 
+#: All produced layouts that are in use, see ``candidate``.
+_PRODUCED: weakref.WeakValueDictionary[tuple[LayoutCandidate, OpLayout | None], ProducedLayout] = (
+    weakref.WeakValueDictionary()
+)
+
+
 @functools.lru_cache(maxsize=1 << 16)
 def produced_layout(candidate: LayoutCandidate, op_layout: OpLayout | None = None) -> ProducedLayout:
     """Return the one object for a layout and an op layout."""
-    return ProducedLayout(candidate, op_layout)
+    return _PRODUCED.setdefault((candidate, op_layout), ProducedLayout(candidate, op_layout))
 
 
 @dataclass(frozen=True)

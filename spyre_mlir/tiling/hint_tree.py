@@ -46,7 +46,7 @@ class TiledLoop:
     unrolled: bool | None = None
 
     def part(self, extent: int) -> Fraction:
-        """Elements of a dim in each tile but perhaps the last."""
+        """Return the share of a dim of ``extent`` elements that each tile has, but perhaps the last."""
         return Fraction(1, self.tiles) if self.tile is None else Fraction(self.tile, extent)
 
     def plain(self) -> dict[str, str | int]:

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(argv).folder
 
     print(f"Softmax of {ROWS} x {COLUMNS} fp16 numbers over dim 0, from PyTorch to simulated Spyre cores.\n")
-    example = _timed("load PyTorch", lambda: _example())
+    example = _timed("load PyTorch", _example)
     program = _timed("import, compile", lambda: _compiled(example))
     _timed("write the bundle", lambda: program.save(folder))
     output = _timed("simulate", lambda: _simulate(program, folder, example.inputs[0].numpy()))

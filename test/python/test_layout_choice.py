@@ -13,8 +13,9 @@ from layout_graphs import DTYPE, EdgeByEdge, Exhaustive, RandomGraph, price
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view import BufferView, ViewError
 from spyre_mlir.layout.view_transforms import Slice, Transpose, ViewTransform
-from spyre_mlir.layout_search.layout_candidates import candidate_of, image, relayout_cost
+from spyre_mlir.layout_search.layout_candidates import candidate, candidate_of, image, relayout_cost
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
+from spyre_mlir.layout_search.states import produced_layout
 from spyre_mlir.layout_search.tensor_graph import (
     ArgumentNode,
     Compute,
@@ -413,3 +414,15 @@ def test_no_plan_of_a_program_costs_less(name):
     plan = choose(graph)
     assert plan.proven and Exhaustive(graph, plan.cost).cost() == plan.cost == price(graph, plan)
     assert plan.cost <= EdgeByEdge(graph).cost()
+
+
+def test_there_is_one_object_per_layout_whatever_caches_forget():
+    """Candidates and produced layouts compare by identity, so what is in use is never made a second time."""
+    layout = StickLayout.for_tensor(device(), (128, 256), "f16")
+    first = candidate_of(layout)
+    produced = produced_layout(first)
+    candidate.cache_clear()
+    candidate_of.cache_clear()
+    produced_layout.cache_clear()
+    assert candidate_of(layout) is first
+    assert produced_layout(candidate_of(layout)) is produced

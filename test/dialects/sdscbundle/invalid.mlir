@@ -34,3 +34,34 @@ func.func @what(%a: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>) {
   %v = "sdscbundle.input_arg_extract"(%a) {what = "colour"} : (!sdscbundle.input_arg<index, 0 : i64, 0 : i64>) -> index
   return
 }
+// -----
+// What an op of the bundle needs is there, and of its type.
+func.func @absent(%a: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>, %x: index) {
+  // expected-error@below {{device_mem_allocate reserves a positive number of bytes}}
+  %p = "sdscbundle.device_mem_allocate"() : () -> index
+  return
+}
+// -----
+func.func @text() {
+  // expected-error@below {{device_mem_allocate reserves a positive number of bytes}}
+  %p = "sdscbundle.device_mem_allocate"() {bytes = "8"} : () -> index
+  return
+}
+// -----
+func.func @nothing(%a: !sdscbundle.input_arg<index, 0 : i64, 0 : i64>) {
+  // expected-error@below {{input_arg_extract reads 'value', 'granularity' or 'max_value'}}
+  %v = "sdscbundle.input_arg_extract"(%a) : (!sdscbundle.input_arg<index, 0 : i64, 0 : i64>) -> index
+  return
+}
+// -----
+func.func @names(%x: index) {
+  // expected-error@below {{sdsc_execute names its design in sdsc_filename and its symbol_ids}}
+  "sdscbundle.sdsc_execute"(%x) {sdsc_filename = "a.json", symbol_ids = ["-1"]} : (index) -> ()
+  return
+}
+// -----
+func.func @number(%x: index) {
+  // expected-error@below {{sdsc_execute names its design in sdsc_filename and its symbol_ids}}
+  "sdscbundle.sdsc_execute"(%x) {sdsc_filename = 3 : i64, symbol_ids = -1 : i64} : (index) -> ()
+  return
+}
