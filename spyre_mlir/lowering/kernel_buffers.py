@@ -112,9 +112,7 @@ class KernelBuffers:
                 self.func,
                 f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
             )
-        tuples = dma_tuples(layout, view)
-        parameter = f"arg_{len(self.arguments)}_base_addr"
-        size = self.memory.layout(place.buffer).bytes
+        parameter, size = f"arg_{len(self.arguments)}_base_addr", self.memory.layout(place.buffer).bytes
         self.arguments.append(
             KernelArgument(
                 name=label,
@@ -125,9 +123,7 @@ class KernelBuffers:
                 data_format=DATA_FORMATS[layout.dtype],
                 device_size=layout.device_size,
                 bytes=size,
-                transfer=Transfer(
-                    tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds, view.offset
-                ),
+                transfer=_transfer(layout, view),
                 fill=fill,
                 source=source,
                 index_bounds=IndexBounds(*index_bounds) if index_bounds else None,
@@ -167,6 +163,11 @@ class KernelBuffers:
                 reasons = sdsc.spilled_of(owner)
                 self.buffers[value] = Buffer(name, _text(placement.base), offset, size, reasons)
         return self.buffers[value]
+
+
+def _transfer(layout: StickLayout, view: HostView) -> Transfer:
+    tuples = dma_tuples(layout, view)
+    return Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds, view.offset)
 
 
 def _text(attr: ir.Attribute) -> str:

@@ -51,7 +51,7 @@ class ApplyPrecision(Pass):
     ``policy=device``: an island that begins in fp16 and constants and ends in fp16 becomes fp16, but for the values
     that rounding would spoil (``analysis/rounding.py``): squares and sums that leave the range, means that are
     subtracted from what they are the mean of, partial sums. These, and what reads them, stay f32 between casts. An
-    island that touches an argument, a result, an integer (also by floor), a sum of integers or a constant beyond
+    island that contains an argument, a result, an integer (also by floor), a sum of integers or a constant beyond
     fp16 stays f32.
     ``policy=strict``: islands stay f32; only a matmul rounded at once to fp16 is one device operation,
     whose accumulation is the island's.
@@ -85,7 +85,7 @@ class ApplyPrecision(Pass):
         if inner:
             demotion = _Demotion(block, inner, in_f32 | islands.partial, required)
             demotion.run()
-            self._tell(func, len(inner), demotion.in_f32)
+            self._report(func, len(inner), demotion.in_f32)
             _separate_results(list(block.operations)[-1].operation)
         for op in [op.operation for op in block.operations]:
             _replace_root(op)
@@ -93,7 +93,7 @@ class ApplyPrecision(Pass):
         for op in amplified(block):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
 
-    def _tell(self, func: ir.Operation, inner: int, in_f32: int) -> None:
+    def _report(self, func: ir.Operation, inner: int, in_f32: int) -> None:
         if inner > in_f32:
             self.remark(func, "precision", f"{inner - in_f32} f32 values between fp16 values run as fp16")
         if in_f32:
@@ -186,7 +186,8 @@ class Islands:
     def _visit(self, op: ir.Operation) -> None:
         opcode = sdsc.opcode_of(op)
         if op.name in ("tensor.empty", "linalg.fill", "arith.constant") and opcode is None:
-            return  # made anew for whoever uses them
+            # Constants and fills are rebuilt for each reader, so they connect no islands.
+            return
         values = [
             value for value in (*_read(op), *op.results) if element_of(value) == "f32" and not _free(value)
         ]

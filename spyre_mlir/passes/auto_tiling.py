@@ -38,7 +38,7 @@ class AutoTiling(EvaluatingPass):
     ``spans``: an operation with an operand so large that no division lets each core reach its part is tiled
     along the dim, or two where one is not enough, and into the number of tiles with the least time. ``spills``:
     where the intermediates that are alive at an operation need more than all scratchpads have, the run of
-    operations around that shares a dim, which some may reduce, is tiled if that takes less time. Prices are those
+    operations around that shares a dim, which some may reduce, is tiled if that takes less time. Costs are those
     of the cost model after the rest of the pipeline, on the run alone. What hints tile is left as it is.
 
     ``sencores`` is the number of cores, ``lx_frac_avail`` the part of LX that the backend keeps.
@@ -54,13 +54,13 @@ class AutoTiling(EvaluatingPass):
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
-        room = self.target.usable_lx_bytes
+        lx_bytes = self.target.usable_lx_bytes
         for func in functions(module):
             ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
             if self.spans:
                 self._for_spans(ops, evaluator)
-            if self.spills and room:
-                self._for_lx(ops, evaluator, room)
+            if self.spills and lx_bytes:
+                self._for_lx(ops, evaluator, lx_bytes)
 
     # -- spans ----------------------------------------------------------------------------------------
 
@@ -78,63 +78,65 @@ class AutoTiling(EvaluatingPass):
         # Two loops only where no dim alone is enough.
         for depth in (1, 2):
             nests = itertools.combinations(classes, depth)
-            tried = [
+            attempts = [
                 coarsest
                 for nest in nests
                 if (coarsest := _coarsest(tiled_op, nest, evaluator, self.target.cores)) is not None
             ]
-            if tried:
+            if attempts:
                 break
         else:
             return  # span-reduction says what is wrong
-        price, chosen = min(tried, key=lambda choice: (choice[0].nanoseconds, _counts(choice[1])))
+        price, chosen = min(attempts, key=lambda choice: (choice[0].nanoseconds, _counts(choice[1])))
         tiled_op.op.attributes[TILING] = tiling_attr(_nested(tiled_op, chosen)[tiled_op.result])
-        others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in tried)
+        others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in attempts)
         text = f"'{tiled_op.generic.opcode}' in {_tiles_text(chosen)}, which no division brings into reach; {others}"
         self.remark(tiled_op.op, "tiling", text, after=price.nanoseconds)
 
     # -- spills ---------------------------------------------------------------------------------------
 
-    def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, room: int) -> None:
+    def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, lx_bytes: int) -> None:
         live, runs = _live_bytes(ops, self.target.cores), _Runs(ops)
         index = 0
         while index < len(ops):
             # What a hint tiles is the user's decision.
-            if live[index] <= room or TILING in ops[index].op.attributes:
+            if live[index] <= lx_bytes or TILING in ops[index].op.attributes:
                 index += 1
                 continue
             # A run is tiled once: its operations are no candidates for a second loop.
-            index = max(self._best_run(runs, index, evaluator, live[index], room), index) + 1
+            index = max(self._best_run(runs, index, evaluator, live[index], lx_bytes), index) + 1
 
-    def _best_run(self, runs: _Runs, index: int, evaluator: Evaluator, live: int, room: int) -> int:
+    def _best_run(self, runs: _Runs, index: int, evaluator: Evaluator, live: int, lx_bytes: int) -> int:
         """Tile the run around an operation along the dim that saves most time, and return the last index of the run."""
         best: tuple[float, float, Sequence[Tiled], DimClass, DimTiles] | None = None
-        tried: list[str] = []
+        attempts: list[str] = []
         ops = runs.ops
-        for first, last, along in runs.around(index):
+        for first, last, dim_class in runs.around(index):
             run = ops[first : last + 1]
             chosen = [tiled_op.op for tiled_op in run]
             untiled = evaluator.cost(group_module(chosen, {}))
             if untiled is None:
                 continue
-            for cut in _enough(along, math.ceil(live / room), self.target.cores):
-                price = evaluator.cost(group_module(chosen, _together(run, along, cut, index)))
-                tried.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
-                # The group is priced alone; its neighbours are the same with and without tiles.
+            for cut in _enough(dim_class, math.ceil(live / lx_bytes), self.target.cores):
+                price = evaluator.cost(group_module(chosen, _together(run, dim_class, cut, index)))
+                attempts.append(
+                    f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}"
+                )
+                # The cost of the group is that of it alone; its neighbours are the same with and without tiles.
                 saved = untiled.nanoseconds - price.nanoseconds if price is not None else 0
                 if saved > 0 and (best is None or saved > best[0]):
-                    best = saved, untiled.nanoseconds, run, along, cut
+                    best = saved, untiled.nanoseconds, run, dim_class, cut
         if best is None:
-            if tried:
-                self.remark(ops[index].op, "no tiling", "; ".join(tried))
+            if attempts:
+                self.remark(ops[index].op, "no tiling", "; ".join(attempts))
             return index
-        saved, untiled_ns, run, along, cut = best
-        for result, loops in _together(run, along, cut, index).items():
+        saved, untiled_ns, run, dim_class, cut = best
+        for result, loops in _together(run, dim_class, cut, index).items():
             next(tiled_op for tiled_op in run if tiled_op.result == result).op.attributes[TILING] = (
                 tiling_attr(loops)
             )
         what = f"{len(run)} operations in {cut}, whose intermediates then fit the scratchpads"
-        text = f"{what}; {'; '.join(dict.fromkeys(tried))}"
+        text = f"{what}; {'; '.join(dict.fromkeys(attempts))}"
         self.remark(run[0].op, "tiling", text, before=round(untiled_ns), after=round(untiled_ns - saved))
         return ops.index(run[-1])
 
@@ -143,8 +145,8 @@ def _coarsest(
     tiled_op: Tiled, nest: Sequence[DimClass], evaluator: Evaluator, cores: int
 ) -> tuple[ProgramCost, Tiles] | None:
     """Return the fewest tiles of nested loops along some dims with which an operation is in reach, and their cost."""
-    dims = [along.dims[tiled_op][0] for along in nest]
-    cuts = (along.cuts(2, device().loop_iterations, cores) for along in nest)
+    dims = [dim_class.dims[tiled_op][0] for dim_class in nest]
+    cuts = (dim_class.cuts(2, device().loop_iterations, cores) for dim_class in nest)
     tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
     coarsest_first = sorted(tilings, key=lambda chosen: (math.prod(_counts(chosen)), _counts(chosen)))
     for chosen in coarsest_first[:_MOST_COUNTS]:
@@ -171,18 +173,18 @@ def _tiles_text(chosen: Tiles) -> str:
 
 
 def _together(
-    run: Sequence[Tiled], along: DimClass, cut: DimTiles, number: int
+    run: Sequence[Tiled], dim_class: DimClass, cut: DimTiles, class_index: int
 ) -> dict[ir.Value, list[TiledLoop]]:
-    dims = {tiled_op: along.dims[tiled_op][0] for tiled_op in run}
+    dims = {tiled_op: dim_class.dims[tiled_op][0] for tiled_op in run}
     return {
-        tiled_op.result: [cut.loop(f"lx{number}", dim, tiled_op.generic.extents[dim])]
+        tiled_op.result: [cut.loop(f"lx{class_index}", dim, tiled_op.generic.extents[dim])]
         for tiled_op, dim in dims.items()
     }
 
 
-def _enough(along: DimClass, least: int, cores: int) -> Iterator[DimTiles]:
+def _enough(dim_class: DimClass, least: int, cores: int) -> Iterator[DimTiles]:
     """Return a few cuts, from the fewest tiles that may be enough."""
-    return itertools.islice(along.cuts(max(least, 2), device().loop_iterations, cores), 3)
+    return itertools.islice(dim_class.cuts(max(least, 2), device().loop_iterations, cores), 3)
 
 
 def _may_be_out_of_reach(tiled_op: Tiled) -> bool:
@@ -228,13 +230,13 @@ class _Runs:
         self.classes: dict[tuple[Tiled, int], int] = {}
         self.present: list[dict[int, int]] = [{} for _ in ops]
         position = {tiled_op: index for index, tiled_op in enumerate(ops)}
-        for number, along in enumerate(dim_classes(ops)):
-            for tiled_op, dims in along.dims.items():
-                self.classes.update({(tiled_op, dim): number for dim in dims})
+        for class_index, dim_class in enumerate(dim_classes(ops)):
+            for tiled_op, dims in dim_class.dims.items():
+                self.classes.update({(tiled_op, dim): class_index for dim in dims})
                 if len(dims) == 1 and (
                     dims[0] not in tiled_op.generic.reduced or tiled_op.generic.opcode in COMBINE
                 ):
-                    self.present[position[tiled_op]][number] = dims[0]
+                    self.present[position[tiled_op]][class_index] = dims[0]
 
     def around(self, index: int) -> Iterator[tuple[int, int, DimClass]]:
         """Yield the longest runs around an operation in which all operations have a dim, each run once.
@@ -243,46 +245,46 @@ class _Runs:
         Runs in which none does come first.
         """
         runs = []
-        for number, dim in self.present[index].items():
-            last = self._reach(index, index, number, 1)
-            first = self._reach(index, last, number, -1)
+        for class_index, dim in self.present[index].items():
+            last = self._reach(index, index, class_index, 1)
+            first = self._reach(index, last, class_index, -1)
             # A run of one operation keeps nothing in LX between operations.
             if first == last:
                 continue
             run = self.ops[first : last + 1]
-            along = next(
+            dim_class = next(
                 dim_class for dim_class in dim_classes(run) if dim in dim_class.dims.get(self.ops[index], ())
             )
-            if all(tiled_op in along.dims for tiled_op in run):
-                reduces = any(self._reduces(position, number) for position in range(first, last + 1))
-                runs.append((reduces, (first, last, along)))
+            if all(tiled_op in dim_class.dims for tiled_op in run):
+                reduces = any(self._reduces(position, class_index) for position in range(first, last + 1))
+                runs.append((reduces, (first, last, dim_class)))
         yield from (run for _, run in sorted(runs, key=lambda pair: pair[0]))
 
-    def _reduces(self, position: int, number: int) -> bool:
+    def _reduces(self, position: int, class_index: int) -> bool:
         """Return whether an operation reduces the dim of a class."""
-        return self.present[position].get(number) in self.ops[position].generic.reduced
+        return self.present[position].get(class_index) in self.ops[position].generic.reduced
 
-    def _reach(self, first: int, last: int, number: int, step: int) -> int:
+    def _reach(self, first: int, last: int, class_index: int, step: int) -> int:
         """Return the last index in one direction up to which operations are not tiled and have a class of dims."""
         position = last if step > 0 else first
         for _ in range(_LONGEST // 2):
             following = position + step
             if not 0 <= following < len(self.ops):
                 break
-            if number not in self.present[following] or TILING in self.ops[following].op.attributes:
+            if class_index not in self.present[following] or TILING in self.ops[following].op.attributes:
                 break
-            if self._needs_a_sum(min(first, following), max(last, following), number):
+            if self._needs_a_sum(min(first, following), max(last, following), class_index):
                 break
             position = following
             first, last = min(first, position), max(last, position)
         return position
 
-    def _needs_a_sum(self, first: int, last: int, number: int) -> bool:
+    def _needs_a_sum(self, first: int, last: int, class_index: int) -> bool:
         """Return whether an operation of a run reads what another one reduces along the dim of a class."""
         sums = {
             self.ops[position].result: self.ops[position]
             for position in range(first, last + 1)
-            if self._reduces(position, number)
+            if self._reduces(position, class_index)
         }
         if not sums:
             return False

@@ -26,7 +26,7 @@ class BeforePlanning(EvaluatingPass):
         """Memory space of the scratchpad of one core."""
         return MemorySpace(self.target.usable_lx_bytes, device().lx_alignment_bytes)
 
-    def able(self, usage: Usage, evaluator: Evaluator) -> list[Candidate]:
+    def eligible(self, usage: Usage, evaluator: Evaluator) -> list[Candidate]:
         """Return the buffers that may be in LX by the options of the planning."""
         planning = evaluator.behind(ScratchpadPlanning.name)
         # A pipeline that a user wrote may lack the planning; its defaults are then the best guess.
@@ -35,9 +35,9 @@ class BeforePlanning(EvaluatingPass):
         rules = Rules(self.space.capacity, planning.in_place, frozenset(planning.lx_ops))
         return [candidate for candidate in candidates(usage, rules) if not candidate.reasons]
 
-    def load(self, able: Sequence[Candidate]) -> int:
+    def load(self, eligible: Sequence[Candidate]) -> int:
         """Return the bytes per core that the buffers need at once, if all of them are in LX."""
-        return Instance.of([candidate.buffer for candidate in able], self.space).load
+        return Instance.of([candidate.buffer for candidate in eligible], self.space).load
 
 
 def replace_function(func: ir.Operation, changed: ir.Operation) -> None:

@@ -28,7 +28,7 @@ class ChooseLayouts(Pass):
     Inputs come in the layout of their type, or the default one; parameters and constants in any, ahead of
     time. What the program names (``stick.pin``, ``stick.restickify`` with ``stick.to``) and what a plan file
     pins (``apply-plan``) holds. A reduction
-    becomes its stick or non-stick form, a matmul is turned round where that costs less. The price, the
+    becomes its stick or non-stick form, the operands of a matmul are swapped where that costs less. The cost, the
     candidates and the search are those of ``spyre_mlir/layout_search/minimum_cost.py``.
 
     ``stick_outermost`` makes the default order that of the tiled-tensor RFC. ``width`` is that of the beam
@@ -93,7 +93,7 @@ class ChooseLayouts(Pass):
 def _separate_fills(func: ir.Operation) -> None:
     """Give each buffer that begins with a fill a fill of its own, since the parts are written over it.
 
-    Fills with one number are one value after CSE. A new one is just before the first part, to live no longer.
+    Fills with one number are one value after CSE. A new one is just before the first part, for the shortest live range.
     """
     filled: set[ir.Operation] = set()
     for op in all_ops(func):

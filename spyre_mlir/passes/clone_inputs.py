@@ -47,7 +47,7 @@ class CloneInputs(Pass):
     lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        room = self.target.usable_lx_bytes
+        lx_bytes = self.target.usable_lx_bytes
         for func in functions(module):
             usage = Usage(func)
             for buffer in list(usage.buffers.values()):
@@ -60,9 +60,9 @@ class CloneInputs(Pass):
                     reason = "its readers rely on what the host writes into its padding"
                     self.remark(buffer.reads[0].user.op, "no clone", reason)
                     continue
-                self._clone(usage, buffer, room)
+                self._clone(usage, buffer, lx_bytes)
 
-    def _clone(self, usage: Usage, buffer: BufferAccesses, room: int) -> None:
+    def _clone(self, usage: Usage, buffer: BufferAccesses, lx_bytes: int) -> None:
         for view, whole, readers in _by_core_view(usage.memory, buffer.reads):
             first = min(readers, key=lambda access: access.position).user.op
             point = ancestor_in(block_of(whole), first)
@@ -78,8 +78,8 @@ class CloneInputs(Pass):
             size = max(
                 local_bytes(access.user.space, access.operand, access.user.division) for access in readers
             )
-            if size > room:
-                self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {room}")
+            if size > lx_bytes:
+                self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {lx_bytes}")
                 continue
             clone = insert_clone(whole, division, ir.InsertionPoint(point), first.location, self.name, what)
             put_beside(maker_of(clone), first)

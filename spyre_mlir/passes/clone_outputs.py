@@ -28,7 +28,7 @@ from spyre_mlir.target.ops import DEVICE_OPS
 
 @dataclass(frozen=True)
 class CloneOutputs(Pass):
-    """Let a buffer stay in LX for the readers that agree with its writer, and give the others a clone.
+    """Let a buffer stay in LX for readers whose cores read what they wrote, and give the others a clone.
 
     Those are readers whose cores want other parts or that are in a later bundle, and the host; of a tile in a loop, the
     buffer that it is put into.
@@ -46,47 +46,49 @@ class CloneOutputs(Pass):
     lx_frac_avail: float | None = None
 
     def run(self, module: ir.Operation) -> None:
-        room = self.target.usable_lx_bytes
+        lx_bytes = self.target.usable_lx_bytes
         for func in functions(module):
             usage = Usage(func)
             for buffer in list(usage.buffers.values()):
                 for writer in buffer.writes:
-                    if _bytes(writer) <= room:
+                    if _bytes(writer) <= lx_bytes:
                         self._clone(usage, buffer, writer)
 
     def _clone(self, usage: Usage, buffer: BufferAccesses, writer: BufferUse) -> None:
         result = writer.user.values[-1]
         carried, final = _carried(result)
-        part = _insertion_of(final)
+        insertion = _insertion_of(final)
         writers = [access for access in buffer.writes if access.user.values[-1] in carried]
         # Other operations write parts of the buffer, so no clone here would be complete.
-        if part is None and not (result == buffer.root and len(buffer.writes) == len(writers)):
+        if insertion is None and not (result == buffer.root and len(buffer.writes) == len(writers)):
             return
         readers = [access for access in buffer.reads if _source(usage, access) in carried]
-        here = [access for access in readers if all(_stays(write, access) for write in writers)]
-        there = [access for access in readers if access not in here]
-        if any(_source(usage, access) != final for access in there):
+        lx_readers = [access for access in readers if all(_stays(write, access) for write in writers)]
+        other_readers = [access for access in readers if access not in lx_readers]
+        if any(_source(usage, access) != final for access in other_readers):
             return  # what a loop carries is in one place
-        returned = part is None and buffer.root in usage.results
+        returned = insertion is None and buffer.root in usage.results
         # Without a reader in LX nothing is saved, without one elsewhere no clone is needed.
-        if not here or not (there or returned or part is not None):
+        if not lx_readers or not (other_readers or returned or insertion is not None):
             return
         view = view_of(writer.user.space, writer.operand, writer.user.division)
         division = None if view is None else division_of_copy(usage.memory, result, view)
         if division is None:
             return
-        others = [f"{len(there)} of {len(readers)} readers"] if there or part is None else []
+        others = (
+            [f"{len(other_readers)} of {len(readers)} readers"] if other_readers or insertion is None else []
+        )
         others += ["the host"] if returned else []
-        others += ["the buffer that it is a part of"] if part is not None else []
+        others += ["the buffer that it is a part of"] if insertion is not None else []
         what = " and ".join(others)
         # Behind the last loop, so that a sum is copied once and not in every iteration.
         point = ir.InsertionPoint.after(maker_of(final))
         reason = f"{what} need it in device memory"
         clone = insert_clone(final, division, point, writer.user.op.location, self.name, reason)
         put_beside(maker_of(clone), writer.user.op)
-        read_instead(clone, final, there)
-        if part is not None:
-            part.operands[0] = clone
+        read_instead(clone, final, other_readers)
+        if insertion is not None:
+            insertion.operands[0] = clone
         for value in list(usage.end.operands) if returned else ():
             if usage.root(value) == buffer.root:
                 replace_operand(clone, final, usage.end, value)

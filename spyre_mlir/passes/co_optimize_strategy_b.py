@@ -53,7 +53,7 @@ class CoOptimizeStrategyB(Pass):
             usage = Usage(func)
             result = self.search(usage)
             self._commit(usage, result, divider)
-            self._tell(func, result)
+            self._report(func, result)
 
     def search(self, usage: Usage) -> CoOptimized:
         """Return the divisions that leave the fewest bytes; the program is not changed."""
@@ -73,7 +73,7 @@ class CoOptimizeStrategyB(Pass):
                 text = f"slices {list(user.division.splits)} become {list(division.splits)}"
                 self.remark(user.op, "division", text)
 
-    def _tell(self, func: ir.Operation, result: CoOptimized) -> None:
+    def _report(self, func: ir.Operation, result: CoOptimized) -> None:
         if result.leaves == 1:
             return
         text = f"bytes of traffic, the fewest of all {result.leaves} combinations of divisions"
@@ -108,14 +108,14 @@ class Leaves:
     def leaf(self, divisions: Divisions) -> Leaf:
         """Return the buffers that may be in LX with these divisions, and the bytes that all others move."""
         facts = {root: self._facts(buffer, divisions) for root, buffer in self.intermediates.items()}
-        able = tuple(
+        eligible = tuple(
             candidate.buffer
             for candidate in candidates_of(self.usage, self.rules, facts)
             if not candidate.reasons
         )
         # The solver sees the eligible buffers alone; all others move the same bytes whatever it places.
         spilled = sum(buffer_facts.spilled_traffic for buffer_facts in facts.values() if buffer_facts.reasons)
-        return Leaf(able, spilled + sum(self._bytes(buffer, divisions) for buffer in self.inputs))
+        return Leaf(eligible, spilled + sum(self._bytes(buffer, divisions) for buffer in self.inputs))
 
     def _facts(self, buffer: BufferAccesses, divisions: Divisions) -> BufferDivision:
         key = self._key(buffer, divisions)

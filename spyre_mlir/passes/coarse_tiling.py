@@ -47,15 +47,15 @@ class CoarseTiling(Pass):
             # Before anything is rewritten: a maximum that is not complete may only be read in its own loops.
             check_running(nests)
             for tiled_op in nests.tiled.values():
-                _take_note(tiled_op)
+                _record_tiling(tiled_op)
             if not any(isinstance(item, Nest) for item in nests.items):
                 continue
             for item in nests.items:
                 if isinstance(item, Nest):
-                    self._tell(item)
+                    self._report(item)
             LoopWriter(block, nests).run()
 
-    def _tell(self, nest: Nest) -> None:
+    def _report(self, nest: Nest) -> None:
         ops = [item for item in nest.items if not isinstance(item, Nest)]
         inner = [item for item in nest.items if isinstance(item, Nest)]
         for tiled_op in ops[:1]:
@@ -64,10 +64,10 @@ class CoarseTiling(Pass):
             text = f"{len(ops)} operations in {nest.tiles} tiles by loop {nest.loop}{rest}{unrolled}"
             self.remark(tiled_op.op, "tiling", text)
         for inner_nest in inner:
-            self._tell(inner_nest)
+            self._report(inner_nest)
 
 
-def _take_note(tiled_op: Tiled) -> None:
+def _record_tiling(tiled_op: Tiled) -> None:
     """Remove ``sdsc.tiling``; an operation with a name keeps it for plan files as ``sdsc.tiled``.
 
     A maximum that readers take as it is so far always has a loop over what it reduces there, if only of one tile: so a

@@ -186,10 +186,9 @@ class _Lowering:
         )
         design = builder.build(len(self.designs), start, debug_handle(op, opcode))
         sdscbundle.sdsc_execute(self._file(design), list(bound.values()), list(bound), op.location)
-        if sdsc.DEMOTED in op.attributes:
-            self.demoted.append(len(self.uses))
-        if sdsc.AMPLIFIED in op.attributes:
-            self.amplified.append(len(self.uses))
+        for mark, executions in ((sdsc.DEMOTED, self.demoted), (sdsc.AMPLIFIED, self.amplified)):
+            if mark in op.attributes:
+                executions.append(len(self.uses))
         self.uses.append(tuple(buffer.name for buffer in buffers))
 
     def _file(self, design: Design) -> str:

@@ -183,7 +183,7 @@ class _FunctionDecomposer:
         source = self.terms.materialize(op.operands[0], op.location)
         # A constant fill has no buffer that could have two layouts.
         if op.name == "stick.pin" and self.terms[op.operands[0]].splat is not None:
-            source = self._fill_of_its_own(op, source)
+            source = self._separate_fill(op, source)
         copy = op.clone().operation
         copy.operands[0] = source
         copy.results[0].set_type(stick.without_layout(source.type))
@@ -192,7 +192,7 @@ class _FunctionDecomposer:
             raise error_at(op, f"a tensor of type {copy.results[0].type} cannot have this layout: {reason}")
         self.terms.bind(op.results[0], copy.results[0], is_private=op.name == "stick.restickify")
 
-    def _fill_of_its_own(self, op: ir.Operation, source: ir.Value) -> ir.Value:
+    def _separate_fill(self, op: ir.Operation, source: ir.Value) -> ir.Value:
         """Return a copy of a fill for a second layout: after CSE, fills with one number are one value."""
         layout = self.pinned.setdefault(op.operands[0], op.attributes[stick.TO])
         return source if layout == op.attributes[stick.TO] else self.terms.copied(source, op.location)

@@ -1,4 +1,4 @@
-"""Removes results of multi-result ``linalg.generic`` that nobody reads (the index of every max)."""
+"""Removes results of multi-result ``linalg.generic`` without a reader (the index of every max)."""
 
 from __future__ import annotations
 

@@ -60,16 +60,16 @@ class EvictAndReload(BeforePlanning):
 
     def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = Usage(func)
-        able = self.able(usage, evaluator)
+        eligible = self.eligible(usage, evaluator)
         # All of it fits, so nothing has a reason to leave.
-        if self.load(able) <= self.space.capacity:
+        if self.load(eligible) <= self.space.capacity:
             return
-        moving = {movable.buffer.name: movable for movable in _all_movable(usage, able)}
+        moving = {movable.buffer.name: movable for movable in _all_movable(usage, eligible)}
         buffers = [
             moving[candidate.buffer.name].planned
             if candidate.buffer.name in moving
             else _whole(candidate.buffer)
-            for candidate in able
+            for candidate in eligible
         ]
         solver = SpillAndReloadSolver(selection_steps=3 * self.steps, steps_per_selection=self.steps)
         plan = solver.plan(buffers, self.space)
@@ -98,7 +98,7 @@ class EvictAndReload(BeforePlanning):
     ) -> None:
         """Insert the clones for buffers by name, in a clone of the function that was planned."""
         usage = Usage(func)
-        for movable in _all_movable(usage, self.able(usage, evaluator)):
+        for movable in _all_movable(usage, self.eligible(usage, evaluator)):
             if movable.buffer.name in residencies:
                 self._clone(movable, residencies[movable.buffer.name])
 
@@ -165,14 +165,14 @@ class _MovableBuffer:
         )
 
 
-def _all_movable(usage: Usage, able: Sequence[Candidate]) -> list[_MovableBuffer]:
+def _all_movable(usage: Usage, eligible: Sequence[Candidate]) -> list[_MovableBuffer]:
     """Return the eligible buffers that may also leave LX, and are read often enough for that."""
-    roots = {candidate.root for candidate in able}
-    movables = (_movable(usage, candidate, roots) for candidate in able)
+    roots = {candidate.root for candidate in eligible}
+    movables = (_movable(usage, candidate, roots) for candidate in eligible)
     return [movable for movable in movables if movable is not None and len(movable.planned.uses) > 2]
 
 
-def _movable(usage: Usage, candidate: Candidate, able: Collection[ir.Value]) -> _MovableBuffer | None:
+def _movable(usage: Usage, candidate: Candidate, eligible: Collection[ir.Value]) -> _MovableBuffer | None:
     buffer, block = usage.buffers[candidate.root], block_of(candidate.root)
     writer, *others = buffer.writes
     is_elsewhere = any(access.user.op.block != block for access in buffer.accesses)
@@ -183,7 +183,7 @@ def _movable(usage: Usage, candidate: Candidate, able: Collection[ir.Value]) -> 
         return None
     outside = next((copy.values[0 if writer.optional else 1] for copy in copies), None)
     # The source may be in LX itself, where a clone of it saves nothing.
-    if outside is not None and usage.root(outside) in able:
+    if outside is not None and usage.root(outside) in eligible:
         return None
     view = view_of(writer.user.space, writer.operand, writer.user.division)
     source = candidate.root if outside is None else outside

@@ -37,7 +37,7 @@ class FuseDeviceOps(Pass):
         exp(neg(x)) + 1, reciprocal, * x   ->   silu(x)
 
     Only where the numbers agree: the fused operation rounds once where the group rounded after each step.
-    A group is taken if nobody else reads its inner values. Means and mean squares are fused with their
+    A group is taken if no other operation reads its inner values. Means and mean squares are fused with their
     scaling, so that a sum larger than the format never has to be written.
     """
 

@@ -66,7 +66,7 @@ class _Hoist:
         # Before arguments are rewritten: a dead view would keep the old weight alive.
         self._erase_unread()
         for (number, view), value in self.cut_arguments.items():
-            self._give(number, view, value)
+            self._add_argument(number, view, value)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(self.attrs)
         results = self.block.operations[len(self.block.operations) - 1].operation.operands
         types = [argument.type for argument in self.block.arguments], [value.type for value in results]
@@ -108,7 +108,7 @@ class _Hoist:
             if op.name in VIEWS and not any(True for _ in op.results[0].uses):
                 op.erase()
 
-    def _give(self, number: int, view: HostView, value: ir.Value) -> None:
+    def _add_argument(self, number: int, view: HostView, value: ir.Value) -> None:
         """Write the attributes of a new argument; a weight that nothing reads any more becomes its first view."""
         root = self.block.arguments[number]
         entries = {sdsc.HOST_VIEW: sdsc.host_view_attr(view)}

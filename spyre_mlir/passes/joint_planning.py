@@ -1,4 +1,4 @@
-"""Chooses divisions and homes of buffers together: what stays in LX, sliced how, and what the ring carries."""
+"""Chooses divisions and placements of buffers together: which stay in LX, how sliced, and which go over the ring."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class JointPlanning(EvaluatingPass):
     ``work-distribution`` divides each operation for itself. A buffer that its readers slice in another way than its
     writer goes through device memory (core division mismatch). Here operations take other divisions, their
     neighbours' or good ones of their own, or a shuffle carries the buffer from LX to LX, whatever is best for the
-    whole program by the cost model (``division_search/joint_division.py``); lost parallelism is part of the price. A
+    whole program by the cost model (``division_search/joint_division.py``); lost parallelism is part of the cost. A
     remark tells how much less time no such plan takes. What a plan file pins stays.
 
     ``variants`` is the largest number of divisions to try per operation; ``relayouts`` allows the ring;
@@ -71,22 +71,22 @@ class JointPlanning(EvaluatingPass):
         if any(user.opcode == SHUFFLE for user in Usage(func).ops):
             return
         refused: list[ProgramCost | None] = []
-        alone: ProgramCost | None = None
+        unplanned: ProgramCost | None = None
         # The cost model adds up operations, the timeline overlaps them: what the ring saves can be hidden time.
         for relayouts in (True, False) if self.relayouts else (False,):
             joint = self._joint_division(func, relayouts)
             if not _changes(joint, Usage(func)):
                 return
-            alone = alone or self._alone(func, evaluator)
-            together = None if alone is None else self._prediction(func, joint, evaluator)
-            if self._is_better(joint, alone, together):
+            unplanned = unplanned or self._unplanned_cost(func, evaluator)
+            planned = None if unplanned is None else self._evaluated(func, joint, evaluator)
+            if self._is_better(joint, unplanned, planned):
                 self._apply(func, joint)
-                self._tell(func, joint)
+                self._report(func, joint)
                 return
-            refused.append(together)
+            refused.append(planned)
         prices = "; ".join(f"together {price or 'not possible'}" for price in refused)
         text = "stay as they are: by the timeline nothing else takes less time"
-        self.remark(func, "divisions", f"{text}: {alone or 'as they are'}; {prices}")
+        self.remark(func, "divisions", f"{text}: {unplanned or 'as they are'}; {prices}")
 
     @scope("joint division")
     def _joint_division(self, func: ir.Operation, relayouts: bool) -> JointDivision:
@@ -101,23 +101,23 @@ class JointPlanning(EvaluatingPass):
             return replace(work, blocked=frozenset(range(len(work.space.units))))
         return work
 
-    def _alone(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
+    def _unplanned_cost(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
         """Return the cost of a function without a plan; None if there is nothing to compare with.
 
         So it is where a plan file wants relayouts, which it had when they were found to be better.
         """
         pinned = any(pins_of(user.op).relayout for user in Usage(func).ops)
-        return self._prediction(func, None, evaluator) if self.compare and not pinned else None
+        return self._evaluated(func, None, evaluator) if self.compare and not pinned else None
 
     def _is_better(
-        self, joint: JointDivision, alone: ProgramCost | None, together: ProgramCost | None
+        self, joint: JointDivision, unplanned: ProgramCost | None, planned: ProgramCost | None
     ) -> bool:
         """Return whether a function is better with a plan; by the cost model alone if it is no whole program."""
-        if alone is None:
+        if unplanned is None:
             return joint.after < joint.before
-        return together is not None and together.is_better_than(alone)
+        return planned is not None and planned.is_better_than(unplanned)
 
-    def _prediction(
+    def _evaluated(
         self, func: ir.Operation, joint: JointDivision | None, evaluator: Evaluator
     ) -> ProgramCost | None:
         """Evaluate a function with a plan, or with none; None where the rest of the pipeline refuses it."""
@@ -167,7 +167,7 @@ class JointPlanning(EvaluatingPass):
             read_instead(clone, whole, readers)
             self.remark(first, "relayout", f"{reason}, {placement.relayout_ns:.0f} ns over the ring")
 
-    def _tell(self, func: ir.Operation, joint: JointDivision) -> None:
+    def _report(self, func: ir.Operation, joint: JointDivision) -> None:
         gap = f"no plan with these divisions takes less than {round(joint.bound)}"
         text = f"nanoseconds of all operations by the cost model, one after the other; {gap}"
         self.remark(func, "divisions", text, before=round(joint.before), after=round(joint.after))

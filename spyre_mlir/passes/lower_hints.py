@@ -78,8 +78,8 @@ class _HintLowering:
         # By hint and dim: the elements of which its tiles are multiples, so that all are whole sticks.
         self.units: dict[tuple[int, str], int] = {}
         self.first: dict[tuple[int, str], ir.Operation] = {}  # where each hint cuts each dim first
-        self.met: set[tuple[int, str]] = set()
-        self.doubtful: set[tuple[int, str]] = set()
+        self.followed: set[tuple[int, str]] = set()
+        self.warned: set[tuple[int, str]] = set()
 
     def run(self, ops: Sequence[ir.Operation]) -> None:
         marked = [generic for op in ops if (generic := self.iterations.visit(op)) is not None]
@@ -89,7 +89,7 @@ class _HintLowering:
         for generic in marked:
             self._lower(generic)
         for (number, name), op in self.first.items():
-            if (number, name) not in self.met:
+            if (number, name) not in self.followed:
                 reason = f"hint {number} cuts '{name}', but no operation under it iterates over '{name}'"
                 self.owner.warn(op, reason)
 
@@ -141,11 +141,11 @@ class _HintLowering:
                     reason = (
                         f"iteration dims {sorted(dims)} are named '{name}'; hint {hint.id} cuts dim {dims[0]}"
                     )
-                if reason is not None and (hint.id, name) not in self.doubtful:
-                    self.doubtful.add((hint.id, name))
+                if reason is not None and (hint.id, name) not in self.warned:
+                    self.warned.add((hint.id, name))
                     self.owner.warn(op, reason)
                 if dims or reason is not None:
-                    self.met.add((hint.id, name))
+                    self.followed.add((hint.id, name))
 
 
 def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:

@@ -68,7 +68,7 @@ class OnlineSoftmax(EvaluatingPass):
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
         """Rewrite ``module`` in place."""
-        room = self.target.usable_lx_bytes
+        lx_bytes = self.target.usable_lx_bytes
         for func in functions(module):
             number = 0
             for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
@@ -79,7 +79,7 @@ class OnlineSoftmax(EvaluatingPass):
                 except NotOnline as refusal:
                     self._refuse(op, str(refusal), evaluator)
                     continue
-                if attention is not None and self._visit(attention, str(number), evaluator, room):
+                if attention is not None and self._visit(attention, str(number), evaluator, lx_bytes):
                     number += 1
 
     def _refuse(self, matmul: ir.Operation, reason: str, evaluator: Evaluator) -> None:
@@ -89,7 +89,7 @@ class OnlineSoftmax(EvaluatingPass):
             matmul, "no tiling", f"attention stays as it is: {reason}; untiled: {price or 'not possible'}"
         )
 
-    def _visit(self, attention: Attention, name: str, evaluator: Evaluator, room: int) -> bool:
+    def _visit(self, attention: Attention, name: str, evaluator: Evaluator, lx_bytes: int) -> bool:
         """Rewrite attention that hints tile along keys, or whose scores are too large for LX."""
         ops = [generic.op for generic in attention.ops]
         # Hints decide the loops; this pass only makes them possible.
@@ -106,13 +106,13 @@ class OnlineSoftmax(EvaluatingPass):
             // self.target.cores
         )
         # Half: operands and results of the matmuls need the other one.
-        if scores <= room // 2:
+        if scores <= lx_bytes // 2:
             text = f"the scores of a core, {scores:,} bytes, fit half of its scratchpad"
             price = evaluator.cost(group_module(ops, {})) or "not possible"
             self.remark(attention.matmul.op, "no tiling", f"{text}; untiled: {price}")
             return False
         columns = attention.columns
-        self._tile(self._rewrite(attention, name), name, columns, evaluator, room)
+        self._tile(self._rewrite(attention, name), name, columns, evaluator, lx_bytes)
         return True
 
     def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
@@ -132,26 +132,17 @@ class OnlineSoftmax(EvaluatingPass):
         with ir.InsertionPoint(op), op.location:
             weights, before, after = attention.exp.result, attention.div.result, []
             for generic in attention.weights:
-                weights, before = _again(generic, before, weights), generic.result
+                weights, before = _with_operand(generic, before, weights), generic.result
                 after.append(maker_of(weights))
-            product = _again(attention.matmul, before, weights)
-            dims = tuple(range(len(shape_of(product))))
-            rows = tuple(attention.matmul.maps[-1].index(dim) for dim in _row_dims(attention))
+            product = _with_operand(attention.matmul, before, weights)
             sums = in_format(attention.sum.result, element_of(product))
-            result = device_op(
-                "realdiv",
-                [product, sums],
-                [dims, rows],
-                shape_of(product),
-                element_of(product),
-                location=op.location,
-            )
+            result = _quotient(attention, product, sums)
         sdsc.inherit(maker_of(result), attention.div.op)
         sdsc.record(maker_of(result), "rewrite", self.name, "the division by the sum comes after the matmul")
         cast = [maker_of(sums)] if sums != attention.sum.result else []
         for moved, loops in (
-            (maker_of(result), _without_keys(attention)),
-            *((op, _of_rows(attention)) for op in cast),
+            (maker_of(result), _division_loops(attention)),
+            *((op, _row_loops(attention)) for op in cast),
         ):
             if loops:
                 moved.attributes[TILING] = tiling_attr(loops)
@@ -172,45 +163,45 @@ class OnlineSoftmax(EvaluatingPass):
         return [*(generic.op for generic in first), *after, maker_of(product), *cast, maker_of(result)]
 
     def _tile(
-        self, ops: list[ir.Operation], name: str, columns: int, evaluator: Evaluator, room: int
+        self, ops: list[ir.Operation], name: str, columns: int, evaluator: Evaluator, lx_bytes: int
     ) -> None:
         """Give the ops the loops with the least time; none where that is best."""
-        group = [Tiled(op, _known(structured(op))) for op in ops]
-        space = _AttentionSpace.of(group, columns, self.target.cores, room)
+        group = [Tiled(op, _device_op(structured(op))) for op in ops]
+        space = _AttentionSpace.of(group, columns, self.target.cores, lx_bytes)
         untiled = evaluator.cost(group_module(ops, {}))
-        tried: list[_Tried] = [_Tried((), {}, untiled)]
+        attempts: list[_Attempt] = [_Attempt((), {}, untiled)]
 
         def is_better(tiles: Tiles) -> bool:
-            least = _least(tried)
+            least = _least(attempts)
             tiling = space.tiling(tiles, name)
-            tried.append(_Tried(tiles, tiling, evaluator.cost(group_module(ops, tiling))))
-            return _least(tried) < least
+            attempts.append(_Attempt(tiles, tiling, evaluator.cost(group_module(ops, tiling))))
+            return _least(attempts) < least
 
         worse = 0
         for choices in space.choices():
             is_any_better = any([is_better(tiles) for tiles in choices])
-            worse = 0 if is_any_better or _least(tried) == math.inf else worse + 1
+            worse = 0 if is_any_better or _least(attempts) == math.inf else worse + 1
             if worse == _PATIENCE:
                 # More heads at once share less and less of what they read.
                 break
         for start in sorted(
-            (attempt for attempt in tried if attempt.tiles), key=lambda attempt: attempt.nanoseconds
+            (attempt for attempt in attempts if attempt.tiles), key=lambda attempt: attempt.nanoseconds
         )[:_PATIENCE]:
             for tiles in space.finer(start.tiles):
                 if not is_better(tiles):
                     break
-        best = _best(tried)
+        best = _best(attempts)
         for op in ops:
             if best.get(op.results[0]):
                 op.attributes[TILING] = tiling_attr(best[op.results[0]])
-        summary = "; ".join(map(str, tried))
+        summary = "; ".join(map(str, attempts))
         kind = "tiling" if best else "no tiling"
         self.remark(space.matmul.op, kind, f"attention in tiles of {space.text}; {summary}")
 
 
 @dataclass(frozen=True)
-class _Tried:
-    """Numbers of tiles, none for no tiling, with their price; None where it cannot be compiled."""
+class _Attempt:
+    """Numbers of tiles that were evaluated, none for no tiling, with their cost; None where the rest refuses them."""
 
     tiles: Tiles
     tiling: Tiling
@@ -226,16 +217,16 @@ class _Tried:
         return f"{what}: {self.price or 'not possible'}"
 
 
-def _least(tried: Sequence[_Tried]) -> float:
-    return min(attempt.nanoseconds for attempt in tried)
+def _least(attempts: Sequence[_Attempt]) -> float:
+    return min(attempt.nanoseconds for attempt in attempts)
 
 
-def _best(tried: Sequence[_Tried]) -> Tiling:
+def _best(attempts: Sequence[_Attempt]) -> Tiling:
     """Return the tiling with the least time; of times that the model cannot tell apart, the one that moves least."""
-    possible = [(attempt.price, attempt.tiling) for attempt in tried if attempt.price is not None]
+    possible = [(attempt.price, attempt.tiling) for attempt in attempts if attempt.price is not None]
     if not possible:
         return {}
-    least = _least(tried)
+    least = _least(attempts)
     near = [pair for pair in possible if pair[0].nanoseconds <= _SAME_TIME * least]
     fewest = min(price.bytes for price, _ in near)
     _, tiling = min(
@@ -255,10 +246,10 @@ class _AttentionSpace:
     sizes: tuple[int, ...]
     columns: int
     cores: int
-    room: int
+    lx_bytes: int
 
     @classmethod
-    def of(cls, group: Sequence[Tiled], columns: int, cores: int, room: int) -> _AttentionSpace:
+    def of(cls, group: Sequence[Tiled], columns: int, cores: int, lx_bytes: int) -> _AttentionSpace:
         maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
         matmul = next(
             tiled_op for tiled_op in reversed(group) if sdsc.opcode_of(tiled_op.op) == "batchmatmul"
@@ -269,7 +260,7 @@ class _AttentionSpace:
             next(dim_class for dim_class in classes if dim in dim_class.dims.get(maximum, ()))
             for dim in range(len(sizes))
         ]
-        return cls(group, maximum, matmul, loops, sizes, columns, cores, room)
+        return cls(group, maximum, matmul, loops, sizes, columns, cores, lx_bytes)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -333,15 +324,15 @@ class _AttentionSpace:
         together = math.prod(outer) * rows // math.prod(groups)
         dense = 3 * default_bytes((1, self.columns), "f16")
         options: dict[DimTiles, Tiles] = {}
-        for row_bytes, rows_room, scores_room in (
-            (dense + 5 * device().stick_bytes, self.room // 2, self.room // 4),
-            (dense, self.room * 3 // 4, self.room // 6),
+        for row_bytes, row_capacity, score_capacity in (
+            (dense + 5 * device().stick_bytes, self.lx_bytes // 2, self.lx_bytes // 4),
+            (dense, self.lx_bytes * 3 // 4, self.lx_bytes // 6),
         ):
-            parts = self._fewest(self.loops[-2], together * row_bytes // self.cores, rows_room)
+            parts = self._fewest(self.loops[-2], together * row_bytes // self.cores, row_capacity)
             if parts is None or parts in options:
                 continue
             scores = int(together * parts.part) * default_bytes((1, keys), "f16") // self.cores
-            tiles = self._fewest(self.loops[-1], scores, scores_room)
+            tiles = self._fewest(self.loops[-1], scores, score_capacity)
             if tiles is not None:
                 options[parts] = (parts, tiles)
         return list(options.values())
@@ -352,46 +343,56 @@ class _AttentionSpace:
         for more in self.loops[-1].cuts(keys.tiles + 1, device().loop_iterations, self.cores):
             yield (*outer, more)
 
-    def _fewest(self, along: DimClass, needed: int, room: int) -> DimTiles | None:
-        """Return the coarsest legal tiles of a dim with which ``needed`` bytes become at most ``room``."""
-        return next(along.cuts(needed // (room + 1) + 1, device().loop_iterations, self.cores), None)
+    def _fewest(self, dim_class: DimClass, needed: int, lx_bytes: int) -> DimTiles | None:
+        """Return the coarsest legal tiles of a dim with which ``needed`` bytes become at most ``lx_bytes``."""
+        return next(dim_class.cuts(needed // (lx_bytes + 1) + 1, device().loop_iterations, self.cores), None)
 
     def tiling(self, tiles: Tiles, name: str) -> Tiling:
         """Return the loops of each operation, those over keys inside."""
         return {
             tiled_op.result: [
                 cut.loop(f"attention{name}.{label}", dims[0], tiled_op.generic.extents[dims[0]])
-                for along, cut, label in zip(self.loops, tiles, self.labels, strict=True)
-                if cut.tiles > 1 and (dims := along.dims.get(tiled_op))
+                for dim_class, cut, label in zip(self.loops, tiles, self.labels, strict=True)
+                if cut.tiles > 1 and (dims := dim_class.dims.get(tiled_op))
             ]
             for tiled_op in self.group
         }
 
 
-def _without_keys(attention: Attention) -> list[TiledLoop]:
+def _division_loops(attention: Attention) -> list[TiledLoop]:
     """Return the loops of the division after the matmul: those of the matmul over its rows and columns."""
     dims = attention.matmul.maps[-1]
     loops = [loop for loop in tiling_of(attention.matmul.op) if loop.dim in dims]
     return [replace(loop, dim=dims.index(loop.dim)) for loop in loops]
 
 
-def _of_rows(attention: Attention) -> list[TiledLoop]:
+def _row_loops(attention: Attention) -> list[TiledLoop]:
     """Return the loops of an operation on a number per row: those of the sum over its rows."""
     loops = [loop for loop in tiling_of(attention.sum.op) if loop.dim not in attention.sum.reduced]
     return [replace(loop, dim=attention.sum.maps[-1].index(loop.dim)) for loop in loops]
 
 
-def _known(generic: Structured | None) -> Structured:
+def _device_op(generic: Structured | None) -> Structured:
     assert generic is not None
     return generic
 
 
-def _again(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value:
+def _with_operand(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value:
     """Rebuild an operation with another operand, in the same loops."""
     copy = rebuilt(generic, [new if value == old else value for value in generic.inputs])
     if TILING in generic.op.attributes:
         maker_of(copy).attributes[TILING] = generic.op.attributes[TILING]
     return copy
+
+
+def _quotient(attention: Attention, product: ir.Value, sums: ir.Value) -> ir.Value:
+    """Build the division of a matmul's rows by the sums of the softmax."""
+    dims = tuple(range(len(shape_of(product))))
+    rows = tuple(attention.matmul.maps[-1].index(dim) for dim in _row_dims(attention))
+    location = attention.matmul.op.location
+    return device_op(
+        "realdiv", [product, sums], [dims, rows], shape_of(product), element_of(product), location=location
+    )
 
 
 def _row_dims(attention: Attention) -> tuple[int, ...]:

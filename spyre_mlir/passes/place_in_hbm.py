@@ -1,4 +1,4 @@
-"""Gives every buffer that is not in LX a home in HBM: a kernel argument or an offset in the pool."""
+"""Places every buffer that is not in LX in HBM: in a kernel argument or at an offset in the pool."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PlaceInHbm(Pass):
 
     A buffer is live from the op that first writes it to the last op that reads it or a view of it, in a loop as
     long as other iterations need it. The pool is as large as the highest of its buffers; the best of several
-    orders is taken, ``order_by_size`` takes the largest buffers first. Arguments and constants have their home
+    orders is taken, ``order_by_size`` takes the largest buffers first. Arguments and constants are placed
     already. Buffers that a plan file pins (``apply-plan``) are where it says, the others are fitted around them.
 
         sdsc.placement = #sdsc.hbm<"pool", 4096>
@@ -39,7 +39,9 @@ class PlaceInHbm(Pass):
 
     def _place(self, func: ir.Operation) -> None:
         memory, ops = AliasAnalysis(func), all_ops(func)
-        live_ranges = {value: life for value, life in live_ranges_of(memory).items() if not is_in_lx(value)}
+        live_ranges = {
+            value: live_range for value, live_range in live_ranges_of(memory).items() if not is_in_lx(value)
+        }
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
             owner = defining_op(root)
@@ -49,8 +51,8 @@ class PlaceInHbm(Pass):
             # A result has its own argument, so it takes no bytes of the pool.
             del live_ranges[root]
         buffers = {
-            str(number): LifetimeBoundBuffer(str(number), memory.layout(value).bytes, life)
-            for number, (value, life) in enumerate(live_ranges.items())
+            str(number): LifetimeBoundBuffer(str(number), memory.layout(value).bytes, live_range)
+            for number, (value, live_range) in enumerate(live_ranges.items())
         }
         names = dict(zip(live_ranges, buffers, strict=True))
         pinned = {
@@ -89,11 +91,11 @@ class PlaceInHbm(Pass):
 def live_ranges_of(memory: AliasAnalysis) -> dict[ir.Value, tuple[int, int]]:
     """Return first and last operation on each buffer that an op defines, in program order; constants left out.
 
-    Views and insertions touch nothing by themselves. In a loop the life is as long as another iteration needs it.
+    Views and insertions access nothing by themselves. In a loop a buffer lives as long as another iteration needs it.
     """
     live_ranges = {}
-    for root, life in memory.live_ranges.items():
+    for root, live_range in memory.live_ranges.items():
         owner = defining_op(root)
         if owner is not None and owner.name != "arith.constant":
-            live_ranges[root] = (life.uses[0], life.uses[-1])
+            live_ranges[root] = (live_range.uses[0], live_range.uses[-1])
     return live_ranges

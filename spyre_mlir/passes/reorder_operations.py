@@ -41,10 +41,10 @@ class ReorderOperations(BeforePlanning):
 
     def _reorder(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = Usage(func)
-        able = self.able(usage, evaluator)
-        if self.load(able) <= self.space.capacity:
+        eligible = self.eligible(usage, evaluator)
+        if self.load(eligible) <= self.space.capacity:
             return
-        order = better_order(_tasks(usage.memory), [candidate.buffer for candidate in able], self.space)
+        order = better_order(_tasks(usage.memory), [candidate.buffer for candidate in eligible], self.space)
         if order is None:
             return
         changed = func.clone().operation

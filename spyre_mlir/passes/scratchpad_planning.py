@@ -1,4 +1,4 @@
-"""Decides which buffers live in the scratchpads, and at which addresses."""
+"""Decides which buffers are in the scratchpads, and at which addresses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spyre_mlir.timing import scope
 class ScratchpadPlanning(Pass):
     """Place in LX what is read again, so that little goes through device memory ("Scratchpad (LX) optimization").
 
-    A buffer is barred for one of the reasons of ``scratchpad/eligibility.py``; of the others the solver places
+    A buffer is ineligible for one of the reasons of ``scratchpad/eligibility.py``; of the others the solver places
     those that save most traffic. What stays in device memory says why (``sdsc.spilled``). Optional clones that
     got no address are removed.
 
@@ -61,18 +61,18 @@ class ScratchpadPlanning(Pass):
 
     def _plan(self, func: ir.Operation, rules: Rules) -> None:
         usage = Usage(func)
-        all_candidates, plan = self._decided(usage, rules)
+        all_candidates, plan = self._planned(usage, rules)
         # What the shuffle copied goes through device memory now, so all is planned anew.
         while self._drop_relayouts(usage, all_candidates, plan):
             usage = Usage(func)
-            all_candidates, plan = self._decided(usage, rules)
-        able = [candidate for candidate in all_candidates if not candidate.reasons]
+            all_candidates, plan = self._planned(usage, rules)
+        eligible = [candidate for candidate in all_candidates if not candidate.reasons]
         # Before anything is placed: the usage counts what the IR says.
         before = usage.hbm_bytes()
-        self._push(able, plan)
-        self._tell(all_candidates, plan)
+        self._write_addresses(eligible, plan)
+        self._report(all_candidates, plan)
         self._drop_clones(usage)
-        saved = sum(candidate.saved for candidate in able if candidate.buffer.name in plan.addresses)
+        saved = sum(candidate.saved for candidate in eligible if candidate.buffer.name in plan.addresses)
         text = (
             f"{len(plan.addresses)} buffers in LX, {len(all_candidates) - len(plan.addresses)} in device memory;"
             f" bytes of traffic {before} without LX, {before - saved} with it,"
@@ -80,18 +80,18 @@ class ScratchpadPlanning(Pass):
         )
         self.remark(func, "plan", text, before=before, after=before - saved)
 
-    def _decided(self, usage: Usage, rules: Rules) -> tuple[list[Candidate], MemoryPlan]:
+    def _planned(self, usage: Usage, rules: Rules) -> tuple[list[Candidate], MemoryPlan]:
         """Return the candidates, and the plan of those that are eligible."""
         all_candidates = candidates(usage, rules)
-        able = [candidate for candidate in all_candidates if not candidate.reasons]
-        plan = self._solved(usage.func, able, rules.capacity)
+        eligible = [candidate for candidate in all_candidates if not candidate.reasons]
+        plan = self._solver_plan(usage.func, eligible, rules.capacity)
         pins = placement_pins(usage.memory, (user.op for user in usage.ops))
         # The solver's plan is better than one around pins, so it stays where it meets them anyway.
         if _keeps_pins(pins, all_candidates, plan):
             return all_candidates, plan
         all_candidates = [_pinned(candidate, pins) for candidate in all_candidates]
-        able = [candidate for candidate in all_candidates if not candidate.reasons]
-        return all_candidates, self._around(usage.func, pins, able, rules.capacity)
+        eligible = [candidate for candidate in all_candidates if not candidate.reasons]
+        return all_candidates, self._plan_around_pins(usage.func, pins, eligible, rules.capacity)
 
     def _drop_relayouts(self, usage: Usage, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> bool:
         """Remove shuffles whose source or result got no placement in LX, and return whether there were any.
@@ -115,44 +115,44 @@ class ScratchpadPlanning(Pass):
             user.op.erase()
         return bool(dropped)
 
-    def _solved(self, func: ir.Operation, able: Sequence[Candidate], capacity: int) -> MemoryPlan:
+    def _solver_plan(self, func: ir.Operation, eligible: Sequence[Candidate], capacity: int) -> MemoryPlan:
         name = "largest-first" if self.order_by_size else self.layout_solver
         try:
             chosen = solver(name)
             space = MemorySpace(capacity, device().lx_alignment_bytes)
             with scope(name):
-                return chosen.plan([candidate.buffer for candidate in able], space)
+                return chosen.plan([candidate.buffer for candidate in eligible], space)
         except PlanError as error:
             raise error_at(func, f"the scratchpads cannot be planned: {error}") from error
 
-    def _around(
+    def _plan_around_pins(
         self,
         func: ir.Operation,
         pins: Mapping[ir.Value, PinnedBuffer],
-        able: Sequence[Candidate],
+        eligible: Sequence[Candidate],
         capacity: int,
     ) -> MemoryPlan:
         """Return a plan that keeps the pins of a plan file, because that of the solver does not."""
-        buffers = {root: candidate.buffer for candidate in able for root in candidate.addresses(0)}
+        buffers = {root: candidate.buffer for candidate in eligible for root in candidate.addresses(0)}
         pinned = {
             buffers[root].name: pin
-            for candidate in able
+            for candidate in eligible
             for root, pin in _joint_pins(candidate, pins)
             if pin.placement.memory == "lx"
         }
         text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
         self.remark(func, "pins", text)
         space = MemorySpace(capacity, device().lx_alignment_bytes)
-        return plan_around(pinned, _among_themselves([candidate.buffer for candidate in able]), space)
+        return plan_around(pinned, _among_themselves([candidate.buffer for candidate in eligible]), space)
 
-    def _push(self, able: Sequence[Candidate], plan: MemoryPlan) -> None:
+    def _write_addresses(self, eligible: Sequence[Candidate], plan: MemoryPlan) -> None:
         """Write the addresses to the defining ops of the buffers."""
-        for candidate in able:
+        for candidate in eligible:
             address = plan.addresses.get(candidate.buffer.name)
             for root, buffer_address in candidate.addresses(address).items() if address is not None else ():
                 maker_of(root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(buffer_address)
 
-    def _tell(self, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> None:
+    def _report(self, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> None:
         """Emit a remark for every buffer, and record the reasons of each that is not in LX on its defining op."""
         for candidate in all_candidates:
             owner, buffer = maker_of(candidate.root), candidate.buffer

@@ -44,8 +44,8 @@ class SinkRestickify(Pass):
 
     Before a loop the whole result goes through device memory once more. In the loop each tile is converted by the
     cores that read it, into their scratchpads; where several cores read the same part, each tile is converted in the
-    cheapest way, and a shuffle brings it to them. That is done where the readers of a tile agree, the tiles take at
-    most half of LX, and the bytes that are saved take longer than the further waits for the first byte.
+    cheapest way, and a shuffle brings it to them. That is done where the readers of a tile are divided alike, the
+    tiles take at most half of LX, and the bytes that are saved take longer than the further waits for the first byte.
     ``lx_frac_avail`` is the part of LX that the backend keeps.
 
     Before, level *divided*:
@@ -59,7 +59,7 @@ class SinkRestickify(Pass):
 
     def run(self, module: ir.Operation) -> None:
         # The other half is for the operands that the same loop reads.
-        room = self.target.usable_lx_bytes // 2
+        tile_bytes = self.target.usable_lx_bytes // 2
         for func in functions(module):
             # Only loops read tiles, and the usage of a large function takes time.
             if not any(op.operation.name == LOOP for op in func.regions[0].blocks[0].operations):
@@ -67,15 +67,15 @@ class SinkRestickify(Pass):
             usage = Usage(func)
             for user in usage.ops:
                 if user.op.name in _CONVERSIONS and user.executions == 1:
-                    self._sink(usage, user, room)
+                    self._sink(usage, user, tile_bytes)
 
-    def _sink(self, usage: Usage, user: Divided, room: int) -> None:
+    def _sink(self, usage: Usage, user: Divided, tile_bytes: int) -> None:
         slices = [use.owner.operation for use in user.op.results[0].uses]
         if not slices or not all(_is_tile(usage, slice_) for slice_ in slices):
             return
         if _has_known_padding(user.op) or pins_of(user.op).slices is not None:
             return
-        conversions = [_sunk(usage, user, slice_, room) for slice_ in slices]
+        conversions = [_tile_conversion(usage, user, slice_, tile_bytes) for slice_ in slices]
         possible = [conversion for conversion in conversions if conversion is not None]
         # All tiles or none: one reader of the whole result keeps the whole conversion.
         if len(possible) < len(slices) or not _pays(usage, user, slices):
@@ -136,14 +136,16 @@ def _readers(usage: Usage, op: ir.Operation) -> list[BufferUse]:
 
 
 @dataclass(frozen=True)
-class _Sunk:
+class _TileConversion:
     """Slices and core order of the restickify of a tile; ``shared``: several cores read the same, over the ring."""
 
     mapping: Mapping
     shared: bool
 
 
-def _sunk(usage: Usage, user: Divided, op: ir.Operation, room: int) -> _Sunk | None:
+def _tile_conversion(
+    usage: Usage, user: Divided, op: ir.Operation, tile_bytes: int
+) -> _TileConversion | None:
     """Return the division by which the reading cores convert a slice of the result; None if there is none."""
     readers = _readers(usage, op)
     views = [view_of(access.user.space, access.operand, access.user.division) for access in readers]
@@ -154,7 +156,7 @@ def _sunk(usage: Usage, user: Divided, op: ir.Operation, room: int) -> _Sunk | N
     ):
         return None
     sizes = (local_bytes(access.user.space, access.operand, access.user.division) for access in readers)
-    if max(sizes) > room:
+    if max(sizes) > tile_bytes:
         return None
     source = usage.memory.place(maker_of(op.operands[0]).operands[0])
     try:
@@ -166,10 +168,10 @@ def _sunk(usage: Usage, user: Divided, op: ir.Operation, room: int) -> _Sunk | N
     splits = cheapest_split(user.opcode, _reversed(space), len(views[0].regions))
     # Converting where it is read saves the shuffle, which is worth a slower read.
     if mapping is not None and _read_ns(user, space, mapping[0]) <= _TOO_SLOW * _read_ns(user, space, splits):
-        return _Sunk(mapping, shared=False)
+        return _TileConversion(mapping, shared=False)
     if copy_division(space, views[0]) is None:
-        return None if mapping is None else _Sunk(mapping, shared=False)
-    return _Sunk((splits, core_order(splits, ())), shared=True)
+        return None if mapping is None else _TileConversion(mapping, shared=False)
+    return _TileConversion((splits, core_order(splits, ())), shared=True)
 
 
 def _read_ns(user: Divided, space: Space, splits: Sequence[int]) -> float:

@@ -69,7 +69,7 @@ class SplitNamedDims(Pass):
                 continue
             with ir.InsertionPoint(op), op.location:
                 if generic.result in splits:
-                    self._tell(generic, splits[generic.result])
+                    self._report(generic, splits[generic.result])
                     results.add(_split(generic, splits[generic.result]))
                 else:
                     _read_through(generic, results)
@@ -78,7 +78,7 @@ class SplitNamedDims(Pass):
             if (op.name in VIEWS or sdsc.OP in op.attributes) and not any(True for _ in op.results[0].uses):
                 op.erase()
 
-    def _tell(self, generic: Structured, splits: Splits) -> None:
+    def _report(self, generic: Structured, splits: Splits) -> None:
         for dim, split in splits.items():
             size = generic.extents[dim]
             if split.moves:

@@ -22,7 +22,7 @@ _MOST_OPERATIONS = 256
 
 @dataclass(frozen=True)
 class UnrollTiles(EvaluatingPass):
-    """Unroll a loop that touches, slice by slice, what an iteration of the loop around it makes and reads.
+    """Unroll a loop that accesses, slice by slice, a buffer that an iteration of the loop around it writes and reads.
 
     An address in LX is a literal of a design and moves with no loop, so such a buffer would go through device memory.
     Unrolled, each iteration has addresses of its own. That is done where the nest then takes less time by the cost

@@ -48,7 +48,7 @@ def _check(memory: AliasAnalysis, op: ir.Operation) -> None:
             _check_view(memory, op)
         elif is_compute(op):
             opcode, space, _ = memory.space(op)
-            _check_room(op, space)
+            _check_whole_sticks(op, space)
             if op.name in COPIES:
                 _check_copy(op, space)
             else:
@@ -67,14 +67,15 @@ def _check_view(memory: AliasAnalysis, op: ir.Operation) -> None:
         )
 
 
-def _check_room(op: ir.Operation, space: Space) -> None:
+def _check_whole_sticks(op: ir.Operation, space: Space) -> None:
     for view, present in zip(space.views, space.present, strict=True):
         for dim in present:
-            room = max((axis.divisor * axis.size for axis in view.axes if axis.dim == dim), default=1)
-            room = max(room, view.stick_elements(dim))
-            if room < space.padded[dim]:
+            capacity = max((axis.divisor * axis.size for axis in view.axes if axis.dim == dim), default=1)
+            capacity = max(capacity, view.stick_elements(dim))
+            if capacity < space.padded[dim]:
                 raise error_at(
-                    op, f"dim {dim} needs room for {space.padded[dim]} positions (whole sticks), not {room}"
+                    op,
+                    f"dim {dim} needs room for {space.padded[dim]} positions (whole sticks), not {capacity}",
                 )
 
 

@@ -128,20 +128,20 @@ class _PlacementCheck:
         """Check by a sweep over time that pool buffers alive together are disjoint."""
         size = sdsc.pool_bytes_of(self.func)
         spans = []
-        for life in ScopedLiveRanges.of(self.memory).all:
-            owner = defining_op(life.root)
-            if life.root in results or owner is None or owner.name == "arith.constant":
+        for live_range in ScopedLiveRanges.of(self.memory).all:
+            owner = defining_op(live_range.root)
+            if live_range.root in results or owner is None or owner.name == "arith.constant":
                 continue
             placement = owner.attributes[sdsc.PLACEMENT]
             if not isinstance(placement, sdsc.HbmAttr) or ir.StringAttr(placement.base).value != "pool":
                 continue
             start = ir.IntegerAttr(placement.offset).value
-            end = start + self.memory.layout(life.root).bytes
+            end = start + self.memory.layout(live_range.root).bytes
             if start % device().hbm_alignment_bytes or end > size or start < 0:
                 raise error_at(
                     owner, f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes"
                 )
-            spans.append((life.first, life.last, start, end, owner))
+            spans.append((live_range.first, live_range.last, start, end, owner))
         alive: list[tuple[int, int, int, int, ir.Operation]] = []
         for span in sorted(spans, key=lambda span: span[0]):
             alive = [other for other in alive if other[1] >= span[0]]

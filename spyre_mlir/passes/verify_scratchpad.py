@@ -1,4 +1,4 @@
-"""Checks what lives in the scratchpads, on the final plan."""
+"""Checks the buffers in the scratchpads, on the final plan."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 class VerifyScratchpad(Pass):
     """Check that every buffer in LX is eligible for it, and that its bytes are its own over its live range.
 
-    Recomputed from the final IR, apart from planning: it is no argument, constant or result; one operation touches
+    Recomputed from the final IR, apart from planning: it is no argument, constant or result; one operation accesses
     all of it, which tells how many bytes per core it has, and none a part that moves with a loop; its address is
     aligned and its bytes per core end inside the usable LX; no restickify across cores reads it; a shuffle goes from
     LX to LX, and copies of one part are in LX; ping-pong buffers lie one behind the other; and buffers that are alive
     at one operation are disjoint, except where a pointwise operation writes its result over an operand: at the same
-    address, no larger, element for element, and nobody reads the operand later.
+    address, no larger, element for element, and nothing reads the operand later.
 
     That readers own what they read is checked by ``verify-ownership``, which also tells mismatches in device
     memory; after both passes each core finds in its LX what it reads.
@@ -87,7 +87,7 @@ class _ScratchpadCheck:
         if not placed:
             return
         self.ops = divided_ops(self.memory, self.body)
-        self.touching = self._touching()
+        self.accesses = self._accesses()
         self.live_ranges = ScopedLiveRanges.of(self.memory)
         residents = [self._resident(op) for op in placed]
         for resident in residents:
@@ -96,13 +96,13 @@ class _ScratchpadCheck:
         self._check_overlaps(residents)
         self._check_pairs({resident.root: resident for resident in residents})
 
-    def _touching(self) -> dict[ir.Value, list[tuple[int, int]]]:
+    def _accesses(self) -> dict[ir.Value, list[tuple[int, int]]]:
         """Map each buffer to its accesses in program order, as index of the operation and of the operand."""
-        touching: dict[ir.Value, list[tuple[int, int]]] = {}
+        accesses: dict[ir.Value, list[tuple[int, int]]] = {}
         for position, user in enumerate(self.ops):
             for operand, value in enumerate(user.values):
-                touching.setdefault(self._root(value), []).append((position, operand))
-        return touching
+                accesses.setdefault(self._root(value), []).append((position, operand))
+        return accesses
 
     def _root(self, value: ir.Value) -> ir.Value:
         return self.memory.place(value).buffer
@@ -119,7 +119,7 @@ class _ScratchpadCheck:
         for number, value in enumerate(self.body[-1].operands):
             if self._root(value) == root:
                 raise error_at(op, f"result {number} is in device memory, where the host reads it, not in LX")
-        accesses = self.touching.get(root, [])
+        accesses = self.accesses.get(root, [])
         writers = [self.ops[position] for position, operand in accesses if self._writes(position, operand)]
         if not writers:
             raise error_at(op, "this buffer is in LX, and no operation writes it")
@@ -135,7 +135,7 @@ class _ScratchpadCheck:
     def _size(self, op: ir.Operation, root: ir.Value, writers: Sequence[Divided]) -> int:
         """Return the bytes per core, those of the operation that accesses all of a buffer if others access parts."""
         pieces = partial_accesses_of(
-            root, [(self.ops[position], operand) for position, operand in self.touching[root]]
+            root, [(self.ops[position], operand) for position, operand in self.accesses[root]]
         )
         if pieces is None:
             return max(local_bytes(user.space, user.output, user.division) for user in writers)
@@ -158,7 +158,7 @@ class _ScratchpadCheck:
             )
 
     def _check_readers(self, resident: _LiveBuffer) -> None:
-        for position, operand in self.touching[resident.root]:
+        for position, operand in self.accesses[resident.root]:
             user = self.ops[position]
             across = DEVICE_OPS[user.opcode].kind.takes_sticks_apart and user.division.cores > 1
             if across and not self._writes(position, operand):
@@ -180,34 +180,36 @@ class _ScratchpadCheck:
 
     def _check_overlaps(self, residents: list[_LiveBuffer]) -> None:
         """Check by a sweep over time that live buffers are disjoint, or one is written in place of the other."""
-        live_ranges = [(life, resident) for resident in residents for life in resident.live_ranges]
+        live_ranges = [
+            (live_range, resident) for resident in residents for live_range in resident.live_ranges
+        ]
         alive: list[tuple[ScopedLiveRange, _LiveBuffer]] = []
-        for life, child in sorted(live_ranges, key=lambda pair: pair[0].first):
-            alive = [entry for entry in alive if entry[0].last >= life.first]
+        for live_range, child in sorted(live_ranges, key=lambda pair: pair[0].first):
+            alive = [entry for entry in alive if entry[0].last >= live_range.first]
             for other, parent in alive:
                 if parent.end <= child.start or child.end <= parent.start:
                     continue
-                problem = self._why_not_in_place(other, parent, life, child)
+                problem = self._why_not_in_place(other, parent, live_range, child)
                 if problem is not None:
                     text = (
                         f"bytes {child.start} to {child.end} of LX overlap {parent.described}, which is alive"
                     )
                     raise error_at(child.writer.op, f"{text}: {problem}")
-            alive.append((life, child))
+            alive.append((live_range, child))
 
     def _why_not_in_place(
-        self, before: ScopedLiveRange, parent: _LiveBuffer, life: ScopedLiveRange, child: _LiveBuffer
+        self, before: ScopedLiveRange, parent: _LiveBuffer, live_range: ScopedLiveRange, child: _LiveBuffer
     ) -> str | None:
         """Return why a buffer cannot take the place of one that is alive when it is written; None if it can."""
-        return next(self._obstacles(before, parent, life, child), None)
+        return next(self._obstacles(before, parent, live_range, child), None)
 
     def _obstacles(
-        self, before: ScopedLiveRange, parent: _LiveBuffer, life: ScopedLiveRange, child: _LiveBuffer
+        self, before: ScopedLiveRange, parent: _LiveBuffer, live_range: ScopedLiveRange, child: _LiveBuffer
     ) -> Iterator[str]:
         user = child.writer
-        if before.last > life.first:
+        if before.last > live_range.first:
             yield "it is read later"
-        if self.live_ranges.order[life.first] != user.op:
+        if self.live_ranges.order[live_range.first] != user.op:
             yield "another operation touches it first"
         if parent.start != child.start:
             yield f"it begins at {parent.start}, and in place both begin at one address"

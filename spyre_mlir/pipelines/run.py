@@ -157,10 +157,10 @@ def _run(step: PipelineStep, manager: PassManager, operation: ir.Operation, rema
         error.add_note(f"while running the pass '{step}'")
         raise
     for remark in (remarks or ())[known:]:
-        _tell(remark)
+        _log(remark)
 
 
-def _tell(remark: Remark) -> None:
+def _log(remark: Remark) -> None:
     """Log a decision; tools and ``compile`` show the warnings among them in their own way."""
     if remark.kind != WARNING:
         topics = (*entered(), remark.pass_name, remark.kind)
