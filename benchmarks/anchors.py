@@ -11,15 +11,15 @@ from typing import Any
 
 from benchmarks.registry import Metrics, Noted, benchmark
 from benchmarks.works import BATCH, COLUMNS, DEPTH, ROWS, compiled, matmul
+from spyre_mlir.calibration.fit import spearman
+from spyre_mlir.calibration.measurements import BATCH_INNERMOST, BLOCKS
 from spyre_mlir.cost.cost_model import ProgramCost, operation_cost, program_cost
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.timeline import Timeline
 
-#: The device dims of A, W and C, outermost first: blocks of adjacent rows, as the array takes them; row by row.
-BLOCKS = ((DEPTH, ROWS), (COLUMNS, DEPTH), (COLUMNS, ROWS))
+#: The device dims of A, W and C, outermost first: row by row.
 ROW_BY_ROW = ((ROWS, DEPTH), (DEPTH, COLUMNS), (ROWS, COLUMNS))
-#: The default layouts of a batched product, and blocks, one batch after the other.
-BATCH_INNERMOST = ((ROWS, DEPTH, BATCH), (DEPTH, COLUMNS, BATCH), (ROWS, COLUMNS, BATCH))
+#: Blocks, one batch after the other.
 BATCH_OUTERMOST = tuple((BATCH, *order) for order in BLOCKS)
 
 
@@ -70,16 +70,6 @@ def anchors() -> Metrics:
 
 def rank_correlation(rows: Sequence[Anchor]) -> float:
     return spearman([row.predicted_us for row in rows], [row.measured_us for row in rows])
-
-
-def spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    """The correlation of the ranks; equal values share the mean of theirs."""
-    return statistics.correlation(_ranks(first), _ranks(second))
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    ordered = sorted(values)
-    return [ordered.index(value) + (ordered.count(value) - 1) / 2 for value in values]
 
 
 def rms_log_error(rows: Sequence[Anchor]) -> float:

@@ -151,11 +151,16 @@ class Target:
     @classmethod
     def read(cls, path: str) -> Self:
         """Read a device file; ``CompileError`` with file and field for one that describes no device."""
+        return cls.of_text(read_text(path, _MAX_FILE_BYTES), path)
+
+    @classmethod
+    def of_text(cls, text: str, source: str) -> Self:
+        """Create the target that the text of a device file describes; ``CompileError`` names ``source`` and field."""
         try:
-            sections = tomllib.loads(read_text(path, _MAX_FILE_BYTES))
+            sections = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as error:
-            raise CompileError(f"The device file is not TOML: {error}.", path) from None
-        return cls.of_sections(sections, path)
+            raise CompileError(f"The device file is not TOML: {error}.", source) from None
+        return cls.of_sections(sections, source)
 
     @classmethod
     def of_sections(cls, sections: Sections, source: str) -> Self:
@@ -172,6 +177,24 @@ class Target:
     def overlaid(self, sections: Sections, source: str) -> Target:
         """Return the target with the fields that ``sections`` name, as ``differences`` writes them."""
         return Target.of_sections(_merged(self.sections(), sections), source) if sections else self
+
+    def with_numbers(self, numbers: Mapping[str, float]) -> Target:
+        """Return the target with other numbers by section and key, ``hbm.access_ns`` for instance, unchecked.
+
+        A fit tries fractions for whole numbers too.
+        """
+        changes: dict[str, Any] = {}
+        for name, path in _paths().items():
+            if path in numbers:
+                changes[name] = numbers[path]
+            elif "." not in path:
+                parts = {
+                    key.rpartition(".")[2]: value
+                    for key, value in numbers.items()
+                    if key.startswith(f"{path}.")
+                }
+                changes |= {name: replace(getattr(self, name), **parts)} if parts else {}
+        return replace(self, **changes)
 
     def sections(self) -> dict[str, Any]:
         """Return all fields as the tables of a device file."""
@@ -231,8 +254,7 @@ def _replaced(target: Target, name: str, value: float) -> Target:
 @functools.cache
 def packaged_target() -> Target:
     """Return the target of the packaged device file."""
-    text = resources.files("spyre_mlir.target").joinpath("spyre.toml").read_text(encoding="utf-8")
-    return Target.of_sections(tomllib.loads(text), "spyre.toml")
+    return Target.of_text(packaged_text(), "spyre.toml")
 
 
 _CURRENT: contextvars.ContextVar[Target | None] = contextvars.ContextVar("target", default=None)
@@ -280,6 +302,21 @@ def _number(kind: type, text: str, variable: str, noun: str) -> Any:
         return kind(text)
     except ValueError:
         raise CompileError(f"The environment variable {variable} must be {noun}, not '{text}'.") from None
+
+
+def packaged_text() -> str:
+    """Return the packaged device file."""
+    return resources.files("spyre_mlir.target").joinpath("spyre.toml").read_text(encoding="utf-8")
+
+
+def is_integer(path: str) -> bool:
+    """Return whether a field, by section and key, is a whole number; ``KeyError`` if it is no single number."""
+    kinds: dict[str, Any] = {}
+    hints = typing.get_type_hints(Target)
+    for name, where in _paths().items():
+        parts = {} if "." in where else typing.get_type_hints(hints[name])
+        kinds |= {f"{where}.{part}": kind for part, kind in parts.items()} or {where: hints[name]}
+    return {int: True, float: False}[kinds[path]]
 
 
 # -- tables of a device file ----------------------------------------------------------------------------

@@ -113,12 +113,13 @@ class _Log(argparse.Action):
 
 
 class _Device(argparse.Action):
-    """Makes the device of a file the default one, to the end of the tool."""
+    """Makes the device of a file the default one, to the end of the tool; the namespace has its path."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         from spyre_mlir.target.target import Target, set_default_target
 
         set_default_target(Target.read(str(values)))
+        setattr(namespace, self.dest, values)
 
 
 class _LoadAction(argparse.Action):

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "spyre_mlir"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 #: Small modules without ideas of the compiler, for everybody.
-EVERYBODY = {"errors", "files", "logs", "options", "remarks", "timing", "version"}
+EVERYBODY = {"errors", "files", "logs", "options", "remarks", "tables", "timing", "version"}
 BINDINGS = {"mlir", "diagnostics"}
 ALGEBRA = {"layout", "division"}
 #: No IR. The searches stand above the cost model, which prices what the algebra says.
@@ -44,6 +44,7 @@ ALLOWED = {
     "reference": {"target", *BINDINGS},
     "plans": {"bundle", "tiling"},
     "timeline": {"target", "bundle", "cost", "division"},
+    "calibration": {"target", *ALGEBRA, "cost", "division_search", "bundle", "timeline"},
     "simulator": {"target", "bundle"},
     "report": {"target", "layout", "scratchpad", "bundle", "simulator", "timeline"},
     "host": {"target", *BINDINGS},
@@ -55,7 +56,7 @@ ALLOWED = {
     "tensors": {"target", *MATHEMATICS, "bundle"},
     "frontend": {*COMPILER, "tensors"},
     "driver": {*COMPILER, "frontend", "report", "simulator", "tensors"},
-    "tools": {*COMPILER, "driver", "frontend", "report", "simulator"},
+    "tools": {*COMPILER, "calibration", "driver", "frontend", "report", "simulator"},
     "__init__": {"driver", "frontend", "tensors"},
 }
 

@@ -1,0 +1,243 @@
+"""Agreement of predicted and measured times, and the constants of a device that make it best. No IR.
+
+The error of a row is log(predicted / measured), so a factor of two counts alike in both directions. A fit minimises
+the sum of their squares over the constants between their bounds (``scipy.optimize.least_squares``), from the values of
+the device file. Each constant is then looked at alone: the range in which the sum grows by no more than its variance
+per row is as good. A constant whose range spans its bounds is not identified by the rows, and keeps its value. Nor are
+constants identified that can change together at no cost: a direction in which the Jacobian is singular.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.calibration.constants import FittedConstant
+from spyre_mlir.calibration.measurements import Measurements
+from spyre_mlir.errors import CompileError
+from spyre_mlir.target.target import Target
+
+Floats = NDArray[np.float64]
+
+#: Halvings of the way from the best value of a constant to a bound that find the end of its range.
+_HALVINGS = 9
+#: A direction of the Jacobian is singular below this part of the largest one; constants of it have such a share.
+_SINGULAR, _SHARE = 1e-3, 0.3
+#: Difference for a derivative, as a part of the range between bounds: larger than the kinks of a maximum are sharp.
+_STEP = 1e-4
+#: Relative change of the constants, and of the sum of squares, below which a fit is over.
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Figures of predicted beside measured times; None where there are too few of them.
+
+    ``bias`` is the geometric mean of predicted / measured. Regrets are the measured time of the split that we choose
+    over that of the best one, of each matmul that was measured in several splits.
+    """
+
+    rows: int
+    rank_correlation: float | None
+    rms_log: float
+    bias: float
+    regret_geomean: float | None
+    regret_max: float | None
+
+
+@dataclass(frozen=True)
+class ConstantFit:
+    """The fitted value of a constant; those from ``low`` to ``high`` are as good.
+
+    ``problem`` says why the rows do not identify it, and is empty if they do.
+    """
+
+    constant: FittedConstant
+    value: float
+    low: float
+    high: float
+    problem: str
+
+    @property
+    def note(self) -> str:
+        """Describe how well the rows identify the constant."""
+        return (
+            self.problem or f"{self.constant.text(self.low)} to {self.constant.text(self.high)} are as good"
+        )
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Fitted constants, and the agreement on shapes that the fit has not seen: of all, and by shape."""
+
+    constants: tuple[ConstantFit, ...]
+    unseen: Agreement | None
+    unseen_by_shape: dict[str, Agreement]
+
+
+Predictions = Sequence[tuple[Measurements, Target]]
+
+
+def spearman(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:
+    """Return the correlation of the ranks; equal values share the mean of theirs. NaN if all are equal."""
+    ranks = [_ranks(np.asarray(values)) for values in (first, second)]
+    deviations = [values - values.mean() for values in ranks]
+    scale = math.sqrt(math.prod(float(values @ values) for values in deviations))
+    return float(deviations[0] @ deviations[1]) / scale if scale else math.nan
+
+
+def _ranks(values: NDArray) -> Floats:
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]
+
+
+def agreement(predictions: Predictions) -> Agreement:
+    """Return the figures of measurements, each predicted for the target beside it."""
+    predicted = np.concatenate([measured.predicted_ns(target) for measured, target in predictions])
+    times = np.concatenate([measured.measured_ns for measured, _ in predictions])
+    errors = np.log(predicted / times)
+    rank = spearman(predicted, times)
+    regrets = [regret(measured, target) for measured, target in predictions if len(measured.splits) > 1]
+    return Agreement(
+        len(times),
+        None if math.isnan(rank) else rank,
+        math.sqrt(float(np.mean(errors**2))),
+        math.exp(float(np.mean(errors))),
+        math.exp(math.fsum(map(math.log, regrets)) / len(regrets)) if regrets else None,
+        max(regrets, default=None),
+    )
+
+
+def regret(measured: Measurements, target: Target) -> float:
+    """Return the measured time of the split that we choose over that of the best one."""
+    return float(measured.measured_ns[measured.choice(target)] / measured.measured_ns.min())
+
+
+def fit(measurements: Sequence[Measurements], target: Target, constants: Sequence[FittedConstant]) -> Fit:
+    """Fit the constants of a target to all measurements, and again without those of each shape in turn."""
+    problem = _Problem(measurements, target, constants)
+    best, jacobian = problem.solve([constant.value for constant in constants])
+    fits = problem.identify(best, jacobian)
+    unseen: list[tuple[Measurements, Target]] = []
+    by_shape: dict[str, Agreement] = {}
+    shapes = list(dict.fromkeys(measured.shape for measured in measurements))
+    for shape in shapes if len(shapes) > 1 else ():
+        others = [measured for measured in measurements if measured.shape != shape]
+        values, _ = _Problem(others, target, constants).solve(best)
+        folded = target.with_numbers(_numbers(constants, values))
+        fold = [(measured, folded) for measured in measurements if measured.shape == shape]
+        by_shape[shape] = agreement(fold)
+        unseen += fold
+    return Fit(tuple(fits), agreement(unseen) if unseen else None, by_shape)
+
+
+class _Problem:
+    """The least squares of measurements over constants, by their place between the bounds.
+
+    Places are shifted to 1 .. 2: scipy takes differences relative to a variable, which 0 would spoil.
+    """
+
+    def __init__(
+        self, measurements: Sequence[Measurements], target: Target, constants: Sequence[FittedConstant]
+    ) -> None:
+        self.measurements, self.target, self.constants = measurements, target, constants
+        self.measured = np.concatenate([measured.measured_ns for measured in measurements])
+
+    def errors(self, values: Sequence[float]) -> Floats:
+        """Return log(predicted / measured) of each row with these values of the constants."""
+        target = self.target.with_numbers(_numbers(self.constants, values))
+        predicted = np.concatenate([measured.predicted_ns(target) for measured in self.measurements])
+        return np.log(predicted / self.measured)
+
+    def solve(self, start: Sequence[float]) -> tuple[list[float], Floats]:
+        """Return the best values, and the Jacobian of the errors by the places of the constants there."""
+        solution = _least_squares()(
+            lambda places: self.errors(self._values(places)),
+            [1 + constant.fraction_of(value) for constant, value in zip(self.constants, start, strict=True)],
+            bounds=(1, 2),
+            diff_step=_STEP,
+            xtol=_TOLERANCE,
+            ftol=_TOLERANCE,
+        )
+        return self._values(solution.x), solution.jac
+
+    def _values(self, places: Floats) -> list[float]:
+        return [
+            constant.value_of(float(place) - 1)
+            for constant, place in zip(self.constants, places, strict=True)
+        ]
+
+    def identify(self, best: Sequence[float], jacobian: Floats) -> list[ConstantFit]:
+        """Return the fits of all constants from their best values: range, and what the rows do not tell."""
+        errors = self.errors(best)
+        square = float(errors @ errors)
+        # Rows fitted exactly leave no variance; what rounding leaves of it must not narrow a range to nothing.
+        limit = square + max(square / max(1, len(errors) - len(best)), 1e-9)
+        partners = _singular(jacobian)
+        fits = []
+        for number, constant in enumerate(self.constants):
+            low, high = self._range(best, number, limit)
+            problem = ""
+            if (low, high) == (constant.low, constant.high):
+                problem = f"not identified: all from {constant.low:g} to {constant.high:g} are as good"
+            elif partners[number]:
+                names = ", ".join(self.constants[other].path for other in partners[number])
+                problem = f"not identified alone, only together with {names}"
+            value = constant.value if low == constant.low and high == constant.high else best[number]
+            fits.append(ConstantFit(constant, value, low, high, problem))
+        return fits
+
+    def _range(self, best: Sequence[float], number: int, limit: float) -> tuple[float, float]:
+        """Return the least and largest value of a constant with which the squares stay within a limit."""
+        constant = self.constants[number]
+
+        def is_good(value: float) -> bool:
+            errors = self.errors([*best[:number], value, *best[number + 1 :]])
+            return float(errors @ errors) <= limit
+
+        def end(bound: float) -> float:
+            if is_good(bound):
+                return bound
+            good, bad = constant.fraction_of(best[number]), constant.fraction_of(bound)
+            for _ in range(_HALVINGS):
+                middle = (good + bad) / 2
+                good, bad = (middle, bad) if is_good(constant.value_of(middle)) else (good, middle)
+            return constant.value_of(good)
+
+        return end(constant.low), end(constant.high)
+
+
+def _numbers(constants: Sequence[FittedConstant], values: Sequence[float]) -> dict[str, float]:
+    return {constant.path: value for constant, value in zip(constants, values, strict=True)}
+
+
+def _singular(jacobian: Floats) -> list[list[int]]:
+    """For each column the others with which it can change at no cost; flat columns are in no such direction."""
+    partners: list[list[int]] = [[] for _ in range(jacobian.shape[1])]
+    norms = np.linalg.norm(jacobian, axis=0)
+    varying = np.flatnonzero(norms > 1e-9)
+    if len(varying) < 2:
+        return partners
+    _, sizes, directions = np.linalg.svd(jacobian[:, varying] / norms[varying], full_matrices=True)
+    # Fewer rows than constants leave directions without a size.
+    sizes = np.append(sizes, np.zeros(len(varying) - len(sizes)))
+    for size, direction in zip(sizes, directions, strict=True):
+        members = varying[np.abs(direction) > _SHARE].tolist()
+        if size < _SINGULAR * sizes[0] and len(members) > 1:
+            for member in members:
+                partners[member] += [other for other in members if other not in (member, *partners[member])]
+    return partners
+
+
+def _least_squares() -> Callable:
+    try:
+        from scipy.optimize import least_squares
+    except ImportError:
+        raise CompileError(
+            "A fit needs SciPy, which is not installed; the extra 'calibrate' of spyre-mlir has it."
+        ) from None
+    return least_squares

@@ -1,0 +1,194 @@
+"""spyre-calibrate: the cost model beside measured times, and constants fitted to them.
+
+    spyre-calibrate measured.csv
+    spyre-calibrate measured.csv --json figures.json --picture measured.svg
+    spyre-calibrate measured.csv --device card.toml -o fitted.toml
+    spyre-calibrate FOLDER
+
+The table (CSV) has a measured matmul per line: sizes B, M, N, K, slices cores_b, cores_m, cores_n, cores_k, and
+measured_us; source, dtype and lx_backend_fraction may be left out. Or a compiled program per line: the columns are
+bundle, a folder beside the table, and measured_us; of a FOLDER the table is measured.csv in it.
+
+Printed are predicted and measured times in microseconds, then the rank correlation, the RMS of the logarithm of
+predicted / measured, the bias (its geometric mean) and the regret of our choice: the measured time of the split that
+the compiler would choose over that of the best one, for each matmul that was measured in several splits.
+
+-o fits the constants that the device file marks as fitted, which takes up to a minute, and writes a device file with
+them, for --device. What the rows do not identify is said there and here. The errors on shapes that a fit has not seen
+come from fits to all shapes but one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spyre_mlir.errors import CompileError
+from spyre_mlir.tools import _common
+
+if TYPE_CHECKING:
+    from spyre_mlir.calibration.fit import Agreement, Fit
+    from spyre_mlir.calibration.measurements import Measurements
+    from spyre_mlir.target.target import Target
+
+
+@_common.tool
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run spyre-calibrate; 0 on success, 1 after a diagnostic on stderr."""
+    options = _parser().parse_args(argv)
+
+    from spyre_mlir.calibration.fit import agreement
+    from spyre_mlir.calibration.measurements import read_measurements
+    from spyre_mlir.report.calibration_picture import picture
+
+    if options.picture and not options.picture.endswith(".svg"):
+        raise CompileError(f"The name '{options.picture}' of the picture must end in .svg.")
+    text, source, device = _device(options.device)
+    measurements = read_measurements(options.file, device)
+    figures = agreement([(measured, device) for measured in measurements])
+    lines = [*_rows(measurements, device), "", *_figures("this device", figures)]
+    summary: dict[str, Any] = {**asdict(figures), "regrets": _regrets(measurements, device)}
+    if options.output:
+        fit, fitted_text, device, figures = _fitted(text, source, device, measurements, options.file)
+        lines += ["", *_figures("fitted", figures), *_fit_lines(fit)]
+        summary["fit"] = _fit_summary(fit, figures)
+        _common.write_text(options.output, fitted_text)
+    if options.json:
+        _common.write_text(options.json, json.dumps(summary, indent=2) + "\n")
+    if options.picture:
+        name = Path(options.file).name
+        _common.write_text(options.picture, picture(name, _points(measurements, device), _quality(figures)))
+    # What is written to stdout stays free of the table.
+    is_stdout = "-" in (options.output, options.json)
+    print("\n".join(lines), file=sys.stderr if is_stdout else sys.stdout)
+    return 0
+
+
+def _device(path: str | None) -> tuple[str, str, Target]:
+    """Return text, name and target of the device file, by --device, SPYRE_DEVICE, or the packaged one."""
+    from spyre_mlir.target.target import Target, packaged_text
+
+    path = path or os.environ.get("SPYRE_DEVICE")
+    text, source = (_common.read_text(path), path) if path else (packaged_text(), "spyre.toml")
+    return text, source, Target.of_text(text, source)
+
+
+def _fitted(
+    text: str, source: str, device: Target, measurements: Sequence[Measurements], table: str
+) -> tuple[Fit, str, Target, Agreement]:
+    """Fit the marked constants: the fit, the new device file, its target and the figures of that."""
+    from spyre_mlir.calibration.constants import device_text, fitted_constants
+    from spyre_mlir.calibration.fit import agreement, fit
+    from spyre_mlir.target.target import Target
+
+    constants = fitted_constants(text, source)
+    result = fit(measurements, device, constants)
+    values = [constant.value for constant in result.constants]
+    notes = {constant.constant.path: constant.note for constant in result.constants}
+    head = f"to {sum(len(group.splits) for group in measurements)} rows of {Path(table).name}."
+    fitted_text = device_text(text, constants, values, notes, head)
+    # The figures are those of the file: its numbers are rounded.
+    fitted = Target.of_text(fitted_text, source)
+    return result, fitted_text, fitted, agreement([(group, fitted) for group in measurements])
+
+
+# -- text --------------------------------------------------------------------------------------------------
+
+
+def _rows(measurements: Sequence[Measurements], device: Target) -> Iterator[str]:
+    """Yield a block for each matmul: its rows, our choice marked, and the regret of it."""
+    yield f"{'split':>14} {'predicted':>11} {'measured':>11} {'ratio':>7}   us"
+    for group in measurements:
+        is_choice = len(group.splits) > 1
+        yield f"{group.name}{f': regret {_regret(group, device):.3f}' if is_choice else ''}"
+        choice = group.choice(device) if is_choice else None
+        predicted = group.predicted_ns(device) / 1000
+        for number, (split, time) in enumerate(zip(group.splits, group.measured_ns / 1000, strict=True)):
+            mark = "  our choice" if number == choice else ""
+            ratio = predicted[number] / time
+            yield f"{split:>14} {predicted[number]:11.2f} {time:11.2f} {ratio:7.3f}{mark}"
+
+
+def _regret(group: Measurements, device: Target) -> float:
+    from spyre_mlir.calibration.fit import regret
+
+    return regret(group, device)
+
+
+def _figures(title: str, figures: Agreement) -> Iterator[str]:
+    yield f"{title}: {figures.rows} rows"
+    for name, value in asdict(figures).items():
+        if name != "rows":
+            yield f"  {name:<18}{'-' if value is None else f'{value:.4f}'}"
+
+
+def _fit_lines(fit: Fit) -> Iterator[str]:
+    if fit.unseen is None:
+        yield "All rows are of one shape, so there is none that the fit has not seen."
+    else:
+        yield from _figures("fitted, on the shapes that each fit left out", fit.unseen)
+        for shape, figures in fit.unseen_by_shape.items():
+            yield f"  {shape:<24} RMS of log {figures.rms_log:.3f}, bias {figures.bias:.3f}"
+    yield "constants"
+    for result in fit.constants:
+        constant = result.constant
+        values = f"{constant.text(constant.value):>7} -> {constant.text(result.value):<9}"
+        yield f"  {constant.path:<28}{values} {result.note}"
+
+
+def _quality(figures: Agreement) -> str:
+    rank = "" if figures.rank_correlation is None else f"rank correlation {figures.rank_correlation:.3f}, "
+    return f"{figures.rows} rows: {rank}RMS of log {figures.rms_log:.3f}, bias {figures.bias:.3f}"
+
+
+# -- JSON and points ---------------------------------------------------------------------------------------
+
+
+def _regrets(measurements: Sequence[Measurements], device: Target) -> dict[str, float]:
+    return {group.name: _regret(group, device) for group in measurements if len(group.splits) > 1}
+
+
+def _fit_summary(fit: Fit, figures: Agreement) -> dict[str, Any]:
+    return {
+        **asdict(figures),
+        "leave_one_shape_out": None if fit.unseen is None else asdict(fit.unseen),
+        "shapes": {shape: asdict(unseen) for shape, unseen in fit.unseen_by_shape.items()},
+        "constants": {
+            result.constant.path: {
+                "before": result.constant.value,
+                "value": result.value,
+                "as_good": [result.low, result.high],
+                "identified": not result.problem,
+            }
+            for result in fit.constants
+        },
+    }
+
+
+def _points(measurements: Sequence[Measurements], device: Target) -> list[tuple[str, str, float, float]]:
+    """Return series, name, predicted and measured time (us) of each row."""
+    return [
+        (group.name, f"{group.name} {split}".strip(), predicted / 1000, measured / 1000)
+        for group in measurements
+        for split, predicted, measured in zip(
+            group.splits, group.predicted_ns(device), group.measured_ns, strict=True
+        )
+    ]
+
+
+def _parser() -> _common.ArgumentParser:
+    parser = _common.ArgumentParser("spyre-calibrate", __doc__)
+    parser.add_argument("file", metavar="FILE.csv", help="the measured times, or a folder (- for stdin)")
+    parser.add_argument("-o", "--output", metavar="NEW.toml", help="fit constants and write a device file")
+    parser.add_argument("--json", metavar="FILE.json", help="write the figures (- for stdout)")
+    parser.add_argument("--picture", metavar="FILE.svg", help="draw measured over predicted times")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
