@@ -7,13 +7,15 @@ exactly what writing that design gives, so a file with a contradiction in it is 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
-from spyre_mlir.bundle.json_fields import Field, require_same
+from spyre_mlir.bundle.design_variants import REPEATED, DesignVariant
+from spyre_mlir.bundle.json_fields import Field, only_item, require_same
 from spyre_mlir.bundle.model import Constant, DebugHandle, Design, HeldSlices, Operand
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.formats import find_format
@@ -41,23 +43,46 @@ def to_json(design: Design) -> Json:
     }
 
 
+@dataclass(frozen=True)
+class ReadDesign:
+    """A design as a file has it: ``names`` of its tensors in order, and ``ignored`` fields that change nothing."""
+
+    design: Design
+    names: tuple[str, ...]
+    ignored: tuple[str, ...] = ()
+
+
 def from_json(value: Json, filename: str, target: Target) -> Design:
     """The design of a JSON object, for a target; anything missing or odd is a CompileError with file and field."""
-    root = Field(value, filename)
+    return read_design(value, filename, target).design
+
+
+def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
+    """The design of a JSON object as any writer of the format has it; a CompileError as of ``from_json``."""
+    # A file as ``to_json`` writes it needs no more than a comparison.
+    with contextlib.suppress(CompileError):
+        design = _read(Field(value, filename), target)
+        if to_json(design) == value:
+            return ReadDesign(design, tuple(f"Tensor{i}" for i in range(len(design.operands))))
+    variant = DesignVariant(value, filename, target)
+    design = _read(variant.root, target)
+    try:
+        expected = DesignVariant(to_json(design), filename, target).root.value
+    except CompileError as error:
+        raise CompileError(error.message, filename) from None
+    require_same(variant.root, expected, REPEATED)
+    return ReadDesign(design, variant.names, tuple(variant.ignored))
+
+
+def _read(root: Field, target: Target) -> Design:
     key, body = root.only_member()
     index, _, function = key.partition("_")
     if not (index.isdecimal() and function):
         root.fail(f"must have a member named <index>_<opcode> but has {key!r}")
-    name, dsc = _only_item(body["dscs_"]).only_member()
+    name, dsc = only_item(body["dscs_"]).only_member()
     if name != function:
         dsc.fail(f"must be named {function!r}")
-    design = replace(_read_design(int(index), _opcode(function, dsc), body, dsc), target=target)
-    try:
-        expected = to_json(design)
-    except CompileError as error:
-        raise CompileError(error.message, filename) from None
-    require_same(root, expected)
-    return design
+    return replace(_read_design(int(index), _opcode(function, dsc), body, dsc), target=target)
 
 
 def _function(design: Design) -> str:
@@ -68,7 +93,7 @@ def _function(design: Design) -> str:
 
 def _opcode(function: str, dsc: Field) -> str:
     """The operation that a function is: with an index tensor it is another one than without."""
-    if _INDICES not in _only_item(dsc["computeOp_"]):
+    if _INDICES not in only_item(dsc["computeOp_"]):
         return function
     # An unknown function stays as it is, and the validator reports it.
     return next((op.name for op in DEVICE_OPS.values() if op.function == function), function)
@@ -142,9 +167,9 @@ def _allocation(design: Design, index: int) -> Json:
         "maxDimSizes_": [-1] * len(operand.dim_order),
         **_indirection(design, index),
     }
-    # HBM addresses are known at run time only, so the file has symbol ids in their place.
+    # HBM addresses are known at run time only, so the file has symbol ids, which are negative, in their place.
     if operand.memory == "hbm":
-        node["isStartAddrSymbolic_"] = 1
+        node["isStartAddrSymbolic_"] = int(min(operand.start, default=-1) < 0)
     node["startAddressCoreCorelet_"] = _per_core(
         ["Map", "Const", "Const"],
         design.cores,
@@ -293,15 +318,8 @@ def _debug_to_json(debug: DebugHandle | None) -> Json | None:
 # Reading
 
 
-def _only_item(field: Field) -> Field:
-    items = field.items()
-    if len(items) != 1:
-        field.fail(f"must have exactly one item but has {len(items)}")
-    return items[0]
-
-
 def _read_design(index: int, opcode: str, body: Field, dsc: Field) -> Design:
-    compute = _only_item(dsc["computeOp_"])
+    compute = only_item(dsc["computeOp_"])
     padding, sizes = _read_sizes(dsc["N_"])
     _require_declared(padding, sizes, dsc["N_"])
     shares = dsc["dataStageParam_"]["0"]["ss_"]
@@ -357,7 +375,7 @@ def _in_order(field: Field, sizes: dict[str, int]) -> tuple[dict[str, int], ...]
 
 
 def _read_mask(field: Field) -> tuple[int, int]:
-    values = _only_item(field).integers()
+    values = only_item(field).integers()
     if len(values) != 2:
         field.fail("must hold a start and a length")
     return values[0], values[1]
@@ -447,7 +465,7 @@ def _read_constants(field: Field) -> tuple[Constant, ...]:
         Constant(
             name=constant["name_"].text(),
             data_format=constant["dataFormat_"].text(),
-            bits=_only_item(constant["data_"]["data_"]["[0, 0, 0]"]).integer(),
+            bits=only_item(constant["data_"]["data_"]["[0, 0, 0]"]).integer(),
         )
         for _, constant in field.members()
     )

@@ -7,16 +7,19 @@ compiler when they are known, which nothing but reports reads.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from spyre_mlir.bundle.design_json import from_json, to_json
-from spyre_mlir.bundle.images import write_images
+from spyre_mlir.bundle.derived_manifest import derive
+from spyre_mlir.bundle.design_json import read_design, to_json
+from spyre_mlir.bundle.images import DATA, INDEX, write_images
 from spyre_mlir.bundle.json_fields import load, write_json
 from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
 from spyre_mlir.bundle.model import Bundle, Execute, Loop, Statement
@@ -26,6 +29,7 @@ from spyre_mlir.bundle.regular_files import read_stored_arrays, read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.target.target import packaged_target
 
 PROGRAM, MANIFEST, ARRAYS, REMARKS = "bundle.mlir", "manifest.json", "constants.npz", "remarks.jsonl"
 
@@ -36,6 +40,9 @@ STEPS = "program.json"
 SIZES = "sizes.json"
 
 _DESIGN = re.compile(r"sdsc_[0-9]{1,9}\.json")
+
+#: What other writers call the file of a design; it is in the folder.
+_ANY_DESIGN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}\.json")
 
 # The earliest time that a zip file can hold; the time of writing would make equal bundles differ.
 _NO_TIME = (1980, 1, 1, 0, 0, 0)
@@ -92,30 +99,95 @@ def is_program(folder: str | Path) -> bool:
     return (Path(folder) / STEPS).is_file()
 
 
-def read_bundle(folder: str | Path) -> Bundle:
-    """The bundle in a folder; a missing or damaged file is a CompileError that names it."""
+def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
+    """The bundle in a folder; a missing or damaged file is a CompileError that names it.
+
+    A folder of another writer may lack `manifest.json`, which then follows from the designs (``derived_manifest.py``),
+    and `bundle.mlir`, which then executes the designs in their order. Fields that change nothing go to ``ignored``.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise CompileError("There is no bundle folder with this name.", str(folder))
     if is_program(folder):
         first = min((path.parent for path in folder.glob(f"*/{PROGRAM}")), default=folder / "device_0")
         raise CompileError(f"The folder holds several bundles; name one, as in '{first}'.", str(folder))
+    if is_foreign(folder):
+        return _read_foreign(folder, [] if ignored is None else ignored)
     program = folder / PROGRAM
     parameters, statements = parse_program(read_text(program), str(program))
-    present = sorted((path.name for path in folder.glob("sdsc_*.json")), key=_by_number)
-    # A file that no execute names is read too, so that the validator can report it.
-    filenames = dict.fromkeys([*executed_files(statements), *present])
-    for filename in filenames:
-        if not _DESIGN.fullmatch(filename):
-            raise CompileError(
-                f"A design is in a file 'sdsc_<number>.json', not in {filename!r}.", str(program)
-            )
     # The manifest first: it names the target that the designs are read for.
     manifest = manifest_from_json(load(folder / MANIFEST).value, str(folder / MANIFEST))
     designs = {}
-    for filename in sorted(filenames, key=_by_number):
-        designs[filename] = from_json(load(folder / filename).value, str(folder / filename), manifest.target)
+    for filename in _design_files(folder, statements, _DESIGN, "sdsc_<number>.json"):
+        read = read_design(load(folder / filename).value, str(folder / filename), manifest.target)
+        designs[filename] = read.design
+        if ignored is not None:
+            ignored += [f"{filename}: {path}" for path in read.ignored]
     return Bundle(parameters, statements, designs, manifest)
+
+
+def is_foreign(folder: str | Path) -> bool:
+    """Return whether a folder holds a bundle without the files that only this package writes."""
+    folder = Path(folder)
+    if any(os.path.lexists(folder / name) for name in (MANIFEST, ARRAYS, REMARKS, DATA, INDEX)):
+        return False
+    # A program alone has lost its designs; an empty folder is none of anybody.
+    return any(folder.glob("*.json"))
+
+
+def _read_foreign(folder: Path, ignored: list[str]) -> Bundle:
+    """The bundle of a folder without a manifest, with a program of its designs in their order if it has none."""
+    program, parameters = folder / PROGRAM, ()
+    if os.path.lexists(program):
+        parameters, statements = parse_program(read_text(program), str(program))
+    else:
+        filenames = sorted((path.name for path in folder.glob("*.json")), key=_by_number)
+        statements = tuple(Execute(filename, (), ()) for filename in filenames)
+    target, designs, names, files = packaged_target(), {}, {}, {}
+    filenames = _design_files(folder, statements, _ANY_DESIGN, "<name>.json")
+    for filename in filenames:
+        read = read_design(load(folder / filename).value, str(folder / filename), target)
+        match = _DESIGN.fullmatch(filename)
+        index = int(filename[5:-5]) if match else _free_index(files.values(), filenames)
+        design = replace(read.design, index=index)
+        files[filename] = design.filename
+        designs[design.filename], names[design.filename] = design, read.names
+        renamed = "" if match else f" as {design.filename}"
+        ignored += [f"{filename}{renamed}: {path}" for path in read.ignored]
+    return derive(parameters, _renamed(statements, files), designs, names, target, str(folder))
+
+
+def _free_index(taken: Iterable[str], filenames: Iterable[str]) -> int:
+    """The first number that no design of a folder has."""
+    used = {*taken, *filenames}
+    return next(index for index in itertools.count() if f"sdsc_{index}.json" not in used)
+
+
+def _renamed(statements: Iterable[Statement], files: Mapping[str, str]) -> tuple[Statement, ...]:
+    """The statements with the designs named as the numbers of the designs say."""
+    return tuple(
+        replace(statement, filename=files[statement.filename])
+        if isinstance(statement, Execute)
+        else replace(statement, body=_renamed(statement.body, files))
+        if isinstance(statement, Loop)
+        else statement
+        for statement in statements
+    )
+
+
+def _design_files(
+    folder: Path, statements: Iterable[Statement], pattern: re.Pattern[str], form: str
+) -> list[str]:
+    """The files of the designs by their number: those that are executed, and those that nothing names.
+
+    The validator reports the latter.
+    """
+    present = sorted((path.name for path in folder.glob("sdsc_*.json")), key=_by_number)
+    filenames = dict.fromkeys([*executed_files(statements), *present])
+    for filename in filenames:
+        if not pattern.fullmatch(filename):
+            raise CompileError(f"A design is in a file '{form}', not in {filename!r}.", str(folder / PROGRAM))
+    return sorted(filenames, key=_by_number)
 
 
 def _by_number(filename: str) -> tuple[int, str]:

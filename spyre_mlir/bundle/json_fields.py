@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -124,13 +124,22 @@ def shorten(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def require_same(field: Field, expected: Any) -> None:
-    """Fail at the first place where ``field`` is not exactly ``expected``."""
+def only_item(field: Field) -> Field:
+    """Return the item of a list that must have one."""
+    items = field.items()
+    if len(items) != 1:
+        field.fail(f"must have exactly one item but has {len(items)}")
+    return items[0]
+
+
+def require_same(field: Field, expected: Any, optional: Collection[str] = ()) -> None:
+    """Fail at the first place where ``field`` is not exactly ``expected``; it may lack members that are optional."""
     if type(field.value) is not type(expected):
         field.fail(f"must be {shorten(expected)} but is {shorten(field.value)}")
     if isinstance(expected, dict):
         for key in expected:
-            require_same(field[key], expected[key])
+            if key not in optional or key in field:
+                require_same(field[key], expected[key], optional)
         for key, member in field.members():
             if key not in expected:
                 member.fail("is not part of the format")
@@ -140,7 +149,7 @@ def require_same(field: Field, expected: Any) -> None:
         if len(items) != len(expected):
             field.fail(f"must have {len(expected)} items but has {len(items)}")
         for item, value in zip(items, expected, strict=True):
-            require_same(item, value)
+            require_same(item, value, optional)
         return
     if field.value != expected:
         field.fail(f"must be {shorten(expected)} but is {shorten(field.value)}")

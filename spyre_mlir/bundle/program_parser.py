@@ -2,15 +2,18 @@
 
 The grammar, in the custom syntax of the public interface::
 
-    file      ::= (`#`name `=` `affine_map` `<` map `>`)* `module` `{` function `}`
-    function  ::= `func.func` `@sdsc_bundle` `(` parameters `)` `{` statement* `return` `}`
-    parameter ::= `%`name `:` `!sdscbundle.input_arg` `<` `index` (`,` key `=` integer)* `>`
+    file      ::= definition* `module` `{` function `}`
+    definition::= `#`name `=` map
+    map       ::= `affine_map` `<` map `>`
+    function  ::= `func.func` `@`name `(` parameters `)` `{` (statement | definition)* `return` `}`
+    parameter ::= `%`name `:` `!sdscbundle.input_arg` `<` (`index` | `loop_dimension`) (`,` key (`=` integer)?)* `>`
     statement ::= result `=` `arith.constant` integer `:` `index`
                 | result `=` `arith.addi` value `,` value `:` `index`
-                | result `=` `affine.apply` `#`name `(` values `)` (`[` values `]`)?
+                | result `=` `affine.apply` (`#`name | map) `(` values `)` (`[` values `]`)?
                 | result `=` `sdscbundle.input_arg_extract` what `from` value `:` type `->` `index`
                 | result `=` `sdscbundle.device_mem_allocate` integer `bytes` `:` `index`
                 | `sdscbundle.sdsc_execute` `(` values `)` `{` attributes `}`
+                  attributes have `sdsc_filename` and may have `symbol_ids`; names and ids may be in quotes
                 | `scf.for` value `=` value `to` value `step` value `{` statement* `}`
 """
 
@@ -233,7 +236,10 @@ class _Parser:
     def program(self) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
         while self.tokens.peek.startswith("#"):
             self.map_definition()
-        self.tokens.expect("module", "{", "func.func", "@sdsc_bundle", "(")
+        self.tokens.expect("module", "{", "func.func")
+        if not self.tokens.take().startswith("@"):
+            self.tokens.fail("Expected the name of the function, like @sdsc_bundle.", back=1)
+        self.tokens.expect("(")
         self.tokens.list_until(")", self.parameter)
         self.tokens.expect("{")
         statements = self.block()
@@ -253,14 +259,19 @@ class _Parser:
         self.types[name] = self.input_type(name)
 
     def input_type(self, name: str) -> Parameter:
-        self.tokens.expect("!sdscbundle.input_arg", "<", "index")
+        self.tokens.expect("!sdscbundle.input_arg", "<")
+        # The size of a dim that a loop goes along is an index like any other.
+        if not self.tokens.accept("loop_dimension"):
+            self.tokens.expect("index")
         limits: dict[str, int] = {}
         while self.tokens.accept(","):
             key = self.tokens.take()
-            if key not in ("granularity", "max_value") or key in limits:
+            if key not in ("granularity", "max_value", "loop_dimension") or key in limits:
                 self.tokens.fail(f"Expected granularity or max_value, each once, but found '{key}'.", back=1)
-            self.tokens.expect("=")
-            limits[key] = self.tokens.integer()
+            limits[key] = 0
+            if key != "loop_dimension" or self.tokens.peek == "=":
+                self.tokens.expect("=")
+                limits[key] = self.tokens.integer()
         self.tokens.expect(">")
         return Parameter(name, limits.get("granularity"), limits.get("max_value"))
 
@@ -277,6 +288,8 @@ class _Parser:
             elif token == "scf.for":
                 self.tokens.take()
                 statements.append(self.loop())
+            elif token.startswith("#"):
+                self.map_definition()
             else:
                 return tuple(statements)
 
@@ -309,11 +322,14 @@ class _Parser:
 
     def apply(self, result: str) -> Apply:
         key = self.maps.get(self.tokens.peek)
-        if key is None:
+        if key is not None:
+            self.tokens.take()
+        elif self.tokens.peek == "affine_map":
+            key = _affine_map(self.tokens)
+        else:
             self.tokens.fail(
                 f"Expected the name of an affine map defined above but found {self.tokens.describe_next()}."
             )
-        self.tokens.take()
         self.tokens.expect("(")
         dims = tuple(self.tokens.list_until(")", self.value))
         symbols = tuple(self.tokens.list_until("]", self.value)) if self.tokens.accept("[") else ()
@@ -343,14 +359,32 @@ class _Parser:
     def execute(self) -> Execute:
         self.tokens.expect("(")
         operands = tuple(self.tokens.list_until(")", self.value))
-        self.tokens.expect("{", "sdsc_filename", "=")
-        filename = self.tokens.take()
-        if not filename.startswith('"') or len(filename) < 3:
-            self.tokens.fail(f"Expected a file name in double quotes but found {filename}.", back=1)
-        self.tokens.expect(",", "symbol_ids", "=", "[")
-        symbol_ids = self.tokens.list_until("]", self.tokens.integer)
+        self.tokens.expect("{")
+        filename, symbol_ids, keys = "", [], set[str]()
+        while not keys or self.tokens.accept(","):
+            key = self.tokens.take().strip('"')
+            if key not in ("sdsc_filename", "symbol_ids") or key in keys:
+                self.tokens.fail(f"Expected sdsc_filename or symbol_ids, each once, but found '{key}'.", back=1)
+            keys.add(key)
+            self.tokens.expect("=")
+            if key == "symbol_ids":
+                self.tokens.expect("[")
+                symbol_ids = self.tokens.list_until("]", self.symbol_id)
+                continue
+            filename = self.tokens.take()
+            if not filename.startswith('"') or len(filename) < 3:
+                self.tokens.fail(f"Expected a file name in double quotes but found {filename}.", back=1)
+        if not filename:
+            self.tokens.fail("Expected the sdsc_filename of the execute before this.")
         self.tokens.expect("}")
         return Execute(filename[1:-1], operands, tuple(symbol_ids))
+
+    def symbol_id(self) -> int:
+        """A symbol id, which some writers put in quotes."""
+        text = self.tokens.peek
+        if re.fullmatch(r'"-?\d{1,18}"', text) is None:
+            return self.tokens.integer()
+        return int(self.tokens.take()[1:-1])
 
     def loop(self) -> Loop:
         induction = self.define()

@@ -1,0 +1,556 @@
+"""The JSON of a design as other writers have it, brought to the form that ``design_json.py`` reads.
+
+The public schema lets a writer leave out much of a design, say some facts in several forms, and add facts that change
+nothing in what a design computes. Here defaults are filled in, forms become one, and facts without an effect go away;
+``ignored`` lists those that said something. What would change the meaning of a design is an error.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+from spyre_mlir.bundle.json_fields import Field, only_item
+from spyre_mlir.target.formats import FORMATS
+from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind
+from spyre_mlir.target.target import Target
+
+Json = dict[str, Any]
+
+#: Members that repeat what follows from others, so a file may lack them.
+REPEATED = frozenset(
+    "coordinates_ maxDimSizes_ layoutDimOrder_ wordLength location fidelity_ numCoreletsUsed_".split()
+)
+
+#: How a core uses its own units, or a size that is known at run time only: the simulator takes the largest.
+_SPLITS = ("symbolicDimInfo_", "maxSymbolicVolume_", "coreletSplit_", "rowSplit_", "peSfpSplit_")
+
+_SYMBOLS = ("dimToSymbolMappingOpcodeCorrection_", "inputSymbolsAndTags_", "symbolDefinitions_")
+
+#: Symbols of HBM operands without addresses; other writers number theirs from -1 down.
+_FIRST_FREE_SYMBOL = -(1 << 40)
+
+_EMPTY = ("", "{}", None, 0, False)
+
+
+class DesignVariant:
+    """The JSON of one design while it is brought to one form.
+
+    ``names`` are those of the tensors, in the order of the operands.
+    """
+
+    def __init__(self, value: Any, filename: str, target: Target) -> None:
+        self.root = Field(value, filename)
+        self.target = target
+        self.names: tuple[str, ...] = ()
+        self.ignored: list[str] = []
+        try:
+            self.root.value = copy.deepcopy(value)
+        except RecursionError:
+            self.root.fail("nests too deeply")
+        self._convert()
+
+    def _convert(self) -> None:
+        key, body = self.root.only_member()
+        _, dsc = only_item(body["dscs_"]).only_member()
+        compute = only_item(dsc["computeOp_"])
+        function = compute["opFuncName"].text()
+        body.value["dscs_"] = [{function: dsc.value}]
+        self.root.value = {f"{self._index(key)}_{function}": body.value}
+        body = self.root.only_member()[1]
+        dsc = only_item(body["dscs_"]).only_member()[1]
+        self._convert_body(body)
+        self._convert_configuration(dsc, compute)
+        _Tensors(self, dsc, compute, int(self._index(key))).convert()
+        self._convert_division(body, dsc)
+        if not any(op.kind is Kind.RELAYOUT for op in _operations(function)):
+            for node in dsc["scheduleTree_"].items():
+                self._drop_slices(node, body)
+
+    def _index(self, key: str) -> str:
+        match = re.fullmatch(r"(\d{1,9})_.+", key) or re.search(r"sdsc_(\d{1,9})\.json$", self.root.filename)
+        return match[1] if match else "0"
+
+    # -- members without an effect ------------------------------------------------------------------
+
+    def drop(self, field: Field, *keys: str) -> None:
+        """Remove members that change nothing of what a design computes; list those that say something."""
+        for key in keys:
+            if key in field:
+                if not is_empty(field.value[key]):
+                    self.ignored.append(field[key].path)
+                del field.value[key]
+
+    @staticmethod
+    def require_empty(field: Field, reason: str, *keys: str) -> None:
+        """Remove members that are empty; one that is not is an error with the reason."""
+        for key in keys:
+            if key in field:
+                if not is_empty(field.value[key]):
+                    field[key].fail(reason)
+                del field.value[key]
+
+    # -- the part around the configuration -------------------------------------------------------------
+
+    def _convert_body(self, body: Field) -> None:
+        self.require_empty(body, "holds data operations, which are not simulated", "datadscs_")
+        self.drop(body, *_SYMBOLS)
+        for key in ("sdscFoldProps_", "sdscFolds_"):
+            if key in body:
+                folds = body[key]["dim_prop_attr"] if key == "sdscFolds_" else body[key]
+                for fold in folds.items():
+                    if fold["factor_"].integer() != 1:
+                        fold["factor_"].fail("must be 1: a design runs once per execute")
+                del body.value[key]
+        default(body, "debug_handle_", None)
+        self._convert_debug(body["debug_handle_"])
+        corelets = body["coreletFoldProp_"]["factor_"]
+        if corelets.integer() in (1, 2):
+            body["coreletFoldProp_"].value["factor_"] = self.target.emitted_corelets
+
+    def _convert_debug(self, debug: Field) -> None:
+        if debug.value is None:
+            return
+        self.drop(debug, "fused_from")
+        debug.value["fused_from"] = []
+        if debug["source"].value is not None and "file" in debug["source"]:
+            debug["source"].value.update(end_line=None, end_col=None)
+        for step in debug["transform_history"].items():
+            if step["reason"].value is None:
+                step.value["reason"] = ""
+
+    def _convert_configuration(self, dsc: Field, compute: Field) -> None:
+        self.drop(dsc, "pdsRelation_", "dimToSymbolMapping_")
+        self.require_empty(compute, "names intermediate tensors, which are not simulated", "interimLabeledDs")
+        self.require_empty(compute, "must be a list", "indirectAccessIndexLabeledDs")
+        default(compute, "attributes_", {})
+        default(compute, "location", "Inner")
+        attributes = compute["attributes_"]
+        default(attributes, "fidelity_", "regular")
+        if attributes["fidelity_"].value == "fast":
+            self.ignored.append(attributes["fidelity_"].path)
+            attributes.value["fidelity_"] = "regular"
+        if (
+            dsc["coreIdsUsed_"].items()
+            and "numCoreletsUsed_" in dsc
+            and dsc.value["numCoreletsUsed_"] in (1, 2)
+        ):
+            dsc.value["numCoreletsUsed_"] = self.target.emitted_corelets
+        default(dsc, "coordinateMasking_", {})
+        default(dsc, "maskingConstId_", 0 if dsc.value["coordinateMasking_"] else -1)
+        self._convert_constants(dsc)
+        self._convert_sizes(dsc["N_"], is_total=True)
+
+    def _convert_constants(self, dsc: Field) -> None:
+        default(dsc, "constantInfo_", "{}")
+        if is_empty(dsc.value["constantInfo_"]):
+            dsc.value["constantInfo_"] = "{}"
+            return
+        constants = {}
+        for number, (_, constant) in enumerate(dsc["constantInfo_"].members()):
+            values = {
+                integer(bits) for _, member in constant["data_"]["data_"].members() for bits in _bits(member)
+            }
+            if len(values) != 1:
+                constant["data_"]["data_"].fail("must hold the one value of the constant on all cores")
+            # The cores and corelets of a constant say no more than that there is one.
+            constants[str(number)] = {**constant.value, "data_": {"data_": {"[0, 0, 0]": [values.pop()]}}}
+        dsc.value["constantInfo_"] = constants
+
+    # -- sizes and division ----------------------------------------------------------------------------
+
+    def _convert_sizes(self, field: Field, *, is_total: bool) -> dict[str, int]:
+        """Sizes by dim of one set of dims: those without elements are not used."""
+        self.drop(field, *_SPLITS)
+        sizes: dict[str, int] = {}
+        for key, member in list(field.members()):
+            if key in ("name_", "paddingSizes_"):
+                continue
+            size = integer(member)
+            field.value[key] = size
+            if size < 1 and is_total:
+                del field.value[key]
+            else:
+                sizes[key.removesuffix("_")] = size
+        if not is_total:
+            field.value.pop("name_", None)
+            field.value.pop("paddingSizes_", None)
+        else:
+            default(field, "name_", "n")
+            self._convert_padding(field, sizes)
+        return sizes
+
+    def _convert_padding(self, field: Field, sizes: dict[str, int]) -> None:
+        if "paddingSizes_" not in field:
+            return
+        for dim, pad in list(field["paddingSizes_"].members()):
+            reason = "moves the window of the dim, which is not simulated"
+            self.require_empty(
+                pad, reason, "padFront_", "unneededPad_", "unneededPadFront_", "unneededPadBack_"
+            )
+            for key in ("stride_", "dilation_"):
+                if pad.value.get(key) == 1:
+                    del pad.value[key]
+            if (
+                not pad.value.get("padBack_")
+                and len(pad.value.keys() - {"padBack_", "totalSize_", "windowDim_"}) == 0
+            ):
+                del field["paddingSizes_"].value[dim]
+            elif pad.value.get("totalSize_", "N/A") == "N/A":
+                pad.value["totalSize_"] = sizes.get(dim)
+        if not field["paddingSizes_"].value:
+            del field.value["paddingSizes_"]
+
+    def _convert_division(self, body: Field, dsc: Field) -> None:
+        sizes = {
+            key.removesuffix("_"): size for key, size in dsc["N_"].value.items() if key[:-1] and _is_dim(key)
+        }
+        cores = len(dsc["coreIdsUsed_"].items())
+        shares = self._convert_stages(dsc, sizes)
+        slices = self._slices(body, sizes, shares)
+        if not shares:
+            lanes = _stick_elements(dsc)
+            shares = {dim: _share(size, slices.get(dim, 1), lanes.get(dim, 1)) for dim, size in sizes.items()}
+            dsc.value["dataStageParam_"] = _stage(sizes, shares, slices)
+        if "coreIdToWkSlice_" not in body:
+            body.value["coreIdToWkSlice_"] = self._core_slices(body, dsc, slices, cores)
+        core_slices = body["coreIdToWkSlice_"]
+        for core, member in list(core_slices.members()):
+            used = {dim: index for dim, index in member.integers_by_key().items() if dim in sizes or index}
+            core_slices.value[core] = {**dict.fromkeys(sizes, 0), **used}
+
+    def _convert_stages(self, dsc: Field, sizes: dict[str, int]) -> dict[str, int]:
+        """Sizes by dim of the share of a core; none if the file does not say."""
+        if "dataStageParam_" not in dsc:
+            return {}
+        stages = dsc["dataStageParam_"]
+        self.drop(stages, *(key for key, _ in list(stages.members()) if key != "0"))
+        stage = stages["0"]
+        default(stage, "name_", "core")
+        for half in ("ss_", "el_"):
+            parts = self._convert_sizes(stage[half], is_total=False)
+            for dim in parts.keys() - sizes.keys():
+                if parts[dim] < 1:
+                    del stage[half].value[f"{dim}_"]
+            stage[half].value.update({f"{dim}_": sizes[dim] for dim in sizes.keys() - parts.keys()})
+        return self._convert_sizes(stage["ss_"], is_total=False)
+
+    def _slices(self, body: Field, sizes: dict[str, int], shares: dict[str, int]) -> dict[str, int]:
+        """Slices by dim, of those of the file that are used, or from the sizes and the shares."""
+        if "numWkSlicesPerDim_" in body:
+            slices = body["numWkSlicesPerDim_"].integers_by_key()
+            slices = {dim: count for dim, count in slices.items() if dim in sizes or count > 1}
+        elif shares:
+            slices = {dim: -(-size // max(shares[dim], 1)) for dim, size in sizes.items()}
+        elif "coreIdToWkSlice_" in body:
+            cores = [core.integers_by_key() for _, core in body["coreIdToWkSlice_"].members()]
+            slices = {dim: 1 + max((core.get(dim, 0) for core in cores), default=0) for dim in sizes}
+        else:
+            body.fail("has none of numWkSlicesPerDim_, coreIdToWkSlice_ and dataStageParam_, so no division")
+        body.value["numWkSlicesPerDim_"] = {**dict.fromkeys(sizes, 1), **slices}
+        return body.value["numWkSlicesPerDim_"]
+
+    def _core_slices(self, body: Field, dsc: Field, slices: dict[str, int], cores: int) -> Json:
+        """Slices of each core as torch-spyre numbers them: contracted dims first, the first of the others next."""
+        if prod(slices.values()) != cores:
+            body.fail(f"has no coreIdToWkSlice_, and its slices are not one for each of its {cores} cores")
+        output = dsc["primaryDsInfo_"][dsc["labeledDs_"].items()[-1]["dsType_"].text()][
+            "layoutDimOrder_"
+        ].texts()
+        order = sorted(slices, key=lambda dim: dim in output)
+        indices = product(*(range(slices[dim]) for dim in reversed(order)))
+        return {
+            str(core): dict(zip(reversed(order), index, strict=True)) for core, index in enumerate(indices)
+        }
+
+    def _drop_slices(self, node: Field, body: Field) -> None:
+        """Remove the slices of a tensor that are those of the design: only a shuffle may have others."""
+        if "coordinates_" not in node or "coreIdToWkSlice_" not in node["coordinates_"]:
+            return
+        slices = node["coordinates_"]["coreIdToWkSlice_"]
+        for core, member in slices.members():
+            expected = body["coreIdToWkSlice_"].value.get(core, {})
+            for dim, index in member.members():
+                if index.integer() != expected.get(dim):
+                    index.fail("is not the slice of the design, which only a shuffle may leave")
+        del node["coordinates_"].value["coreIdToWkSlice_"]
+
+
+class _Tensors:
+    """The tensors of a design: put in the order of its operands, and named by it."""
+
+    def __init__(self, variant: DesignVariant, dsc: Field, compute: Field, index: int) -> None:
+        self.variant, self.dsc, self.compute, self.index = variant, dsc, compute, index
+        self.cores = len(dsc["coreIdsUsed_"].items())
+        self.labeled = {entry["ldsIdx_"].integer(): entry for entry in dsc["labeledDs_"].items()}
+        if len(self.labeled) != len(dsc["labeledDs_"].items()):
+            dsc["labeledDs_"].fail("has two tensors of one ldsIdx_")
+        if not self.labeled:
+            dsc["labeledDs_"].fail("must have a tensor")
+
+    def convert(self) -> None:
+        """Order, name and complete the tensors, their layouts and their allocations."""
+        nodes = self._nodes()
+        order = self._order() or sorted(self.labeled)
+        for index in order:
+            if index not in nodes:
+                self.dsc["scheduleTree_"].fail(
+                    f"has no allocation of {self.labeled[index]['dsName_'].text()!r}"
+                )
+        self.variant.names = tuple(self.labeled[index]["dsName_"].text() for index in order)
+        self.variant.ignored += [
+            self.labeled[index].path for index in sorted(self.labeled.keys() - set(order))
+        ]
+        self._convert_layouts(nodes, order)
+        labels, allocations, names = [], [], {}
+        for position, index in enumerate(order):
+            label, node = self.labeled[index], nodes[index]
+            self._convert_label(label, node)
+            self._convert_node(node, position)
+            names[node.value.get("name_")] = f"allocate-Tensor{position}_{node.value['component_']}"
+            labels.append({**label.value, "ldsIdx_": position, "dsName_": f"Tensor{position}"})
+            allocations.append({**node.value, "ldsIdx_": position, "name_": names[node.value.get("name_")]})
+        for node in allocations:
+            if "relatedIndirectAccessAlloc_" in node:
+                related = node["relatedIndirectAccessAlloc_"]
+                node["relatedIndirectAccessAlloc_"] = names.get(related, related)
+        self.dsc.value.update(labeledDs_=labels, scheduleTree_=allocations)
+        form = self.labeled[order[0]]["dataFormat_"].value
+        default(self.compute["attributes_"], "dataFormat_", form)
+
+    def _nodes(self) -> dict[int, Field]:
+        by_name = {entry["dsName_"].text(): index for index, entry in self.labeled.items()}
+        nodes: dict[int, Field] = {}
+        for position, node in enumerate(self.dsc["scheduleTree_"].items()):
+            name = re.sub(r"^allocate-|_(hbm|lx)$", "", node["name_"].text())
+            index = node["ldsIdx_"].integer() if "ldsIdx_" in node else by_name.get(name, position)
+            if index not in self.labeled:
+                node.fail(f"allocates the tensor {index}, which labeledDs_ does not have")
+            if index in nodes:
+                node.fail("is a second allocation of its tensor, which has one place in one memory")
+            nodes[index] = node
+        return nodes
+
+    def _order(self) -> list[int] | None:
+        """The tensors as the operands of the operation; None if a name of them is wrong, which reading will report."""
+        groups = []
+        for key in ("inputLabeledDs", "outputLabeledDs", "indirectAccessIndexLabeledDs"):
+            texts = self.compute[key].texts() if key in self.compute else ()
+            groups.append([self._resolve(text) for text in texts])
+        inputs, outputs, indices = groups
+        function = self.compute["opFuncName"].text()
+        op = next(
+            (op for op in DEVICE_OPS.values() if op.function == function and op.index is not None), None
+        )
+        position = op.index if op is not None and op.index is not None else 0
+        order = [*inputs[:position], *indices, *inputs[position:], *outputs]
+        if None in order or not order:
+            return None
+        labels = [f"Tensor{position}-idx{position}" for position in range(len(order))]
+        ends = len(order) - len(outputs)
+        index_labels = labels[position : position + len(indices)]
+        self.compute.value["inputLabeledDs"] = [label for label in labels[:ends] if label not in index_labels]
+        self.compute.value["outputLabeledDs"] = labels[ends:]
+        if indices:
+            self.compute.value["indirectAccessIndexLabeledDs"] = index_labels
+        return [index for index in order if index is not None]
+
+    def _resolve(self, text: str) -> int | None:
+        match = re.fullmatch(r"(.*)-idx(\d{1,9})", text)
+        named = {entry["dsName_"].text(): index for index, entry in self.labeled.items()}
+        if match and int(match[2]) in self.labeled and named.get(match[1]) == int(match[2]):
+            return int(match[2])
+        return named.get(text)
+
+    # -- layouts ---------------------------------------------------------------------------------------
+
+    def _convert_layouts(self, nodes: dict[int, Field], order: Sequence[int]) -> None:
+        default(self.dsc, "primaryDsInfo_", {})
+        layouts, used = self.dsc["primaryDsInfo_"], {}
+        for index in order:
+            label, node = self.labeled[index], nodes[index]
+            role = label["dsType_"].text()
+            layout = Field(layouts.value.get(role, {}), layouts.filename, f"{layouts.path}.{role}")
+            self._convert_layout(layout, node, label)
+            used.setdefault(role, layout.value)
+        self.dsc.value["primaryDsInfo_"] = used
+
+    def _convert_layout(self, layout: Field, node: Field, label: Field) -> None:
+        if "stickRepl_" in layout:
+            if any(count != 1 for count in layout["stickRepl_"].integers()):
+                layout["stickRepl_"].fail("must be 1: elements that a stick repeats are not simulated")
+            del layout.value["stickRepl_"]
+        if "layoutDimOrder_" not in layout:
+            layout.value["layoutDimOrder_"] = list(node["layoutDimOrder_"].texts())
+        if "stickDimOrder_" not in layout:
+            dims = node["coordinates_"]["coordInfo"].members()
+            sticks = [dim for dim, info in dims if info["elemArr"].integer() > 1]
+            layout.value["stickDimOrder_"] = sticks
+        if "stickSize_" not in layout:
+            form = FORMATS.get(label["dataFormat_"].text())
+            if form is None or len(layout["stickDimOrder_"].texts()) != 1:
+                layout.fail("has no stickSize_, and does not follow from the format of its tensors")
+            layout.value["stickSize_"] = [form.stick_elements(self.variant.target.stick_bytes)]
+
+    # -- one tensor ------------------------------------------------------------------------------------
+
+    def _convert_label(self, label: Field, node: Field) -> None:
+        dims = self.dsc["primaryDsInfo_"][label["dsType_"].text()]["layoutDimOrder_"].texts()
+        default(label, "scale_", [1] * len(dims))
+        label.value["scale_"] = [integer(scale) for scale in label["scale_"].items()]
+        present = [memory for memory, slot in label["memOrg_"].members() if slot["isPresent"].integer()]
+        for _, slot in label["memOrg_"].members():
+            self.variant.require_empty(
+                slot, "must be 0: tensors begin at the address of their allocation", "dsOffset"
+            )
+        if "component_" not in node:
+            node.value["component_"] = "hbm" if "hbm" in present else "lx"
+        component = node["component_"].text()
+        if component not in present:
+            label["memOrg_"].fail(f"must have the tensor in {component}, where it is allocated")
+        label.value["memOrg_"] = {component: {"isPresent": 1}}
+
+    def _convert_node(self, node: Field, position: int) -> None:
+        self.variant.drop(node, "prev_")
+        self.variant.require_empty(
+            node, "is padding inside of the tensor, which is not simulated", "padding_"
+        )
+        reason = "must be 0: the cores hold slices of one tensor"
+        self.variant.require_empty(node, reason, "nonUnifiedAllocInHBM_")
+        if node.value.get("indirectAllocType_") == "no_indirection":
+            self.variant.drop(node, "relatedIndirectAccessAlloc_", "indexTensorType_")
+            del node.value["indirectAllocType_"]
+        in_hbm = node["component_"].text() == "hbm"
+        starts = self._starts(node, position)
+        node.value["startAddressCoreCorelet_"] = {
+            "data_": {f"[{core}, 0, 0]": str(start) for core, start in enumerate(starts)}
+        }
+        if in_hbm:
+            node.value["isStartAddrSymbolic_"] = int(min(starts, default=-1) < 0)
+        else:
+            reason = "must be 0: LX addresses are numbers"
+            self.variant.require_empty(node, reason, "isStartAddrSymbolic_")
+        self._convert_gaps(node, in_hbm)
+        if "coordinates_" in node:
+            self._convert_coordinates(node["coordinates_"], in_hbm)
+
+    def _starts(self, node: Field, position: int) -> list[int]:
+        if "startAddressCoreCorelet_" not in node:
+            if node["component_"].text() != "hbm":
+                node.fail("has no startAddressCoreCorelet_, so no address in LX")
+            first = _FIRST_FREE_SYMBOL - (self.index << 20) - (position << 10)
+            return [first - core for core in range(self.cores)]
+        data = node["startAddressCoreCorelet_"]["data_"]
+        by_core: dict[int, int] = {}
+        for key, member in data.members():
+            match = re.fullmatch(r"\[(\d{1,9})(?:, *\d{1,9}){0,2}\]", key)
+            if match is None:
+                data.fail(f"has the key {key!r}; expected '[core, corelet, time]'")
+            address = integer(member)
+            if by_core.setdefault(int(match[1]), address) != address:
+                member.fail("is another address than at the first corelet and time of its core")
+        if list(by_core) == [0] and self.cores > 1:
+            functions = node["startAddressCoreCorelet_"].value.get("dim_prop_func")
+            if isinstance(functions, list) and functions and functions[0] == {"Const": {}}:
+                return [by_core[0]] * self.cores
+        if list(by_core) != list(range(len(by_core))):
+            data.fail("must list its cores in order, from 0 and without holes")
+        symbolic = node.value.get("isStartAddrSymbolic_", min(by_core.values(), default=0) < 0)
+        if node["component_"].text() == "hbm" and any(
+            (start < 0) != bool(symbolic) for start in by_core.values()
+        ):
+            data.fail("must hold negative symbol ids if isStartAddrSymbolic_ is 1, otherwise addresses")
+        return list(by_core.values())
+
+    @staticmethod
+    def _convert_gaps(node: Field, in_hbm: bool) -> None:
+        if "backGapCore_" not in node:
+            return
+        gaps = node["backGapCore_"]
+        for dim, per_core in list(gaps.members()):
+            values = {integer(member) for _, member in per_core.members()}
+            if values <= {0}:
+                del gaps.value[dim]
+            elif in_hbm and len(values) == 1:
+                gaps.value[dim] = {"-1": str(values.pop())}
+        if not gaps.value:
+            del node.value["backGapCore_"]
+
+    @staticmethod
+    def _convert_coordinates(coordinates: Field, in_hbm: bool) -> None:
+        if "coordInfo" not in coordinates:
+            coordinates.fail("has no member 'coordInfo'")
+        if coordinates.value.get("coreIdToWkSlice_") == {}:
+            del coordinates.value["coreIdToWkSlice_"]
+        for _, info in coordinates["coordInfo"].members():
+            folds = info["folds"]
+            folds.value.pop("data_", None)
+            for function in folds["dim_prop_func"].items():
+                if "Affine" in function:
+                    default(function["Affine"], "beta_", 0)
+            # In HBM the first three, over cores, corelets and rows, do not place anything: each core has an address.
+            if in_hbm and len(folds["dim_prop_func"].items()) > 3 and len(folds["dim_prop_attr"].items()) > 3:
+                folds.value["dim_prop_func"][:3] = [{"Affine": {"alpha_": 0, "beta_": 0}}] * 3
+                labels = ("core_fold", "corelet_fold", "row_fold")
+                folds.value["dim_prop_attr"][:3] = [{"factor_": 1, "label_": label} for label in labels]
+
+
+def _operations(function: str) -> list[DeviceOp]:
+    """The device operations that the public format knows by one name."""
+    return [op for op in DEVICE_OPS.values() if (op.function or op.name) == function]
+
+
+def is_empty(value: Any) -> bool:
+    """Return whether a JSON value says nothing: an empty container, or one of empty values alone."""
+    if isinstance(value, dict):
+        return all(is_empty(member) for member in value.values())
+    if isinstance(value, list):
+        return all(is_empty(item) for item in value)
+    return any(value is empty or value == empty for empty in _EMPTY)
+
+
+def default(field: Field, key: str, value: Any) -> None:
+    """Give an object a member that it lacks."""
+    if key not in field:
+        field.value[key] = value
+
+
+def integer(field: Field) -> int:
+    """An integer, also one written as a string or as a number with an empty fraction."""
+    if isinstance(field.value, str):
+        return field.integer_text()
+    if isinstance(field.value, float) and field.value.is_integer():
+        return int(field.value)
+    return field.integer()
+
+
+def _bits(field: Field) -> list[Field]:
+    return field.items() if isinstance(field.value, list) else [field]
+
+
+def _is_dim(key: str) -> bool:
+    return key not in ("name_", "paddingSizes_")
+
+
+def _stick_elements(dsc: Field) -> dict[str, int]:
+    """Elements of each dim that is in a stick, of the layout that has the most."""
+    lanes: dict[str, int] = {}
+    for _, layout in dsc["primaryDsInfo_"].members():
+        sticks = zip(layout["stickDimOrder_"].texts(), layout["stickSize_"].integers(), strict=False)
+        for dim, count in sticks:
+            lanes[dim] = max(lanes.get(dim, 1), count)
+    return lanes
+
+
+def _share(size: int, slices: int, unit: int) -> int:
+    return -(-size // max(slices * unit, 1)) * unit
+
+
+def _stage(sizes: dict[str, int], shares: dict[str, int], slices: dict[str, int]) -> Json:
+    last = {dim: size - (slices.get(dim, 1) - 1) * shares[dim] for dim, size in sizes.items()}
+    ss, el = ({f"{dim}_": count for dim, count in half.items()} for half in (shares, last))
+    return {"0": {"name_": "core", "ss_": ss, "el_": el}}
