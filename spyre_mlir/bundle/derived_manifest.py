@@ -16,8 +16,14 @@ from math import prod
 from typing import NoReturn
 
 from spyre_mlir.bundle import rules_relayout, rules_structure
-from spyre_mlir.bundle.context import Context, ExecuteStep, Linear, LoopRange, statements_in_order
-from spyre_mlir.bundle.core_slices import core_offset_bytes, core_region, holders, memory_counts, memory_strides
+from spyre_mlir.bundle.context import Context, ExecuteStep, Linear, statements_in_order
+from spyre_mlir.bundle.core_slices import (
+    core_offset_bytes,
+    core_region,
+    holders,
+    memory_counts,
+    memory_strides,
+)
 from spyre_mlir.bundle.model import (
     Add,
     Buffer,
@@ -81,7 +87,9 @@ def _with_largest_sizes(
     parameters: Sequence[Parameter], statements: Sequence[Statement]
 ) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
     """The program without the parameters of sizes: each has the largest value that it may take."""
-    largest = {parameter.name: parameter.max_value for parameter in parameters if parameter.max_value is not None}
+    largest = {
+        parameter.name: parameter.max_value for parameter in parameters if parameter.max_value is not None
+    }
     granularity = {parameter.name: parameter.granularity or 1 for parameter in parameters}
 
     def constant(statement: Statement) -> Statement:
@@ -152,7 +160,11 @@ class _Derivation:
             ids, operands = len(execute.symbol_ids), len(execute.operands)
             if ids != operands or len(set(execute.symbol_ids)) != ids:
                 self._fail(f"The execute of {execute.filename} has {operands} operands for {ids} symbol ids.")
-        constants = {s.result for s in statements_in_order(self.context.bundle.statements) if isinstance(s, IndexConstant)}
+        constants = {
+            s.result
+            for s in statements_in_order(self.context.bundle.statements)
+            if isinstance(s, IndexConstant)
+        }
         for loop in statements_in_order(self.context.bundle.statements):
             if isinstance(loop, Loop) and not constants >= {loop.lower, loop.upper, loop.step}:
                 self._fail(f"The loop over %{loop.induction} has a bound that is no constant and no size.")
@@ -163,7 +175,9 @@ class _Derivation:
         """The address of each operand of an execute on each core: symbols of the program, or numbers of the design."""
         for index, operand in enumerate(step.design.operands):
             if len(operand.start) != step.design.cores:
-                text = f"Tensor{index} has {len(operand.start)} start addresses for {step.design.cores} cores."
+                text = (
+                    f"Tensor{index} has {len(operand.start)} start addresses for {step.design.cores} cores."
+                )
                 self._fail(text, step)
         return [
             [self._address(step, operand, core) for core in range(len(operand.start))]
@@ -179,7 +193,9 @@ class _Derivation:
         # A symbol that nobody binds: its tensor lies anywhere, by itself.
         if start not in self.symbols:
             first = self.symbols.get(operand.start[0], Linear(0, ((f"symbol {operand.start[0]}", 1),)))
-            distance = core_offset_bytes(step.design, operand, core) - core_offset_bytes(step.design, operand, 0)
+            distance = core_offset_bytes(step.design, operand, core) - core_offset_bytes(
+                step.design, operand, 0
+            )
             self.symbols[start] = first.plus(Linear(distance))
         return self.symbols[start]
 
@@ -235,12 +251,16 @@ class _Derivation:
                 if is_whole:
                     area.first = min(area.first, 0)
             # In the order of the program, so that the first tensor is the first parameter.
-            yield from sorted(areas, key=lambda area: (area.accesses[0].step.position, area.accesses[0].index))
+            yield from sorted(
+                areas, key=lambda area: (area.accesses[0].step.position, area.accesses[0].index)
+            )
 
     def _name_areas(self) -> None:
         taken = {parameter.name for parameter in self.context.bundle.parameters}
         for statement in statements_in_order(self.context.bundle.statements):
-            taken.add(statement.induction if isinstance(statement, Loop) else getattr(statement, "result", ""))
+            taken.add(
+                statement.induction if isinstance(statement, Loop) else getattr(statement, "result", "")
+            )
         for number, area in enumerate(self.areas):
             if area.base == _LX:
                 area.name = f"lx_{area.first}"
@@ -301,12 +321,16 @@ class _Derivation:
         design, operand = access.step.design, access.operand
         form = FORMATS.get(operand.data_format)
         if form is None or operand.data_format not in _HOST_DTYPES:
-            self._fail(f"Tensor{access.index} has the format {operand.data_format}, which is not simulated.", access.step)
+            self._fail(
+                f"Tensor{access.index} has the format {operand.data_format}, which is not simulated.",
+                access.step,
+            )
         name = self.names[access.step.execute.filename][access.index]
         if len(self.context.bundle.designs) > 1:
             name = f"{design.filename.removesuffix('.json')}.{name}"
         size = prod(memory_counts(design, operand)) * self.stick_bytes
-        is_whole = not access.step.loops and access.origin == area.first and area.first + size >= area.end
+        # A tile with gaps behind its dims, and a loop over tiles: the memory of all of them is the tensor.
+        is_whole = access.origin == area.first and area.first + size >= area.end
         lanes = form.stick_elements(self.stick_bytes)
         if is_whole and operand.elements_per_stick == lanes:
             shape, transfer, is_padded = _transfer(design, operand)
@@ -343,7 +367,7 @@ def _with_own_names(arguments: Sequence[KernelArgument]) -> Iterator[KernelArgum
 def _layout(access: _Access) -> tuple:
     operand, sizes = access.operand, access.step.design.sizes
     dims = tuple((sizes[dim], operand.scale[dim], operand.gap.get(dim, 0)) for dim in operand.dim_order)
-    return operand.data_format, operand.dim_order.index(operand.stick_dim), dims, access.step.loops != ()
+    return operand.data_format, operand.dim_order.index(operand.stick_dim), dims
 
 
 def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transfer, bool]:
@@ -352,7 +376,7 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
     True if the array lacks some elements of the tensor on the device, which are padding.
     """
     order = tuple(reversed(operand.dim_order))
-    sizes = {dim: design.sizes[dim] - design.padding.get(dim, 0) if operand.scale[dim] == 1 else 1 for dim in order}
+    sizes = {dim: _extent(design, operand, dim) for dim in order}
     shape = tuple(sizes[dim] for dim in order)
     host = {dim: prod(shape[place + 1 :]) for place, dim in enumerate(order)}
     sticks = dict(zip(operand.dim_order, memory_strides(design, operand), strict=True))
@@ -373,6 +397,14 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
     ranges, host_strides, device_strides = zip(*loops, strict=True)
     is_padded = any(design.padding.get(dim) and operand.scale[dim] == 1 for dim in order)
     return shape, Transfer(ranges, host_strides, device_strides, tuple(bounds)), is_padded
+
+
+def _extent(design: Design, operand: Operand, dim: str) -> int:
+    """Elements of a dim of a tensor: without padding, and with what lies in the gap behind a part of it."""
+    if operand.scale[dim] != 1:
+        return 1
+    gap = operand.gap.get(dim, 0)
+    return design.sizes[dim] + gap if gap else design.sizes[dim] - design.padding.get(dim, 0)
 
 
 class _Rewriter:

@@ -395,9 +395,9 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
 
 
 def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
-    coordinates = node["coordinates_"]
-    if "coreIdToWkSlice_" not in coordinates:
+    if "coordinates_" not in node or "coreIdToWkSlice_" not in node["coordinates_"]:
         return None
+    coordinates = node["coordinates_"]
     slices = {dim: _read_core_fold(coordinates["coordInfo"][dim]) for dim in _varying(operand)}
     by_core = {core: member.integers_by_key() for core, member in coordinates["coreIdToWkSlice_"].members()}
     return HeldSlices(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))

@@ -126,7 +126,8 @@ class DesignVariant:
     def _convert_configuration(self, dsc: Field, compute: Field) -> None:
         self.drop(dsc, "pdsRelation_", "dimToSymbolMapping_")
         self.require_empty(compute, "names intermediate tensors, which are not simulated", "interimLabeledDs")
-        self.require_empty(compute, "must be a list", "indirectAccessIndexLabeledDs")
+        if compute.value.get("indirectAccessIndexLabeledDs") == []:
+            del compute.value["indirectAccessIndexLabeledDs"]
         default(compute, "attributes_", {})
         default(compute, "location", "Inner")
         attributes = compute["attributes_"]
@@ -319,7 +320,9 @@ class _Tensors:
                 related = node["relatedIndirectAccessAlloc_"]
                 node["relatedIndirectAccessAlloc_"] = names.get(related, related)
         self.dsc.value.update(labeledDs_=labels, scheduleTree_=allocations)
-        form = self.labeled[order[0]]["dataFormat_"].value
+        # The first operand with data: what an index tensor holds are positions.
+        first = min(len(self.compute.value.get("indirectAccessIndexLabeledDs", ())), len(order) - 1)
+        form = self.labeled[order[first]]["dataFormat_"].value
         default(self.compute["attributes_"], "dataFormat_", form)
 
     def _nodes(self) -> dict[int, Field]:
@@ -374,7 +377,8 @@ class _Tensors:
         for index in order:
             label, node = self.labeled[index], nodes[index]
             role = label["dsType_"].text()
-            layout = Field(layouts.value.get(role, {}), layouts.filename, f"{layouts.path}.{role}")
+            default(layouts, role, {})
+            layout = layouts[role]
             self._convert_layout(layout, node, label)
             used.setdefault(role, layout.value)
         self.dsc.value["primaryDsInfo_"] = used
@@ -488,7 +492,8 @@ class _Tensors:
             del coordinates.value["coreIdToWkSlice_"]
         for _, info in coordinates["coordInfo"].members():
             folds = info["folds"]
-            folds.value.pop("data_", None)
+            if "data_" in folds:
+                del folds.value["data_"]
             for function in folds["dim_prop_func"].items():
                 if "Affine" in function:
                     default(function["Affine"], "beta_", 0)

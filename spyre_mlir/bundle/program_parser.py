@@ -364,7 +364,9 @@ class _Parser:
         while not keys or self.tokens.accept(","):
             key = self.tokens.take().strip('"')
             if key not in ("sdsc_filename", "symbol_ids") or key in keys:
-                self.tokens.fail(f"Expected sdsc_filename or symbol_ids, each once, but found '{key}'.", back=1)
+                self.tokens.fail(
+                    f"Expected sdsc_filename or symbol_ids, each once, but found '{key}'.", back=1
+                )
             keys.add(key)
             self.tokens.expect("=")
             if key == "symbol_ids":

@@ -6,7 +6,8 @@
 
 The arrays of in.npz are named as the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs;
 constants and parameters come from the bundle's own constants.npz, or as bytes of the device from its
-device_weights.npy, where in.npz does not name them. The folder is
+device_weights.npy, where in.npz does not name them. The arrays of a folder without a manifest.json, which another
+writer made, are named as the tensors of its design, such as Tensor0, as spyre-validate prints them. The folder is
 validated first, as spyre-validate does, unless --no-validate is given. Any
 misuse of memory is one diagnostic that names the operation, the tensor, the core and the address. The
 output file is written on success only.
@@ -30,7 +31,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.folder import is_program, read_arrays, read_bundle
+from spyre_mlir.bundle.folder import is_foreign, is_program, read_arrays, read_bundle
 from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import Header, read_arrays_like
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     require_first(bundle.manifest)
     # An argument with a source is another one's array in a second layout: no array of its own comes in.
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
-    inputs = _read(options.inputs, arguments) if options.inputs else {}
+    is_numeric = is_foreign(options.folder)
+    inputs = _read(options.inputs, arguments, is_numeric=is_numeric) if options.inputs else {}
     images = read_images(options.folder, bundle.manifest.arguments)
     result = run(bundle, {**read_arrays(options.folder), **inputs}, options.numerics, fraction, images)
     if result.losses:
@@ -198,19 +200,33 @@ def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[
     return named
 
 
-def _read(path: str, arguments: Sequence[HostArray]) -> dict[str, NDArray]:
-    """Read the arrays of an archive by argument name; ``CompileError`` before unpacking any that does not fit."""
+def _read(path: str, arguments: Sequence[HostArray], *, is_numeric: bool = False) -> dict[str, NDArray]:
+    """Read the arrays of an archive by argument name; ``CompileError`` before unpacking any that does not fit.
+
+    With ``is_numeric`` an input takes floats of any width: the bundle of another writer has no types of the host.
+    """
     inputs = {argument.name: argument for argument in arguments if argument.kind != "result"}
 
     def check(headers: Mapping[str, Header]) -> None:
         for name, header in _named(arguments, headers).items():
             problem = f"there is no such input; the inputs are {', '.join(inputs) or 'none'}."
             if name in inputs:
-                problem = misfit(inputs[name], header)
+                fitting = inputs[name].host_dtype if is_numeric and _is_float(inputs[name], header) else None
+                problem = misfit(inputs[name], Header(np.dtype(fitting), header.shape) if fitting else header)
             if problem:
                 raise CompileError(f"tensor '{name}': {problem}")
 
-    return _named(arguments, read_arrays_like(path, check))
+    arrays = _named(arguments, read_arrays_like(path, check))
+    if is_numeric:
+        for name, array in arrays.items():
+            if _is_float(inputs[name], array):
+                arrays[name] = array.astype(inputs[name].host_dtype)
+    return arrays
+
+
+def _is_float(argument: HostArray, array: Header | NDArray) -> bool:
+    """Return whether argument and array are numbers of float types that numpy has."""
+    return argument.host_dtype in ("float16", "float32") and array.dtype.kind == "f"
 
 
 def _write(path: str, arrays: dict[str, NDArray]) -> None:

@@ -1,4 +1,9 @@
-"""spyre-validate: check a SuperDSC bundle folder against the semantic rules of the format."""
+"""spyre-validate: check a SuperDSC bundle folder against the semantic rules of the format.
+
+A folder of another writer, without a manifest.json, may hold bundle.mlir and its designs, or designs alone, which are
+executed in their order. Of a valid one the names, types and shapes of the arrays of spyre-run are printed, and the
+fields that change nothing and are ignored.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from pathlib import Path
 
 from spyre_mlir.bundle import read_bundle
 from spyre_mlir.bundle.context import statements_in_order
-from spyre_mlir.bundle.folder import is_program
+from spyre_mlir.bundle.folder import is_foreign, is_program
 from spyre_mlir.bundle.model import Bundle, Execute
 from spyre_mlir.bundle.validate import validate, validate_sequence
 from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
@@ -25,7 +30,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder, fraction = Path(arguments.folder), lx_fraction(arguments.lx_backend_fraction)
     if is_program(folder):
         return 0 if _validate_program(folder, fraction) else 1
-    return 0 if _validate(folder, read_bundle(folder), fraction) else 1
+    ignored: list[str] = []
+    bundle = read_bundle(folder, ignored)
+    is_valid = _validate(folder, bundle, fraction)
+    if ignored:
+        print(f"ignored: {', '.join(ignored)}")
+    if is_valid and is_foreign(folder):
+        print(_signature(bundle))
+    return 0 if is_valid else 1
+
+
+def _signature(bundle: Bundle) -> str:
+    """Return the names, types and shapes of the arrays that spyre-run takes and gives."""
+    return "\n".join(
+        f"{argument.kind} {argument.name}: {argument.host_dtype} {list(argument.host_shape)}"
+        for argument in bundle.manifest.arguments
+    )
 
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
